@@ -28,6 +28,7 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client.cache.copies import Copy
+from scbroker.client.calls.io_thread import io_thread
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
@@ -367,6 +368,74 @@ def test_a_session_begins_while_the_broker_is_away(
     back(fresh_broker, again)
     assert again.createContainer(b"").result(PATIENCE).version == 1
     assert again.getContainer(made).result(PATIENCE).asOf is None
+
+
+@pytest.fixture
+def start(
+    alice: ServerProvider, fresh_broker: BrokerProcess, new_provider: NewProvider, tmp_path: Path
+) -> Iterator[Callable[[], CachedProvider]]:
+    """Starts a program of Alice's, which keeps sessions in files; her first one has logged in."""
+    ring = alice.getKeyRing().result(PATIENCE)
+    with ExitStack() as stack:
+
+        def begin() -> CachedProvider:
+            store = FileTrustStore(tmp_path / "marks")
+            provider = new_provider(
+                at=fresh_broker, trustStore=store, sessionStore=tmp_path / "kept"
+            )
+            return stack.enter_context(CachedProvider(provider, tmp_path / "cache"))
+
+        begin().logIn(ring, ring.userId, keep=True).result(PATIENCE)
+        yield begin
+
+
+def test_a_kept_session_begins_from_the_cache_and_a_log_out_without_the_broker_removes_it(
+    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
+) -> None:
+    made = create(alice, b"1")
+    first = start()
+    first.resumeSession().result(PATIENCE)
+    first.getContainer(made).result(PATIENCE)
+    fresh_broker.stop()
+    later = start()
+    assert later.resumeSession().result(PATIENCE) == id_of(alice)
+    assert later.getContainerContent(made).result(PATIENCE) == b"1"
+    later.logout().result(PATIENCE)
+    refusal(start().resumeSession(), BrokerError.notAuthenticatedError, "No session is kept")
+
+
+def test_a_change_of_keys_that_was_cut_off_leaves_a_session_that_begins_from_the_cache(
+    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
+) -> None:
+    """Two KeyRings are kept then, and the cache has the public keys of the older one."""
+    first = start()
+    first.resumeSession().result(PATIENCE)
+    first.getContainer(create(alice)).result(PATIENCE)
+    ring = first.getKeyRing().result(PATIENCE)
+    other = ring.next(ring.generation + 1, fresh=True)
+    io_thread.submit("keep", first._provider._kept.renew(ring, other)).result(PATIENCE)
+    fresh_broker.stop()
+    later = start()
+    later.resumeSession().result(PATIENCE)
+    assert later.getKeyRing().result(PATIENCE) == ring
+
+
+def test_a_kept_session_whose_keys_were_replaced_elsewhere_ends_when_the_broker_is_back(
+    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
+) -> None:
+    made = create(alice, b"1")
+    first = start()
+    first.resumeSession().result(PATIENCE)
+    first.getContainer(made).result(PATIENCE)
+    first.close()
+    alice.changeCredentials("other Word 9", "other Phrase 10", compromised=True).result(PATIENCE)
+    fresh_broker.stop()
+    later = start()
+    later.resumeSession().result(PATIENCE)
+    assert later.getContainerContent(made).result(PATIENCE) == b"1", "the limit: nothing tells"
+    back(fresh_broker, later)
+    refusal(later.getContainerContent(made), BrokerError.notAuthenticatedError)
+    refusal(start().resumeSession(), BrokerError.notAuthenticatedError)
 
 
 def test_without_cached_keys_no_session_begins_while_the_broker_is_away(

@@ -2,7 +2,9 @@
 
 import logging
 import os
+import shutil
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,28 @@ def test_a_folder_that_was_being_written_during_a_fork_is_not_locked_in_the_chil
     folder.after_fork()
     folder.write("kind", b"key", b"one")
     assert folder.read("kind", b"key") == b"one"
+
+
+def test_a_lack_of_descriptors_removes_no_file(folder: CacheFolder) -> None:
+    folder.write("kind", b"key", b"one")
+    taken = []
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        assert folder.read("kind", b"key") is None
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+    assert folder.read("kind", b"key") == b"one"
+
+
+def test_a_folder_that_somebody_removed_has_nothing_to_clear(folder: CacheFolder) -> None:
+    """As after the deletion of a user, which must not fail then."""
+    folder.write("kind", b"key", b"one")
+    shutil.rmtree(folder.path)
+    folder.clear()
+    assert folder.read("kind", b"key") is None
 
 
 def test_another_user_or_broker_has_other_files(ring: KeyRing, tmp_path: Path) -> None:

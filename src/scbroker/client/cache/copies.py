@@ -22,6 +22,7 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.cache.folder import CacheFolder
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers.fetching import mark_of
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.parts.downloads import path_of
 from scbroker.client.users.session import Session
@@ -197,8 +198,9 @@ class Copies:
     def _keep(self, container_id: uuid.UUID, fetched: Fetched) -> None:
         served = fetched.view
         view = _cut(fetched)
-        if view is None:
-            return
+        _, mark = mark_of(self._session, container_id.bytes)
+        if view is None or (mark is not None and mark.version > fetched.state.record.version):
+            return  # in the second case another reading was newer, and may have been quicker
         record, before = fetched.state.record, self.find(container_id)
         own = fetched.state.own_entry(self._session.fingerprint)
         content = record.part(Role.Content)

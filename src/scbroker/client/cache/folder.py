@@ -12,6 +12,7 @@ Considered: diskcache stores pickles and clear keys; a file of sqlite3 is parsed
 verified, and a user's files in it cannot be removed while another process is reading.
 """
 
+import errno
 import logging
 import os
 import re
@@ -42,6 +43,7 @@ _PARTS: Final = 16
 """Between two scans of the folder a process writes at most one of so many parts of its size."""
 _LARGEST: Final = 4
 """A content may take one of so many parts of the folder."""
+_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _log = logging.getLogger("scbroker")
 
 
@@ -105,7 +107,9 @@ class CacheFolder:
             return unseal(self._secret, _context(path), sealed)
         except FileNotFoundError:
             return None
-        except (OSError, DecryptionError):
+        except (OSError, DecryptionError) as error:
+            if getattr(error, "errno", None) in _SHORTAGES:  # says nothing about the file
+                return None
             _log.warning(
                 "A file of the cache is damaged or not this user's, and is removed: %s", path
             )
@@ -190,7 +194,9 @@ class CacheFolder:
 
 
 def _own(folder: Path) -> Iterator[os.DirEntry[str]]:
-    return (entry for entry in os.scandir(folder) if _OWN.fullmatch(entry.name))
+    """Yield the cache's folders or files in a folder; none if somebody removed it."""
+    with suppress(FileNotFoundError):
+        yield from (entry for entry in os.scandir(folder) if _OWN.fullmatch(entry.name))
 
 
 def _on_disk(size: int) -> int:

@@ -60,6 +60,9 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str | None
     createdAt: dt.datetime
 
+    def __repr__(self) -> str:
+        return "_Entry(…)"  # with URL and keys, a report of an error would have them
+
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     links: dict[uuid.UUID, _Entry] = {}

@@ -153,24 +153,22 @@ class OwnDocument(Generic[D]):
 
         A cache lists what it has: that it has none does not say that none exists.
         """
+        own = list[Container[Any]]()
         is_whole = True
-        found: list[Container[Any] | errors.BrokerError] = []
         start: uuid.UUID | None = None
         while True:
             page = await self._provider.listContainers(self._type, start, headers=False)
-            found.extend(page.containers)
+            for item in page.containers:  # of those of strangers nothing is kept: they may be many
+                if isinstance(item, _OF_THE_BROKER):
+                    raise item
+                if isinstance(item, errors.BrokerError):
+                    self._warn(item.containerId, f"it cannot be read ({item.code})")
+                elif self._is_own(user, item):
+                    own.append(item)
             is_whole = is_whole and page.asOf is None
             start = page.next
             if start is None:
                 break
-        own = []
-        for item in found:
-            if isinstance(item, _OF_THE_BROKER):
-                raise item
-            if isinstance(item, errors.BrokerError):
-                self._warn(item.containerId, f"it cannot be read ({item.code})")
-            elif self._is_own(user, item):
-                own.append(item)
         return own, is_whole
 
     def _is_own(self, user: uuid.UUID, item: Container[Any]) -> bool:
