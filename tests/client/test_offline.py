@@ -607,6 +607,29 @@ def test_several_programs_use_one_folder_and_two_users_do_not_see_each_other(
         refusal(stranger.getContainer(container), BrokerError.offlineError)
 
 
+def test_a_reading_that_ends_late_does_not_replace_a_newer_copy(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    """As of another program of the device, or one whose copy waited for the disk."""
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made = create(alice, b"1")
+    copies = cache._cache().copies
+    late: list[Any] = []
+    keep = copies.keep_containers
+
+    async def wait(outcomes: Any) -> None:
+        late.append(outcomes)
+
+    copies.keep_containers = wait  # type: ignore[method-assign] # is slow
+    cache.getContainer(made).result(PATIENCE)
+    copies.keep_containers = keep  # type: ignore[method-assign] # as before
+    alice.updateContainerContent(made, b"2").result(PATIENCE)
+    cache.getContainer(made).result(PATIENCE)
+    io_thread.submit("keep", keep(late[0])).result(PATIENCE)
+    fresh_broker.stop()
+    assert cache.getContainerContent(made).result(PATIENCE) == b"2"
+
+
 def files(cache: CachedProvider) -> int:
     """The number of files that the session's user has in the cache."""
     return len(list(cache._cache().copies.folder.path.iterdir()))

@@ -469,6 +469,8 @@ def test_no_repr_has_the_url_and_an_id_is_a_links_own(alice: ServerProvider) -> 
     for shown in (repr(link), str(link), repr([link])):
         assert link.url[-40:] not in shown
         assert str(link.userId) in shown
+    entry = links._Entry(link.url, b"k" * 160, (), 1, tomorrow(), True, None, tomorrow())
+    assert repr(links._Document({link.userId: entry})).endswith("_Entry(…)})")
     assert LinkUrl.parse(link.url).userId == link.userId
     assert link in {link}
 
