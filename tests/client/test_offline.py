@@ -607,6 +607,24 @@ def test_several_programs_use_one_folder_and_two_users_do_not_see_each_other(
         refusal(stranger.getContainer(container), BrokerError.offlineError)
 
 
+def test_a_refused_reading_of_the_cache_does_not_keep_a_broker_away_that_is_back(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made = create(alice, b"1")
+    cache.getContainer(made).result(PATIENCE)
+    with Network() as network:
+        refusing = refused(BrokerError.tooLargeError("Too much."))
+        network.treat("GET", f"/v1/containers/{made}", refusing)
+        network.treat("POST", "/v1/batches/views", refusing)
+        cache._cache().refresh.changed([made])
+        wait_until(lambda: not cache._cache().refresh._stale)
+    fresh_broker.stop()
+    assert cache.getContainerContent(made).result(PATIENCE) == b"1"
+    back(fresh_broker, cache)
+    cache.updateContainerContent(made, b"2").result(PATIENCE)
+
+
 def test_a_reading_that_ends_late_does_not_replace_a_newer_copy(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:

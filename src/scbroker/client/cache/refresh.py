@@ -6,6 +6,7 @@ the log is kept in the cache, once all changes up to it were read.
 """
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Iterable
@@ -58,7 +59,8 @@ class Refresh:
     async def follow(self) -> None:
         """Follow the event log. Runs as long as the session."""
         stored = await io_thread.in_pool(self._copies.folder.read, _PLACE, b"")
-        self._next = None if stored is None else msgspec.msgpack.decode(stored, type=int)
+        with contextlib.suppress(msgspec.DecodeError):  # a newer version of this program wrote it
+            self._next = None if stored is None else msgspec.msgpack.decode(stored, type=int)
         while True:
             await self._reach.reached()
             try:
@@ -109,6 +111,11 @@ class Refresh:
             except errors.BrokerUnavailableError:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            except errors.BrokerError as error:
+                # An answer that refuses must not end what asks an absent broker again.
+                _ = self._session.keys.ring  # raises if the session ended
+                _log.warning("Cached containers could not be read anew: %s", error)
+                await asyncio.sleep(_PAUSE)
             for container_id in some:
                 del self._stale[container_id]
             if not self._stale:
