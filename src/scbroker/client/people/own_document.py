@@ -256,6 +256,7 @@ class OwnDocument(Generic[D]):
         document = self._merge(kept.document, other.document)
         if document != kept.document:
             kept = await self._store(kept, document) or kept
+            self._known = None  # if `other` was changed meanwhile, both are looked for again
         await self._provider.updateContainerContent(other.id, None, ifVersion=other.version)
         await self._delete(other.id)
         return kept
