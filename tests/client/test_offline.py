@@ -18,6 +18,7 @@ from scbroker import (
     AccessLevel,
     BrokerError,
     CachedProvider,
+    Contacts,
     Container,
     ContainerAccessLevel,
     FileTrustStore,
@@ -26,7 +27,9 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from tests.client.conftest import PASSPHRASE, PASSWORD, drop, refusal
+from scbroker.client.cache.copies import Copy
+from scbroker.client.calls.io_thread import io_thread
+from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -85,6 +88,11 @@ def back(broker: BrokerProcess, cache: CachedProvider) -> None:
 def create(provider: ServerProvider, content: bytes = b"", **more: Any) -> uuid.UUID:
     made: uuid.UUID = provider.createContainer(content, **more).result(PATIENCE).id
     return made
+
+
+def departures_in(copy: Copy | None) -> int:
+    lists = [] if copy is None else [item.accessList for item in copy.view.governing]
+    return sum(len(each.departures) for each in lists if each is not None)
 
 
 def same(found: Container[Any], other: Container[Any]) -> bool:
@@ -265,6 +273,86 @@ def test_containers_that_others_changed_are_fresh_in_the_cache(
     refusal(cache.getContainer(other), BrokerError.offlineError)
 
 
+@pytest.mark.parametrize("follow", [False, True])
+def test_a_user_who_left_is_gone_from_the_cached_copy_as_well(
+    alice: ServerProvider,
+    new_cache: NewCache,
+    new_provider: NewProvider,
+    fresh_broker: BrokerProcess,
+    follow: bool,
+) -> None:
+    """A departure changes no version: neither a fresh copy nor the version of its event may hide it."""
+    bob = new_provider(True, at=fresh_broker)
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=follow)
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob))]
+    made = create(alice, b"1", accessLevels=levels)
+    assert len(cache.getContainer(made).result(PATIENCE).access or ()) == 2
+    bob.leaveContainer(made).result(PATIENCE)
+    if follow:
+        copies = cache._cache().copies
+        wait_until(lambda: departures_in(copies.find(made)) == 1)
+    else:
+        cache.getContainerMetadata(made).result(PATIENCE)
+    fresh_broker.stop()
+    found = cache.getContainer(made).result(PATIENCE)
+    assert found.asOf is not None
+    assert [level.userId for level in found.access or ()] == [id_of(alice)]
+    assert found.content == b"1"
+
+
+def test_a_container_that_the_user_left_is_not_served_from_the_cache(
+    alice: ServerProvider,
+    new_cache: NewCache,
+    new_provider: NewProvider,
+    fresh_broker: BrokerProcess,
+) -> None:
+    """Also if the broker goes away before the cache has asked for the container again."""
+    bob = new_provider(True, at=fresh_broker)
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    levels = [AccessLevel(id_of(bob), OWNER), AccessLevel(id_of(alice))]
+    made = create(bob, b"1", accessLevels=levels)
+    other = create(alice)
+    cache.getContainers([made, other]).result(PATIENCE)
+    cache._cache().refresh.changed = lambda *_: None  # type: ignore[method-assign] # not in time
+    cache.leaveContainer(made).result(PATIENCE)
+    fresh_broker.stop()
+    for _ in range(2):
+        refusal(cache.getContainer(made), BrokerError.notFoundError, "You left")
+    page = cache.listContainers().result(PATIENCE)
+    assert [each.id for each in page.containers if isinstance(each, Container)] == [other]
+    assert list(page.leftOut) == []
+    fresh_broker.start()
+    wait_until(lambda: cache.awaySince is None)
+    bob.grantAccess(made, AccessLevel(id_of(alice))).result(PATIENCE)
+    assert cache.getContainerContent(made).result(PATIENCE) == b"1"
+    fresh_broker.stop()
+    assert cache.getContainer(made).result(PATIENCE).asOf is not None
+
+
+def test_a_book_and_links_that_the_cache_lacks_are_an_error_and_not_empty(
+    alice: ServerProvider,
+    cache: CachedProvider,
+    new_provider: NewProvider,
+    fresh_broker: BrokerProcess,
+) -> None:
+    card = new_provider(True, at=fresh_broker).getContactCard("Bob").result(PATIENCE)
+    Contacts(alice).add(card).result(PATIENCE)
+    made = create(alice, b"1")
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    alice.createLink([made], expiresAt=until).result(PATIENCE)
+    cache.getContainer(made).result(PATIENCE)
+    away(fresh_broker, cache)
+    book = Contacts(cache)
+    for promise in (book.list(), book.get("Bob"), book.find("Bob"), cache.getLinks()):
+        refusal(promise, BrokerError.offlineError, "no container of type scbroker")
+    back(fresh_broker, cache)
+    assert [contact.name for contact in book.list().result(PATIENCE)] == ["Bob"]
+    assert len(cache.getLinks().result(PATIENCE)) == 1
+    away(fresh_broker, cache)
+    assert [contact.name for contact in book.list().result(PATIENCE)] == ["Bob"]
+    assert len(cache.getLinks().result(PATIENCE)) == 1
+
+
 def test_a_session_begins_while_the_broker_is_away(
     alice: ServerProvider, cache: CachedProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -281,6 +369,74 @@ def test_a_session_begins_while_the_broker_is_away(
     back(fresh_broker, again)
     assert again.createContainer(b"").result(PATIENCE).version == 1
     assert again.getContainer(made).result(PATIENCE).asOf is None
+
+
+@pytest.fixture
+def start(
+    alice: ServerProvider, fresh_broker: BrokerProcess, new_provider: NewProvider, tmp_path: Path
+) -> Iterator[Callable[[], CachedProvider]]:
+    """Starts a program of Alice's, which keeps sessions in files; her first one has logged in."""
+    ring = alice.getKeyRing().result(PATIENCE)
+    with ExitStack() as stack:
+
+        def begin() -> CachedProvider:
+            store = FileTrustStore(tmp_path / "marks")
+            provider = new_provider(
+                at=fresh_broker, trustStore=store, sessionStore=tmp_path / "kept"
+            )
+            return stack.enter_context(CachedProvider(provider, tmp_path / "cache"))
+
+        begin().logIn(ring, ring.userId, keep=True).result(PATIENCE)
+        yield begin
+
+
+def test_a_kept_session_begins_from_the_cache_and_a_log_out_without_the_broker_removes_it(
+    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
+) -> None:
+    made = create(alice, b"1")
+    first = start()
+    first.resumeSession().result(PATIENCE)
+    first.getContainer(made).result(PATIENCE)
+    fresh_broker.stop()
+    later = start()
+    assert later.resumeSession().result(PATIENCE) == id_of(alice)
+    assert later.getContainerContent(made).result(PATIENCE) == b"1"
+    later.logout().result(PATIENCE)
+    refusal(start().resumeSession(), BrokerError.notAuthenticatedError, "No session is kept")
+
+
+def test_a_change_of_keys_that_was_cut_off_leaves_a_session_that_begins_from_the_cache(
+    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
+) -> None:
+    """Two KeyRings are kept then, and the cache has the public keys of the older one."""
+    first = start()
+    first.resumeSession().result(PATIENCE)
+    first.getContainer(create(alice)).result(PATIENCE)
+    ring = first.getKeyRing().result(PATIENCE)
+    other = ring.next(ring.generation + 1, fresh=True)
+    io_thread.submit("keep", first._provider._kept.renew(ring, other)).result(PATIENCE)
+    fresh_broker.stop()
+    later = start()
+    later.resumeSession().result(PATIENCE)
+    assert later.getKeyRing().result(PATIENCE) == ring
+
+
+def test_a_kept_session_whose_keys_were_replaced_elsewhere_ends_when_the_broker_is_back(
+    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
+) -> None:
+    made = create(alice, b"1")
+    first = start()
+    first.resumeSession().result(PATIENCE)
+    first.getContainer(made).result(PATIENCE)
+    first.close()
+    alice.changeCredentials("other Word 9", "other Phrase 10", compromised=True).result(PATIENCE)
+    fresh_broker.stop()
+    later = start()
+    later.resumeSession().result(PATIENCE)
+    assert later.getContainerContent(made).result(PATIENCE) == b"1", "the limit: nothing tells"
+    back(fresh_broker, later)
+    refusal(later.getContainerContent(made), BrokerError.notAuthenticatedError)
+    refusal(start().resumeSession(), BrokerError.notAuthenticatedError)
 
 
 def test_without_cached_keys_no_session_begins_while_the_broker_is_away(
@@ -450,6 +606,47 @@ def test_several_programs_use_one_folder_and_two_users_do_not_see_each_other(
         assert found == [b"0", b"1", b"2", b"3", b"4", b"5"]
     for container in made:
         refusal(stranger.getContainer(container), BrokerError.offlineError)
+
+
+def test_a_refused_reading_of_the_cache_does_not_keep_a_broker_away_that_is_back(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made = create(alice, b"1")
+    cache.getContainer(made).result(PATIENCE)
+    with Network() as network:
+        refusing = refused(BrokerError.tooLargeError("Too much."))
+        network.treat("GET", f"/v1/containers/{made}", refusing)
+        network.treat("POST", "/v1/batches/views", refusing)
+        cache._cache().refresh.changed([made])
+        wait_until(lambda: not cache._cache().refresh._stale)
+    fresh_broker.stop()
+    assert cache.getContainerContent(made).result(PATIENCE) == b"1"
+    back(fresh_broker, cache)
+    cache.updateContainerContent(made, b"2").result(PATIENCE)
+
+
+def test_a_reading_that_ends_late_does_not_replace_a_newer_copy(
+    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
+) -> None:
+    """As of another program of the device, or one whose copy waited for the disk."""
+    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
+    made = create(alice, b"1")
+    copies = cache._cache().copies
+    late: list[Any] = []
+    keep = copies.keep_containers
+
+    async def wait(outcomes: Any) -> None:
+        late.append(outcomes)
+
+    copies.keep_containers = wait  # type: ignore[method-assign] # is slow
+    cache.getContainer(made).result(PATIENCE)
+    copies.keep_containers = keep  # type: ignore[method-assign] # as before
+    alice.updateContainerContent(made, b"2").result(PATIENCE)
+    cache.getContainer(made).result(PATIENCE)
+    io_thread.submit("keep", keep(late[0])).result(PATIENCE)
+    fresh_broker.stop()
+    assert cache.getContainerContent(made).result(PATIENCE) == b"2"
 
 
 def files(cache: CachedProvider) -> int:

@@ -1,5 +1,6 @@
 """What each operation of a CachedProvider does while the broker is away: none is forgotten."""
 
+import datetime as dt
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_every_operation_belongs_to_one_group() -> None:
 def world(
     new_stores: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[CachedProvider, uuid.UUID, Path]]:
-    """A provider whose cache has one container, at a broker that was stopped."""
+    """A provider whose cache has one container and a link to it, at a broker that was stopped."""
     folder = tmp_path_factory.mktemp("cache")
     with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
         broker: BrokerProcess = broker_on("sqlite")
@@ -56,6 +57,9 @@ def world(
             ring = broker.new_user()
             cache.logIn(ring, ring.userId).result(PATIENCE)
             made = cache.createContainer(b"content", customHeaderObject={}).result(PATIENCE).id
+            until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+            cache.createLink(made, expiresAt=until).result(PATIENCE)
+            cache.getLinks().result(PATIENCE)
             cache.getContainer(made).result(PATIENCE)
             broker.stop()
             wait_until(lambda: cache.awaySince is not None)

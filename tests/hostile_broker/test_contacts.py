@@ -262,3 +262,19 @@ def test_nothing_is_encrypted_for_keys_with_the_same_user_id_and_another_fingerp
     [result] = device.grantAccess(made.id, levels[1]).result(PATIENCE)
     assert isinstance(result, SUBSTITUTION)
     assert RECORD not in mallory.since(count)
+
+
+@attack(88, "other keys for a contact")
+def test_the_fingerprint_of_a_member_who_has_the_access_already_is_compared_as_well(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    device = mallory.device_of(alice, bob)
+    card = card_of(mallory, bob)
+    made = device.createContainer(b"secret", [level(alice), AccessLevel(bob.id)]).result(PATIENCE)
+    count = len(mallory.heard)
+    [same] = device.grantAccess(made.id, AccessLevel(card)).result(PATIENCE)
+    assert not isinstance(same, BrokerError)
+    assert same.version == made.version, "a grant of what a contact has makes no record"
+    [result] = device.grantAccess(made.id, AccessLevel(of_the_same_id(card))).result(PATIENCE)
+    assert isinstance(result, SUBSTITUTION)
+    assert RECORD not in mallory.since(count)

@@ -264,3 +264,20 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     with suppress(BrokerError.tooLargeError):
         shown.append(device.getContainer(story.uuid).result(PATIENCE).type)
     assert shown == ["4"]
+
+
+def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
+    mallory: Mallory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else members who leave one list at once could make a container unreadable for its owner."""
+    alice, *others = mallory.people(6)
+    story = Story(alice).created({alice: OWNER, **dict.fromkeys(others, LABELS)})
+    story.tell(others[0], story.follow(others[0], type="1"))
+    for user in others:
+        leave(story, user).expect(204)
+    device = mallory.device_of(alice)
+    monkeypatch.setattr(directory, "_MOST", 6)  # each user has two key records
+    monkeypatch.setattr(fetching, "_PIECE_SIGNERS", 3)
+    found = device.getContainer(story.uuid).result(PATIENCE)
+    assert [str(each.userId) for each in found.access or ()] == [alice.id]
+    device.deleteContainer(story.uuid).result(PATIENCE)

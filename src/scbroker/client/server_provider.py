@@ -259,6 +259,9 @@ class ServerProvider(BaseProvider):
                 refused = error
             except errors.CredentialsError as error:
                 refused = error
+            except errors.OfflineError:  # the cache may have the public keys of the other
+                if ring is kept.rings[-1]:
+                    raise
         raise errors.NotAuthenticatedError(
             f"The kept session of user {kept.user_id} could not be resumed. {refused} If the keys were "
             "replaced on another device, log in with the new passphrase and keep=True. The kept "

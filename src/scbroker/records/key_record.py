@@ -6,7 +6,7 @@ Rules K1 to K8 are those of docs/spec/ids.md, section 4.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Annotated, Final, NamedTuple
@@ -109,6 +109,11 @@ class KeyChain:
         if len(chain.records) < 2:
             raise IntegrityError("A user was served without an encryption key (K1).")
         return chain
+
+    def with_keys(self, keys: Collection[tuple[int, int]]) -> KeyChain:
+        """Return this chain for verifying by these keys alone: without records, it cannot be extended."""
+        kept = {key: found for key, found in self.keys.items() if key in keys}
+        return replace(self, records=(), hashes=(), keys=MappingProxyType(kept))
 
     def _append(self, signed: Signed, now: int) -> KeyChain:
         self._root.verify(LABEL, signed.body, signed.signature)

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from scbroker import BrokerError, CachedProvider, KeyRing, ServerProvider
 from scbroker.client.cache import folder as module
 from scbroker.client.cache.folder import SMALLEST, CacheFolder, checked_root
+from scbroker.client.calls.io_thread import io_thread
 from tests.client.conftest import drop
 from tests.kit.scripts import run_script
 
@@ -41,6 +44,51 @@ def test_a_written_file_is_read_until_it_is_removed(folder: CacheFolder) -> None
     folder.remove("kind", b"key")
     assert folder.read("kind", b"key") is None
     folder.remove("kind", b"key")
+
+
+def test_a_folder_that_was_being_written_during_a_fork_is_not_locked_in_the_child(
+    folder: CacheFolder,
+) -> None:
+    """The session that the child inherits still copies into it."""
+    folder._lock.acquire()  # as a thread of the parent has it
+    assert folder in io_thread._bound
+    folder.after_fork()
+    folder.write("kind", b"key", b"one")
+    assert folder.read("kind", b"key") == b"one"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit of descriptors")
+def test_a_lack_of_descriptors_removes_no_file(tmp_path: Path) -> None:
+    ended = run_script(
+        """
+        import os, pathlib, resource, sys
+        from scbroker import KeyRing
+        from scbroker.client.cache.folder import SMALLEST, CacheFolder
+
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        folder = CacheFolder(pathlib.Path(sys.argv[1]), KeyRing.generate(), "https://b", SMALLEST)
+        folder.write("kind", b"key", b"one")
+        taken = []
+        try:
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        except OSError:
+            assert folder.read("kind", b"key") is None
+        for descriptor in taken:
+            os.close(descriptor)
+        assert folder.read("kind", b"key") == b"one"
+        """,
+        str(tmp_path),
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_folder_that_somebody_removed_has_nothing_to_clear(folder: CacheFolder) -> None:
+    """As after the deletion of a user, which must not fail then."""
+    folder.write("kind", b"key", b"one")
+    shutil.rmtree(folder.path)
+    folder.clear()
+    assert folder.read("kind", b"key") is None
 
 
 def test_another_user_or_broker_has_other_files(ring: KeyRing, tmp_path: Path) -> None:

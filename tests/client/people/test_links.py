@@ -13,6 +13,7 @@ import pytest
 from scbroker import (
     AccessLevel,
     BrokerError,
+    Contacts,
     ContainerAccessLevel,
     KeyFile,
     Link,
@@ -262,6 +263,20 @@ def test_a_container_that_cannot_be_shared_is_named_and_nothing_is_changed(
         assert (listed(bob), members(bob, mine)) == ([], {id_of(bob)})
 
 
+def test_a_link_to_the_users_own_links_or_address_book_is_refused(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    """Links are shared with nobody: they have private keys, and a shared list is ignored."""
+    link = made(alice, box_of(alice))
+    Contacts(alice).add(bob.getContactCard("Bob").result(PATIENCE)).result(PATIENCE)
+    for kind in ("scbroker.links", "scbroker.contacts"):
+        [own] = alice.listContainers(kind).result(PATIENCE).containers
+        assert not isinstance(own, BrokerError)
+        promise = alice.createLink([*link.containerIds, own.id], expiresAt=tomorrow())
+        refusal(promise, BrokerError.invalidArgumentError, "is this user's alone")
+    assert listed(alice) == [link]
+
+
 def test_a_link_that_cannot_be_given_one_of_its_containers_is_revoked_and_opens_none(
     alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -454,6 +469,8 @@ def test_no_repr_has_the_url_and_an_id_is_a_links_own(alice: ServerProvider) -> 
     for shown in (repr(link), str(link), repr([link])):
         assert link.url[-40:] not in shown
         assert str(link.userId) in shown
+    entry = links._Entry(link.url, b"k" * 160, (), 1, tomorrow(), True, None, tomorrow())
+    assert repr(links._Document({link.userId: entry})).endswith("_Entry(…)})")
     assert LinkUrl.parse(link.url).userId == link.userId
     assert link in {link}
 

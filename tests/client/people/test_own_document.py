@@ -154,6 +154,28 @@ def test_an_entry_added_while_its_container_is_merged_is_not_lost(
     assert containers(alice) == [first]
 
 
+def test_a_merge_that_meets_a_change_of_another_device_is_begun_again(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    first, second = sorted([stored(alice, "a"), stored(alice, "b")])
+    late = document(beside(alice, new_provider))
+    late._known = run(
+        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(9))
+    )
+    merging = document(alice)
+    store, changed = merging._store, list[object]()
+
+    async def store_before_a_change(*given: Any) -> Any:
+        result = await store(*given)
+        if not changed:
+            changed.append(await late.change(adding("late")))
+        return result
+
+    merging._store = store_before_a_change  # type: ignore[assignment, method-assign] # the moment in between
+    assert sorted(read(merging)) == ["a", "b", "late"]
+    assert containers(alice) == [first]
+
+
 def test_a_merge_that_was_cut_off_is_completed_by_the_next_reader(alice: ServerProvider) -> None:
     first, second = sorted([stored(alice, "a"), stored(alice, "b")])
     with Network() as network:

@@ -1,9 +1,11 @@
 """The stores of kept sessions: two halves that are replaced together, for their owner alone."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -43,6 +45,33 @@ def keychain() -> Iterator[MemoryKeychain]:
 def store(request: pytest.FixtureRequest, keychain: MemoryKeychain, tmp_path: Path) -> Any:
     del keychain
     return request.param(tmp_path / "sessions")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_that_is_forked_while_a_store_is_locked_does_not_keep_it_locked(
+    store: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A keychain that asks the person keeps it locked for long."""
+    monkeypatch.setattr(session_store, "_LOCK_SECONDS", 0.2)
+    children: list[int] = []
+    read = store._get_key
+
+    def read_slowly(*entry: Any) -> Any:
+        if not children:
+            children.append(child := os.fork())
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+        return read(*entry)
+
+    assert store.swap(ORIGIN, USER, None, ONE)
+    monkeypatch.setattr(store, "_get_key", read_slowly)
+    try:
+        assert store.get(ORIGIN, USER) == ONE
+        assert store.get(ORIGIN, USER) == ONE
+    finally:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
 
 
 def test_a_kept_pair_is_replaced_only_if_it_is_the_expected_one(store: Any) -> None:

@@ -22,6 +22,7 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.cache.folder import CacheFolder
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers.fetching import mark_of
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.parts.downloads import path_of
 from scbroker.client.users.session import Session
@@ -41,6 +42,8 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import MAX_INLINE, ContainerView, GoverningView
 
 S = TypeVar("S", bound=msgspec.Struct)
+_Head = tuple[bytes, frozenset[bytes]]
+"""The hash of a head, and the users who have left its list: a departure changes no record."""
 _FRESH_SECONDS: Final = 60.0
 """Seconds in which a container that is read again unchanged is not written again."""
 _FRESH: Final = 4096
@@ -95,7 +98,7 @@ class Copies:
         self.folder: CacheFolder = folder
         self._chains: dict[uuid.UUID, tuple[KeyChain, bool]] = {}
         """Verified chains that are still to be written."""
-        self._fresh: OrderedDict[uuid.UUID, tuple[bytes, bool, bool, float]] = OrderedDict()
+        self._fresh: OrderedDict[uuid.UUID, tuple[_Head, bool, bool, float]] = OrderedDict()
         self.after_fork()
         io_thread.bound(self)
 
@@ -195,8 +198,9 @@ class Copies:
     def _keep(self, container_id: uuid.UUID, fetched: Fetched) -> None:
         served = fetched.view
         view = _cut(fetched)
-        if view is None:
-            return
+        _, mark = mark_of(self._session, container_id.bytes)
+        if view is None or (mark is not None and mark.version > fetched.state.record.version):
+            return  # in the second case another reading was newer, and may have been quicker
         record, before = fetched.state.record, self.find(container_id)
         own = fetched.state.own_entry(self._session.fingerprint)
         content = record.part(Role.Content)
@@ -255,10 +259,11 @@ class Copies:
         self.folder.write(CONTAINER, container_id.bytes, msgspec.msgpack.encode(copy))
 
 
-def _parts(fetched: Fetched) -> tuple[bytes, bool, bool]:
+def _parts(fetched: Fetched) -> tuple[_Head, bool, bool]:
     """Return the head that was served, and whether header and content came with it."""
-    view = fetched.view
-    return fetched.state.head.hash, view.header is not None, view.content is not None
+    view, state = fetched.view, fetched.state
+    head = state.head.hash, state.governing.left
+    return head, view.header is not None, view.content is not None
 
 
 def segment_key(path: str, number: int) -> bytes:

@@ -12,6 +12,7 @@ Considered: diskcache stores pickles and clear keys; a file of sqlite3 is parsed
 verified, and a user's files in it cannot be removed while another process is reading.
 """
 
+import errno
 import logging
 import os
 import re
@@ -21,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.own_files import make_own_folder, open_own, temporary_file
 from scbroker.crypto.seal import Octets, seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
@@ -41,6 +43,7 @@ _PARTS: Final = 16
 """A process scans the folder before it has written a sixteenth of its bound."""
 _LARGEST: Final = 4
 """A content may take a quarter of the folder's bound."""
+_SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _log = logging.getLogger("scbroker")
 
 
@@ -79,10 +82,15 @@ class CacheFolder:
         self._root, self._max = root, max_bytes
         name = keyed_hash(secret, "cache-folder", origin.encode()).hex()[:_NAME]
         self.path: Path = _own_folder(root / name)
-        self._lock = threading.Lock()
+        self.after_fork()
+        io_thread.bound(self)
         self._room = 0
         """Bytes that this process may write before it scans the folder."""
         self._has_warned = False
+
+    def after_fork(self) -> None:
+        """Replace the lock: a thread that may hold it exists in the parent alone."""
+        self._lock = threading.Lock()
 
     @property
     def largest(self) -> int:
@@ -99,7 +107,9 @@ class CacheFolder:
             return unseal(self._secret, _context(path), sealed)
         except FileNotFoundError:
             return None
-        except (OSError, DecryptionError):
+        except (OSError, DecryptionError) as error:
+            if getattr(error, "errno", None) in _SHORTAGES:  # says nothing about the file
+                return None
             _log.warning(
                 "A file of the cache is damaged or not this user's, and is removed: %s", path
             )
@@ -184,7 +194,9 @@ class CacheFolder:
 
 
 def _own(folder: Path) -> Iterator[os.DirEntry[str]]:
-    return (entry for entry in os.scandir(folder) if _OWN.fullmatch(entry.name))
+    """Yield the cache's folders or files in a folder; none if somebody removed it."""
+    with suppress(FileNotFoundError):
+        yield from (entry for entry in os.scandir(folder) if _OWN.fullmatch(entry.name))
 
 
 def _on_disk(size: int) -> int:

@@ -24,6 +24,7 @@ from scbroker.client.cache.copies import (
     segment_key,
 )
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers.fetching import mark_of
 from scbroker.client.http.transport import Options, Query
 from scbroker.client.users.session import Keys, Session
 from scbroker.crypto.seal import Octets
@@ -108,6 +109,9 @@ class OfflineSession(Session):
             raise errors.NotFoundError(
                 f"The broker denied this container on {moment(copy.denied)}, before it went away."
             )
+        _, mark = mark_of(self, container_id.bytes)
+        if mark is not None and mark.left:
+            raise errors.NotFoundError("You left this container.")
         if copy.expires is not None and copy.expires <= now():
             raise errors.NotFoundError(f"Your access ended on {moment(copy.expires)}.")
         view, since = copy.view, query.get("since")

@@ -6,6 +6,7 @@ absence. The cache stores the place in the log once all changes up to it were re
 """
 
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Iterable
@@ -58,7 +59,8 @@ class Refresh:
     async def follow(self) -> None:
         """Follow the event log. Runs as long as the session."""
         stored = await io_thread.in_pool(self._copies.folder.read, _PLACE, b"")
-        self._next = None if stored is None else msgspec.msgpack.decode(stored, type=int)
+        with contextlib.suppress(msgspec.DecodeError):  # a newer version of this program wrote it
+            self._next = None if stored is None else msgspec.msgpack.decode(stored, type=int)
         while True:
             await self._reach.reached()
             try:
@@ -83,8 +85,12 @@ class Refresh:
             self._next = found[-1].id + 1
             for event in found:
                 if event.eventType != ContainerEventType.Accessed:
+                    # A departure changes access and no version.
                     is_update = event.eventType == ContainerEventType.Updated
-                    self.changed([uuid.UUID(event.containerId)], event.version if is_update else 0)
+                    has_version = is_update and "access" not in event.changes
+                    self.changed(
+                        [uuid.UUID(event.containerId)], event.version if has_version else 0
+                    )
             if not self._stale:
                 await self._keep_place()
         else:
@@ -105,6 +111,11 @@ class Refresh:
             except errors.BrokerUnavailableError:
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
+            except errors.BrokerError as error:
+                # An answer that refuses must not end what asks an absent broker again.
+                _ = self._session.keys.ring  # raises if the session ended
+                _log.warning("Cached containers could not be read anew: %s", error)
+                await asyncio.sleep(_PAUSE)
             for container_id in some:
                 del self._stale[container_id]
             if not self._stale:

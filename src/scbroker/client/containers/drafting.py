@@ -156,8 +156,17 @@ def changes_nothing(state: State, change: Change, time: int) -> bool:
     """
     if not isinstance(change.grants, Merge) or change.grants.remove & members_of(state).keys():
         return False
-    present = _present(state, time)
-    return change.grants.into(present) == present
+    present = {user_id_of(each): entry for each, entry in state.governing.present(time).items()}
+    return all(_has(present.get(user), grant) for user, grant in change.grants.add.items())
+
+
+def _has(entry: Entry | None, grant: Grant) -> bool:
+    """Return whether a user has this access, and the fingerprint, if the caller gave it."""
+    return (
+        entry is not None
+        and (entry.permissions, entry.expiresAt) == (grant.permissions, grant.expiresAt)
+        and grant.fingerprint in (None, entry.fingerprint)
+    )
 
 
 def time_after(state: State, key: KnownKey, time: int) -> int:

@@ -11,8 +11,9 @@ docs/spec/protocol.md, section 5.
 
 import contextlib
 import dataclasses
+import itertools
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -30,9 +31,10 @@ from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records.canonical import MAX_UINT, user_id_of
 from scbroker.records.container_record import parse_bare
-from scbroker.records.departure import parse_departure
+from scbroker.records.departure import Departure, parse_departure
 from scbroker.records.judge import Known
 from scbroker.records.key_record import KeyChain
+from scbroker.vocabulary import KeyType
 from scbroker.wire import containers
 from scbroker.wire.containers import ContainerView, GoverningView
 from scbroker.wire.problems import result_of
@@ -288,7 +290,8 @@ async def _prefetch_signers(session: Session, served: Views, marks: _Marks) -> N
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
                 resumed = since_of(marks[each]) is not None
-                for user, sequence in _signers(view, view.governing, resumed=resumed).items():
+                authors = _authors(view, view.governing, resumed=resumed)
+                for user, sequence in _signers(view, view.governing, authors).items():
                     signers[user] = max(sequence, signers.get(user, 0))
     with tasks.alone(lambda _: None):
         await session.directory.at_least(signers)
@@ -317,8 +320,9 @@ async def _collect(
         last = _version(views[-1])
         is_last = not pieces and last >= view.lastGoverning
         resumed = before is None and since_of(mark) is not None
-        signers = _signers(view, views, resumed=resumed, is_last=is_last)
-        chains = await _chains(session, signers)
+        authors = _authors(view, views, resumed=resumed, is_last=is_last)
+        signers = _signers(view, views, authors)
+        chains = await _chains_of(session, signers, authors, views)
         found = Evidence(
             container_id.bytes, session.fingerprint, views, head, None, chains, mark, now(), before,
             earlier, is_last,
@@ -369,6 +373,29 @@ async def _next_page(
     if not page.governing or _version(page.governing[-1]) <= last:
         raise errors.IntegrityError("The broker withholds governing records.")
     return page.governing
+
+
+async def _chains_of(
+    session: Session,
+    signers: Mapping[uuid.UUID, int],
+    authors: Collection[uuid.UUID],
+    views: Sequence[GoverningView],
+) -> Mapping[bytes, KeyChain]:
+    """Return the key chains of signers by fingerprint.
+
+    A single list may have a thousand leavers with long chains: of users who are no authors, only the keys
+    that signed departures are kept, and only a few whole chains are in memory at once.
+    """
+    used: dict[bytes, set[tuple[int, int]]] = {}
+    for departure in itertools.chain.from_iterable(map(_departures, views)):
+        used.setdefault(departure.fingerprint, set()).add((KeyType.Signing, departure.keyIndex))
+    leavers = [user for user in signers if user not in authors]
+    found: dict[bytes, KeyChain] = {}
+    for start in range(0, len(leavers), _PIECE_SIGNERS):
+        some = {user: signers[user] for user in leavers[start : start + _PIECE_SIGNERS]}
+        for name, chain in (await _chains(session, some)).items():
+            found[name] = chain.with_keys(used.get(name, ()))
+    return {**found, **await _chains(session, {user: signers[user] for user in authors})}
 
 
 async def _chains(session: Session, signers: Mapping[uuid.UUID, int]) -> Mapping[bytes, KeyChain]:
@@ -441,30 +468,42 @@ async def _page(session: Session, container_id: bytes, first: int, head: int) ->
     return page.bodies
 
 
-def _signers(
+def _authors(
     view: ContainerView,
     views: Sequence[GoverningView],
     *,
     resumed: bool = False,
     is_last: bool = True,
-) -> dict[uuid.UUID, int]:
-    """Return the users whose signatures are verified, with the sequence that the broker names for their keys.
-
-    The record of a mark was verified before (`resumed`), the departures from its list were not. Somebody who
-    left after the view was served, with a new key perhaps, is not named: their latest chain is fetched.
-    """
+) -> set[uuid.UUID]:
+    """Return the authors of the records that are verified; that of a mark was verified before (`resumed`)."""
     bodies = [item.record.body for item in views[resumed:]]
     if view.head is not None and is_last:
         bodies.append(view.head.body)
+    return {user_id_of(parse_bare(body).author) for body in bodies}
+
+
+def _signers(
+    view: ContainerView, views: Sequence[GoverningView], authors: Collection[uuid.UUID]
+) -> dict[uuid.UUID, int]:
+    """Return the users whose signatures are verified, with the sequence that the broker names for their keys.
+
+    The departures from the list of a mark's record were not verified before. Somebody who left after the view
+    was served, with a new key perhaps, is not named: their latest chain is fetched.
+    """
     named = {item.userId: item.sequence for item in view.keyChains}
-    authors = {user_id_of(parse_bare(body).author) for body in bodies}
     leavers = {user_id_of(leaver) for item in views for leaver in _leavers(item)}
     return {
-        user: named.get(str(user), MAX_UINT if user in leavers else 0) for user in authors | leavers
+        user: named.get(str(user), MAX_UINT if user in leavers else 0)
+        for user in leavers.union(authors)
     }
 
 
 def _leavers(view: GoverningView) -> set[bytes]:
     """Return the fingerprints of the users whose departures are served with a list."""
+    return {departure.fingerprint for departure in _departures(view)}
+
+
+def _departures(view: GoverningView) -> list[Departure]:
+    """Return the departures that are served with a list; nothing of them is verified."""
     departures = () if view.accessList is None else view.accessList.departures
-    return {parse_departure(item.body).fingerprint for item in departures}
+    return [parse_departure(item.body) for item in departures]

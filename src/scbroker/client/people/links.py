@@ -22,7 +22,7 @@ from msgspec import Meta
 from scbroker import errors
 from scbroker.client.base_provider import BaseProvider
 from scbroker.client.people.link_url import LinkUrl, encode_base64, plain_address
-from scbroker.client.people.own_document import OwnDocument
+from scbroker.client.people.own_document import OWN_TYPES, OwnDocument
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
@@ -59,6 +59,9 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hasPassword: bool
     name: str | None
     createdAt: dt.datetime
+
+    def __repr__(self) -> str:
+        return "_Entry(…)"  # with URL and keys, a report of an error would have them
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -198,6 +201,12 @@ async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
     for container_id, container in zip(new.containers, found, strict=True):
         if isinstance(container, errors.BrokerError):
             error = container
+        elif container.type is not None and container.type.startswith(OWN_TYPES):
+            # It would be ignored from then on: links in it could not be listed and revoked any more.
+            error = errors.InvalidArgumentError(
+                f"Container {container_id} is of type {container.type}, in which scbroker keeps what is this "
+                "user's alone: leave it out."
+            )
         elif missing := needed & ~_permissions(container, user):
             error = errors.PermissionDeniedError(
                 f"A link to container {container_id} needs {missing.name}, which you do not have."

@@ -26,6 +26,8 @@ from scbroker.types import Container
 D = TypeVar("D", bound=msgspec.Struct)
 T = TypeVar("T")
 Merge = Callable[[D, D], D]
+OWN_TYPES: Final = "scbroker."
+"""How the types of all such containers begin."""
 _log = logging.getLogger("scbroker")
 _ATTEMPTS: Final = 16
 _VERSION: Final = 1
@@ -133,33 +135,42 @@ class OwnDocument(Generic[D]):
         """Look for the document among the containers of its type; merge those made at the same moment."""
         self._known = None
         kept: _Stored[D] | None = None
-        for item in await self._candidates(user):
+        candidates, is_whole = await self._candidates(user)
+        for item in candidates:
             if not (item.hasContent or item.hasHeader):  # emptied by `_joined`
                 await self._delete(item.id)
             elif (found := await self._opened(user, item)) is not None:
                 kept = found if kept is None else await self._joined(kept, found)
+        if kept is None and not is_whole:
+            raise errors.OfflineError(
+                f"The cache has no container of type {self._type} and the broker is away: try again when it "
+                "is back."
+            )
         self._known = kept
         return kept
 
-    async def _candidates(self, user: uuid.UUID) -> list[Container[Any]]:
-        """Return the user's own containers of the type, ascending by id."""
-        found: list[Container[Any] | errors.BrokerError] = []
+    async def _candidates(self, user: uuid.UUID) -> tuple[list[Container[Any]], bool]:
+        """Return the user's own containers of the type, ascending by id, and whether these are all.
+
+        A cache lists what it has: that it has none does not say that none exists.
+        """
+        own = list[Container[Any]]()
+        is_whole = True
         start: uuid.UUID | None = None
         while True:
             page = await self._provider.listContainers(self._type, start, headers=False)
-            found.extend(page.containers)
+            for item in page.containers:  # of those of strangers nothing is kept: they may be many
+                if isinstance(item, _OF_THE_BROKER):
+                    raise item
+                if isinstance(item, errors.BrokerError):
+                    self._warn(item.containerId, f"it cannot be read ({item.code})")
+                elif self._is_own(user, item):
+                    own.append(item)
+            is_whole = is_whole and page.asOf is None
             start = page.next
             if start is None:
                 break
-        own = []
-        for item in found:
-            if isinstance(item, _OF_THE_BROKER):
-                raise item
-            if isinstance(item, errors.BrokerError):
-                self._warn(item.containerId, f"it cannot be read ({item.code})")
-            elif self._is_own(user, item):
-                own.append(item)
-        return own
+        return own, is_whole
 
     def _is_own(self, user: uuid.UUID, item: Container[Any]) -> bool:
         """Return whether only the user can have made and changed the container; log why not."""
@@ -246,6 +257,7 @@ class OwnDocument(Generic[D]):
         document = self._merge(kept.document, other.document)
         if document != kept.document:
             kept = await self._store(kept, document) or kept
+            self._known = None  # if `other` was changed meanwhile, both are looked for again
         await self._provider.updateContainerContent(other.id, None, ifVersion=other.version)
         await self._delete(other.id)
         return kept

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
+import filelock
 import platformdirs
 
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
@@ -146,7 +147,11 @@ class _Folder:
                 raise SessionStoreError(
                     f"Another process keeps the sessions in {self.directory} locked: end it, or try again."
                 )
-            yield
+            try:
+                yield
+            finally:
+                # A child that was forked meanwhile has the file open too, and would keep it locked.
+                filelock.unlock_descriptor(descriptor)
         finally:
             os.close(descriptor)
 
