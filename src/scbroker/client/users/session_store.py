@@ -175,6 +175,9 @@ class FileSessionStore(_Folder):
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
+        if not isinstance(directory, str | os.PathLike) or directory == "":
+            given = "an empty path" if directory == "" else type(directory).__name__
+            raise InvalidArgumentError(f"directory must be the path of a folder, not {given}")
         super().__init__(Path(directory))
 
     def _get_key(self, origin: str, user_id: uuid.UUID) -> bytes | None:
@@ -263,9 +266,13 @@ def checked_session_store(sessionStore: object) -> SessionStore:
         return KeychainSessionStore()
     if isinstance(sessionStore, str | os.PathLike) and sessionStore != "":
         return FileSessionStore(sessionStore)
-    if isinstance(sessionStore, SessionStore):
+    # The protocol counts a class with these methods as an implementation too.
+    if isinstance(sessionStore, SessionStore) and not isinstance(sessionStore, type):
         return sessionStore
-    given = "an empty path" if sessionStore == "" else type(sessionStore).__name__
+    if isinstance(sessionStore, type):
+        given = f"the class {sessionStore.__name__}: make an object of it"
+    else:
+        given = "an empty path" if sessionStore == "" else type(sessionStore).__name__
     raise InvalidArgumentError(
         "sessionStore must be the path of a folder, a KeychainSessionStore, a FileSessionStore, or an object "
         f"with the methods of SessionStore, not {given}"
