@@ -228,7 +228,7 @@ def test_an_argument_names_a_store_or_the_folder_of_one(tmp_path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize(("wrong", "given"), [("", "an empty path"), (None, "NoneType")])
+@pytest.mark.parametrize("wrong, given", [("", "an empty path"), (None, "NoneType")])
 def test_a_store_in_files_needs_the_path_of_a_folder(wrong: object, given: str) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match=f"path of a folder, not {given}"):
         FileSessionStore(wrong)  # type: ignore[arg-type]

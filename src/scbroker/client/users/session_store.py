@@ -25,6 +25,7 @@ import platformdirs
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, SessionStoreError
+from scbroker.vocabulary import instance_of
 
 _MAX_FILE: Final = 131_072
 _LOCK_SECONDS: Final = 30.0
@@ -175,9 +176,9 @@ class FileSessionStore(_Folder):
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        if not isinstance(directory, str | os.PathLike) or directory == "":
-            given = "an empty path" if directory == "" else type(directory).__name__
-            raise InvalidArgumentError(f"directory must be the path of a folder, not {given}")
+        if directory == "":
+            raise InvalidArgumentError("directory must be the path of a folder, not an empty path")
+        instance_of("directory", directory, "the path of a folder", str, os.PathLike)
         super().__init__(Path(directory))
 
     def _get_key(self, origin: str, user_id: uuid.UUID) -> bytes | None:
