@@ -247,7 +247,7 @@ def test_an_argument_names_a_store_or_the_folder_of_one(tmp_path: Path) -> None:
     assert isinstance(checked_session_store(None), KeychainSessionStore)
     assert checked_session_store(made) is made
     assert isinstance(made, SessionStore)
-    for wrong in ("", 3, object()):
+    for wrong in ("", 3, object(), FileSessionStore):
         with pytest.raises(BrokerError.invalidArgumentError, match=r"^sessionStore must be"):
             ServerProvider(
                 uuid.uuid4(),
@@ -255,6 +255,12 @@ def test_an_argument_names_a_store_or_the_folder_of_one(tmp_path: Path) -> None:
                 "x",
                 sessionStore=wrong,  # type: ignore[arg-type]
             )
+
+
+@pytest.mark.parametrize("wrong, given", [("", "an empty path"), (None, "NoneType")])
+def test_a_store_in_files_needs_the_path_of_a_folder(wrong: object, given: str) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match=f"path of a folder, not {given}"):
+        FileSessionStore(wrong)  # type: ignore[arg-type]
 
 
 def test_a_sealed_session_opens_with_its_key_for_its_user_and_broker_alone() -> None:

@@ -26,6 +26,7 @@ import platformdirs
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, SessionStoreError
+from scbroker.vocabulary import instance_of
 
 _MAX_FILE: Final = 131_072
 _LOCK_SECONDS: Final = 30.0
@@ -180,6 +181,9 @@ class FileSessionStore(_Folder):
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
+        if directory == "":
+            raise InvalidArgumentError("directory must be the path of a folder, not an empty path")
+        instance_of("directory", directory, "the path of a folder", str, os.PathLike)
         super().__init__(Path(directory))
 
     def _get_key(self, origin: str, user_id: uuid.UUID) -> bytes | None:
@@ -268,9 +272,13 @@ def checked_session_store(sessionStore: object) -> SessionStore:
         return KeychainSessionStore()
     if isinstance(sessionStore, str | os.PathLike) and sessionStore != "":
         return FileSessionStore(sessionStore)
-    if isinstance(sessionStore, SessionStore):
+    # The protocol counts a class with these methods as an implementation too.
+    if isinstance(sessionStore, SessionStore) and not isinstance(sessionStore, type):
         return sessionStore
-    given = "an empty path" if sessionStore == "" else type(sessionStore).__name__
+    if isinstance(sessionStore, type):
+        given = f"the class {sessionStore.__name__}: make an object of it"
+    else:
+        given = "an empty path" if sessionStore == "" else type(sessionStore).__name__
     raise InvalidArgumentError(
         "sessionStore must be the path of a folder, a KeychainSessionStore, a FileSessionStore, or an object "
         f"with the methods of SessionStore, not {given}"
