@@ -123,8 +123,9 @@ def uuid_of(name: str, value: object) -> uuid.UUID:
                 "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7"
             ) from None
     if isinstance(value, Person):
+        what = "pass its userId" if name.startswith("user") else "it names a user"
         raise InvalidArgumentError(
-            f"{name} must be a uuid.UUID or its text, not a {type(value).__name__}, which names a user"
+            f"{name} must be a uuid.UUID or its text, not {type(value).__name__}: {what}"
         )
     if isinstance(getattr(value, "id", None), uuid.UUID):
         raise InvalidArgumentError(

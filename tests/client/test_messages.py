@@ -90,6 +90,13 @@ def test_a_wrong_id_is_refused_with_what_to_pass_instead(
     assert message_of(lambda: provider.getContainer(made), invalid) == (
         f"{ID_OR_TEXT}SecuredContainer: pass its id"
     )
+    assert message_of(lambda: provider.revokeAccess(made, made.createdBy), invalid).endswith(
+        "SecuredContainer: pass its id"
+    )
+    card = alice.getContactCard("Alice").result(PATIENCE)
+    assert message_of(lambda: provider.getReminder(card), invalid).endswith(
+        "ContactCard: pass its userId"
+    )
     assert message_of(lambda: provider.getContainer(promise), invalid) == (
         f"{ID_OR_TEXT}a promise: await it first, or pass what its result() returns"
     )

@@ -75,7 +75,13 @@ def _list_of(kind: str, check_item: Check) -> Check:
 
 def _one_or_list_of(kind: str, one: type | tuple[type, ...], check_item: Check) -> Check:
     several = _list_of(kind, check_item)
-    return lambda name, value: several(name, [value] if isinstance(value, one) else value)
+
+    def check(name: str, value: Any) -> Any:
+        # A Container in place of its id is one item, so that the error says to pass its id.
+        is_one = isinstance(value, one) or isinstance(getattr(value, "id", None), uuid.UUID)
+        return several(name, [value] if is_one else value)
+
+    return check
 
 
 def _event_types(name: str, value: Any) -> list[ContainerEventType]:

@@ -382,9 +382,10 @@ class CachedProvider(BaseProvider):
         return self._noting(work())
 
     async def _noting(self, work: Work[T]) -> T:
-        """Run work; note whether the broker answered."""
+        """Run work; note whether the broker answered. A broker that is away is tried shortly."""
         try:
-            found = await work
+            with answered_soon() if self._reach.is_away else contextlib.nullcontext():
+                found = await work
         except errors.UnreachableError as error:
             self._reach.lost(error)
             raise

@@ -60,7 +60,10 @@ def make_own_folder(folder: Path) -> None:
     Raises `OSError` for a folder, or a link to one, that belongs to another user, and for a folder that
     others can write.
     """
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError:
+        raise OSError(errno.ENOTDIR, "it is not a folder", str(folder)) from None
     state = folder.stat()
     if not (_is_own(state) and _is_own(folder.lstat())):
         raise OSError(errno.EPERM, "it belongs to another user", str(folder))

@@ -98,7 +98,7 @@ def test_a_contact_or_a_card_stands_for_its_user_in_every_operation_on_users(
     alice.updateContainersAccessLevels([AccessChange(made.id, remove=[contact, other])]).result(9)
     assert members() == set()
     for name in ("getContainer", "deleteContainer"):
-        with pytest.raises(INVALID, match="not a Contact, which names a user"):
+        with pytest.raises(INVALID, match="not Contact: it names a user"):
             getattr(alice, name)(contact)
 
 

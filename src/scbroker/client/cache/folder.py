@@ -50,9 +50,8 @@ _log = logging.getLogger("scbroker")
 def checked_root(folder: object, maxBytes: object) -> Path:
     """Return the cache's folder, which only this user can write; raise `InvalidArgumentError` otherwise."""
     if not isinstance(folder, str | os.PathLike) or folder == "":
-        raise InvalidArgumentError(
-            f"folder must be the path of a folder, not {type(folder).__name__}"
-        )
+        given = "an empty path" if folder == "" else type(folder).__name__
+        raise InvalidArgumentError(f"folder must be the path of a folder, not {given}")
     if not isinstance(maxBytes, int) or isinstance(maxBytes, bool) or maxBytes < SMALLEST:
         raise InvalidArgumentError(
             f"maxBytes must be an int of {SMALLEST} or more, not {maxBytes!r:.40}"

@@ -77,7 +77,7 @@ async def pages(
             found = await session.hold(_verified(session, wanted, served))
             if found.leftOut and not session.is_offline:
                 _log.warning(
-                    "The broker does not serve %d containers that this device has read; the first is %s. "
+                    "The broker leaves out containers that this device has read: %d, the first is %s. "
                     "listContainers names them in leftOut.",
                     len(found.leftOut),
                     found.leftOut[0],
