@@ -163,6 +163,8 @@ class Scene:
             return sealed, {"partId": str(uuid.UUID(bytes=part.partId))}
         if operation.method == "DELETE" and "{partId}" in operation.path:
             path = {"partId": str(uuid.uuid4())}  # the story's own part has a record that names it
+        if "/blocks/" in operation.path:
+            path = {"userId": self.other.id}  # nobody blocks themselves
         match getattr(operation.message, "__name__", ""):
             case "Registration":
                 ring = KeyRing.generate()
@@ -183,6 +185,8 @@ class Scene:
             case "RecordsRequest":
                 batch = [self.story.follow(user, header=b"{}"), Story(user).begin()]
                 message = RecordsRequest(records=batch)
+            case "DepartureRequest":
+                message = writers.departure(self.story, user)
             case "TransfersRequest":
                 message, path = {"chunks": [0, 3]}, {"partId": str(uuid.uuid4())}
             case "SentChunks":

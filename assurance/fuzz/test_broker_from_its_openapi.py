@@ -132,8 +132,10 @@ class Sender:
         user = self.scene.user
         if answer.status_code == 401 or case.operation.label == "DELETE /v1/sessions/current":
             user.wire.log_in(user.ring)
-        if answer.status_code in (200, 201) and operation.path.endswith("/records/{version}"):
-            # The story does not know the record that was accepted: begin another container.
+        if answer.status_code < 300 and operation.path.endswith(
+            ("/records/{version}", "/departure")
+        ):
+            # The story does not know the record that was accepted, or that its user left: begin another.
             grants = {user: 511, self.scene.other: 11}
             self.scene.story = Story(user).created(grants, header=b"{}", type="note")
 
