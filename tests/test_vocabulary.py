@@ -135,8 +135,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"permissions": None}, "permissions must be a ContainerAccessLevel"),
     ({"permissions": "Upload"}, r"permissions cannot hold Upload without Decrypt\|ViewAccess"),
     ({"permissions": 11 | 16}, "without Upload"),
-    ({"expiresAt": 7}, "expiresAt must be a datetime.datetime or None, not int"),
-    ({"expiresAt": SOME_TIME.date()}, "expiresAt must be a datetime.datetime or None, not date"),
+    ({"expiresAt": 7}, "expiresAt must be a datetime.datetime, not int"),
+    ({"expiresAt": SOME_TIME.date()}, "expiresAt must be a datetime.datetime, not date"),
     ({"expiresAt": SOME_TIME.replace(tzinfo=None)}, "expiresAt must have a time zone"),
 ]
 

@@ -175,7 +175,7 @@ class Alphabet:
     retypes: bool = False
     """Whether changes of access are also tried together with a change of type."""
     leaves: bool = False
-    """Whether users leave."""
+    """Whether histories in which users leave are tried as well."""
 
     @cached_property
     def lists(self) -> list[Rights]:

@@ -83,7 +83,6 @@ class ContactCard(Person):
     def parse(cls, text: str) -> ContactCard:
         """Return the card of a text. Ignores upper and lower case, white space and line breaks.
 
-
         Raises `invalidArgumentError` for a damaged text and for one that is not a card,
         `unsupportedVersionError` for a card that a newer scbroker made.
         """

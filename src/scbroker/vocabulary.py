@@ -194,7 +194,7 @@ class AccessLevel:
         for name, value in (
             ("userId", user_of("userId", userId)),
             ("permissions", _checked_permissions(permissions)),
-            ("expiresAt", _checked_expiry(expiresAt)),
+            ("expiresAt", None if expiresAt is None else aware_date("expiresAt", expiresAt)),
             ("fingerprint", userId.fingerprint if isinstance(userId, Person) else None),
         ):
             object.__setattr__(self, name, value)
@@ -217,12 +217,11 @@ def _checked_permissions(permissions: object) -> ContainerAccessLevel:
     return given
 
 
-def _checked_expiry(expiresAt: object) -> dt.datetime | None:
-    if expiresAt is None:
-        return None
-    date = instance_of("expiresAt", expiresAt, "a datetime.datetime or None", dt.datetime)
+def aware_date(name: str, value: object) -> dt.datetime:
+    """Return a datetime that has a time zone. Raises `InvalidArgumentError` for anything else."""
+    date = instance_of(name, value, "a datetime.datetime", dt.datetime)
     if date.utcoffset() is None:
         raise InvalidArgumentError(
-            "expiresAt must have a time zone, as datetime.now(datetime.UTC) has"
+            f"{name} must have a time zone: pass an aware datetime, such as datetime.now(datetime.UTC)"
         )
     return date

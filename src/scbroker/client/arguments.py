@@ -30,6 +30,7 @@ from scbroker.vocabulary import (
     ContainerEventType,
     KeyType,
     Person,
+    aware_date,
     instance_of,
     member_of,
     user_of,
@@ -122,15 +123,6 @@ def _progress(name: str, value: Any) -> Callable[[int, int | None], None]:
     return report
 
 
-def _date(name: str, value: Any) -> dt.datetime:
-    date = instance_of(name, value, "a datetime.datetime", dt.datetime)
-    if date.utcoffset() is None:
-        raise errors.InvalidArgumentError(
-            f"{name} must have a time zone: pass an aware datetime, such as datetime.now(datetime.UTC)"
-        )
-    return date
-
-
 def _link_user(name: str, value: Any) -> uuid.UUID:
     return value.userId if isinstance(value, Link) else uuid_of(name, value)
 
@@ -171,7 +163,7 @@ _CHECKS: Final[dict[str, Check]] = {
     "ContainerAccessLevel | int | str": lambda name, value: member_of(
         ContainerAccessLevel, value, name
     ),
-    "dt.datetime": _date,
+    "dt.datetime": aware_date,
     "Link | uuid.UUID | str": _link_user,
     "Link | str": _link_url,
     # `checked_content` and `encode_header` check these two.

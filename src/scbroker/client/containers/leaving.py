@@ -81,9 +81,8 @@ class _Leaving:
         try:
             fetched = await fetching.fetch(session, self.container_id, any_keys=True)
         except errors.NotFoundError:
-            _note(
-                session, self.container_id
-            )  # the broker serves nothing of it, so no list has to contain it
+            # The broker serves nothing of the container, so no list has to contain it.
+            _note(session, self.container_id)
             raise
         in_force = fetched.state.governing
         if self.sent_for != in_force.governing.accessVersion:
