@@ -1,3 +1,3 @@
 """The fixtures of tests/kit, for tests/ and assurance/ alike."""
 
-pytest_plugins = ["tests.kit.fixtures"]
+pytest_plugins = ["tests.kit.fixtures", "tests.kit.people"]

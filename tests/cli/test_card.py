@@ -5,12 +5,14 @@ import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pexpect
 import pytest
 import segno
 from typer.testing import CliRunner
 
 from scbroker import ContactCard, KeyRing
-from scbroker.cli.commands import app
+from scbroker.cli.app import app
+from tests.kit.people import Person
 
 CARD = ContactCard(KeyRing.generate().fingerprint, "https://broker.example/base", "Bob of Öland")
 
@@ -18,7 +20,7 @@ CARD = ContactCard(KeyRing.generate().fingerprint, "https://broker.example/base"
 def run(*arguments: str, exit_code: int = 0) -> str:
     done = CliRunner().invoke(app, ["card", *arguments])
     assert done.exit_code == exit_code, (done.output, done.exception)
-    return done.output if not exit_code or exit_code == 2 else str(done.exception)
+    return str(done.exception) if exit_code else done.output
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,13 @@ def test_a_card_is_shown_with_its_user_broker_name_and_qr_code(text: str) -> Non
     shown = run(text)
     for words in (CARD.name, str(CARD.userId), CARD.fingerprint, CARD.serverUrl):
         assert words in shown
-    assert shown.count("█") > 100
+
+
+def test_a_terminal_shows_the_qr_code_too(stranger: Person) -> None:
+    terminal = stranger.at_terminal("card", CARD.text)
+    terminal.expect(pexpect.EOF)
+    assert terminal.before is not None
+    assert terminal.before.count("█") > 100
 
 
 def test_a_damaged_card_is_an_error_and_nothing_is_shown() -> None:
@@ -41,8 +49,8 @@ def test_the_qr_code_is_written_to_a_new_file_and_replaces_none(tmp_path: Path) 
     run(CARD.text, "--svg", str(target))
     written = target.read_bytes()
     assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
-    assert "name a new file" in run(CARD.text, "--svg", str(target), exit_code=2)
-    assert "name a new file" in run(CARD.text, "--svg", str(tmp_path / "no" / "x.svg"), exit_code=2)
+    assert "name a new file" in run(CARD.text, "--svg", str(target), exit_code=1)
+    assert "name a new file" in run(CARD.text, "--svg", str(tmp_path / "no" / "x.svg"), exit_code=1)
     assert target.read_bytes() == written
 
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scbroker import FileTrustStore, ServerProvider
-from scbroker.cli.commands import app
+from scbroker.cli.app import app
 from scbroker.client import events
 from scbroker.client.containers import fetching
 from scbroker.client.containers.fetching import mark_of

@@ -82,15 +82,21 @@ class Nursery:
         atexit.register(self._close)
 
     def start(
-        self, options: Sequence[str], env: Mapping[str, str], cwd: Path | None, stderr: IO[bytes]
+        self,
+        options: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path | None,
+        stderr: IO[bytes],
+        stdin: IO[bytes] | None = None,
     ) -> Forked:
-        """`scbroker` with these options, a pipe as its standard output."""
+        """`scbroker` with these options, a pipe as its standard output; it reads nothing, or a file."""
         order = json.dumps([list(options), dict(env), str(cwd or Path.cwd())]).encode()
         assert len(order) <= _LONGEST
         ours, theirs = os.pipe()
         try:
             with self._lock:
-                socket.send_fds(self._link, [order], [theirs, stderr.fileno()])
+                descriptors = [theirs, stderr.fileno(), *([stdin.fileno()] if stdin else [])]
+                socket.send_fds(self._link, [order], descriptors)
                 pid = int(self._link.recv(_LONGEST))
         finally:
             os.close(theirs)
@@ -137,15 +143,25 @@ def command(*options: str) -> list[str]:
     return [sys.executable, "-c", "from scbroker.cli import main; main()", *options]
 
 
-def run(options: Sequence[str], env: Mapping[str, str], timeout: float) -> tuple[int, str, str]:
+def run(
+    options: Sequence[str],
+    env: Mapping[str, str],
+    timeout: float,
+    *,
+    stdin: bytes = b"",
+    cwd: Path | None = None,
+) -> tuple[int, str, str]:
     """Runs `scbroker` with these options to its end; gives exit status, standard output and error."""
-    if not is_available():
-        done = subprocess.run(
-            command(*options), env=env, capture_output=True, text=True, timeout=timeout, check=False
-        )
-        return done.returncode, done.stdout, done.stderr
-    with tempfile.TemporaryFile() as stderr:
-        process = nursery().start(options, env, None, stderr)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as stderr:
+        given.write(stdin)
+        given.seek(0)
+        if not is_available():
+            done = subprocess.run(
+                command(*options), env=env, cwd=cwd, stdin=given, capture_output=True,
+                encoding="utf-8", timeout=timeout, check=False,
+            )  # fmt: skip
+            return done.returncode, done.stdout, done.stderr
+        process = nursery().start(options, env, cwd, stderr, given)
         with process.stdout:
             output = process.stdout.read()
         status = process.wait(timeout)
@@ -160,7 +176,9 @@ def _import_everything() -> None:
     import uvicorn.loops.auto
     import uvicorn.protocols.http.auto  # noqa: F401
 
-    import scbroker.cli.commands
+    import scbroker.cli.app
+    import scbroker.client.people.contacts
+    import scbroker.client.server_provider
     import scbroker.server.commands  # noqa: F401
 
     gc.collect()
@@ -168,12 +186,13 @@ def _import_everything() -> None:
 
 
 def _become_scbroker(
-    options: list[str], env: dict[str, str], cwd: str, stdout: int, stderr: int
+    options: list[str], env: dict[str, str], cwd: str, stdout: int, stderr: int, stdin: int = 0
 ) -> int:
     os.setsid()
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)
+    os.dup2(stdin, 0)
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
     os.close(stdout)
@@ -194,7 +213,7 @@ def _serve(link: socket.socket) -> None:
     _import_everything()
     children: set[int] = set()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 2)
+        message, descriptors, _, _ = socket.recv_fds(link, _LONGEST, 3)
         if not message:
             break
         order = json.loads(message)

@@ -12,6 +12,7 @@ import typer
 import scbroker  # loads its names when they are used: the broker needs none of them
 
 app: typer.Typer = typer.Typer(
+    rich_markup_mode=None,
     no_args_is_help=True,
     help="Show the history that this device has verified and the one that the broker serves, and accept the "
     "latter. SCBROKER_API_KEY and SCBROKER_SERVER_URL name the broker.",

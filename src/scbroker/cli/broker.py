@@ -1,32 +1,23 @@
-"""Define the commands and their options."""
+"""Define the commands of a broker's operator: `serve`, `admin …` and `conformance …`."""
 
-import asyncio
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-import scbroker
-from scbroker.cli import marks
-from scbroker.cli.card import card
-
-app: typer.Typer = typer.Typer(
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="scbroker: containers that only their members can read, on a broker that cannot.",
+T = TypeVar("T")
+admin: typer.Typer = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Administer a broker."
 )
-admin: typer.Typer = typer.Typer(no_args_is_help=True, help="Administer a broker.")
-app.add_typer(admin, name="admin")
-app.add_typer(marks.app, name="mark")
-app.command()(card)
 conformance: typer.Typer = typer.Typer(
-    no_args_is_help=True, help="Test a broker or a client for conformance with the specification."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Test a broker or a client for conformance with the specification.",
 )
-app.add_typer(conformance, name="conformance")
 
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
@@ -35,25 +26,6 @@ DataDir = Annotated[
 ]
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(f"scbroker {scbroker.__version__}")
-        raise typer.Exit()
-
-
-@app.callback()
-def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
-        ),
-    ] = False,
-) -> None:
-    pass
-
-
-@app.command()
 def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[
@@ -82,7 +54,7 @@ def create_api_key(
     from scbroker.server import commands
 
     settings = commands.begin(data_dir)
-    print(asyncio.run(commands.create_api_key(settings, name)))
+    print(_run(commands.create_api_key(settings, name)))
 
 
 @admin.command()
@@ -91,7 +63,7 @@ def sweep(data_dir: DataDir = None) -> None:
     from scbroker.server import commands
 
     settings = commands.begin(data_dir)
-    asyncio.run(commands.sweep(settings, print))
+    _run(commands.sweep(settings, print))
 
 
 @admin.command()
@@ -109,7 +81,7 @@ def check(
 
     settings = commands.begin(data_dir)
     with _reporting() as (tell, progress):
-        right = asyncio.run(commands.check(settings, tell, progress, quick=quick))
+        right = _run(commands.check(settings, tell, progress, quick=quick))
     sys.exit(not right)
 
 
@@ -130,7 +102,7 @@ def backup(
 
     settings = commands.begin(data_dir)
     with _reporting() as (tell, progress):
-        right = asyncio.run(
+        right = _run(
             commands.backup(settings, target, tell, progress, link=link, with_key=with_key)
         )
     sys.exit(not right)
@@ -188,6 +160,12 @@ def conformance_client(
 
     right = conclude(lambda report: play(command, report), as_json=as_json)
     sys.exit(not right)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    import asyncio  # a command without a broker starts without it
+
+    return asyncio.run(work)
 
 
 @contextmanager

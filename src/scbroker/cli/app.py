@@ -1,0 +1,35 @@
+"""Put the commands of all modules into the program."""
+
+from typing import Annotated
+
+import typer
+
+import scbroker
+from scbroker.cli import broker
+from scbroker.cli.command import BROKER, WATCHING, app
+from scbroker.cli.commands import account, card, marks
+
+__all__ = ["account", "app", "card"]
+
+app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
+app.command(rich_help_panel=BROKER)(broker.serve)
+app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)
+app.add_typer(broker.conformance, name="conformance", rich_help_panel=BROKER)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"scbroker {scbroker.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass

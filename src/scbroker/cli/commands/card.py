@@ -1,0 +1,60 @@
+"""Define the command that checks and shows a contact card."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import SHARING, command
+from scbroker.cli.run import Run
+
+
+@command(SHARING)
+def card(
+    run: Run,
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="CARD", help="The card: it begins with scbroker-contact: in any case."
+        ),
+    ],
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
+    ] = None,
+) -> None:
+    """Check a contact card; show its user, broker, name and QR code.
+
+    A card proves nothing by itself: compare the fingerprint with the person.
+    """
+    show_card(run, scbroker.ContactCard.parse(text), svg)
+
+
+def show_card(run: Run, card: "scbroker.ContactCard", svg: Path | None) -> None:
+    """Write the fields of a card, its QR code on a terminal, and the code into a new file."""
+    import segno
+
+    # Upper case fits into the QR code's alphanumeric mode, which takes 5.5 bits a character.
+    code = segno.make_qr(card.text.upper(), error="m")
+    if svg is not None:
+        try:
+            with svg.open("xb") as file:
+                code.save(file, kind="svg", scale=4)
+        except OSError as error:
+            raise errors.InvalidArgumentError(
+                f"{svg} cannot be written ({error.strerror}): name a new file with --svg."
+            ) from None
+    run.out.fields(
+        {
+            "name": card.name,
+            "userId": card.userId,
+            "fingerprint": card.fingerprint,
+            "serverUrl": card.serverUrl,
+            "card": card.text,
+        }
+    )
+    if run.out.on_terminal and not run.out.quiet:
+        code.terminal(sys.stdout, compact=True)

@@ -1,0 +1,118 @@
+"""Find containers by what a person types: an id, the beginning of one, or a name.
+
+The name of a container is the `name` of its header, as `put` writes it. Slashes in names make a tree.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final
+
+import typer
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.output import SHORT_ID, printable
+
+_PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
+_MOST_LISTED: Final = 10
+
+
+def name_of(container: scbroker.Container[Any]) -> str | None:
+    """Return a container's name in Unicode's NFC; None if its header has none or is hidden."""
+    header = container.header and container.header.customHeaderObject
+    name = header.get("name") if isinstance(header, dict) else None
+    return unicodedata.normalize("NFC", name) if isinstance(name, str) and name else None
+
+
+class Names:
+    """The user's containers by id and name, each time as the broker has them."""
+
+    def __init__(self, session: scbroker.BrokerProvider) -> None:
+        self._session = session
+
+    def all(
+        self, type: str | None = None
+    ) -> Iterator[scbroker.Container[Any] | errors.BrokerError]:
+        """Yield all containers with their headers, ascending by id, and errors in place of damaged ones."""
+        yield from self._session.iterContainers(type)
+
+    def id_of(self, text: str) -> uuid.UUID:
+        """Return the id of the container that an id, the beginning of an id or a name means.
+
+        Raises `NotFoundError` if there is none, and `InvalidArgumentError`, which lists them, if there are
+        several: which of them is meant is never guessed.
+        """
+        if _PREFIX.fullmatch(text) and (found := self._by_prefix(text)) is not None:
+            return found
+        wanted = unicodedata.normalize("NFC", text)
+        named = self._matching(lambda name: name == wanted)
+        if not named:
+            raise errors.NotFoundError(
+                f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
+            )
+        if len(named) > 1:
+            raise errors.InvalidArgumentError(
+                f"{len(named)} containers are named {text!r}: use an id. {_listed(named)}"
+            )
+        return named[0].id
+
+    def _by_prefix(self, text: str) -> uuid.UUID | None:
+        digits = text.replace("-", "").lower()
+        if len(digits) == 32:
+            return uuid.UUID(digits)
+        if not 4 <= len(digits) < 32:
+            return None
+        before = int(digits.ljust(32, "0"), 16) - 1
+        start = None if before < 0 else uuid.UUID(int=before)
+        page = self._session.listContainers(startAfter=start, headers=False, limit=2).result()
+        ids = [
+            each.id if isinstance(each, scbroker.Container) else each.containerId
+            for each in page.containers
+        ]
+        found = sorted(id for id in ids if id is not None and id.hex.startswith(digits))
+        if len(found) > 1:
+            raise errors.InvalidArgumentError(
+                f"Several ids begin with {text}, such as {found[0]} and {found[1]}: type more of it."
+            )
+        return found[0] if found else None
+
+    def _matching(self, matches: Callable[[str], bool]) -> list[scbroker.Container[Any]]:
+        containers = (each for each in self.all() if isinstance(each, scbroker.Container))
+        return [each for each in containers if matches(name_of(each) or "")]
+
+
+def _listed(containers: list[scbroker.Container[Any]]) -> str:
+    shown = [
+        f"{each.id.hex[:SHORT_ID]} by {each.createdBy}, changed {each.modifiedAt:%Y-%m-%d %H:%M}"
+        for each in containers[:_MOST_LISTED]
+    ]
+    more = len(containers) - len(shown)
+    return "; ".join(shown) + (f"; and {more} more" if more else "") + "."
+
+
+def complete_container(context: Any, incomplete: str) -> list[str]:
+    """Return the names that complete a word on the command line; nothing if they cannot be read."""
+    from scbroker.cli.output import Output
+    from scbroker.cli.run import Run
+
+    try:
+        with Run(context.params.get("profile"), Output(as_json=False, quiet=True)) as run:
+            found = run.names._matching(lambda name: name.startswith(incomplete))
+            # A name with an escape would not be typed as it is.
+            return [name for each in found if (name := name_of(each)) and name == printable(name)]
+    except errors.BrokerError:
+        return []
+
+
+ContainerArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="CONTAINER",
+        help="A container: its name, its id, or four or more first digits of the id.",
+        autocompletion=complete_container,
+    ),
+]

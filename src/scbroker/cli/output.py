@@ -1,0 +1,205 @@
+"""Write results to standard output, and messages and progress to standard error.
+
+A result is a table or lines on a terminal, tab-separated lines in a pipe, and JSON with `--json`. JSON has
+the names of the library's fields, and the same keys each time.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import json
+import sys
+import unicodedata
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Row = Mapping[str, Any]
+"""The fields of a result: None, bool, int, str, UUID, datetime, Size, an enum's member, or lists of these."""
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+"""Unicode's categories of characters that could steer a terminal or hide a part of a text."""
+SHORT_ID: Final = 8
+
+
+class Size(int):
+    """A number of bytes: with a unit on a terminal, as a number elsewhere."""
+
+    def shown(self) -> str:
+        size, unit = float(self), 0
+        while size >= 1024 and unit < len(_UNITS) - 1:
+            size, unit = size / 1024, unit + 1
+        return f"{size:.1f} {_UNITS[unit]}" if unit else f"{self} B"
+
+
+def printable(text: str) -> str:
+    """Return a text in which characters that could steer a terminal are replaced by their escapes.
+
+    Names and types come from other users: an escape sequence or a line break in them must not act.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        each.encode("unicode_escape").decode("ascii")
+        if unicodedata.category(each) in _INVISIBLE
+        else each
+        for each in text
+    )
+
+
+class Output:
+    """The output of one command. `as_json` and `quiet` are the options `--json` and `--quiet`."""
+
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        self.as_json = as_json
+        self.quiet = quiet
+        self.on_terminal = sys.stdout.isatty() and not as_json
+
+    def rows(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
+        """Write a list: as a JSON array, as a table with these headings by key, or a line for each row.
+
+        JSON has all keys of the rows; table and lines have those that `columns` names.
+        """
+        if self.as_json:
+            _print_json([_plain(row) for row in rows])
+        elif self.on_terminal:
+            self._table(rows, columns)
+        else:
+            for row in rows:
+                print("\t".join(_cell(row[key]) for key in columns))
+
+    def fields(self, row: Row) -> None:
+        """Write one result: as a JSON object, or a line for each field that is not None."""
+        if self.as_json:
+            _print_json(_plain(row))
+            return
+        given = {key: value for key, value in row.items() if value is not None}
+        width = max(map(len, given), default=0)
+        for key, value in given.items():
+            if self.on_terminal:
+                print(f"{key + ':':<{width + 1}} {_shown(value)}")
+            else:
+                print(f"{key}\t{_cell(value)}")
+
+    def line(self, row: Row, text: str) -> None:
+        """Write an item of a stream at once: as a line of JSON, or the text."""
+        if self.as_json:
+            print(json.dumps(_plain(row)), flush=True)
+        else:
+            print(printable(text), flush=True)
+
+    def done(self, row: Row, text: str) -> None:
+        """Say what a command has done: as a JSON object on standard output, or as a message."""
+        if self.as_json:
+            _print_json(_plain(row))
+        else:
+            self.say(text)
+
+    def say(self, text: str) -> None:
+        """Write a message to standard error, unless `--quiet`."""
+        if not self.quiet:
+            print(printable(text), file=sys.stderr, flush=True)
+
+    @contextmanager
+    def progress(
+        self, what: str, total: int | None, *, of_bytes: bool = True
+    ) -> Iterator[Callable[[int], None]]:
+        """Yield a function that takes how much is done of `total`, and shows a bar, rate and time left.
+
+        `total` is None if it is not known; then the amount and the rate are shown. There is no bar without a
+        terminal, and none with `--quiet` or `--json`.
+        """
+        if self.quiet or self.as_json or not sys.stderr.isatty():
+            yield lambda _: None
+            return
+        from rich import progress as bars
+
+        columns: list[bars.ProgressColumn] = [
+            bars.TextColumn("{task.description}", markup=False),
+            bars.BarColumn(),
+            bars.DownloadColumn(binary_units=True) if of_bytes else bars.MofNCompleteColumn(),
+            bars.TransferSpeedColumn() if of_bytes else _rate_column(),
+            bars.TimeRemainingColumn(),
+        ]
+        with bars.Progress(*columns, console=_console(sys.stderr), transient=True) as shown:
+            task = shown.add_task(printable(what), total=total)
+            yield lambda done: shown.update(task, completed=done)
+
+    def _table(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        listed = list(rows)
+        for key, heading in columns.items():
+            is_number = any(isinstance(row[key], int) for row in listed)
+            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+        for row in listed:
+            table.add_row(*(Text(_shown(row[key])) for key in columns))
+        _console(sys.stdout).print(table)
+
+
+def _rate_column() -> Any:
+    from rich.progress import ProgressColumn, Task
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+    return Rate()
+
+
+def _console(file: Any) -> Console:
+    from rich.console import Console
+
+    return Console(file=file, highlight=False)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, enum.Flag):
+        return [each.name for each in value]
+    if isinstance(value, enum.Enum):
+        return value.name
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, Iterable):
+        return [_plain(each) for each in value]
+    raise TypeError(f"{type(value).__name__} is not a value for output")
+
+
+def _cell(value: Any) -> str:
+    """Return a value for a line in a pipe: exact, without tab and line break."""
+    plain = _plain(value)
+    if isinstance(plain, list):
+        return ",".join(map(_cell, plain))
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    return "" if plain is None else printable(str(plain))
+
+
+def _shown(value: Any) -> str:
+    """Return a value for a person: sizes with units, local times, short lists."""
+    if isinstance(value, Size):
+        return value.shown()
+    if isinstance(value, dt.datetime):
+        return f"{value.astimezone():%Y-%m-%d %H:%M}"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value))
+    return _cell(value)

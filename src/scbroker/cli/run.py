@@ -1,0 +1,125 @@
+"""What a command works with: its profile, its session and its output."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.output import Output, printable
+
+if TYPE_CHECKING:
+    from scbroker.cli.names import Names
+    from scbroker.cli.people import People
+    from scbroker.cli.profiles import Profile
+
+
+class Run:
+    """One run of a command; closes the session at the end."""
+
+    def __init__(self, profile: str | None, out: Output) -> None:
+        self.out = out
+        self._profile_name = profile
+        self._provider: scbroker.ServerProvider | None = None
+        _log_to_standard_error(out)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if self._provider is not None:
+            self._provider.close()
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The chosen profile. Raises `NotFoundError` without one."""
+        from scbroker.cli import profiles
+
+        return profiles.load(self._profile_name)
+
+    @property
+    def profile_name(self) -> str | None:
+        """The name that `--profile` or SCBROKER_PROFILE gives."""
+        return self._profile_name
+
+    def provider(self, profile: Profile) -> scbroker.ServerProvider:
+        """Return a provider of the profile's broker without a session; closed when the command ends."""
+        self._provider = scbroker.ServerProvider(
+            profile.api_key,
+            profile.server_url,
+            profile.application_name,
+            trustStore=profile.trust_folder,
+            sessionStore=profile.session_folder,
+            objectStoreOrigins=profile.object_store_origins,
+        )
+        return self._provider
+
+    @cached_property
+    def session(self) -> scbroker.ServerProvider:
+        """The kept session of the profile's user. Raises `NotAuthenticatedError` without one."""
+        profile = self.profile
+        provider = self.provider(profile)
+        if profile.user_id not in provider.getKeptSessions().result():
+            raise errors.NotAuthenticatedError(
+                f"Profile {profile.name} has no session on this device: run `{profile.command('login')}`."
+            )
+        try:
+            provider.resumeSession(profile.user_id).result()
+        except errors.NotAuthenticatedError as error:
+            raise errors.NotAuthenticatedError(
+                f"{error} The command for it is `{profile.command('login')}`."
+            ) from None
+        return provider
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of the user's containers."""
+        from scbroker.cli.names import Names
+
+        return Names(self.session)
+
+    @cached_property
+    def people(self) -> People:
+        """The user's contacts."""
+        from scbroker.cli.people import People
+
+        return People(self.session)
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask whether to go on, unless `--yes`; end the command if the answer is no.
+
+        Raises `InvalidArgumentError` if nobody can be asked.
+        """
+        import typer
+
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise errors.InvalidArgumentError(f"{question} Pass --yes to confirm.")
+        if not typer.confirm(printable(question), err=True):
+            self.out.say("Nothing was changed.")
+            raise typer.Exit(1)
+
+
+class _ToOutput(logging.Handler):
+    def __init__(self, out: Output) -> None:
+        super().__init__(logging.WARNING)
+        self._out = out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._out.say(f"scbroker: {record.getMessage()}")
+
+
+def _log_to_standard_error(out: Output) -> None:
+    """Show the library's warnings, such as those of retries, as messages of the command."""
+    logger = logging.getLogger("scbroker")
+    logger.handlers, logger.propagate = [_ToOutput(out)], False

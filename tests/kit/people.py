@@ -1,0 +1,123 @@
+"""People at machines of their own, who use the command line.
+
+    def test_…(person):
+        alice = person("Alice")
+        alice.run("put", "letter.txt")
+        assert alice.json("ls")[0]["name"] == "letter.txt"
+
+Each has a fresh home folder and works in it; a person with a user is logged in, as after `scbroker login`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pexpect
+import pytest
+
+from scbroker import ServerProvider
+from tests.kit.brokers import BrokerProcess
+from tests.kit.nursery import command, run
+
+_SECONDS: Final = 120.0
+_COLUMNS, _LINES = 120, 40
+
+
+class Done(NamedTuple):
+    """How a command ended, and what it wrote."""
+
+    status: int
+    output: str
+    error: str
+
+    @property
+    def lines(self) -> list[str]:
+        return self.output.splitlines()
+
+
+class Person:
+    """Somebody with a home folder of their own, as `home`."""
+
+    def __init__(self, home: Path, broker: BrokerProcess) -> None:
+        self.home = home
+        self.broker = broker
+        home.mkdir(mode=0o700)
+        self.environment = {
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "TZ": "UTC",
+            **{k: v for k, v in os.environ.items() if k.startswith(("COV", "PYTHONPATH"))},
+        }
+        if path := self.environment.get("PYTHONPATH"):  # the commands run in the home folder
+            parts = map(os.path.abspath, path.split(os.pathsep))
+            self.environment["PYTHONPATH"] = os.pathsep.join(parts)
+
+    @property
+    def config(self) -> Path:
+        return self.home / ".config" / "scbroker" / "config.toml"
+
+    def join(self, name: str) -> None:
+        """Become a new user of the broker, with a profile and a kept session, without costly Argon2id."""
+        ring = self.broker.new_user()
+        folders = {each: str(self.home / each) for each in ("sessions", "trust")}
+        with ServerProvider(
+            self.broker.api_key, self.broker.url, "scbroker",
+            sessionStore=folders["sessions"], trustStore=folders["trust"],
+        ) as provider:  # fmt: skip
+            provider.logIn(ring.userId, keyRing=ring, keep=True).result(30)
+        self.config.parent.mkdir(parents=True, mode=0o700)
+        fields = {
+            "server_url": self.broker.url,
+            "api_key": str(self.broker.api_key),
+            "fingerprint": ring.fingerprint,
+            "card_name": name,
+            "session_folder": folders["sessions"],
+            "trust_folder": folders["trust"],
+        }
+        lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
+        self.config.write_text("\n".join(["[profiles.default]", *lines, ""]), "utf-8")
+        self.config.chmod(0o600)
+
+    def run(self, *arguments: str | Path, status: int = 0, stdin: bytes = b"", **env: str) -> Done:
+        """Run `scbroker` with these arguments in the home folder, with a pipe for each stream."""
+        variables = self.environment | env
+        options = [str(each) for each in arguments]
+        done = Done(*run(options, variables, _SECONDS, stdin=stdin, cwd=self.home))
+        assert "Traceback" not in done.error, done.error
+        assert done.status == status, done
+        return done
+
+    def json(self, *arguments: str | Path, status: int = 0, stdin: bytes = b"") -> Any:
+        """Run a command with `--json` and return what it prints."""
+        return json.loads(self.run(*arguments, "--json", status=status, stdin=stdin).output)
+
+    def at_terminal(self, *arguments: str | Path, **env: str) -> pexpect.spawn[str]:
+        """Start `scbroker` on a pseudo-terminal of 120 columns; the caller types and expects."""
+        program, *options = command(*map(str, arguments))
+        return pexpect.spawn(
+            program, options, env={**self.environment, "TERM": "xterm-256color", **env},
+            cwd=str(self.home), encoding="utf-8", timeout=30, dimensions=(_LINES, _COLUMNS),
+        )  # fmt: skip
+
+
+@pytest.fixture
+def person(broker: BrokerProcess, tmp_path: Path) -> Callable[[str], Person]:
+    """Make people of `broker` by name, who are registered and logged in."""
+
+    def make(name: str) -> Person:
+        made = Person(tmp_path / f"home of {name}", broker)
+        made.join(name)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def stranger(broker: BrokerProcess, tmp_path: Path) -> Person:
+    """Somebody with an empty home folder, who is not registered yet."""
+    return Person(tmp_path / "home of a stranger", broker)
