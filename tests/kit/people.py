@@ -69,7 +69,7 @@ class Person:
             self.broker.api_key, self.broker.url, "scbroker",
             sessionStore=folders["sessions"], trustStore=folders["trust"],
         ) as provider:  # fmt: skip
-            provider.logIn(ring.userId, keyRing=ring, keep=True).result(30)
+            provider.logIn(ring, ring.userId, keep=True).result(30)
         self.config.parent.mkdir(parents=True, mode=0o700)
         fields = {
             "server_url": self.broker.url,
