@@ -442,6 +442,7 @@ def test_wrong_arguments_are_refused_at_the_call(
 # Several brokers on one database
 
 
+@pytest.mark.long
 @pytest.mark.only_on("postgresql")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_an_event_written_through_one_broker_is_followed_through_another(

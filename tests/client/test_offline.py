@@ -591,6 +591,7 @@ def test_a_deleted_users_cache_is_removed(
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
 
+@pytest.mark.long
 def test_several_programs_use_one_folder_and_two_users_do_not_see_each_other(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:

@@ -45,6 +45,7 @@ def test_our_client_plays_every_scene_as_expected() -> None:
     assert reported == outcomes
 
 
+@pytest.mark.long
 def test_a_client_without_marks_fails_the_scenes_that_name_them() -> None:
     needed = {"two users register", "a new device logs in with the passphrase"}
     noticed = {

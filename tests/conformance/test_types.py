@@ -12,6 +12,7 @@ from tests.conformance.interface import INTERFACE, ROOT
 PROVIDERS = [Path("scbroker", "client", f"{name}.py") for name in ("provider", "server_provider")]
 
 
+@pytest.mark.long
 def test_mypy_says_of_each_call_what_the_interface_says(tmp_path: Path) -> None:
     assert typed.misjudged(tmp_path) == []
 

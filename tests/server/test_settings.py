@@ -199,6 +199,7 @@ main()
 """
 
 
+@pytest.mark.long
 def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -218,6 +219,7 @@ def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path:
     assert "secret" not in finished.stderr
 
 
+@pytest.mark.long
 def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_is_there(
     tmp_path: Path,
 ) -> None:

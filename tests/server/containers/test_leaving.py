@@ -397,6 +397,7 @@ def check(broker: BrokerProcess) -> None:
     assert done.status == 0, done.lines
 
 
+@pytest.mark.long
 def test_a_user_who_left_and_was_deleted_leaves_their_keys_until_the_container_is_gone(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

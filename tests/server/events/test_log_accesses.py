@@ -120,6 +120,7 @@ def test_fetches_whose_commit_was_cut_off_are_recorded_once(noted: Scene, answer
     _check_all(noted)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_fetches_wait_while_postgresql_is_away_and_are_recorded_when_it_is_back(
     new_user: NewUser, tmp_path: Path

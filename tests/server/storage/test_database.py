@@ -360,6 +360,7 @@ def test_an_engine_that_is_not_ours_is_refused(url: str) -> None:
         open_database(url)
 
 
+@pytest.mark.long
 def test_while_postgresql_is_away_everything_is_to_be_retried_and_goes_on_when_it_is_back(
     tmp_path: Path,
 ) -> None:

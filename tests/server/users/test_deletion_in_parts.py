@@ -147,6 +147,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     assert {event.containerId for event in went} == {gone[2].path.rpartition("/")[2]}
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     start_broker: StartBroker, new_user: NewUser
@@ -202,6 +203,7 @@ def test_the_same_order_sent_again_continues_an_interrupted_deletion(
     _assert_forgotten(broker.database_url, alice, set())
 
 
+@pytest.mark.long
 def test_a_running_broker_continues_a_deletion_that_another_started(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,6 +252,7 @@ def test_others_write_between_the_parts_of_a_large_deletion_that_is_ordered_twic
     _assert_forgotten(broker.database_url, alice, set())
 
 
+@pytest.mark.long
 @both_engines
 def test_no_part_of_a_deletion_takes_more_rows_than_it_may(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
