@@ -33,6 +33,7 @@ _DEVICE: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _SHOWN: Final = 80
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_FOLDER: Final = (errno.ELOOP, errno.ENOTDIR)
 _HAS_DIR_FD: Final = os.open in os.supports_dir_fd  # not on Windows
@@ -186,24 +187,29 @@ class Folder:
         *,
         replace: bool,
         modified: dt.datetime | None = None,
+        sync: bool = True,
     ) -> os.stat_result:
         """Move a complete file of the same file system to a path in one step; return its status.
 
-        The file is synced and gets the time `modified` first. A crash leaves the old file or the new one.
+        The file is synced and gets the time `modified` first. A crash leaves the old file or the new one;
+        without `sync`, a power cut may leave an empty file.
         Without `replace`, an existing file is an `AlreadyExistsError`, also one that is made meanwhile.
         """
         with _translated(self.path / path):
-            _sync(source)
+            if sync:
+                _sync(source)
             if modified is not None:
-                with contextlib.suppress(OverflowError, ValueError):  # a time that no file can have
-                    seconds = modified.timestamp()
-                    os.utime(source, (seconds, seconds))
+                # Whole numbers: a float would be off by a microsecond.
+                time = (modified - _EPOCH) // dt.timedelta(microseconds=1) * 1000
+                with contextlib.suppress(OverflowError, OSError):  # a time that no file can have
+                    os.utime(source, ns=(time, time))
             with self._parent(path, make=True) as (name, folder):
                 if replace:
                     os.replace(source, name, dst_dir_fd=folder)
                 else:
                     _move_new(source, name, folder)
-                _sync_folder(folder)
+                if sync:
+                    _sync_folder(folder)
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
     def move(self, path: PurePosixPath, target: PurePosixPath) -> None:
