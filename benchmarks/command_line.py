@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from benchmarks.memory import Peak
 from benchmarks.result import Result, amount, rate
 from scbroker.crypto.seal import random_bytes
 from tests.kit.brokers import BrokerProcess
@@ -34,8 +35,7 @@ _COPIES: Final = 5
 _AS_FAST: Final = 0.9
 _MEMORY_MIB: Final = 300
 _START_SECONDS: Final = 20.0
-_POLL: Final = 0.05
-_RSS_UNIT: Final = 1024 if sys.platform != "darwin" else 1
+_POLL: Final = 0.02
 _RCLONE: Final = "rclone"
 
 
@@ -43,20 +43,25 @@ class Done(NamedTuple):
     """The seconds of a process, and its peak of memory in MiB."""
 
     seconds: float
-    memory: float
+    memory: float | None
 
 
 class Stage:
-    """A broker, a user with a home folder, and an environment in which rclone knows its server."""
+    """A broker, a user with a home folder of their own, and rclone's server."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
-        self.person = Person(folder / "home", stack.enter_context(BrokerProcess(folder / "broker")))
-        self.person.join("Bench")
-        self.environment = self.person.environment
+        self._broker = stack.enter_context(BrokerProcess(folder / "broker"))
+        self._settings: dict[str, str] = {}
         if shutil.which(_RCLONE):
-            port = stack.enter_context(_web_dav(folder / "webdav"))
-            self.environment |= _rclone_settings(port)
+            self._settings = _rclone_settings(stack.enter_context(_web_dav(folder / "webdav")))
+        self.new_user("many")
+
+    def new_user(self, name: str) -> None:
+        """Go on as another user, who has no containers."""
+        person = Person(self.folder / name, self._broker)
+        person.join(name)
+        self.home, self._environment = person.home, person.environment | self._settings
 
     def command(self, *options: str | Path) -> Done:
         """Run `scbroker` in the home folder."""
@@ -75,15 +80,18 @@ class Stage:
         return self._timed([_RCLONE, *map(str, options)])
 
     def _timed(self, command: Sequence[str]) -> Done:
+        memory: float | None = None
         began = time.perf_counter()
-        process = subprocess.Popen(
-            command, env=self.environment, cwd=self.person.home, stdout=subprocess.DEVNULL
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        with subprocess.Popen(
+            command, env=self._environment, cwd=self.home, stdout=subprocess.DEVNULL
+        ) as process:
+            peak = Peak(process.pid)
+            while process.poll() is None:
+                memory = peak.highest() or memory
+                time.sleep(_POLL)
         if process.returncode:
             raise RuntimeError(f"{command[:4]} failed: see its output above.")
-        return Done(time.perf_counter() - began, usage.ru_maxrss * _RSS_UNIT / MIB)
+        return Done(time.perf_counter() - began, memory)
 
 
 def run(folder: Path, *, quick: bool = False) -> list[Result]:
@@ -101,7 +109,7 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
 
 def _many(stage: Stage, count: int) -> list[Result]:
     """Measure a folder of small files."""
-    home = stage.person.home
+    home = stage.home
     for name in ("cli", "script"):
         for number in range(count):
             file = home / name / f"{number % _FOLDERS}" / f"{number}.bin"
@@ -129,7 +137,8 @@ def _many(stage: Stage, count: int) -> list[Result]:
 
 def _one(stage: Stage, size: int) -> list[Result]:
     """Measure one large file."""
-    home = stage.person.home
+    stage.new_user("one")
+    home = stage.home
     with (home / "large").open("wb") as file:
         for _ in range(size // MIB):
             file.write(random_bytes(MIB))

@@ -41,6 +41,7 @@ def _get_many(provider: Any, source: str, target: str) -> None:
         each.id: name
         for each in provider.iterContainers()
         if isinstance(each, Container)
+        and each.header is not None
         and (name := each.header.customHeaderObject["name"]).startswith(source)
     }
     ids = list(names)
@@ -52,11 +53,13 @@ def _get_many(provider: Any, source: str, target: str) -> None:
 
 
 def _put_one(provider: Any, source: str, target: str) -> None:
+    del target
     made = provider.createContainer(Path(source), {"name": source}).result()
     Path("id").write_text(str(made.id), "utf-8")
 
 
 def _get_one(provider: Any, source: str, target: str) -> None:
+    del source
     provider.saveContainerContent(Path("id").read_text("utf-8"), Path(target)).result()
 
 
