@@ -22,6 +22,11 @@ class People:
         self.book = scbroker.Contacts(session)
 
     @cached_property
+    def own_id(self) -> uuid.UUID:
+        """The user's own id."""
+        return self._session.getUserId().result()
+
+    @cached_property
     def _names(self) -> dict[uuid.UUID, str]:
         return {each.userId: each.name for each in self.book.list().result()}
 
@@ -39,18 +44,18 @@ class People:
 
     def name_of(self, user_id: uuid.UUID) -> str:
         """Return the contact's name, "you" for the user's own id, or the id of somebody else."""
-        if user_id == self._session.getUserId().result():
+        if user_id == self.own_id:
             return "you"
         return self._names.get(user_id, str(user_id))
 
 
-def complete_person(context: Any, incomplete: str) -> list[str]:
+def complete_person(ctx: Any, incomplete: str) -> list[str]:
     """Return the contacts that complete a word on the command line; nothing if they cannot be read."""
     from scbroker.cli.output import Output, printable
     from scbroker.cli.run import Run
 
     try:
-        with Run(context.params.get("profile"), Output(as_json=False, quiet=True)) as run:
+        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
             names = [each.name for each in run.people.book.list().result()]
             return [
                 each for each in names if each.startswith(incomplete) and each == printable(each)
