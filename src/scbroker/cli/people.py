@@ -22,6 +22,11 @@ class People:
         self.book = scbroker.Contacts(session)
 
     @cached_property
+    def own_id(self) -> uuid.UUID:
+        """The user's own id."""
+        return self._session.getUserId().result()
+
+    @cached_property
     def _names(self) -> dict[uuid.UUID, str]:
         return {each.userId: each.name for each in self.book.list().result()}
 
@@ -39,7 +44,7 @@ class People:
 
     def name_of(self, user_id: uuid.UUID) -> str:
         """Return the contact's name, "you" for the user's own id, or the id of somebody else."""
-        if user_id == self._session.getUserId().result():
+        if user_id == self.own_id:
             return "you"
         return self._names.get(user_id, str(user_id))
 
@@ -47,8 +52,9 @@ class People:
         """Return the names of the container's other members; None if the user may not see them."""
         if container.access is None:
             return None
-        own = self._session.getUserId().result()
-        return [self.name_of(each.userId) for each in container.access if each.userId != own]
+        return [
+            self.name_of(each.userId) for each in container.access if each.userId != self.own_id
+        ]
 
 
 def complete_person(ctx: Any, incomplete: str) -> list[str]:

@@ -97,7 +97,7 @@ def mv(
             f"The container {label_of(found)!r} cannot be renamed: its header is hidden from you, or another "
             "program wrote it in a form without names."
         )
-    own = session.getUserId().result()
+    own = run.people.own_id
     for each in run.names.named({new})[new]:
         if each.createdBy == own and each.id != found.id:
             raise errors.AlreadyExistsError(

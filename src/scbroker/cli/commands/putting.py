@@ -131,7 +131,7 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> _Work:
     if isinstance(container, errors.BrokerError):
         raise container
     is_by_id = container_id.hex.startswith(text.replace("-", "").lower())
-    if container.createdBy != run.session.getUserId().result() and not is_by_id:
+    if container.createdBy != run.people.own_id and not is_by_id:
         # Anybody can share a container whose name is that of a file that the user keeps.
         creator = run.people.name_of(container.createdBy)
         run.confirm(f"The container {text!r} is of {creator}, not yours: write into it?", yes)
@@ -159,7 +159,7 @@ def _access(run: Run, people: list[Person]) -> list[scbroker.AccessLevel] | None
     """Return the access list of new containers; None if the user alone gets access."""
     if not people:
         return None
-    own = run.session.getUserId().result()
+    own = run.people.own_id
     others = {_id_of(person): scbroker.AccessLevel(person) for person in people}
     if own in others:
         raise errors.InvalidArgumentError("--share names yourself: you have access in any case.")
@@ -174,7 +174,7 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> _Work:
     name of a file that is stored next. So a file is unchanged only if the user wrote the container last, and
     an update of a container that others can read is confirmed.
     """
-    own = run.session.getUserId().result()
+    own = run.people.own_id
     stored = run.names.named({file.name for file in files})
     work, several = _Work(), ""
     for file in files:
