@@ -115,15 +115,17 @@ class _Target:
         """Return what `--output` names; a folder that does not exist is made."""
         path = Path(output or ".")
         try:
-            if not path.is_dir() and not is_folder and not str(output).endswith("/"):
-                return cls(Folder(path.parent), PurePosixPath(path.name))
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_folder = is_folder or path.is_dir() or str(output).endswith("/")
+            if is_folder:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "the name is not valid"
             raise errors.InvalidArgumentError(
-                f"The folder {output!r} cannot be made ({why}): name another one with --output."
+                f"{output!r} cannot be written ({why}): name another one with --output."
             ) from None
-        return cls(Folder(path))
+        return (
+            cls(Folder(path)) if is_folder else cls(Folder(path.parent), PurePosixPath(path.name))
+        )
 
     def __enter__(self) -> _Target:
         return self

@@ -126,11 +126,8 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> _Work:
         raise errors.InvalidArgumentError(
             f"--into takes one file, and there are {len(files)}: name the one to store."
         )
-    container_id = run.names.id_of(text)
-    [container] = run.session.getContainers([container_id], content=False).result()
-    if isinstance(container, errors.BrokerError):
-        raise container
-    is_by_id = container_id.hex.startswith(text.replace("-", "").lower())
+    container = run.names.container(text)
+    is_by_id = container.id.hex.startswith(text.replace("-", "").lower())
     if container.createdBy != run.people.own_id and not is_by_id:
         # Anybody can share a container whose name is that of a file that the user keeps.
         creator = run.people.name_of(container.createdBy)
