@@ -81,7 +81,7 @@ def test_each_row_in_a_pipe_has_name_status_size_and_id(alice: Person) -> None:
     [line] = alice.run("put", "a").lines
     name, status, length, container = line.split("\t")
     assert (name, status, length) == ("a", "stored", "5")
-    assert uuid.UUID(container)
+    assert str(uuid.UUID(container)) == container
 
 
 def test_an_equal_file_is_unchanged_and_a_changed_one_is_an_error_that_says_what_to_do(

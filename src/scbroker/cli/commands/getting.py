@@ -315,7 +315,7 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
         total = Total(show)
         for container in containers:
             pieces = _pieces(run.session, container, together)
-            for piece in _plain(pieces, label_of(container)) if is_terminal else pieces:
+            for piece in plain_text(pieces, label_of(container)) if is_terminal else pieces:
                 sys.stdout.buffer.write(piece)
                 total.add(len(piece))
             sys.stdout.buffer.flush()
@@ -337,7 +337,7 @@ def _pieces(
             yield together.wait(present)
 
 
-def _plain(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
+def plain_text(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Yield pieces of a text. Raises `InvalidArgumentError` before anything that could steer a terminal."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     rest = ""
