@@ -182,14 +182,29 @@ def test_a_tree_is_saved_with_its_folders_and_goes_on_after_an_interruption(
     assert sorted(each.name for each in (alice.home / "out").iterdir()) == ["photos"]
 
 
-def test_a_name_that_occurs_twice_or_differs_by_case_only_is_saved_once(
+def test_names_that_are_equal_or_differ_by_case_only_are_not_guessed_among(
     alice: Person, session: ServerProvider
 ) -> None:
     for name in ("f/a.txt", "f/A.txt", "f/b.txt"):
         put(session, name)
     done = alice.run("get", "-r", "f/", status=1)
-    assert len(done.lines) == 2
-    assert "Another one has this name" in done.error
+    assert [line.split("\t")[0] for line in done.lines] == ["f/b.txt"]
+    assert done.error.count("2 containers have this name") == 2
+
+
+def test_a_container_that_somebody_shares_never_takes_the_place_of_one_s_own(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    put(session, "f/a.txt", b"mine")
+    with person("Mallory").session() as hers:
+        levels = [AccessLevel(session.getUserId().result())]
+        for _ in range(3):  # ids are random: one of them comes first
+            hers.createContainer(b"evil", {"name": "f/a.txt"}, levels).result(PATIENCE)
+            hers.createContainer(b"evil", {"name": "f/b.txt"}, levels).result(PATIENCE)
+    done = alice.run("get", "-r", "f/", status=1)
+    assert len(done.lines) == 1
+    assert (alice.home / "f" / "a.txt").read_bytes() == b"mine"
+    assert not (alice.home / "f" / "b.txt").exists()
 
 
 def test_a_link_in_the_folder_is_not_followed(alice: Person, session: ServerProvider) -> None:
