@@ -105,6 +105,10 @@ class Output:
         if not self.quiet:
             print(printable(text), file=sys.stderr, flush=True)
 
+    def error(self, text: str) -> None:
+        """Write an error to standard error, also with `--quiet`."""
+        print(f"scbroker: {printable(text)}", file=sys.stderr, flush=True)
+
     @contextmanager
     def progress(
         self, what: str, total: int | None, *, of_bytes: bool = True
