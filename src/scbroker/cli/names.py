@@ -20,6 +20,8 @@ from scbroker.cli.output import SHORT_ID, printable
 
 _PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
+LINK_MARK: Final = "#scbroker-link:"
+"""What the URL of a link contains."""
 
 
 def name_of(container: scbroker.Container[Any]) -> str | None:
@@ -99,6 +101,10 @@ class Names:
 
 def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
     if not named:
+        if LINK_MARK in text:  # a secret, which no message repeats
+            raise errors.InvalidArgumentError(
+                "This is a link, not a container: `scbroker open` opens it."
+            )
         raise errors.NotFoundError(
             f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
         )
@@ -118,13 +124,13 @@ def _listed(containers: list[scbroker.Container[Any]]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "") + "."
 
 
-def complete_container(context: Any, incomplete: str) -> list[str]:
+def complete_container(ctx: Any, incomplete: str) -> list[str]:
     """Return the names that complete a word on the command line; nothing if they cannot be read."""
     from scbroker.cli.output import Output
     from scbroker.cli.run import Run
 
     try:
-        with Run(context.params.get("profile"), Output(as_json=False, quiet=True)) as run:
+        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
             found = run.names._matching(lambda name: name.startswith(incomplete))
             # A name with an escape would not be typed as it is.
             return [name for each in found if (name := name_of(each)) and name == printable(name)]
