@@ -7,9 +7,18 @@ import typer
 import scbroker
 from scbroker.cli import broker
 from scbroker.cli.command import BROKER, WATCHING, app
-from scbroker.cli.commands import account, card, credentials, marks, profiles, sharing
+from scbroker.cli.commands import (
+    account,
+    card,
+    contacts,
+    credentials,
+    links,
+    marks,
+    profiles,
+    sharing,
+)
 
-__all__ = ["account", "app", "card", "credentials", "profiles", "sharing"]
+__all__ = ["account", "app", "card", "contacts", "credentials", "links", "profiles", "sharing"]
 
 app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)

@@ -32,7 +32,9 @@ Can = Annotated[
 Rights = Annotated[
     str | None,
     typer.Option(
-        metavar="RIGHT,...", help=f"The exact permissions in place of --can, of {_NAMES}."
+        "--rights",
+        metavar="RIGHT,...",
+        help=f"The exact permissions in place of --can, of {_NAMES}.",
     ),
 ]
 

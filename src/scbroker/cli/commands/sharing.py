@@ -12,7 +12,7 @@ from scbroker import errors
 from scbroker.cli import dates, rights
 from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.dates import Until
-from scbroker.cli.names import complete_container, name_of
+from scbroker.cli.names import ContainerArgument, complete_container, name_of
 from scbroker.cli.people import PersonArgument, complete_person
 from scbroker.cli.rights import Can, Rights
 from scbroker.cli.run import Run
@@ -31,18 +31,17 @@ Recursive = Annotated[
 ContainersArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="CONTAINER...",
+        metavar="CONTAINER",
         help="Containers: the name, the id, or four or more first digits of the id.",
         autocompletion=complete_container,
     ),
 ]
-ContainersAndPeople = Annotated[
-    list[str],
+PeopleArgument = Annotated[
+    list[str] | None,
     typer.Argument(
-        metavar="CONTAINER PERSON...",
-        help="A container: its name, its id, or four or more first digits of the id. Then people: the name "
-        "of a contact, a user id or a contact card.",
-        autocompletion=complete_container,
+        metavar="PERSON",
+        help="People: the name of a contact, a user id or a contact card.",
+        autocompletion=complete_person,
     ),
 ]
 _IN_MESSAGE = 3
@@ -69,8 +68,9 @@ class Person(NamedTuple):
 @command(SHARING)
 def share(
     run: Run,
-    arguments: ContainersAndPeople,
-    people: Annotated[list[str] | None, _of_people("--with")] = None,
+    container: ContainerArgument,
+    people: PeopleArgument = None,
+    others: Annotated[list[str] | None, _of_people("--with")] = None,
     recursive: Recursive = False,
     can: Can = None,
     exactly: Rights = None,
@@ -88,7 +88,7 @@ def share(
     """
     permissions = rights.permissions_of(can, exactly)
     end = None if until is None else dates.end_of(until)
-    texts, members = _named(run, arguments, people, "--with")
+    texts, members = _named(run, [container, *(people or ())], others, "--with")
     _check_others(run, members, "You have access already: name somebody else.")
     ids = ids_of(run, texts, recursive)
     found = _read(run, ids)
@@ -106,8 +106,9 @@ def share(
 @command(SHARING)
 def revoke(
     run: Run,
-    arguments: ContainersAndPeople,
-    people: Annotated[list[str] | None, _of_people("--from")] = None,
+    container: ContainerArgument,
+    people: PeopleArgument = None,
+    others: Annotated[list[str] | None, _of_people("--from")] = None,
     recursive: Recursive = False,
 ) -> None:
     """Take people's access to a container away.
@@ -117,7 +118,7 @@ def revoke(
 
     For several containers, name the people with --from: `scbroker revoke -r photos/ --from Bob`.
     """
-    texts, members = _named(run, arguments, people, "--from")
+    texts, members = _named(run, [container, *(people or ())], others, "--from")
     _check_others(run, members, "To give up your own access, run `scbroker leave`.")
     ids = ids_of(run, texts, recursive)
     found = _read(run, ids)
@@ -211,7 +212,7 @@ def blocked(run: Run) -> None:
     users = run.session.getBlockedUsers().result()
     run.out.rows(
         [{"userId": each, "name": run.people.name_of(each)} for each in users],
-        {"name": "Name", "userId": "User"},
+        {"name": "name", "userId": "user"},
     )
 
 
