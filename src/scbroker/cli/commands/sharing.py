@@ -327,9 +327,9 @@ def _with_names(error: errors.BrokerError, members: Sequence[Person]) -> errors.
     """Return an error whose message has the names of people in place of their ids."""
     text = error.message
     for each in members:
-        text = text.replace(f"user {each.user_id}", each.name).replace(
-            f"User {each.user_id}", each.name
-        )
+        if not isinstance(each.who, uuid.UUID):
+            for word in ("user", "User"):
+                text = text.replace(f"{word} {each.user_id}", each.name)
     return type(error)(text)
 
 
