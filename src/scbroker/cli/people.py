@@ -23,6 +23,11 @@ class People:
         self.book = scbroker.Contacts(session)
 
     @cached_property
+    def own_id(self) -> uuid.UUID:
+        """The user's own id."""
+        return self._session.getUserId().result()
+
+    @cached_property
     def _contacts(self) -> dict[uuid.UUID, scbroker.Contact]:
         return {each.userId: each for each in self.book.list().result()}
 
@@ -43,10 +48,18 @@ class People:
 
     def name_of(self, user_id: uuid.UUID) -> str:
         """Return the contact's name, "you" for the user's own id, or the id of somebody else."""
-        if user_id == self._session.getUserId().result():
+        if user_id == self.own_id:
             return "you"
         contact = self._contacts.get(user_id)
         return str(user_id) if contact is None else contact.name
+
+    def others(self, container: scbroker.Metadata) -> list[str] | None:
+        """Return the names of the container's other members; None if the user may not see them."""
+        if container.access is None:
+            return None
+        return [
+            self.name_of(each.userId) for each in container.access if each.userId != self.own_id
+        ]
 
 
 def complete_person(ctx: Any, incomplete: str) -> list[str]:
