@@ -39,9 +39,9 @@ def main() -> None:
             f'This command needs {error.name}: install it with `pip install "scbroker[{extra}]"`.'
         )
     except scbroker.BrokerError as error:
-        from scbroker.cli.output import printable
+        from scbroker.cli.output import Output
 
-        print(f"scbroker: {printable(error.message)}", file=sys.stderr)
+        Output(as_json=False, quiet=False).error(error.message)
         sys.exit(status_of(error))
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         sys.stderr.close()

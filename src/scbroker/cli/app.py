@@ -7,9 +7,35 @@ import typer
 import scbroker
 from scbroker.cli import broker
 from scbroker.cli.command import BROKER, WATCHING, app
-from scbroker.cli.commands import account, card, marks
+from scbroker.cli.commands import (
+    account,
+    card,
+    changing,
+    contacts,
+    credentials,
+    getting,
+    links,
+    listing,
+    marks,
+    profiles,
+    putting,
+    sharing,
+)
 
-__all__ = ["account", "app", "card"]
+__all__ = [
+    "account",
+    "app",
+    "card",
+    "changing",
+    "contacts",
+    "credentials",
+    "getting",
+    "links",
+    "listing",
+    "profiles",
+    "putting",
+    "sharing",
+]
 
 app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)
