@@ -6,12 +6,11 @@ import typer
 
 import scbroker
 from scbroker.cli import broker
-from scbroker.cli.command import BROKER, WATCHING, app
-from scbroker.cli.commands import account, card, listing, marks
+from scbroker.cli.command import BROKER, app
+from scbroker.cli.commands import account, card, checking, doctor, events, listing, marks
 
-__all__ = ["account", "app", "card", "listing"]
+__all__ = ["account", "app", "card", "checking", "doctor", "events", "listing", "marks"]
 
-app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)
 app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)
 app.add_typer(broker.conformance, name="conformance", rich_help_panel=BROKER)
