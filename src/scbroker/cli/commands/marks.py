@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -100,7 +101,13 @@ def _show(
             "This device forgets the history that it has verified, and follows the accepted one. Go on?",
             yes,
         )
-    heads = reset(head)
+    try:
+        heads = reset(head)
+    except errors.ConflictError:
+        raise errors.ConflictError(
+            "The broker serves another head than --accept names: run the command without --accept, and "
+            "compare again."
+        ) from None
     stored = None if heads.stored is None else _text(heads.stored)
     served = _text(heads.served)
     if run.out.as_json:
@@ -119,10 +126,9 @@ def _text(head: scbroker.Head) -> str:
 
 
 def _parsed(text: str) -> scbroker.Head:
-    version, _, digest = text.partition(":")
-    try:
-        return scbroker.Head(int(version), bytes.fromhex(digest))
-    except ValueError:
+    if not re.fullmatch(r"[0-9]{1,20}:[0-9a-f]{64}", text):
         raise errors.InvalidArgumentError(
-            f"--accept {text!r} is not VERSION:HASH, as this command prints it."
-        ) from None
+            f"--accept {text!r:.100} is not VERSION:HASH, as this command prints it."
+        )
+    version, _, digest = text.partition(":")
+    return scbroker.Head(int(version), bytes.fromhex(digest))
