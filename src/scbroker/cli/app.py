@@ -7,9 +7,42 @@ import typer
 import scbroker
 from scbroker.cli import broker
 from scbroker.cli.command import BROKER, app
-from scbroker.cli.commands import account, card, checking, doctor, events, listing, marks
+from scbroker.cli.commands import (
+    account,
+    card,
+    changing,
+    checking,
+    contacts,
+    credentials,
+    doctor,
+    events,
+    getting,
+    links,
+    listing,
+    marks,
+    profiles,
+    putting,
+    sharing,
+)
 
-__all__ = ["account", "app", "card", "checking", "doctor", "events", "listing", "marks"]
+__all__ = [
+    "account",
+    "app",
+    "card",
+    "changing",
+    "checking",
+    "contacts",
+    "credentials",
+    "doctor",
+    "events",
+    "getting",
+    "links",
+    "listing",
+    "marks",
+    "profiles",
+    "putting",
+    "sharing",
+]
 
 app.command(rich_help_panel=BROKER)(broker.serve)
 app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import uuid
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -20,6 +19,8 @@ from scbroker.cli.output import SHORT_ID, printable
 
 _PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
+LINK_MARK: Final = "#scbroker-link:"
+"""What the URL of a link contains."""
 
 
 def name_of(container: scbroker.Container[Any]) -> str | None:
@@ -27,6 +28,11 @@ def name_of(container: scbroker.Container[Any]) -> str | None:
     header = container.header and container.header.customHeaderObject
     name = header.get("name") if isinstance(header, dict) else None
     return unicodedata.normalize("NFC", name) if isinstance(name, str) and name else None
+
+
+def label_of(container: scbroker.Container[Any]) -> str:
+    """Return a container's name, or its id, for a message."""
+    return name_of(container) or str(container.id)
 
 
 class Names:
@@ -53,11 +59,15 @@ class Names:
         """Return the ids that several texts mean, each as by `id_of`; read all containers at most once."""
         ids = {text: self._by_prefix(text) for text in texts if _PREFIX.fullmatch(text)}
         normal = {text: unicodedata.normalize("NFC", text) for text in texts}
-        wanted = {name for text, name in normal.items() if ids.get(text) is None}
-        named: defaultdict[str | None, list[scbroker.Container[Any]]] = defaultdict(list)
-        for container in self._matching(wanted.__contains__) if wanted else ():
-            named[name_of(container)].append(container)
+        named = self.named({name for text, name in normal.items() if ids.get(text) is None})
         return [ids.get(text) or _only(text, named[normal[text]]) for text in texts]
+
+    def named(self, names: Collection[str]) -> Mapping[str, list[scbroker.Container[Any]]]:
+        """Return the containers of each of these names, which are in NFC; none for a name that none has."""
+        found: dict[str, list[scbroker.Container[Any]]] = {name: [] for name in names}
+        for container in self._matching(lambda name: name != "" and name in found) if found else ():
+            found[name_of(container) or ""].append(container)
+        return found
 
     def below(self, folder: str) -> list[scbroker.Container[Any]]:
         """Return the containers whose names begin with a folder, such as "photos/".
@@ -99,6 +109,10 @@ class Names:
 
 def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
     if not named:
+        if LINK_MARK in text:  # a secret, which no message repeats
+            raise errors.InvalidArgumentError(
+                "This is a link, not a container: `scbroker open` opens it."
+            )
         raise errors.NotFoundError(
             f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
         )
@@ -137,6 +151,14 @@ ContainerArgument = Annotated[
     typer.Argument(
         metavar="CONTAINER",
         help="A container: its name, its id, or four or more first digits of the id.",
+        autocompletion=complete_container,
+    ),
+]
+ContainersArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CONTAINER",
+        help="Containers: their names, their ids, or four or more first digits of the ids.",
         autocompletion=complete_container,
     ),
 ]

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import stat
+import tempfile
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -211,6 +212,28 @@ class Folder:
                 if sync:
                     _sync_folder(folder)
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+    def write(
+        self,
+        content: bytes,
+        path: PurePosixPath,
+        *,
+        replace: bool,
+        modified: dt.datetime | None = None,
+        sync: bool = True,
+    ) -> os.stat_result:
+        """Write a file that is readable by its owner alone, as by `place`; return its status."""
+        temporary = None
+        try:
+            with _translated(self.path / path):
+                descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f"{OWN}-")
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+            return self.place(Path(temporary), path, replace=replace, modified=modified, sync=sync)
+        finally:
+            if temporary is not None:
+                with contextlib.suppress(OSError):  # it was moved
+                    Path(temporary).unlink()
 
     def move(self, path: PurePosixPath, target: PurePosixPath) -> None:
         """Rename a file. An existing target is an `AlreadyExistsError`."""

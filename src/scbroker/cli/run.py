@@ -6,12 +6,13 @@ import logging
 import sys
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli import status_of
 from scbroker.cli.output import Output, printable
+from scbroker.cli.words import in_words
 
 if TYPE_CHECKING:
     from scbroker.cli.names import Names
@@ -65,6 +66,10 @@ class Run:
         )
         return self._provider
 
+    def use(self, session: scbroker.ServerProvider) -> None:
+        """Work with the session of a link in place of a profile's; closed when the command ends."""
+        self._provider = self.session = session
+
     @cached_property
     def session(self) -> scbroker.ServerProvider:
         """The kept session of the profile's user. Raises `NotAuthenticatedError` without one."""
@@ -77,9 +82,8 @@ class Run:
         try:
             provider.resumeSession(profile.user_id).result()
         except errors.NotAuthenticatedError as error:
-            raise errors.NotAuthenticatedError(
-                f"{error} The command for it is `{profile.command('login')}`."
-            ) from None
+            message = in_words(error.message).replace("scbroker login", profile.command("login"))
+            raise errors.NotAuthenticatedError(message) from None
         return provider
 
     @cached_property
@@ -119,9 +123,30 @@ class Run:
             return
         if not sys.stdin.isatty():
             raise errors.InvalidArgumentError(f"{question} Pass --yes to confirm.")
-        if not typer.confirm(printable(question), err=True):
-            self.out.say("Nothing was changed.")
-            raise typer.Exit(1)
+        try:
+            confirmed = typer.confirm(printable(question), err=True)
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        if not confirmed:
+            self.stop()
+
+    def stop(self) -> NoReturn:
+        """End the command before it changes anything, because the person did not confirm."""
+        import typer
+
+        self.out.say("Nothing was changed.")
+        raise typer.Exit(1)
+
+    def ask(self, question: str, otherwise: str, default: str | None = None) -> str:
+        """Ask for a text. Raises `InvalidArgumentError` with `otherwise` if nobody can be asked."""
+        import typer
+
+        if not sys.stdin.isatty():
+            raise errors.InvalidArgumentError(otherwise)
+        try:
+            return str(typer.prompt(printable(question), default, err=True)).strip()
+        except typer.Abort:
+            raise KeyboardInterrupt from None
 
 
 class _ToOutput(logging.Handler):
