@@ -383,7 +383,10 @@ def test_a_command_after_a_rotation_on_another_device_names_the_log_in_and_not_t
     own = register(stranger, "--profile", "work")
     phone = another_device(stranger)
     first_login(phone, own["userId"])
-    new = {"SCBROKER_NEW_PASSWORD": "new Horse 7", "SCBROKER_NEW_PASSPHRASE": "new Staple 8"}
+    new: dict[str, Any] = {
+        "SCBROKER_NEW_PASSWORD": "new Horse 7",
+        "SCBROKER_NEW_PASSPHRASE": "new Staple 8",
+    }
     phone.run("rotate", **new)
     error = stranger.run("keys", status=4).error
     assert "scbroker login --profile work" in error
