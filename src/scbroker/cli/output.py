@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from scbroker.cli.words import in_words
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -104,6 +106,10 @@ class Output:
         """Write a message to standard error, unless `--quiet`."""
         if not self.quiet:
             print(printable(text), file=sys.stderr, flush=True)
+
+    def error(self, text: str) -> None:
+        """Write an error to standard error, also with `--quiet`, in the words of the command line."""
+        print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(
