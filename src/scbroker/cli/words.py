@@ -21,7 +21,7 @@ _PHRASES: Final = (
     (r"log in without keep=True", "choose a folder for it with --session-folder"),
     (r"log in with the new passphrase( and keep=True| first)?",
      "run `scbroker login` with the new passphrase"),
-    (r"apiKey must be a UUID or its text, and this str is not",
+    (r"apiKey must be a UUID or its text, and this \S+ is not",
      "The API key must be a UUID, and the given one is not"),
     (r"^serverUrl (?=must|redirects)", "The broker's address "),
     (r"([cC]heck) serverUrl", r"\1 the broker's address"),
