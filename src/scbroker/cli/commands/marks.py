@@ -16,9 +16,7 @@ from scbroker.cli.names import ContainerArgument
 from scbroker.cli.run import Run
 
 mark: typer.Typer = group(
-    "mark",
-    WATCHING,
-    "Show the history that this device has verified and the one that the broker serves; accept the latter.",
+    "mark", WATCHING, "Compare and accept the histories of a container or the event log."
 )
 Accept = Annotated[
     str | None,
@@ -69,7 +67,9 @@ def mark_events(
 
 @command(WATCHING)
 def sent(run: Run, container: ContainerArgument) -> None:
-    """Show what became of this device's changes of a container that ended with an uncertain outcome.
+    """Show what became of changes whose outcome was uncertain.
+
+    These are changes of a container that this device sent, and whose answer it did not get.
 
     A change is Stored, NotStored or still Uncertain. Any other change of the container decides: it takes the
     version of the uncertain one, unless that has taken effect.
