@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 def examine(someone: Person, *options: str, status: int = 0, **env: str) -> dict[str, Found]:
     """Run the doctor, and return what it says of each check."""
-    lines = someone.run("doctor", *options, status=status, **env).lines
+    lines = someone.run("doctor", *options, status=status, stdin=b"", **env).lines
     rows = [line.split("\t") for line in lines]
     return {check: Found(state, detail) for state, check, detail in rows}
 
