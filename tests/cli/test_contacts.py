@@ -1,11 +1,12 @@
 """The commands of the address book: people are found by name once their fingerprint is known."""
 
-from collections.abc import Callable
+from types import SimpleNamespace
 
 import pexpect
 import pytest
 
 from scbroker import ContactCard, KeyRing
+from scbroker.cli.people import complete_person
 from tests.cli.test_sharing import alice, bob, card_of, carol, id_of, knows
 from tests.kit.people import Person
 
@@ -123,11 +124,13 @@ def test_without_a_session_the_error_names_the_command_to_run(stranger: Person) 
     assert "run `scbroker register`" in stranger.run("contacts", "ls", status=2).error
 
 
-def test_names_of_contacts_are_completed(alice: Person, bob: Person, carol: Person) -> None:
+def test_names_of_contacts_are_completed(
+    alice: Person, bob: Person, carol: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
     knows(alice, bob, carol)
-    words = {
-        "COMP_WORDS": "scbroker share x C",
-        "COMP_CWORD": "3",
-        "_SCBROKER_COMPLETE": "complete_bash",
-    }
-    assert alice.run(**words).lines == ["Carol"]
+    monkeypatch.setenv("HOME", str(alice.home))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    context = SimpleNamespace(params={"profile": None})
+    assert complete_person(context, "C") == ["Carol"]
+    assert complete_person(context, "") == ["Bob", "Carol"]
+    assert complete_person(SimpleNamespace(params={"profile": "none"}), "") == []

@@ -1,7 +1,6 @@
 """The commands of links: people without an account list and save what a link opens."""
 
 import json
-import os
 import stat
 import uuid
 import xml.etree.ElementTree as ET
@@ -28,7 +27,6 @@ def links(who: Person) -> list[Link]:
 def test_the_link_alone_goes_to_standard_output_and_opens_without_an_account(
     alice: Person, stranger: Person
 ) -> None:
-    stranger.home.mkdir(exist_ok=True)
     store(alice, "photos/1", "photos/2", "other")
     made = alice.run("link", "-r", "photos", "--until", "3d", "--name", "For Dave")
     [url] = made.lines
@@ -48,11 +46,10 @@ def test_the_link_alone_goes_to_standard_output_and_opens_without_an_account(
 
 def test_a_link_with_a_password_opens_with_it_alone(alice: Person, stranger: Person) -> None:
     store(alice, "plan")
-    env: dict[str, str] = {"SCBROKER_LINK_PASSWORD": PASSWORD}
-    made = alice.run("link", "plan", "--until", "12h", **env)
+    made = alice.run("link", "plan", "--until", "12h", SCBROKER_LINK_PASSWORD=PASSWORD)
     [url] = made.lines
     assert "this link and its password" in made.error
-    assert stranger.run("open", url, **env).lines[0].startswith("plan\t7")
+    assert stranger.run("open", url, SCBROKER_LINK_PASSWORD=PASSWORD).lines[0].startswith("plan\t7")
     wrong = stranger.run("open", url, status=4, SCBROKER_LINK_PASSWORD="wrong Horse 8")
     assert "The password of the link is wrong, or the link was revoked" in wrong.error
     assert (
@@ -65,7 +62,35 @@ def test_a_link_with_a_password_opens_with_it_alone(alice: Person, stranger: Per
     file.chmod(0o600)
     assert len(stranger.run("open", url, "--password-file", file).lines) == 1
     plain = alice.run("link", "plan", "--until", "12h").lines[0]
-    assert len(stranger.run("open", plain, **env).lines) == 1
+    assert len(stranger.run("open", plain, SCBROKER_LINK_PASSWORD=PASSWORD).lines) == 1
+
+
+def test_contents_of_a_link_are_saved_to_a_file_a_folder_or_standard_output(
+    alice: Person, stranger: Person
+) -> None:
+    boxes = store(alice, "photos/1", "photos/2", "../up", "plan")
+    ids = [str(each) for each in boxes]
+    [url] = alice.run("link", *ids, "--until", "1h").lines
+    folder, file = stranger.home / "saved", stranger.home / "file"
+    done = stranger.run("open", url, "-o", folder, status=2)
+    assert "'../up' cannot be used for a file" in done.error
+    assert f"`scbroker open LINK {boxes[2]} --output FILE` names the file" in done.error
+    saved = {
+        str(each.relative_to(folder)): each.read_bytes()
+        for each in folder.rglob("*")
+        if each.is_file()
+    }
+    assert saved == {"photos/1": b"of photos/1", "photos/2": b"of photos/2", "plan": b"of plan"}
+    stranger.run("open", "-", "plan", "-o", file, stdin=url.encode())
+    assert file.read_bytes() == b"of plan"
+    assert (
+        "--force overwrites it" in stranger.run("open", url, "photos/1", "-o", file, status=1).error
+    )
+    stranger.run("open", url, ids[0], "-o", file, "--force")
+    assert file.read_bytes() == b"of photos/1"
+    assert stranger.run("open", url, "plan", "-o", "-").output == "of plan"
+    assert [row["name"] for row in stranger.json("open", url, "plan", ids[2])] == ["../up", "plan"]
+    assert "no container named 'memo'" in stranger.run("open", url, "memo", status=3).error
 
 
 def test_link_and_password_are_asked_for_without_echo(alice: Person, stranger: Person) -> None:
@@ -133,7 +158,7 @@ def test_the_qr_code_of_a_link_is_written_to_a_new_file_for_the_owner_alone(alic
     alice.run("link", "plan", "--until", "1h", "--svg", target)
     written = target.read_bytes()
     assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
-    assert stat.S_IMODE(os.stat(target).st_mode) == 0o600
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
     for path in (target, alice.home / "no" / "x.svg", alice.home, ""):
         refused = alice.run("link", "plan", "--until", "1h", "--svg", path, status=2).error
         assert "name a new file with --svg" in refused
@@ -147,7 +172,7 @@ def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
     alice: Person, bob: Person
 ) -> None:
     store(alice, "plan")
-    shared = store(bob, "theirs")[0]
+    store(bob, "theirs")
     alice.run("contacts", "add", card_of(bob))
     bob.run("contacts", "add", card_of(alice))
     bob.run("share", "theirs", "Alice")
@@ -190,4 +215,3 @@ def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
     weak = alice.run("link", "plan", *until, status=2, SCBROKER_LINK_PASSWORD="a").error
     assert "password" in weak
     assert links(alice) == []
-    assert shared
