@@ -6,13 +6,16 @@ import typer
 
 import scbroker
 from scbroker.cli import broker
-from scbroker.cli.command import BROKER, WATCHING, app
+from scbroker.cli.command import BROKER, app
 from scbroker.cli.commands import (
     account,
     card,
     changing,
+    checking,
     contacts,
     credentials,
+    doctor,
+    events,
     getting,
     links,
     listing,
@@ -27,17 +30,20 @@ __all__ = [
     "app",
     "card",
     "changing",
+    "checking",
     "contacts",
     "credentials",
+    "doctor",
+    "events",
     "getting",
     "links",
     "listing",
+    "marks",
     "profiles",
     "putting",
     "sharing",
 ]
 
-app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)
 app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)
 app.add_typer(broker.conformance, name="conformance", rich_help_panel=BROKER)

@@ -180,8 +180,7 @@ def login(
     if given is None:
         _log_in(provider, user_id, secret("passphrase", passphrase_file))
     else:
-        ring = _opened(given, password_file, passphrase_file)
-        provider.logIn(ring, user_id, keep=True).result()
+        _log_in_with(provider, _opened(given, password_file, passphrase_file))
     profile = _with_user(draft, provider)
     if profile != stored:
         profiles.save(profile, replace=stored is not None)
@@ -414,6 +413,16 @@ def _opened(
         [what] = secrets
         raise errors.CredentialsError(
             f"The {what} does not open the KeyFile, or the file is damaged."
+        ) from None
+
+
+def _log_in_with(provider: "scbroker.ServerProvider", ring: "scbroker.KeyRing") -> None:
+    try:
+        provider.logIn(ring, ring.userId, keep=True).result()
+    except errors.CredentialsError:
+        raise errors.CredentialsError(
+            f"The broker refused the keys of user {ring.userId} in this KeyFile. If they were replaced, as "
+            "`scbroker rotate` does, use a later KeyFile, or log in with the passphrase."
         ) from None
 
 

@@ -10,7 +10,7 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
-from scbroker.cli.people import CARD_PREFIX, PersonArgument
+from scbroker.cli.people import CARD_PREFIX, complete_person
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import (
     NewPassphraseFile,
@@ -33,7 +33,17 @@ KeyFileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The KeyFi
 
 
 @command(ACCOUNT)
-def keys(run: Run, person: PersonArgument | None = None) -> None:
+def keys(
+    run: Run,
+    person: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PERSON",
+            help="A contact, a user id or a contact card; by default yourself.",
+            autocompletion=complete_person,
+        ),
+    ] = None,
+) -> None:
     """Show a person's public keys, or your own.
 
     All keys of a user have one fingerprint: compare it with the person. A retired key verifies and opens

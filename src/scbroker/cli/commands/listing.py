@@ -16,6 +16,7 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.names import ContainerArgument, complete_container, name_of
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size
+from scbroker.cli.rights import in_words
 from scbroker.cli.run import Run
 
 if TYPE_CHECKING:
@@ -76,7 +77,10 @@ def ls(
         bool, typer.Option("--others", help="Only containers that others have created.")
     ] = False,
     long: Annotated[
-        bool, typer.Option("--long", "-l", help="Show whole ids, creators and your permissions.")
+        bool,
+        typer.Option(
+            "--long", "-l", help="Show more: whole ids, all members, creators, your permissions."
+        ),
     ] = False,
     tree: Annotated[
         bool, typer.Option("--tree", help="Show the names as a tree of folders.")
@@ -140,7 +144,7 @@ def ls(
 
 @command(CONTAINERS)
 def info(run: Run, container: ContainerArgument) -> None:
-    """Show all that is known of a container, but its content: header, members, permissions, authors.
+    """Show all about a container, but its content.
 
     The command reads the header: members with the permission ReceiveAccessEvents see that.
     """
@@ -164,7 +168,12 @@ def _print_list(run: Run, found: Iterator[Entry], sort: Sort | None, *, long: bo
     columns = _COLUMNS | (_LONG if long else {})
     if not run.out.on_terminal or any(row["error"] for row in rows):
         columns |= _ERROR
-    run.out.rows(rows, columns)
+    if not (long and run.out.on_terminal):
+        run.out.rows(rows, columns)
+        return
+    for row in rows:  # a table of so many columns would fit no terminal
+        run.out.fields({key: row[key] for key in columns})
+        run.out.line({}, "")
 
 
 _KEYS: Final[dict[Sort, Callable[[Row], Any]]] = {
@@ -185,20 +194,20 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         id = each.containerId
         shown = id if id is None or long else ShortId(id)
         return {**empty, "id": shown, "error": each.message, "code": each.code}
-    own = own_permissions(run, each)
+    own = _own_permissions(run, each)
     return {
         **empty,
         "name": _name(run, each),
         "type": each.type,
         "length": None if each.length is None else Size(each.length),
-        "members": _members(run, each),
+        "members": _members(run, each, all=long),
         "version": each.version,
         "modifiedAt": each.modifiedAt,
         "id": each.id if long else ShortId(each.id),
         "createdBy": each.createdBy if run.out.as_json else run.people.name_of(each.createdBy),
         "createdAt": each.createdAt,
         "modifiedBy": each.modifiedBy,
-        "permissions": own if run.out.as_json else in_words(own),
+        "permissions": own if run.out.as_json or own is None else in_words(own),
         "access": _access(run, each),
         "contentAvailability": each.contentAvailability,
         "headerAvailability": each.headerAvailability,
@@ -216,12 +225,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
-def _members(run: Run, each: scbroker.Container[Any]) -> list[str] | None:
-    """Return the names of the members, with the user's own at the beginning; a few on a terminal."""
+def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str] | None:
+    """Return the names of the members, with the user's own at the beginning; a few for a table."""
     if each.access is None:
         return None
     levels = sorted(each.access, key=lambda level: level.userId != run.people.own_id)
-    most = _NAMED_MEMBERS if run.out.on_terminal else len(levels)
+    most = _NAMED_MEMBERS if run.out.on_terminal and not all else len(levels)
     if len(levels) == most + 1:
         most += 1  # "1 more" is no shorter than a name
     names = [run.people.name_of(level.userId) for level in levels[:most]]
@@ -243,7 +252,7 @@ def _access(run: Run, each: scbroker.Container[Any]) -> list[Row] | None:
     ]
 
 
-def own_permissions(
+def _own_permissions(
     run: Run, each: scbroker.Container[Any]
 ) -> scbroker.ContainerAccessLevel | None:
     """Return the user's own permissions; None without ViewAccess."""
@@ -251,17 +260,8 @@ def own_permissions(
     return own[0].permissions if own else None
 
 
-def in_words(permissions: scbroker.ContainerAccessLevel | None) -> str | None:
-    """Return permissions for a person."""
-    level = scbroker.ContainerAccessLevel
-    if permissions is None:
-        return None
-    known = {level.DefaultOwnerPermissions: "all", level.DefaultUserPermissions: "read"}
-    return known.get(permissions) or ", ".join(each.name or "" for each in permissions)
-
-
 def _details(run: Run, found: scbroker.Container[Any]) -> Row:
-    as_json, own = run.out.as_json, own_permissions(run, found)
+    as_json, own = run.out.as_json, _own_permissions(run, found)
     header = None if found.header is None else found.header.customHeaderObject
     return {
         "id": found.id,
@@ -280,7 +280,7 @@ def _details(run: Run, found: scbroker.Container[Any]) -> Row:
         "modifiedBy": _author(run, found.modifiedBy),
         "contentBy": _author(run, found.contentBy),
         "access": _access(run, found) if as_json else _access_in_words(run, found),
-        "permissions": own if as_json else in_words(own),
+        "permissions": own if as_json or own is None else in_words(own),
         "brokerSees": _seen_by_the_broker(found),
     }
 
@@ -312,7 +312,7 @@ def _seen_by_the_broker(found: scbroker.Container[Any]) -> list[str]:
         "no type" if found.type is None else f"the type {found.type!r}",
         "the members and their permissions",
         "authors, versions and times",
-        *([f"the size of {' and '.join(sizes)}, not what is in it"] if sizes else []),
+        *([f"the size of {' and '.join(sizes)} (not what is in it)"] if sizes else []),
         "the users who read it, and when",
     ]
 

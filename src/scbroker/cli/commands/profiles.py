@@ -13,11 +13,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a
 
 @listing(of=profiles)
 def list_profiles(run: Run) -> None:
-    """List, choose and remove profiles.
-
-    A profile is a broker and a user of it. Commands use the default one, or that of --profile and
-    SCBROKER_PROFILE. They are in the file config.toml of the system's folder for configuration.
-    """
+    """List the profiles of this device."""
     from scbroker.cli import profiles as saved
 
     file = saved.read()
