@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -35,14 +35,10 @@ def card(
 
 def show_card(run: Run, card: "scbroker.ContactCard", svg: Path | None) -> None:
     """Write the fields of a card, its QR code on a terminal, and the code into a new file."""
-    import segno
-
-    # Upper case fits into the QR code's alphanumeric mode, which takes 5.5 bits a character.
-    code = segno.make_qr(card.text.upper(), error="m")
     if svg is not None:
         try:
             with svg.open("xb") as file:
-                code.save(file, kind="svg", scale=4)
+                _qr_code(card).save(file, kind="svg", scale=4)
         except OSError as error:
             raise errors.InvalidArgumentError(
                 f"{svg} cannot be written ({error.strerror}): name a new file with --svg."
@@ -57,4 +53,11 @@ def show_card(run: Run, card: "scbroker.ContactCard", svg: Path | None) -> None:
         }
     )
     if run.out.on_terminal and not run.out.quiet:
-        code.terminal(sys.stdout, compact=True)
+        _qr_code(card).terminal(sys.stdout, compact=True)
+
+
+def _qr_code(card: "scbroker.ContactCard") -> Any:
+    import segno
+
+    # Upper case fits into the QR code's alphanumeric mode, which takes 5.5 bits a character.
+    return segno.make_qr(card.text.upper(), error="m")
