@@ -6,8 +6,14 @@ from typing import Final
 import scbroker
 from scbroker import errors
 
-_OF_USERS: Final = ("keyring", "rich", "segno", "tomlkit")
-"""Packages that the extra `cli` installs and `server` does not."""
+_EXTRAS: Final = {
+    "cli": ("keyring", "rich", "segno", "tomlkit", "typer"),
+    "server": (
+        "alembic", "asyncpg", "httptools", "obstore", "prometheus_client", "sqlalchemy",
+        "starlette", "structlog", "typer", "uvicorn",
+    ),
+}  # fmt: skip
+"""The modules that each extra installs."""
 
 # The exit statuses, which docs/guide/command-line.md lists. 1 is any other error, 130 is Ctrl-C.
 WRONG_USE: Final = 2
@@ -33,11 +39,8 @@ def main() -> None:
         from scbroker.cli.app import app
 
         app()
-    except ModuleNotFoundError as error:  # the extra is not installed, or only that of the client
-        extra = "cli" if error.name in _OF_USERS else "server"
-        sys.exit(
-            f'This command needs {error.name}: install it with `pip install "scbroker[{extra}]"`.'
-        )
+    except ModuleNotFoundError as error:
+        sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import printable
 
@@ -46,6 +49,20 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         sys.stderr.close()
         sys.exit(1)
+
+
+def _what_to_install(error: ModuleNotFoundError) -> str:
+    module = (error.name or str(error)).partition(".")[0]
+    missing = f"This command needs the Python package {module.replace('_', '-')}"
+    commands = [
+        f'`pip install "scbroker[{extra}]"`' for extra, names in _EXTRAS.items() if module in names
+    ]
+    if len(commands) > 1:
+        users, brokers = commands
+        return f"{missing}: run {users} for the commands of users, {brokers} to run a broker."
+    if commands:
+        return f"{missing}: run {commands[0]}."
+    return f"{missing}, which belongs to scbroker and is missing: install scbroker again."
 
 
 def status_of(error: errors.BrokerError) -> int:

@@ -36,9 +36,10 @@ def card(
 def show_card(run: Run, card: "scbroker.ContactCard", svg: Path | None) -> None:
     """Write the fields of a card, its QR code on a terminal, and the code into a new file."""
     if svg is not None:
+        code = _qr_code(card)
         try:
             with svg.open("xb") as file:
-                _qr_code(card).save(file, kind="svg", scale=4)
+                code.save(file, kind="svg", scale=4)
         except OSError as error:
             raise errors.InvalidArgumentError(
                 f"{svg} cannot be written ({error.strerror}): name a new file with --svg."
