@@ -36,7 +36,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format docs lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format wheel docs lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -89,6 +89,9 @@ check: $(INSTALLED) ## Lint, check formatting, types and import contracts
 format: $(INSTALLED) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+wheel: $(INSTALLED) ## Build the wheel in dist/
+	$(BIN)/python -m hatchling build --target wheel
 
 # The variable silences a notice at every build: the theme's maintenance ends in May 2027.
 docs: $(INSTALLED) ## Build the reference docs into site/
