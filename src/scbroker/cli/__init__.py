@@ -43,8 +43,9 @@ def main() -> None:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import printable
+        from scbroker.cli.words import in_words
 
-        print(f"scbroker: {printable(error.message)}", file=sys.stderr)
+        print(f"scbroker: {printable(in_words(error.message))}", file=sys.stderr)
         sys.exit(status_of(error))
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         sys.stderr.close()

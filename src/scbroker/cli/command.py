@@ -123,6 +123,27 @@ def command(
     return add
 
 
+def listing(of: typer.Typer) -> Callable[[Function], Function]:
+    """Return a decorator that adds a function as what a group does if no command of it is named."""
+
+    def add(function: Function) -> Function:
+        run_command = _with_options(function)
+
+        def run_alone(ctx: typer.Context, **given: Any) -> None:
+            if ctx.invoked_subcommand is None:
+                run_command(**given)
+
+        context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+        options = inspect.signature(run_command).parameters.values()
+        run_alone.__dict__["__signature__"] = inspect.Signature([context, *options])
+        run_alone.__annotations__ = {"ctx": typer.Context, **run_command.__annotations__}
+        of.callback(invoke_without_command=True)(run_alone)
+        of.info.no_args_is_help = False
+        return function
+
+    return add
+
+
 def _common(
     profile: Annotated[
         str | None,

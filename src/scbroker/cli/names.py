@@ -94,13 +94,13 @@ def _listed(containers: list[scbroker.Container[Any]]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "") + "."
 
 
-def complete_container(context: Any, incomplete: str) -> list[str]:
+def complete_container(ctx: Any, incomplete: str) -> list[str]:
     """Return the names that complete a word on the command line; nothing if they cannot be read."""
     from scbroker.cli.output import Output
     from scbroker.cli.run import Run
 
     try:
-        with Run(context.params.get("profile"), Output(as_json=False, quiet=True)) as run:
+        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
             found = run.names._matching(lambda name: name.startswith(incomplete))
             # A name with an escape would not be typed as it is.
             return [name for each in found if (name := name_of(each)) and name == printable(name)]

@@ -44,13 +44,13 @@ class People:
         return self._names.get(user_id, str(user_id))
 
 
-def complete_person(context: Any, incomplete: str) -> list[str]:
+def complete_person(ctx: Any, incomplete: str) -> list[str]:
     """Return the contacts that complete a word on the command line; nothing if they cannot be read."""
     from scbroker.cli.output import Output, printable
     from scbroker.cli.run import Run
 
     try:
-        with Run(context.params.get("profile"), Output(as_json=False, quiet=True)) as run:
+        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
             names = [each.name for each in run.people.book.list().result()]
             return [
                 each for each in names if each.startswith(incomplete) and each == printable(each)

@@ -8,17 +8,23 @@
     server_url = "https://broker.example"
     api_key = "…"
     fingerprint = "…"
+    card_name = "Alice"
+
+Several commands may change it at the same time: each locks it from reading to replacing.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import stat
 import tempfile
 import tomllib
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import platformdirs
@@ -27,9 +33,17 @@ from msgspec import Meta
 import scbroker
 from scbroker import errors
 
-_FIRST: Final = "default"
+if TYPE_CHECKING:
+    from tomlkit import TOMLDocument
+
+FIRST: Final = "default"
 """The name of a profile that `register` or `login` saves without `--profile`."""
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
+UNKNOWN: Final = "0000 " * 16
+"""The fingerprint in a profile whose user is not registered or logged in yet."""
+_NAME: Final = r"^[A-Za-z0-9_.-]{1,64}$"
+_LARGEST: Final = 1_048_576
+_LOCK_SECONDS: Final = 10.0
+Name = Annotated[str, Meta(pattern=_NAME)]
 
 
 class Profile(
@@ -66,12 +80,25 @@ class Profile(
 
     def command(self, command: str) -> str:
         """Return a command line of this profile, for a message."""
-        chosen = "" if self.name == _FIRST else f" --profile {self.name}"
+        chosen = "" if self.name == FIRST else f" --profile {self.name}"
         return f"scbroker {command}{chosen}"
 
+    def check(self) -> None:
+        """Raise `InvalidArgumentError` for a value that no command could use."""
+        _ = self.card
+        try:
+            uuid.UUID(self.api_key)
+        except ValueError:
+            raise errors.InvalidArgumentError("api_key is not a UUID") from None
+        for folder in (self.session_folder, self.trust_folder):
+            if folder is not None and not Path(folder).is_absolute():
+                raise errors.InvalidArgumentError(f"{folder!r} is not an absolute path")
 
-class _File(msgspec.Struct, forbid_unknown_fields=True):
-    default: Name = _FIRST
+
+class File(msgspec.Struct, forbid_unknown_fields=True):
+    """What the configuration file has."""
+
+    default: Name = FIRST
     profiles: dict[Name, Profile] = {}
 
 
@@ -81,63 +108,199 @@ def path() -> Path:
 
 
 def load(name: str | None) -> Profile:
-    """Return the named profile, or the default one. Raises `InvalidArgumentError` without it.
+    """Return the named profile, or the default one. Raises `InvalidArgumentError` without it."""
+    file = read()
+    found = _found(name, file)
+    if found is None:
+        raise _unknown(name or file.default, file)
+    return found
+
+
+def find(name: str | None) -> Profile | None:
+    """Return the named profile, or the default one; None if it was not saved yet."""
+    return _found(name, read())
+
+
+def _found(name: str | None, file: File) -> Profile | None:
+    """Return a profile of the file.
 
     A SCBROKER_SERVER_URL that names another broker is an error without a name: to ignore it could store data
     at a broker that the person does not expect.
     """
-    file = read()
-    wanted = name or file.default
-    found = file.profiles.get(wanted)
-    if found is None:
-        known = ", ".join(sorted(file.profiles))
-        raise errors.InvalidArgumentError(
-            f"There is no profile {wanted}: use one of {known}, or run `scbroker login --profile {wanted}`."
-            if known
-            else "You have no profile yet: run `scbroker register`, or `scbroker login` on another device."
-        )
+    found = file.profiles.get(name or file.default)
     other = os.environ.get("SCBROKER_SERVER_URL")
-    if name is None and other and other.rstrip("/") != found.server_url.rstrip("/"):
+    is_other = found and other and other.rstrip("/") != found.server_url.rstrip("/")
+    if found is not None and name is None and is_other:
         raise errors.InvalidArgumentError(
-            f"SCBROKER_SERVER_URL names {other}, and profile {wanted} is of {found.server_url}: unset "
+            f"SCBROKER_SERVER_URL names {other}, and profile {found.name} is of {found.server_url}: unset "
             f"SCBROKER_SERVER_URL, or choose with --profile."
         )
     return found
 
 
-def read() -> _File:
+def _unknown(name: str, file: File) -> errors.BrokerError:
+    known = ", ".join(sorted(file.profiles))
+    return errors.InvalidArgumentError(
+        f"There is no profile {name}: use one of {known}, or run `scbroker login --profile {name}`."
+        if known
+        else "You have no profile yet: run `scbroker register`, or `scbroker login` on another device."
+    )
+
+
+def new_name(given: str | None) -> str:
+    """Return the name of a profile that is to be added: the given one, or that of the default profile.
+
+    Raises `InvalidArgumentError` if it exists already, and if the file cannot be written.
+    """
+    name = read().default if given is None else given
+    if not re.fullmatch(_NAME, name):
+        raise errors.InvalidArgumentError(
+            f"{name!r} cannot be the name of a profile: use 1 to 64 letters, digits and the characters _.-"
+        )
+    with _locked():
+        if name in read().profiles:
+            raise _taken(name)
+        tempfile.TemporaryFile(dir=_real_path().parent).close()
+    return name
+
+
+def changed(profile: Profile, **values: str | None) -> Profile:
+    """Return a profile with other values; those that are None stay as they are."""
+    given = {field: value for field, value in values.items() if value is not None}
+    return msgspec.structs.replace(profile, **given)
+
+
+def _taken(name: str) -> errors.BrokerError:
+    return errors.InvalidArgumentError(
+        f"There is a profile {name} already: choose another name with --profile, or log in to it by "
+        f"`scbroker login --profile {name}`."
+    )
+
+
+def read() -> File:
     """Return what the configuration file has. Raises `InvalidArgumentError` for a wrong file."""
-    try:
-        text = path().read_text("utf-8")
-    except FileNotFoundError:
-        return _File()
-    except (OSError, UnicodeDecodeError) as error:
-        raise errors.InvalidArgumentError(f"{path()} cannot be read: {error}.") from None
+    text = _text()
     try:
         given = tomllib.loads(text)
         for name, profile in given.get("profiles", {}).items():
             profile["name"] = name
-        return msgspec.convert(given, _File)
+        file = msgspec.convert(given, File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, AttributeError, TypeError) as error:
         raise errors.InvalidArgumentError(f"{path()} is wrong: {error}. Correct it.") from None
+    for name, found in file.profiles.items():
+        try:
+            found.check()
+        except errors.BrokerError as error:
+            fault = error.message.rstrip(".")
+            raise errors.InvalidArgumentError(
+                f"{path()} is wrong: in profile {name}, {fault}. Correct it."
+            ) from None
+    return file
 
 
-def save(profile: Profile) -> None:
+def _text() -> str:
+    """Return the text of the file, "" without one. Raises `InvalidArgumentError` if others can access it.
+
+    Another user who can write the file could name a broker of their own in it; one who can read it has the
+    API keys.
+    """
+    try:
+        # A pipe in place of the file would wait for a writer.
+        with os.fdopen(os.open(path(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode):
+                raise errors.InvalidArgumentError(f"{path()} is not a file: move it away.")
+            if os.name == "posix" and state.st_uid != os.geteuid():
+                raise errors.InvalidArgumentError(
+                    f"{path()} belongs to another user of this machine: move it away."
+                )
+            if os.name == "posix" and state.st_mode & 0o077:
+                raise errors.InvalidArgumentError(
+                    f"Other users of this machine can access {path()}, which has API keys: run "
+                    f"`chmod 600 '{path()}'`."
+                )
+            data = file.read(_LARGEST + 1)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise errors.InvalidArgumentError(f"{path()} cannot be read: {error.strerror}.") from None
+    if len(data) > _LARGEST:
+        raise errors.InvalidArgumentError(f"{path()} is larger than {_LARGEST} bytes: correct it.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise errors.InvalidArgumentError(f"{path()} is not text in UTF-8: correct it.") from None
+
+
+def save(profile: Profile, *, replace: bool = False) -> None:
     """Add a profile to the file, or replace the one of its name; comments in the file stay.
 
     The first profile becomes the default one. The file has API keys, so only its owner may read it.
     """
     import tomlkit
 
-    read()  # what cannot be read is not overwritten
-    file = path()
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    document = tomlkit.parse(file.read_text("utf-8")) if file.exists() else tomlkit.document()
     fields: dict[str, Any] = msgspec.to_builtins(profile)
     name = fields.pop("name")
-    document.setdefault("default", name)
-    document.setdefault("profiles", tomlkit.table(is_super_table=True))[name] = fields
-    _replace(file, tomlkit.dumps(document))
+    with _editing() as (document, file):
+        if name in file.profiles and not replace:
+            raise _taken(name)
+        if not file.profiles:
+            document["default"] = name
+        document.setdefault("profiles", tomlkit.table(is_super_table=True))[name] = fields
+
+
+def use(name: str) -> None:
+    """Make a profile the default one."""
+    with _editing() as (document, file):
+        if name not in file.profiles:
+            raise _unknown(name, file)
+        document["default"] = name
+
+
+def remove(name: str) -> None:
+    """Remove a profile from the file. No other one becomes the default: the person chooses."""
+    with _editing() as (document, file):
+        if name not in file.profiles:
+            raise _unknown(name, file)
+        del document["profiles"][name]
+        if document.get("default") == name:
+            del document["default"]
+
+
+@contextlib.contextmanager
+def _editing() -> Iterator[tuple[TOMLDocument, File]]:
+    """Lock the file, yield its document and what it has, and replace it by the changed document."""
+    import tomlkit
+
+    with _locked():
+        file = read()  # what cannot be read is not overwritten
+        document = tomlkit.parse(_text())
+        yield document, file
+        _replace(_real_path(), tomlkit.dumps(document))
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    import filelock
+
+    folder = path().parent
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with filelock.FileLock(folder / ".config.lock", timeout=_LOCK_SECONDS, mode=0o600):
+            yield
+    except filelock.Timeout:
+        raise errors.InvalidArgumentError(
+            f"Another process keeps {path()} locked: end it, or try again."
+        ) from None
+    except OSError as error:
+        raise errors.InvalidArgumentError(
+            f"{path()} cannot be written ({error.strerror}): make its folder writable for you."
+        ) from None
+
+
+def _real_path() -> Path:
+    """Return the file that is replaced: where the file is a link, its target, so that the link stays."""
+    return Path(os.path.realpath(path()))
 
 
 def _replace(file: Path, text: str) -> None:

@@ -6,11 +6,12 @@ import logging
 import sys
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.output import Output, printable
+from scbroker.cli.words import in_words
 
 if TYPE_CHECKING:
     from scbroker.cli.names import Names
@@ -75,9 +76,8 @@ class Run:
         try:
             provider.resumeSession(profile.user_id).result()
         except errors.NotAuthenticatedError as error:
-            raise errors.NotAuthenticatedError(
-                f"{error} The command for it is `{profile.command('login')}`."
-            ) from None
+            message = in_words(error.message).replace("scbroker login", profile.command("login"))
+            raise errors.NotAuthenticatedError(message) from None
         return provider
 
     @cached_property
@@ -105,9 +105,30 @@ class Run:
             return
         if not sys.stdin.isatty():
             raise errors.InvalidArgumentError(f"{question} Pass --yes to confirm.")
-        if not typer.confirm(printable(question), err=True):
-            self.out.say("Nothing was changed.")
-            raise typer.Exit(1)
+        try:
+            confirmed = typer.confirm(printable(question), err=True)
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        if not confirmed:
+            self.stop()
+
+    def stop(self) -> NoReturn:
+        """End the command before it changes anything, because the person did not confirm."""
+        import typer
+
+        self.out.say("Nothing was changed.")
+        raise typer.Exit(1)
+
+    def ask(self, question: str, otherwise: str, default: str | None = None) -> str:
+        """Ask for a text. Raises `InvalidArgumentError` with `otherwise` if nobody can be asked."""
+        import typer
+
+        if not sys.stdin.isatty():
+            raise errors.InvalidArgumentError(otherwise)
+        try:
+            return str(typer.prompt(printable(question), default, err=True)).strip()
+        except typer.Abort:
+            raise KeyboardInterrupt from None
 
 
 class _ToOutput(logging.Handler):

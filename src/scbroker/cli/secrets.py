@@ -5,11 +5,12 @@ The arguments of a process can be read by other users of the machine, and shells
 
 from __future__ import annotations
 
+import getpass
 import os
 import stat
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -18,58 +19,89 @@ from scbroker import errors
 _LONGEST: Final = 4096
 """Bytes of a file with a secret: more is a wrong file."""
 
-PassphraseFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="A file that has the passphrase in its first line. Otherwise SCBROKER_PASSPHRASE has it, or "
-        "you are asked."
-    ),
-]
-PasswordFile = Annotated[
-    Path | None,
-    typer.Option(
-        help="A file that has the password in its first line. Otherwise SCBROKER_PASSWORD has it, or "
-        "you are asked."
-    ),
-]
+
+def _file_option(what: str) -> Any:
+    return typer.Option(
+        metavar="FILE",
+        help=f"A file that has the {what} in its first line; `-` reads a line of standard input. Otherwise "
+        f"{_variable(what)} has it, or you are asked.",
+    )
+
+
+def _variable(what: str) -> str:
+    return f"SCBROKER_{what.upper().replace(' ', '_')}"
+
+
+PassphraseFile = Annotated[Path | None, _file_option("passphrase")]
+PasswordFile = Annotated[Path | None, _file_option("password")]
+NewPassphraseFile = Annotated[Path | None, _file_option("new passphrase")]
+NewPasswordFile = Annotated[Path | None, _file_option("new password")]
+ApiKeyFile = Annotated[Path | None, _file_option("API key")]
 
 
 def secret(what: str, file: Path | None, *, new: bool = False) -> str:
-    """Return the secret named `what`: "password" or "passphrase". A new one is asked for twice.
+    """Return the secret named `what`, such as "passphrase" or "new password". A new one is asked for twice.
 
     Raises `InvalidArgumentError` for a file that others can read, and if nobody can be asked.
     """
     if file is not None:
         return _from_file(what, file)
-    variable = f"SCBROKER_{what.upper()}"
+    variable = _variable(what)
     if (found := os.environ.get(variable)) is not None:
+        if not found:
+            raise errors.InvalidArgumentError(
+                f"{variable} is empty: set it to the {what}, or unset it."
+            )
         return found
     if not sys.stdin.isatty():
+        option = f"--{what.lower().replace(' ', '-')}-file"
         raise errors.InvalidArgumentError(
-            f"The {what} is missing: set {variable}, pass --{what}-file, or run the command in a terminal."
+            f"The {what} is missing: set {variable}, pass {option}, or run the command in a terminal."
         )
-    label = f"{'New ' if new else ''}{what}".capitalize()
-    found = typer.prompt(label, hide_input=True, confirmation_prompt=new, err=True)
-    return str(found)
+    label = f"{'New ' if new and not what.startswith('new') else ''}{what}"
+    return _asked(label[0].upper() + label[1:], what, twice=new)
+
+
+def _asked(label: str, what: str, *, twice: bool) -> str:
+    """Ask until the person types something, and the same again if `twice`."""
+    while True:
+        try:
+            given = getpass.getpass(f"{label}: ", sys.stderr)
+            if not given:
+                continue
+            if not twice or getpass.getpass(f"{label} again: ", sys.stderr) == given:
+                return given
+        except EOFError:
+            raise errors.InvalidArgumentError(f"No {what} was typed.") from None
+        print("These were not the same: type it twice again.", file=sys.stderr)
 
 
 def _from_file(what: str, file: Path) -> str:
+    if str(file) == "-":
+        text, shown = sys.stdin.buffer.readline(_LONGEST + 1), "Standard input"
+    else:
+        text, shown = _read(file), str(file)
+    try:
+        # utf-8-sig drops the mark that editors on Windows write before the text.
+        line = text.decode("utf-8-sig").partition("\n")[0].removesuffix("\r")
+    except UnicodeDecodeError:
+        line = ""
+    if not line or len(text) > _LONGEST:
+        raise errors.InvalidArgumentError(
+            f"{shown} has no {what} in its first line, or is larger than {_LONGEST} bytes."
+        )
+    return line
+
+
+def _read(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
             if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
                 raise errors.InvalidArgumentError(
-                    f"Other users of this machine can read {file}: run `chmod 600 {file}`."
+                    f"Other users of this machine can read {file}: run `chmod 600 '{file}'`."
                 )
-            text = opened.read(_LONGEST + 1)
-    except OSError as error:
-        raise errors.InvalidArgumentError(f"{file} cannot be read: {error.strerror}.") from None
-    try:
-        line = text.decode("utf-8").partition("\n")[0].removesuffix("\r")
-    except UnicodeDecodeError:
-        line = ""
-    if not line or len(text) > _LONGEST:
-        raise errors.InvalidArgumentError(
-            f"{file} has no {what} in its first line, or is larger than {_LONGEST} bytes."
-        )
-    return line
+            return opened.read(_LONGEST + 1)
+    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
+        why = error.strerror if isinstance(error, OSError) else error
+        raise errors.InvalidArgumentError(f"{file} cannot be read: {why}.") from None

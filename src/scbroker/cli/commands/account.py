@@ -1,13 +1,221 @@
-"""Define the commands of a user's account: register, log in, keys and secrets."""
+"""Define the commands of a user's account: register, log in and out, show and delete it."""
 
+import getpass
+import os
+import sys
+import tempfile
+import uuid
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from scbroker.cli.command import ACCOUNT, command
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import ACCOUNT, Yes, command
 from scbroker.cli.commands.card import show_card
 from scbroker.cli.run import Run
+from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, secret
+from scbroker.cli.words import in_words
+
+if TYPE_CHECKING:
+    from scbroker.cli.profiles import Profile
+
+_LOG_OUT_SECONDS: Final = 10.0
+Server = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The broker's address, such as https://broker.example. Otherwise SCBROKER_SERVER_URL has it, or "
+        "you are asked.",
+    ),
+]
+CardName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Your name on your contact card. Otherwise you are asked; without a terminal it is your login "
+        "name on this machine.",
+    ),
+]
+SessionFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Keep the session in this folder instead of the system's keychain. Anybody who can read the "
+        "folder has the account: use it on an encrypted disk, and leave it out of backups.",
+    ),
+]
+TrustFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DIR",
+        help="Keep in this folder what this device has verified, instead of the system's state folder.",
+    ),
+]
+
+
+@command(ACCOUNT)
+def register(
+    run: Run,
+    name: CardName = None,
+    server: Server = None,
+    api_key_file: ApiKeyFile = None,
+    reminder: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT", help="A hint at the passphrase. Everybody with the API key can read it."
+        ),
+    ] = None,
+    password_file: PasswordFile = None,
+    passphrase_file: PassphraseFile = None,
+    session_folder: SessionFolder = None,
+    trust_folder: TrustFolder = None,
+) -> None:
+    """Make a new user at a broker, and log in.
+
+    The broker's operator gives you its address and an API key. You choose a password and a passphrase: at
+    least 8 characters each, from 3 of lower case, upper case, digits and others. The passphrase logs you
+    in on other devices; the password opens copies of your KeyFile. Nobody can reset them.
+
+    The broker and the user are saved as a profile: `default`, or the name that --profile gives.
+    """
+    from scbroker.cli import profiles
+
+    draft = profiles.Profile(
+        name=profiles.new_name(run.profile_name),
+        server_url=_server(run, server),
+        api_key=secret("API key", api_key_file),
+        fingerprint=profiles.UNKNOWN,
+        card_name=_card_name(run, name),
+        session_folder=_absolute("--session-folder", session_folder),
+        trust_folder=_absolute("--trust-folder", trust_folder),
+    )
+    provider = _checked_provider(run, draft)
+    password = secret("password", password_file, new=True)
+    passphrase = secret("passphrase", passphrase_file, new=True)
+    not_kept: errors.SessionStoreError | None = None
+    try:
+        provider.register(password, passphrase, reminder, keep=True).result()
+    except errors.SessionStoreError as error:
+        if error.outcome is not errors.WriteOutcome.Stored:
+            raise
+        not_kept = error
+    profile = _with_user(draft, provider)
+    try:
+        profiles.save(profile)
+    except errors.BrokerError as error:
+        raise errors.BrokerError(
+            f"User {profile.user_id} is registered, but the profile could not be saved. {error} Then run "
+            f"`{profile.command(f'login {profile.card}')}`."
+        ) from None
+    _show_new_session(run, profile)
+    if not_kept is not None:
+        raise not_kept
+    run.out.say("`scbroker whoami` shows your contact card; `scbroker put FILE` stores a file.")
+    run.out.say(
+        "Keep password and passphrase safe: nobody can reset them. `scbroker key-file export FILE` saves an "
+        "encrypted copy of your keys."
+    )
+
+
+@command(ACCOUNT)
+def login(
+    run: Run,
+    user: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="USER", help="Your user id or contact card; by default the profile's user."
+        ),
+    ] = None,
+    key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A KeyFile, as `scbroker key-file export` saves it, for a user who forgot the passphrase "
+            "and for a broker without the KeyFile. It opens with the password; with --passphrase-file, with "
+            "the passphrase.",
+        ),
+    ] = None,
+    name: CardName = None,
+    server: Server = None,
+    api_key_file: ApiKeyFile = None,
+    password_file: PasswordFile = None,
+    passphrase_file: PassphraseFile = None,
+    session_folder: SessionFolder = None,
+    trust_folder: TrustFolder = None,
+) -> None:
+    """Log in on this device, and keep the session.
+
+    The first log-in on a device needs your user id or contact card, which `scbroker whoami` shows on
+    another device, and saves a profile. Later ones need nothing but the passphrase: after `scbroker
+    logout`, and after `scbroker rotate` on another device.
+
+    A log-in to an existing profile must be of its user and broker. --api-key-file, --session-folder,
+    --trust-folder and --name replace what the profile has.
+    """
+    from scbroker.cli import key_files, profiles
+
+    stored = profiles.find(run.profile_name)
+    given = None if key_file is None else key_files.read(key_file)
+    card, user_id = _whom(run, user, stored, given)
+    if stored is None:
+        draft = profiles.Profile(
+            name=profiles.new_name(run.profile_name),
+            server_url=server or (card.serverUrl if card else _server(run, None)),
+            api_key=secret("API key", api_key_file),
+            fingerprint=profiles.UNKNOWN,
+            card_name=name or (card.name if card else _card_name(run, None)),
+        )
+    else:
+        _check_same(stored, user_id, server or (card.serverUrl if card else None))
+        api_key = None if api_key_file is None else secret("API key", api_key_file)
+        draft = profiles.changed(stored, api_key=api_key, card_name=name)
+    draft = profiles.changed(
+        draft,
+        session_folder=_absolute("--session-folder", session_folder),
+        trust_folder=_absolute("--trust-folder", trust_folder),
+    )
+    provider = _checked_provider(run, draft)
+    if given is None:
+        _log_in(provider, user_id, secret("passphrase", passphrase_file))
+    else:
+        _log_in_with(provider, _opened(given, password_file, passphrase_file))
+    profile = _with_user(draft, provider)
+    if profile != stored:
+        profiles.save(profile, replace=stored is not None)
+    _show_new_session(run, profile)
+
+
+@command(ACCOUNT)
+def logout(run: Run) -> None:
+    """End the session on this device.
+
+    The keys are removed from this device; the profile stays. Log in again by `scbroker login`.
+    """
+    profile = run.profile
+    provider = run.provider(profile)
+    if profile.user_id not in provider.getKeptSessions().result():
+        run.out.done(
+            {"profile": profile.name, "userId": profile.user_id, "brokerNotified": False},
+            f"Profile {profile.name} has no session on this device.",
+        )
+        return
+    notified = False
+    try:
+        # A broker that does not answer must not keep the keys on this device.
+        provider.resumeSession(profile.user_id).result(_LOG_OUT_SECONDS)
+        provider.logout().result(_LOG_OUT_SECONDS)
+        notified = True
+    except (errors.BrokerError, TimeoutError) as error:
+        why = in_words(str(error)) or f"it did not answer within {_LOG_OUT_SECONDS:.0f} seconds"
+        run.out.say(f"The broker was not notified: {why}")
+    finally:
+        provider.forgetKeptSession(profile.user_id).result()
+    run.out.done(
+        {"profile": profile.name, "userId": profile.user_id, "brokerNotified": notified},
+        f"Logged out on this device: run `{profile.command('login')}` to log in again.",
+    )
 
 
 @command(ACCOUNT)
@@ -18,5 +226,221 @@ def whoami(
         typer.Option(metavar="FILE", help="A new file to write the card's QR code to, as SVG."),
     ] = None,
 ) -> None:
-    """Show your user id, fingerprint and contact card, with its QR code. Needs no network."""
-    show_card(run, run.profile.card, svg)
+    """Show your user id, fingerprint and contact card.
+
+    Hand the card, or its QR code, to people who are to share with you: it has no secret. Needs no
+    network.
+    """
+    profile = run.profile
+    kept: bool | None = None
+    try:
+        kept = profile.user_id in run.provider(profile).getKeptSessions().result()
+    except errors.SessionStoreError as error:
+        run.out.say(f"scbroker: {in_words(error.message)}")
+    show_card(run, profile.card, svg, {"profile": profile.name, "sessionKept": kept})
+
+
+@command(ACCOUNT, "delete-account")
+def delete_account(run: Run, yes: Yes = False) -> None:
+    """Delete your user and its data for ever.
+
+    Containers that nobody else has access to are deleted. Containers that others have access to stay,
+    with what you wrote in them. The user id can never be registered again. The profile is removed as
+    well.
+    """
+    from scbroker.cli import profiles
+
+    profile, session = run.profile, run.session
+    if not yes:
+        question = (
+            f"Delete user {profile.user_id} ({profile.card_name}) of {profile.server_url} for ever, with all "
+            "containers that nobody else has access to?"
+        )
+        typed = run.ask(f"{question} Type the user id", f"{question} Pass --yes to confirm.")
+        if typed.lower() != str(profile.user_id):
+            run.stop()
+    not_removed: errors.SessionStoreError | None = None
+    try:
+        session.deleteUser().result()
+    except errors.SessionStoreError as error:
+        if error.outcome is not errors.WriteOutcome.Stored:
+            raise
+        not_removed = error
+    profiles.remove(profile.name)
+    run.out.done(
+        {"profile": profile.name, "userId": profile.user_id},
+        f"User {profile.user_id} is deleted, and profile {profile.name} is removed.",
+    )
+    if not_removed is not None:
+        raise not_removed
+
+
+def _server(run: Run, given: str | None) -> str:
+    return (
+        given
+        or os.environ.get("SCBROKER_SERVER_URL")
+        or run.ask(
+            "Address of the broker, such as https://broker.example",
+            "The broker's address is missing: pass --server, set SCBROKER_SERVER_URL, or run the command in "
+            "a terminal.",
+        )
+    )
+
+
+def _card_name(run: Run, given: str | None) -> str:
+    if given is not None:
+        return given
+    try:
+        own = getpass.getuser()
+    except (KeyError, OSError):  # a user of the system without a name
+        own = None
+    if own is not None and not sys.stdin.isatty():
+        return own
+    missing = "Your name for the contact card is missing: pass --name."
+    return run.ask("Your name, for your contact card", missing, own)
+
+
+def _absolute(option: str, folder: str | None) -> str | None:
+    """Return the absolute path of a folder's option, since the profile is used in any folder."""
+    if folder == "" or (folder is not None and "\0" in folder):
+        raise errors.InvalidArgumentError(f"{option} must be the path of a folder.")
+    return None if folder is None else str(Path(folder).expanduser().absolute())
+
+
+def _checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
+    """Return a provider of a profile; raise an error for whatever would fail only after a registration."""
+    import platformdirs
+
+    provider = run.provider(profile)
+    _ = profile.card
+    if profile.session_folder is None:
+        sessions: scbroker.SessionStore = scbroker.KeychainSessionStore()
+    else:
+        sessions = scbroker.FileSessionStore(profile.session_folder)
+    sessions.check()
+    marks = Path(profile.trust_folder or platformdirs.user_state_dir("scbroker"))
+    try:
+        marks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (marks, Path(profile.session_folder or marks)):
+            tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise errors.InvalidArgumentError(
+            f"{error.filename or marks} cannot be written ({error.strerror}): choose other folders with "
+            "--session-folder and --trust-folder."
+        ) from None
+    scbroker.FileTrustStore(marks).read_pass(uuid.UUID(int=0))  # refuses what others can write
+    return provider
+
+
+def _whom(
+    run: Run, user: str | None, stored: "Profile | None", key_file: "scbroker.KeyFile | None"
+) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
+    """Return the card, if one is given, and the id of the user who logs in."""
+    from scbroker.cli.people import CARD_PREFIX
+
+    if user is None and key_file is not None:
+        return None, key_file.userId
+    if user is None and stored is not None:
+        return None, stored.user_id
+    if user is None:
+        user = run.ask(
+            "Your user id or contact card",
+            "The user is missing: run `scbroker login USER` with the user id or contact card that "
+            "`scbroker whoami` shows on another device.",
+        )
+    if user.strip().lower().startswith(CARD_PREFIX):
+        card = scbroker.ContactCard.parse(user)
+        user_id = card.userId
+    else:
+        card = None
+        try:
+            user_id = uuid.UUID(user.strip())
+        except ValueError:
+            raise errors.InvalidArgumentError(
+                f"{user!r} is neither a user id nor a contact card: `scbroker whoami` shows yours on another "
+                "device."
+            ) from None
+    if key_file is not None and key_file.userId != user_id:
+        raise errors.InvalidArgumentError(
+            f"The KeyFile is of user {key_file.userId}, not of {user_id}."
+        )
+    return card, user_id
+
+
+def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> None:
+    """Raise `InvalidArgumentError` unless a log-in is of the profile's user and broker."""
+    from scbroker.cli import profiles
+
+    if user_id != stored.user_id:
+        raise errors.InvalidArgumentError(
+            f"Profile {stored.name} is of user {stored.user_id}: choose another name with --profile to log "
+            f"in as {user_id}."
+        )
+    if server is not None and server.rstrip("/") != stored.server_url.rstrip("/"):
+        raise errors.InvalidArgumentError(
+            f"Profile {stored.name} is of the broker {stored.server_url}, not {server}: choose another name "
+            f"with --profile. If the broker has moved, correct server_url in {profiles.path()}."
+        )
+
+
+def _log_in(provider: "scbroker.ServerProvider", user_id: uuid.UUID, passphrase: str) -> None:
+    try:
+        provider.logIn(user_id, passphrase=passphrase, keep=True).result()
+    except errors.CredentialsError as error:
+        raise errors.CredentialsError(f"{error} {_hint(provider, user_id)}".strip()) from None
+
+
+def _hint(provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> str:
+    """Return a sentence with the user's reminder; "" without one."""
+    try:
+        reminder = provider.getReminder(user_id).result()
+    except errors.BrokerError:
+        return ""
+    return f"The reminder that the broker stores for you: {reminder!r}." if reminder else ""
+
+
+def _opened(
+    key_file: "scbroker.KeyFile", password_file: Path | None, passphrase_file: Path | None
+) -> "scbroker.KeyRing":
+    """Open a KeyFile with the password, or with the passphrase if a file has that."""
+    if passphrase_file is not None:
+        secrets = {"passphrase": secret("passphrase", passphrase_file)}
+    else:
+        secrets = {"password": secret("password", password_file)}
+    try:
+        return key_file.open(**secrets)
+    except errors.DecryptionError:
+        [what] = secrets
+        raise errors.CredentialsError(
+            f"The {what} does not open the KeyFile, or the file is damaged."
+        ) from None
+
+
+def _log_in_with(provider: "scbroker.ServerProvider", ring: "scbroker.KeyRing") -> None:
+    try:
+        provider.logIn(ring, ring.userId, keep=True).result()
+    except errors.CredentialsError:
+        raise errors.CredentialsError(
+            f"The broker refused the keys of user {ring.userId} in this KeyFile. If they were replaced, as "
+            "`scbroker rotate` does, use a later KeyFile, or log in with the passphrase."
+        ) from None
+
+
+def _with_user(draft: "Profile", provider: "scbroker.ServerProvider") -> "Profile":
+    """Return the profile of the provider's user, with the broker's address as the provider writes it."""
+    from scbroker.cli import profiles
+
+    ring = provider.getKeyRing().result()
+    return profiles.changed(draft, fingerprint=ring.fingerprint, server_url=provider.serverUrl)
+
+
+def _show_new_session(run: Run, profile: "Profile") -> None:
+    run.out.fields(
+        {
+            "profile": profile.name,
+            "userId": profile.user_id,
+            "fingerprint": profile.card.fingerprint,
+            "name": profile.card_name,
+            "serverUrl": profile.server_url,
+        }
+    )

@@ -9,6 +9,7 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import SHARING, command
+from scbroker.cli.output import Row
 from scbroker.cli.run import Run
 
 
@@ -33,8 +34,10 @@ def card(
     show_card(run, scbroker.ContactCard.parse(text), svg)
 
 
-def show_card(run: Run, card: "scbroker.ContactCard", svg: Path | None) -> None:
-    """Write the fields of a card, its QR code on a terminal, and the code into a new file."""
+def show_card(
+    run: Run, card: "scbroker.ContactCard", svg: Path | None, more: Row | None = None
+) -> None:
+    """Write the fields of a card and more, its QR code on a terminal, and the code into a new file."""
     if svg is not None:
         code = _qr_code(card)
         try:
@@ -51,6 +54,7 @@ def show_card(run: Run, card: "scbroker.ContactCard", svg: Path | None) -> None:
             "fingerprint": card.fingerprint,
             "serverUrl": card.serverUrl,
             "card": card.text,
+            **(more or {}),
         }
     )
     if run.out.on_terminal and not run.out.quiet:

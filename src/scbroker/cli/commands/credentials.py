@@ -1,0 +1,278 @@
+"""Define the commands of a user's keys, secrets and KeyFile."""
+
+import sys
+import uuid
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import ACCOUNT, Yes, command, group
+from scbroker.cli.people import CARD_PREFIX, complete_person
+from scbroker.cli.run import Run
+from scbroker.cli.secrets import (
+    NewPassphraseFile,
+    NewPasswordFile,
+    PassphraseFile,
+    PasswordFile,
+    secret,
+)
+
+key_file: typer.Typer = group("key-file", ACCOUNT, "Save, store or delete your encrypted keys.")
+Reminder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="A hint at the passphrase, which everybody with the API key can read. '' removes the stored "
+        "one; without the option it stays.",
+    ),
+]
+KeyFileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The KeyFile.")]
+
+
+@command(ACCOUNT)
+def keys(
+    run: Run,
+    person: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PERSON",
+            help="A contact, a user id or a contact card; by default yourself.",
+            autocompletion=complete_person,
+        ),
+    ] = None,
+) -> None:
+    """Show a person's public keys, or your own.
+
+    All keys of a user have one fingerprint: compare it with the person. A retired key verifies and opens
+    older containers only.
+    """
+    user = None if person is None else run.people.find(person)
+    found = run.session.getPublicKeys(user).result()
+    rows = [
+        {
+            "userId": each.userId,
+            "fingerprint": each.fingerprint,
+            "keyType": each.keyType,
+            "index": each.index,
+            "active": each.active,
+            "createdAt": each.createdAt,
+            "retiredAt": each.retiredAt,
+        }
+        for each in found
+    ]
+    if found and not run.out.as_json:
+        run.out.say(f"User {found[0].userId}, fingerprint {found[0].fingerprint}")
+    columns = {
+        "keyType": "type",
+        "index": "index",
+        "active": "active",
+        "createdAt": "created",
+        "retiredAt": "retired",
+    }
+    run.out.rows(rows, columns)
+
+
+@command(ACCOUNT)
+def rotate(
+    run: Run,
+    reminder: Reminder = None,
+    new_password_file: NewPasswordFile = None,
+    new_passphrase_file: NewPassphraseFile = None,
+) -> None:
+    """Replace your keys, password and passphrase.
+
+    Do this after you lost a device or if somebody may know a secret. Every other device has to log in
+    with the new passphrase. The old secrets and old keys do not open what is written from now on, by you
+    or by other members, once the writer's device has seen the change.
+
+    It does not protect what was written before: the old keys still open that. Write it again if they may
+    have been stolen. And it does not help against somebody who has the private keys themselves, from a
+    device that was logged in and unlocked or from a session folder: your user id belongs to the first
+    key. Then register a new user, share your containers with it, and tell the people who share with you.
+    """
+    _change(run, reminder, new_password_file, new_passphrase_file, compromised=True)
+    run.out.say("Log in on your other devices again by `scbroker login`, with the new passphrase.")
+    run.out.say(
+        "The old keys still open what was written before: write again what must stay secret."
+    )
+    run.out.say(
+        "Earlier copies of your KeyFile are out of date: `scbroker key-file export` saves another."
+    )
+
+
+@command(ACCOUNT, "change-credentials")
+def change_credentials(
+    run: Run,
+    reminder: Reminder = None,
+    new_password_file: NewPasswordFile = None,
+    new_passphrase_file: NewPassphraseFile = None,
+) -> None:
+    """Choose another password and passphrase.
+
+    The keys stay the same, and other devices stay logged in.
+
+    If a secret or a device may be in other hands, run `scbroker rotate` instead. An earlier copy of the
+    KeyFile still opens with the old secrets.
+    """
+    _change(run, reminder, new_password_file, new_passphrase_file, compromised=False)
+
+
+def _change(
+    run: Run,
+    reminder: str | None,
+    password_file: Path | None,
+    passphrase_file: Path | None,
+    *,
+    compromised: bool,
+) -> None:
+    session, user_id = run.session, run.profile.user_id
+    password = secret("new password", password_file, new=True)
+    passphrase = secret("new passphrase", passphrase_file, new=True)
+    if compromised:
+        _check_another(session, passphrase)
+    try:
+        session.changeCredentials(password, passphrase, reminder, compromised=compromised).result()
+    except errors.BrokerUnavailableError as error:
+        if error.outcome is errors.WriteOutcome.Uncertain:
+            error.args = (
+                f"{error} Either the old or the new secrets are valid now: try the new ones first.",
+            )
+        raise
+    what = "Keys, password and passphrase" if compromised else "Password and passphrase"
+    run.out.done(
+        {"userId": user_id, "keysReplaced": compromised}, f"{what} of user {user_id} are replaced."
+    )
+
+
+def _check_another(session: "scbroker.ServerProvider", passphrase: str) -> None:
+    """Refuse the present passphrase as the new one: with it a thief would open the new KeyFile as well."""
+    try:
+        session.getKeyFile(passphrase).result()
+    except errors.CredentialsError:
+        return
+    raise errors.InvalidArgumentError(
+        "The new passphrase is the present one, with which a thief could fetch the new keys: choose another."
+    )
+
+
+@command(ACCOUNT)
+def reminder(
+    run: Run,
+    user: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="USER", help="A user id or contact card; by default the profile's user."
+        ),
+    ] = None,
+) -> None:
+    """Show the reminder of a user's passphrase.
+
+    Needs no session. The broker stores it in clear text, and everybody with the API key can read it.
+    `scbroker change-credentials --reminder` changes it.
+    """
+    profile = run.profile
+    user_id = profile.user_id if user is None else _user_id(user)
+    found = run.provider(profile).getReminder(user_id).result()
+    if found or run.out.as_json:
+        run.out.line({"userId": user_id, "reminder": found}, found)
+    else:
+        run.out.say(f"The broker stores no reminder for user {user_id}.")
+
+
+def _user_id(text: str) -> uuid.UUID:
+    if text.strip().lower().startswith(CARD_PREFIX):
+        return scbroker.ContactCard.parse(text).userId
+    try:
+        return uuid.UUID(text.strip())
+    except ValueError:
+        raise errors.InvalidArgumentError(
+            f"{text!r} is neither a user id nor a contact card: `scbroker contacts show` has those of people."
+        ) from None
+
+
+@command(name="export", of=key_file)
+def export_key_file(
+    run: Run,
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A new file; `-` writes to standard output.")
+    ],
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Save a copy of your encrypted keys.
+
+    It opens with the password or the passphrase. With it and the password you can log in although you
+    forgot the passphrase, or the broker lost the KeyFile: `scbroker login --key-file FILE`. Make a new
+    copy after `rotate` and `change-credentials`.
+    """
+    from scbroker.cli import key_files
+
+    to_stdout = str(file) == "-"
+    if not to_stdout:
+        key_files.check_new(file)
+    data = run.session.getKeyFile(secret("passphrase", passphrase_file)).result()
+    if to_stdout:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    key_files.write(file, data)
+    run.out.done(
+        {"userId": run.profile.user_id, "path": str(file)},
+        f"The KeyFile is in {file}: keep it apart from the password.",
+    )
+
+
+@command(name="import", of=key_file)
+def import_key_file(
+    run: Run,
+    file: KeyFileArgument,
+    reminder: Reminder = None,
+    password_file: PasswordFile = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Store a saved KeyFile at the broker again.
+
+    This is for a broker without your KeyFile, such as after `scbroker key-file delete`. The password must
+    open the file. The passphrase may be another one than the file's; it logs you in from then on. To log
+    in with a KeyFile, run `scbroker login --key-file FILE`.
+    """
+    from scbroker.cli import key_files
+
+    given, user_id = key_files.read(file), run.profile.user_id
+    if given.userId != user_id:
+        raise errors.InvalidArgumentError(
+            f"{file} is the KeyFile of user {given.userId}, and profile {run.profile.name} is of user "
+            f"{user_id}: choose the profile of that user with --profile."
+        )
+    session = run.session
+    password = secret("password", password_file)
+    passphrase = secret("passphrase", passphrase_file, new=True)
+    stored = session.createOrUpdateKeyFile(given, password, passphrase, reminder).result()
+    run.out.done(
+        {"userId": user_id, "changed": stored != given},
+        f"The broker stores the KeyFile of user {user_id}.",
+    )
+    if stored != given:
+        run.out.say(
+            f"Its passphrase is not that of {file}, which is out of date: `scbroker key-file export` saves "
+            "a new copy."
+        )
+
+
+@command(name="delete", of=key_file)
+def delete_key_file(run: Run, yes: Yes = False) -> None:
+    """Delete the KeyFile and the reminder from the broker.
+
+    Nobody can log in with the passphrase then. Sessions that are kept on devices go on. `key-file import`
+    and `change-credentials` store a KeyFile again.
+    """
+    user_id, session = run.profile.user_id, run.session
+    run.confirm(
+        f"Delete the KeyFile of user {user_id} from the broker? Without a copy (`scbroker key-file export`) "
+        "you lose the account if this device is lost.",
+        yes,
+    )
+    session.deleteKeyFile().result()
+    run.out.done({"userId": user_id}, f"The broker stores no KeyFile of user {user_id} any more.")

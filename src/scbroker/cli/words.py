@@ -1,0 +1,45 @@
+"""Say the library's messages in the words of the command line.
+
+The library speaks to programmers: its messages name parameters and operations. A person at the command line
+needs the option or the command instead.
+"""
+
+import re
+from typing import Final
+
+_FOLDER: Final = (
+    "pass --session-folder DIR to `scbroker register` or `scbroker login`: the key is in a file then, and "
+    "anybody who can read this folder has the account"
+)
+_PHRASES: Final = (
+    (r'run pip install "scbroker\[keychain\]", or', 'run `pip install "scbroker[cli]"`, or'),
+    (r"pass sessionStore= the path of a folder, in which the key is kept in a file", _FOLDER),
+    (r"or pass another sessionStore", "or choose another with --session-folder"),
+    (r"or pass another trustStore", "or choose another with --trust-folder"),
+    (r"call register, logIn or resumeSession first", "run `scbroker login`"),
+    (r"log in with keep=True", "run `scbroker login`"),
+    (r"log in without keep=True", "choose a folder for it with --session-folder"),
+    (r"log in with the new passphrase( and keep=True| first)?",
+     "run `scbroker login` with the new passphrase"),
+    (r"apiKey must be a UUID or its text, and this \S+ is not",
+     "The API key must be a UUID, and the given one is not"),
+    (r"^serverUrl (?=must|redirects)", "The broker's address "),
+    (r"([cC]heck) serverUrl", r"\1 the broker's address"),
+    (r"at serverUrl", "at this address"),
+    (r"^name (?=must)", "--name "),
+    (r"^reminder (?=must)", "--reminder "),
+    (r"^passphrase must (differ from|be)", r"The passphrase must \1"),
+    (r"^password must be", "The password must be"),
+    (r'give another reminder, or "" to remove it',
+     "pass another with --reminder, or --reminder '' to remove it"),
+    (r"give the bytes that createOrUpdateKeyFile or changeCredentials gave last, or use changeCredentials",
+     "import a newer file, or run `scbroker change-credentials`"),
+)  # fmt: skip
+_REPLACEMENTS: Final = tuple((re.compile(phrase), words) for phrase, words in _PHRASES)
+
+
+def in_words(message: str) -> str:
+    """Return a message with the library's terms replaced by options and commands."""
+    for phrase, words in _REPLACEMENTS:
+        message = phrase.sub(words, message)
+    return message

@@ -1,0 +1,511 @@
+"""The commands that register, log in and out, show and delete an account."""
+
+import json
+import sqlite3
+import stat
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from scbroker import ContactCard, ServerProvider
+from tests.kit.brokers import BrokerProcess
+from tests.kit.keychains import run_beside_gnome_keyring
+from tests.kit.people import Person
+
+PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
+SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE": PASSPHRASE}
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the commands know nothing of it."""
+    return "sqlite"
+
+
+def broker_of(person: Person) -> dict[str, Any]:
+    return {
+        "SCBROKER_SERVER_URL": person.broker.url,
+        "SCBROKER_API_KEY": str(person.broker.api_key),
+    }
+
+
+def register(person: Person, *options: str | Path, status: int = 0, **env: Any) -> Any:
+    """Register without a terminal; return what is printed as JSON, or the error."""
+    everything = {**broker_of(person), **SECRETS, **env}
+    command = ["register", "--session-folder", person.home / "sessions", "--json", *options]
+    done = person.run(*command, status=status, **everything)
+    return done.error if status else json.loads(done.output)
+
+
+def log_in(person: Person, *options: str | Path, status: int = 0, **env: Any) -> Any:
+    done = person.run("login", *options, "--json", status=status, **{**SECRETS, **env})
+    return done.error if status else json.loads(done.output)
+
+
+def another_device(person: Person) -> Person:
+    """The same person with another, empty home folder."""
+    return Person(person.home.with_name(f"{person.home.name}, second device"), person.broker)
+
+
+def first_login(device: Person, *arguments: str | Path, **env: Any) -> Any:
+    options = ["--session-folder", device.home / "sessions", *arguments]
+    return log_in(device, *options, **{**broker_of(device), **env})
+
+
+def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(stranger: Person) -> None:
+    terminal = stranger.at_terminal("register", "--session-folder", "sessions")
+    for question, answer in (
+        ("Address of the broker", stranger.broker.url),
+        ("API key: ", str(stranger.broker.api_key)),
+        ("Your name", "Alice"),
+        ("New password: ", PASSWORD),
+        ("New password again: ", PASSWORD),
+        ("New passphrase: ", PASSPHRASE),
+        ("New passphrase again: ", "mistyped Staple 8"),
+        ("not the same", ""),
+        ("New passphrase: ", PASSPHRASE),
+        ("New passphrase again: ", PASSPHRASE),
+    ):
+        terminal.expect_exact(question)
+        if answer:
+            terminal.sendline(answer)
+    terminal.expect_exact("fingerprint:")
+    terminal.expect_exact("scbroker put FILE")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 0
+    shown = stranger.json("whoami")
+    assert (shown["name"], shown["profile"], shown["sessionKept"]) == ("Alice", "default", True)
+    assert stranger.json("keys")[0]["userId"] == shown["userId"]
+
+
+def test_secrets_are_not_echoed_and_stand_in_no_output_or_file(stranger: Person) -> None:
+    terminal = stranger.at_terminal(
+        "register", "--session-folder", "sessions", "--name", "Alice", **broker_of(stranger)
+    )
+    for question, answer in (
+        ("New password: ", PASSWORD),
+        ("again: ", PASSWORD),
+        ("New passphrase: ", PASSPHRASE),
+        ("again: ", PASSPHRASE),
+    ):
+        terminal.expect_exact(question)
+        terminal.sendline(answer)
+    output = terminal.read()
+    assert "fingerprint" in output
+    assert PASSWORD not in output
+    assert PASSPHRASE not in output
+    files = [each for each in stranger.home.rglob("*") if each.is_file()]
+    assert stranger.config in files
+    for each in files:
+        assert PASSWORD.encode() not in each.read_bytes()
+        assert PASSPHRASE.encode() not in each.read_bytes()
+        assert stat.S_IMODE(each.stat().st_mode) == 0o600, each
+
+
+def test_without_a_terminal_variables_and_files_have_what_would_be_asked(stranger: Person) -> None:
+    for name, text in (("key", str(stranger.broker.api_key)), ("secret", PASSWORD)):
+        (stranger.home / name).write_text(f"{text}\r\n")
+        (stranger.home / name).chmod(0o600)
+    done = stranger.run(
+        "register", "--server", stranger.broker.url + "/", "--api-key-file", "key",
+        "--password-file", "secret", "--passphrase-file", "-", "--session-folder", "sessions",
+        "--trust-folder", "trust", "--name", "Åsa", "--reminder", "the horse", "--profile", "work",
+        stdin=PASSPHRASE.encode(),
+    )  # fmt: skip
+    fields = dict(line.split("\t") for line in done.lines)
+    assert fields["profile"] == "work"
+    assert fields["serverUrl"] == stranger.broker.url
+    assert ContactCard(fields["fingerprint"], fields["serverUrl"], "Åsa").userId == uuid.UUID(
+        fields["userId"]
+    )
+    assert stranger.run("reminder").output == "the horse\n"
+    assert (stranger.home / "trust").is_dir()
+    again = log_in(stranger)
+    assert again["userId"] == fields["userId"]
+
+
+def test_the_first_registered_profile_is_the_default_one_and_the_second_needs_a_name(
+    stranger: Person,
+) -> None:
+    first = register(stranger, "--profile", "work")
+    second = register(stranger, "--profile", "home", "--name", "Other")
+    assert stranger.json("whoami")["userId"] == first["userId"]
+    assert stranger.json("whoami", "--profile", "home")["userId"] == second["userId"]
+    assert "choose another name with --profile" in register(stranger, status=2)
+    assert "choose another name" in register(stranger, "--profile", "home", status=2)
+
+
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"SCBROKER_SERVER_URL": "ftp://broker.example"}, "must begin with https://"),
+        ({"SCBROKER_SERVER_URL": "http://broker.example"}, "must be https"),
+        ({"SCBROKER_SERVER_URL": "https://broker.example/?a"}, "The broker's address must be"),
+        ({"SCBROKER_API_KEY": "letmein"}, "The API key must be a UUID"),
+        ({"SCBROKER_API_KEY": ""}, "SCBROKER_API_KEY is empty"),
+        ({"SCBROKER_PASSWORD": "weak"}, "The password is too weak"),
+        ({"SCBROKER_PASSPHRASE": PASSWORD}, "The passphrase must differ from password"),
+        ({"SCBROKER_PASSWORD": "x" * 9999}, "The password must be text of 1 to"),
+    ],
+)
+def test_a_wrong_value_is_refused_before_a_user_is_made(
+    stranger: Person, changes: dict[str, Any], message: str
+) -> None:
+    before = users_at(stranger.broker)
+    error = register(stranger, status=2, **changes)
+    assert message in error
+    assert not stranger.config.exists()
+    assert users_at(stranger.broker) == before
+
+
+@pytest.mark.parametrize(
+    "options,message",
+    [
+        (["--name", ""], "--name must have 1 to 64 characters"),
+        (["--name", "\u202eevil"], "--name must be printable"),
+        (["--name", "x" * 65], "--name must have"),
+        (["--reminder", f"it is {PASSPHRASE}"], "The reminder contains a secret"),
+        (["--reminder", "x" * 5000], "--reminder must have at most"),
+        (["--profile", "a b"], "cannot be the name of a profile"),
+        (["--profile", ""], "cannot be the name of a profile"),
+        (["--trust-folder", ""], "--trust-folder must be the path of a folder"),
+        (["--trust-folder", "/dev/null"], "--trust-folder"),
+        (["--session-folder", "/dev/null/x"], "--session-folder"),
+    ],
+)
+def test_a_wrong_option_is_refused_before_a_user_is_made(
+    stranger: Person, options: list[str], message: str
+) -> None:
+    before = users_at(stranger.broker)
+    done = register(stranger, *options, status=1 if "/dev/null/x" in options else 2)
+    assert message in done
+    assert users_at(stranger.broker) == before
+
+
+def users_at(broker: BrokerProcess) -> int:
+    path = broker.database_url.removeprefix("sqlite:///")
+    with sqlite3.connect(path) as database:
+        [count] = database.execute("SELECT count(*) FROM users").fetchone()
+    return int(count)
+
+
+def test_a_machine_without_a_keychain_is_refused_before_secrets_are_asked_for(
+    stranger: Person,
+) -> None:
+    before = users_at(stranger.broker)
+    environment = {**broker_of(stranger), "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+    error = stranger.run("register", status=1, **environment).error
+    assert "no usable keychain" in error
+    assert "--session-folder DIR" in error
+    assert "anybody who can read this folder has the account" in error
+    assert "sessionStore" not in error
+    assert users_at(stranger.broker) == before
+
+
+def test_a_trust_folder_that_others_can_write_is_refused_before_a_user_is_made(
+    stranger: Person,
+) -> None:
+    before = users_at(stranger.broker)
+    (stranger.home / "open").mkdir()
+    (stranger.home / "open").chmod(0o777)
+    error = register(stranger, "--trust-folder", "open", status=1)
+    assert "other users can write it" in error
+    assert "--trust-folder" in error
+    assert users_at(stranger.broker) == before
+
+
+def test_a_profile_that_cannot_be_saved_after_all_is_an_error_that_names_the_user_and_the_log_in(
+    stranger: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, where the disk fills up between the check and the writing."""
+    from scbroker.cli import profiles
+    from scbroker.cli.commands import account
+    from scbroker.cli.output import Output
+    from scbroker.cli.run import Run
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(profiles, "_replace", full)
+    for name, value in {**stranger.environment, **broker_of(stranger), **SECRETS}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    sessions = str(stranger.home / "sessions")
+    trust = str(stranger.home / "trust")
+    with (
+        Run("work", Output(as_json=True, quiet=True)) as run,
+        pytest.raises(
+            Exception, match="is registered, but the profile could not be saved"
+        ) as found,
+    ):
+        account.register(run, name="Alice", session_folder=sessions, trust_folder=trust)
+    message = str(found.value)
+    assert "No space left on device" in message
+    card = ContactCard.parse(message.split("`scbroker login ")[1].split()[0])
+    assert f"User {card.userId} is registered" in message
+    assert "--profile work`" in message
+    monkeypatch.undo()
+    with ServerProvider(
+        stranger.broker.api_key,
+        stranger.broker.url,
+        "test",
+        sessionStore=sessions,
+        trustStore=trust,
+    ) as provider:
+        provider.logIn(card.userId, passphrase=PASSPHRASE).result(30)
+        assert provider.getKeptSessions().result(30) == [card.userId]
+
+
+def test_a_person_logs_in_on_another_device_with_the_card_or_the_user_id(stranger: Person) -> None:
+    own = register(stranger, "--name", "Alice")
+    phone = another_device(stranger)
+    card = stranger.json("whoami")["card"]
+    shown = first_login(phone, card.upper())
+    assert shown == own
+    assert phone.json("keys") == stranger.json("keys")
+    tablet = another_device(phone)
+    assert first_login(tablet, own["userId"], "--name", "Al")["name"] == "Al"
+
+
+def test_a_log_in_at_a_terminal_asks_for_user_broker_key_name_and_passphrase(
+    stranger: Person,
+) -> None:
+    own = register(stranger)
+    phone = another_device(stranger)
+    terminal = phone.at_terminal("login", "--session-folder", "sessions")
+    for question, answer in (
+        ("Your user id or contact card", own["userId"]),
+        ("Address of the broker", stranger.broker.url),
+        ("API key: ", str(stranger.broker.api_key)),
+        ("Your name", "Alice"),
+        ("Passphrase: ", PASSPHRASE),
+    ):
+        terminal.expect_exact(question)
+        terminal.sendline(answer)
+    terminal.expect_exact("fingerprint:")
+    terminal.expect(pexpect.EOF)
+    assert phone.json("whoami")["userId"] == own["userId"]
+
+
+def test_a_log_in_without_a_user_or_a_terminal_says_what_to_pass(stranger: Person) -> None:
+    assert "scbroker login USER" in stranger.run("login", status=2).error
+    error = stranger.run("login", str(uuid.uuid4()), status=2).error
+    assert "pass --server, set SCBROKER_SERVER_URL" in error
+    error = stranger.run("login", "Alice", status=2).error
+    assert "'Alice' is neither a user id nor a contact card" in error
+
+
+def test_a_wrong_passphrase_is_refused_with_the_reminder_and_changes_nothing(
+    stranger: Person,
+) -> None:
+    own = register(stranger, "--reminder", "the \x1b[31mhorse")
+    before = stranger.config.read_bytes()
+    error = log_in(stranger, status=4, SCBROKER_PASSPHRASE="wrong Staple 8")
+    assert "Wrong passphrase" in error
+    assert "The reminder that the broker stores for you" in error
+    assert "horse" in error
+    assert "\x1b" not in error
+    assert stranger.config.read_bytes() == before
+    assert stranger.json("whoami")["sessionKept"] is True
+    phone = another_device(stranger)
+    error = phone.run(
+        "login", own["userId"], "--session-folder", "sessions", status=4,
+        **{**broker_of(phone), "SCBROKER_PASSPHRASE": "wrong Staple 8"},
+    ).error  # fmt: skip
+    assert "Wrong passphrase" in error
+    assert not phone.config.exists()
+
+
+def test_a_log_in_to_a_profile_of_another_user_or_broker_is_refused(
+    person: Callable[[str], Person], stranger: Person
+) -> None:
+    alice, bob = person("Alice"), register(stranger)
+    error = log_in(alice, bob["userId"], status=2)
+    assert "Profile default is of user" in error
+    assert "--profile" in error
+    error = log_in(alice, "--server", "https://other.example", status=2)
+    assert "is of the broker" in error
+    assert str(alice.config) in error
+    moved = ContactCard(bob["fingerprint"], "https://other.example", "Bob")
+    assert "is of the broker" in log_in(stranger, moved.text, status=2)
+    error = log_in(stranger, status=2, SCBROKER_SERVER_URL="https://other.example")
+    assert "unset SCBROKER_SERVER_URL" in error
+
+
+def test_a_log_in_replaces_the_api_key_name_and_folders_of_its_profile(stranger: Person) -> None:
+    register(stranger)
+    text = stranger.config.read_text().replace(str(stranger.broker.api_key), str(uuid.uuid4()))
+    stranger.config.write_text("# my own remark\n" + text)
+    assert "API key" in stranger.run("keys", status=4).error
+    (stranger.home / "key").write_text(str(stranger.broker.api_key))
+    (stranger.home / "key").chmod(0o600)
+    shown = log_in(stranger, "--api-key-file", "key", "--name", "Ally", "--session-folder", "other")
+    assert shown["name"] == "Ally"
+    assert stranger.json("keys")
+    assert "# my own remark" in stranger.config.read_text()
+    assert list((stranger.home / "other").glob("*.session"))
+
+
+def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(stranger: Person) -> None:
+    own = register(stranger)
+    assert stranger.json("logout") == {
+        "profile": "default", "userId": own["userId"], "brokerNotified": True,
+    }  # fmt: skip
+    assert not list((stranger.home / "sessions").glob("*.session"))
+    assert stranger.json("whoami")["sessionKept"] is False
+    assert "no session on this device" in stranger.run("logout").error
+    error = stranger.run("keys", status=4).error
+    assert "run `scbroker login`" in error
+    assert log_in(stranger)["userId"] == own["userId"]
+    assert stranger.json("keys")
+
+
+def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(stranger: Person) -> None:
+    register(stranger)
+    stranger.broker.stop()
+    done = stranger.run("logout")
+    assert "The broker was not notified" in done.error
+    assert not list((stranger.home / "sessions").glob("*.session"))
+    stranger.broker.start()
+    assert log_in(stranger)
+
+
+def test_a_command_after_a_rotation_on_another_device_names_the_log_in_and_not_the_library(
+    stranger: Person,
+) -> None:
+    own = register(stranger, "--profile", "work")
+    phone = another_device(stranger)
+    first_login(phone, own["userId"])
+    new: dict[str, Any] = {
+        "SCBROKER_NEW_PASSWORD": "new Horse 7",
+        "SCBROKER_NEW_PASSPHRASE": "new Staple 8",
+    }
+    phone.run("rotate", **new)
+    error = stranger.run("keys", status=4).error
+    assert "scbroker login --profile work" in error
+    for word in ("keep=True", "logIn", "resumeSession"):
+        assert word not in error
+    assert log_in(stranger, SCBROKER_PASSPHRASE="new Staple 8")["userId"] == own["userId"]
+    assert len(stranger.json("keys")) == 4
+
+
+def test_a_deleted_account_is_gone_from_the_broker_and_the_device(stranger: Person) -> None:
+    own = register(stranger)
+    error = stranger.run("delete-account", status=2).error
+    assert own["userId"] in error
+    assert "Pass --yes" in error
+    terminal = stranger.at_terminal("delete-account")
+    terminal.expect_exact("Type the user id")
+    terminal.sendline("yes")
+    terminal.expect_exact("Nothing was changed")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 1
+    assert stranger.json("keys")
+    terminal = stranger.at_terminal("delete-account")
+    terminal.expect_exact("Type the user id")
+    terminal.sendline(own["userId"])
+    terminal.expect_exact("is deleted")
+    terminal.expect(pexpect.EOF)
+    assert stranger.json("profiles") == []
+    assert not list((stranger.home / "sessions").glob("*.session"))
+    error = first_login_error(stranger, own["userId"])
+    assert "unknown user" in error
+
+
+def first_login_error(device: Person, user: str) -> str:
+    options = ["login", user, "--session-folder", "sessions"]
+    return device.run(*options, status=4, **broker_of(device), **SECRETS).error
+
+
+def test_delete_account_with_yes_needs_no_terminal(stranger: Person) -> None:
+    own = register(stranger)
+    assert stranger.json("delete-account", "--yes")["userId"] == own["userId"]
+
+
+def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) -> None:
+    for options in (["register"], ["login", str(uuid.uuid4())]):
+        terminal = stranger.at_terminal(*options, "--session-folder", "sessions")
+        terminal.expect_exact("Address of the broker")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.close()
+        assert terminal.exitstatus == 130
+    terminal = stranger.at_terminal(
+        "register", "--session-folder", "sessions", "--name", "A", **broker_of(stranger)
+    )
+    terminal.expect_exact("New password: ")
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    assert "Traceback" not in (terminal.before or "")
+    assert not stranger.config.exists()
+
+
+def test_whoami_works_without_the_broker_and_with_unusable_kept_sessions(
+    person: Callable[[str], Person],
+) -> None:
+    alice = person("Alice")
+    alice.broker.stop()
+    assert alice.json("whoami")["sessionKept"] is True
+    (alice.home / "sessions").chmod(0o777)
+    done = alice.run("whoami", "--json")
+    assert json.loads(done.output)["sessionKept"] is None
+    assert "cannot be used" in done.error
+    alice.broker.start()
+
+
+def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(
+    stranger: Person,
+) -> None:
+    stranger.broker.stop()
+    error = register(stranger, status=5)
+    assert stranger.broker.url in error
+    assert not stranger.config.exists()
+    stranger.broker.start()
+
+
+IN_A_KEYCHAIN = """
+import json, subprocess, sys
+for command in json.loads(sys.argv[1]):
+    command = [sys.executable, "-m", "scbroker", *command, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    print(json.dumps([done.returncode, done.stdout, done.stderr]))
+"""
+
+
+def test_the_real_keychain_keeps_a_session_from_register_to_logout(
+    stranger: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables = {**broker_of(stranger), **SECRETS, "PYTHONPATH": stranger.environment["PYTHONPATH"]}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    commands = [["register"], ["whoami"], ["keys"], ["logout"], ["keys"], ["login"], ["keys"]]
+    done = run_beside_gnome_keyring(stranger.home / "desk", IN_A_KEYCHAIN, json.dumps(commands))
+    assert done.returncode == 0, done.stderr
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [status for status, _, _ in outcomes] == [0, 0, 0, 0, 4, 0, 0], outcomes
+    registered, whoami, keys, logout = (json.loads(output) for _, output, _ in outcomes[:4])
+    assert whoami["sessionKept"] is True
+    assert logout["brokerNotified"] is True
+    assert registered["userId"] == whoami["userId"] == keys[0]["userId"]
+    assert "run `scbroker login`" in outcomes[4][2]
+    assert len(list((stranger.home / "desk").rglob("*.session"))) == 1
+    assert not list((stranger.home / "desk").rglob("*.key"))
+
+
+def test_the_program_runs_as_a_module(stranger: Person) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "scbroker", "whoami"], env=stranger.environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert "run `scbroker register`" in done.stderr

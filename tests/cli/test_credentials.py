@@ -1,0 +1,293 @@
+"""The commands of keys, secrets and the KeyFile."""
+
+import json
+import stat
+import subprocess
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from scbroker import KeyFile, errors
+from scbroker.cli import key_files
+from tests.kit.nursery import command
+from tests.kit.people import Person
+
+PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
+SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE": PASSPHRASE}
+NEW: dict[str, Any] = {
+    "SCBROKER_NEW_PASSWORD": "new Horse 77",
+    "SCBROKER_NEW_PASSPHRASE": "new Staple 88",
+}
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the commands know nothing of it."""
+    return "sqlite"
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    """A person with a session, and a KeyFile that no secret opens."""
+    return person("Alice")
+
+
+@pytest.fixture
+def carol(stranger: Person) -> Person:
+    """A person who registered with PASSWORD and PASSPHRASE and the reminder "the horse"."""
+    stranger.run(
+        "register", "--server", stranger.broker.url, "--session-folder", "sessions",
+        "--name", "Carol", "--reminder", "the horse",
+        **SECRETS, SCBROKER_API_KEY=str(stranger.broker.api_key),
+    )  # fmt: skip
+    return stranger
+
+
+def log_in(person: Person, passphrase: str, status: int = 0) -> str:
+    return person.run("login", status=status, SCBROKER_PASSPHRASE=passphrase).error
+
+
+def test_the_keys_of_a_person_are_shown_with_the_fingerprint(
+    alice: Person, person: Callable[[str], Person]
+) -> None:
+    bob = person("Bob").json("whoami")
+    own = alice.json("keys")
+    assert [(each["keyType"], each["index"], each["active"]) for each in own] == [
+        ("Signing", 0, True), ("Encryption", 0, True),
+    ]  # fmt: skip
+    assert own[0]["retiredAt"] is None
+    assert own[0]["fingerprint"] == alice.json("whoami")["fingerprint"]
+    for whom in (bob["userId"], bob["card"]):
+        assert alice.json("keys", whom)[0]["fingerprint"] == bob["fingerprint"]
+    done = alice.run("keys", bob["userId"])
+    assert done.lines[0].split("\t")[:3] == ["Signing", "0", "yes"]
+    assert bob["fingerprint"] in done.error
+
+
+def test_the_keys_of_an_unknown_user_or_contact_are_not_found(alice: Person) -> None:
+    for whom in (str(uuid.uuid4()), "Nobody"):
+        assert alice.run("keys", whom, status=3).error
+
+
+def test_a_change_of_credentials_replaces_the_secrets_and_keeps_keys_and_reminder(
+    carol: Person,
+) -> None:
+    changed = carol.run("change-credentials", "--json", **NEW)
+    user = carol.json("whoami")["userId"]
+    assert json.loads(changed.output) == {"userId": user, "keysReplaced": False}
+    assert "Wrong passphrase" in log_in(carol, PASSPHRASE, status=4)
+    log_in(carol, NEW["SCBROKER_NEW_PASSPHRASE"])
+    assert len(carol.json("keys")) == 2
+    assert carol.json("reminder") == {"userId": user, "reminder": "the horse"}
+
+
+def test_new_secrets_are_asked_for_twice_or_read_from_files(carol: Person) -> None:
+    terminal = carol.at_terminal("change-credentials", "--reminder", "")
+    for question, answer in (
+        ("New password: ", NEW["SCBROKER_NEW_PASSWORD"]),
+        ("New password again: ", NEW["SCBROKER_NEW_PASSWORD"]),
+        ("New passphrase: ", NEW["SCBROKER_NEW_PASSPHRASE"]),
+        ("New passphrase again: ", NEW["SCBROKER_NEW_PASSPHRASE"]),
+    ):
+        terminal.expect_exact(question)
+        terminal.sendline(answer)
+    terminal.expect_exact("are replaced")
+    terminal.expect(pexpect.EOF)
+    log_in(carol, NEW["SCBROKER_NEW_PASSPHRASE"])
+    assert "stores no reminder" in carol.run("reminder").error
+    (carol.home / "both").write_text(f"{PASSWORD}\n{PASSPHRASE}\n")
+    both = (carol.home / "both").read_bytes()
+    carol.run(
+        "change-credentials", "--new-password-file", "-", "--new-passphrase-file", "-", stdin=both
+    )
+    log_in(carol, PASSPHRASE)
+
+
+@pytest.mark.parametrize("command", ["rotate", "change-credentials"])
+@pytest.mark.parametrize(
+    "changes,options,message",
+    [
+        ({"SCBROKER_NEW_PASSWORD": "weak"}, [], "The password is too weak"),
+        ({"SCBROKER_NEW_PASSPHRASE": "new Horse 77"}, [], "passphrase must differ from password"),
+        ({"SCBROKER_NEW_PASSPHRASE": "the horse Rides 1"}, ["--reminder", "The Horse rides 1"], "secret"),
+        ({"SCBROKER_NEW_PASSPHRASE": ""}, [], "SCBROKER_NEW_PASSPHRASE is empty"),
+    ],
+)  # fmt: skip
+def test_a_wrong_new_secret_is_refused_and_changes_nothing(
+    alice: Person, command: str, changes: dict[str, Any], options: list[str], message: str
+) -> None:
+    before = alice.json("keys")
+    error = alice.run(command, *options, status=2, **{**NEW, **changes}).error
+    assert message in error
+    assert alice.json("keys") == before
+
+
+def test_a_rotation_replaces_keys_and_secrets_and_says_what_is_left_to_do(carol: Person) -> None:
+    done = carol.run("rotate", **NEW)
+    for words in ("other devices", "old keys still open", "key-file export"):
+        assert words in done.error
+    shown = [(each["index"], each["active"]) for each in carol.json("keys")]
+    assert shown == [(0, False), (1, True)] * 2
+    assert "Wrong passphrase" in log_in(carol, PASSPHRASE, status=4)
+    log_in(carol, NEW["SCBROKER_NEW_PASSPHRASE"])
+
+
+def test_a_rotation_with_the_present_passphrase_is_refused(carol: Person) -> None:
+    """With it a thief who knows it would open the new KeyFile too."""
+    before = carol.json("keys")
+    given = {**NEW, "SCBROKER_NEW_PASSPHRASE": PASSPHRASE}
+    assert "The new passphrase is the present one" in carol.run("rotate", status=2, **given).error
+    assert carol.json("keys") == before
+
+
+def test_a_change_while_the_broker_is_away_is_an_error(alice: Person) -> None:
+    alice.broker.stop()
+    assert alice.broker.url in alice.run("rotate", status=5, **NEW).error
+    alice.broker.start()
+
+
+def test_a_reminder_is_shown_without_a_session_for_an_id_or_a_card(
+    carol: Person, alice: Person
+) -> None:
+    shown = carol.json("whoami")
+    carol.run("logout")
+    assert carol.run("reminder").output == "the horse\n"
+    for user in (shown["userId"], shown["card"]):
+        assert alice.run("reminder", user).output == "the horse\n"
+    assert "'Carol' is neither a user id nor a contact card" in alice.run(
+        "reminder", "Carol", status=2
+    ).error  # fmt: skip
+    assert alice.json("reminder")["reminder"] == ""
+    done = alice.run("reminder")
+    assert (done.output, "stores no reminder" in done.error) == ("", True)
+
+
+def test_an_exported_key_file_opens_with_both_secrets_and_is_the_owners_alone(
+    carol: Person,
+) -> None:
+    done = carol.run("key-file", "export", "copy", "--json", **SECRETS)
+    user = carol.json("whoami")["userId"]
+    assert json.loads(done.output) == {"userId": user, "path": "copy"}
+    file = carol.home / "copy"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    key_file = KeyFile(file.read_bytes())
+    assert str(key_file.userId) == user
+
+
+def test_an_export_to_standard_output_is_the_bytes_alone(carol: Person) -> None:
+    done = subprocess.run(
+        command("key-file", "export", "-"), env={**carol.environment, **SECRETS},
+        cwd=carol.home, capture_output=True, check=True,
+    )  # fmt: skip
+    assert str(KeyFile(done.stdout).userId) == carol.json("whoami")["userId"]
+    assert not (carol.home / "-").exists()
+
+
+def test_an_export_overwrites_nothing_and_refuses_before_it_asks(carol: Person) -> None:
+    (carol.home / "there").write_text("mine")
+    (carol.home / "link").symlink_to("nowhere")
+    for name in ("there", "link"):
+        error = carol.run("key-file", "export", name, status=2).error
+        assert f"{name} exists already: name a new file" in error
+    assert "no/folder is not a folder" in carol.run(
+        "key-file", "export", "no/folder/file", status=2
+    ).error  # fmt: skip
+    assert (carol.home / "there").read_text() == "mine"
+    wrong: dict[str, Any] = {"SCBROKER_PASSPHRASE": "wrong Staple 8"}
+    assert "Wrong passphrase" in carol.run("key-file", "export", "new", status=4, **wrong).error
+    assert not (carol.home / "new").exists()
+
+
+def test_with_an_exported_key_file_a_person_who_forgot_the_passphrase_logs_in(
+    carol: Person,
+) -> None:
+    carol.run("key-file", "export", "copy", **SECRETS)
+    carol.run("logout")
+    carol.run("login", "--key-file", "copy", SCBROKER_PASSWORD=PASSWORD)
+    carol.run("change-credentials", **NEW)
+    log_in(carol, NEW["SCBROKER_NEW_PASSPHRASE"])
+    phone = Person(carol.home.with_name("home of a phone"), carol.broker)
+    phone.environment["SCBROKER_API_KEY"] = str(carol.broker.api_key)
+    own = carol.json("whoami")
+    (phone.home / "secret").write_text(PASSPHRASE)
+    (phone.home / "secret").chmod(0o600)
+    shown = phone.json(
+        "login", "--key-file", carol.home / "copy", "--passphrase-file", "secret",
+        "--server", carol.broker.url, "--session-folder", "sessions", "--name", "Phone",
+    )  # fmt: skip
+    assert shown["userId"] == own["userId"]
+    assert phone.json("keys") == carol.json("keys")
+
+
+def test_a_key_file_that_does_not_open_or_is_another_users_is_refused(
+    carol: Person, alice: Person
+) -> None:
+    carol.run("key-file", "export", "copy", **SECRETS)
+    copy = carol.home / "copy"
+    error = carol.run("login", "--key-file", copy, status=4, SCBROKER_PASSWORD="wrong").error
+    assert "The password does not open the KeyFile" in error
+    error = alice.run("login", "--key-file", copy, status=2, **SECRETS).error
+    assert "Profile default is of user" in error
+    error = alice.run("key-file", "import", copy, status=2, **SECRETS).error
+    assert f"{copy} is the KeyFile of user" in error
+    error = carol.run("login", str(uuid.uuid4()), "--key-file", copy, status=2, **SECRETS).error
+    assert "The KeyFile is of user" in error
+    (carol.home / "text").write_text("hello")
+    for reading in (["login", "--key-file"], ["key-file", "import"]):
+        error = carol.run(*reading, "text", status=2, **SECRETS).error
+        assert "text is not a KeyFile" in error
+        for name in ("missing", "sessions"):
+            assert f"{name} cannot be read" in carol.run(*reading, name, status=2).error
+
+
+def test_a_key_file_from_before_a_rotation_no_longer_logs_in(carol: Person) -> None:
+    carol.run("key-file", "export", "copy", **SECRETS)
+    carol.run("rotate", **NEW)
+    error = carol.run("login", "--key-file", "copy", status=4, **SECRETS).error
+    assert "use a later KeyFile" in error
+    assert carol.json("keys")
+
+
+def test_a_deleted_key_file_is_stored_again_by_an_import(carol: Person) -> None:
+    carol.run("key-file", "export", "copy", **SECRETS)
+    assert "Pass --yes" in carol.run("key-file", "delete", status=2).error
+    carol.run("key-file", "delete", "--yes")
+    assert "no KeyFile on this broker" in log_in(carol, PASSPHRASE, status=4)
+    error = carol.run(
+        "key-file", "import", "copy", status=4, **{**SECRETS, **wrong_password()}
+    ).error
+    assert "Wrong password" in error
+    done = carol.run("key-file", "import", "copy", "--json", **SECRETS)
+    assert json.loads(done.output)["changed"] is False
+    log_in(carol, PASSPHRASE)
+
+
+def wrong_password() -> dict[str, Any]:
+    return {"SCBROKER_PASSWORD": "wrong Horse 7"}
+
+
+def test_an_import_with_another_passphrase_says_that_the_file_is_out_of_date(carol: Person) -> None:
+    carol.run("key-file", "export", "copy", **SECRETS)
+    given = {**SECRETS, "SCBROKER_PASSPHRASE": "another Staple 9"}
+    done = carol.run("key-file", "import", "copy", **given)
+    assert "copy, which is out of date" in done.error
+    log_in(carol, "another Staple 9")
+    error = carol.run("key-file", "import", "copy", status=1, **SECRETS).error
+    assert "run `scbroker change-credentials`" in error
+    assert "createOrUpdateKeyFile" not in error
+
+
+def test_a_full_disk_leaves_no_part_of_a_key_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(errors.InvalidArgumentError, match="No space left on device"):
+        key_files.write(tmp_path / "copy", b"data")
+    assert not (tmp_path / "copy").exists()

@@ -1,0 +1,80 @@
+"""The library's messages as the command line says them."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.words import in_words
+
+SOURCE = Path(scbroker.__file__).parent
+# What only a program can do, and no command does.
+OF_PROGRAMS = (
+    "must be the path of a folder, a",
+    "logIn takes a KeyRing or secrets",
+    "logIn needs the passphrase",
+    "pass userId, one of",
+    "what urllib.parse.urlsplit",
+)
+TERMS = re.compile(
+    r"keep=|sessionStore|trustStore|serverUrl|apiKey|logIn|resumeSession|changeCredentials|createOrUpdateKeyFile"
+)
+
+
+def literal(node: ast.expr) -> str:
+    """The text of a string; of an f-string with … for its values."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(literal(part) for part in node.values)
+    return str(node.value) if isinstance(node, ast.Constant) else "…"
+
+
+def messages() -> Iterator[str]:
+    """The messages of the errors that the client's modules raise, and the errors' own."""
+    shared = [SOURCE / name for name in ("keys.py", "cards.py", "vocabulary.py")]
+    for path in [*shared, *(SOURCE / "client").rglob("*.py"), *(SOURCE / "wire").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            called = isinstance(node, ast.Call) and ast.unparse(node.func)
+            if isinstance(node, ast.Call) and str(called).endswith("Error"):
+                yield from (literal(each) for each in node.args)
+            elif isinstance(node, ast.Assign):  # messages that are constants
+                yield literal(node.value)
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.BrokerError):
+            yield str(kind())
+
+
+FOUND = sorted({each for each in messages() if TERMS.search(each) and " " in each})
+
+
+def test_messages_that_name_parameters_and_operations_are_found() -> None:
+    assert len(FOUND) >= 15
+
+
+@pytest.mark.parametrize("message", FOUND)
+def test_no_message_of_a_session_speaks_to_programmers(message: str) -> None:
+    if any(each in message for each in OF_PROGRAMS):
+        return
+    assert not TERMS.search(in_words(message)), in_words(message)
+
+
+@pytest.mark.parametrize(
+    "message,words",
+    [
+        (str(errors.NotAuthenticatedError()), "run `scbroker login`"),
+        ("No session is kept for this broker: log in with keep=True.", "run `scbroker login`."),
+        (str(errors.SessionStoreError()), "--session-folder"),
+        ("serverUrl must be an origin", "The broker's address must be an origin"),
+        ("name must be printable: x", "--name must be printable: x"),
+    ],
+)
+def test_a_message_names_the_command_or_option(message: str, words: str) -> None:
+    assert words in in_words(message)
+
+
+def test_what_a_person_typed_is_not_changed() -> None:
+    text = "You have no container named 'serverUrl.txt': `scbroker ls` lists them."
+    assert in_words(text) == text
