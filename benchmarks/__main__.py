@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from benchmarks import (
     batches,
+    command_line,
     crowd,
     follow,
     growth,
@@ -35,6 +36,7 @@ PARTS: Final[dict[str, Part]] = {
     "overload": overload.run,
     "postgresql": postgresql.run,
     "large": large.run,
+    "command-line": command_line.run,
     "growth": growth.run,
     "start": start.run,
 }

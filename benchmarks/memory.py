@@ -30,6 +30,12 @@ class Peak:
         """Return the peak in MiB; None if the platform does not count it."""
         return None if self._start is None else self._read("VmHWM") - self._start
 
+    def highest(self) -> float | None:
+        """Return the peak in MiB since the program began; None if it ended or the platform has no count."""
+        with contextlib.suppress(OSError):
+            return self._read("VmHWM")
+        return None
+
     def _read(self, name: str) -> float:
         for line in (self._folder / "status").read_text().splitlines():
             if line.startswith(f"{name}:"):

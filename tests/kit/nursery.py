@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
@@ -206,6 +207,9 @@ def _become_scbroker(
         if isinstance(end.code, str):
             print(end.code, file=sys.stderr)
         return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # as a process of its own would print it
+        traceback.print_exc()
+        return 1
     return 0
 
 

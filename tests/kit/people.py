@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -95,6 +96,17 @@ class Person:
     def json(self, *arguments: str | Path, status: int = 0, stdin: bytes = b"") -> Any:
         """Run a command with `--json` and return what it prints."""
         return json.loads(self.run(*arguments, "--json", status=status, stdin=stdin).output)
+
+    @contextmanager
+    def session(self) -> Iterator[ServerProvider]:
+        """Yield the kept session as a program has it, for what a test needs and no command does."""
+        folders = {each: str(self.home / each) for each in ("sessions", "trust")}
+        with ServerProvider(
+            self.broker.api_key, self.broker.url, "scbroker",
+            sessionStore=folders["sessions"], trustStore=folders["trust"],
+        ) as provider:  # fmt: skip
+            provider.resumeSession().result(30)
+            yield provider
 
     def at_terminal(self, *arguments: str | Path, **env: str) -> pexpect.spawn[str]:
         """Start `scbroker` on a pseudo-terminal of 120 columns; the caller types and expects."""

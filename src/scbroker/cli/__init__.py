@@ -42,10 +42,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
-        from scbroker.cli.output import printable
+        from scbroker.cli.output import Output
         from scbroker.cli.words import in_words
 
-        print(f"scbroker: {printable(in_words(error.message))}", file=sys.stderr)
+        Output(as_json=False, quiet=False).error(in_words(error.message))
         sys.exit(status_of(error))
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         sys.stderr.close()

@@ -7,9 +7,19 @@ import typer
 import scbroker
 from scbroker.cli import broker
 from scbroker.cli.command import BROKER, WATCHING, app
-from scbroker.cli.commands import account, card, credentials, marks, profiles
+from scbroker.cli.commands import (
+    account,
+    card,
+    changing,
+    credentials,
+    getting,
+    listing,
+    marks,
+    profiles,
+    putting,
+)
 
-__all__ = ["account", "app", "card", "credentials", "profiles"]
+__all__ = ["account", "app", "card", "changing", "credentials", "getting", "listing", "marks", "profiles", "putting"]
 
 app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)

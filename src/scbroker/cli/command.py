@@ -166,6 +166,7 @@ def _with_options(function: Function) -> Function:
     def run_command(profile: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
         with Run(profile, Output(as_json=as_json, quiet=quiet)) as run:
             function(run, **given)
+            run.end()
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     parameters = [*own, *inspect.signature(_common, eval_str=True).parameters.values()]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -26,6 +26,11 @@ def name_of(container: scbroker.Container[Any]) -> str | None:
     header = container.header and container.header.customHeaderObject
     name = header.get("name") if isinstance(header, dict) else None
     return unicodedata.normalize("NFC", name) if isinstance(name, str) and name else None
+
+
+def label_of(container: scbroker.Container[Any]) -> str:
+    """Return a container's name, or its id, for a message."""
+    return name_of(container) or str(container.id)
 
 
 class Names:
@@ -46,19 +51,34 @@ class Names:
         Raises `NotFoundError` if there is none, and `InvalidArgumentError`, which lists them, if there are
         several: which of them is meant is never guessed.
         """
-        if _PREFIX.fullmatch(text) and (found := self._by_prefix(text)) is not None:
-            return found
-        wanted = unicodedata.normalize("NFC", text)
-        named = self._matching(lambda name: name == wanted)
-        if not named:
+        return self.ids_of([text])[0]
+
+    def ids_of(self, texts: Sequence[str]) -> list[uuid.UUID]:
+        """Return the ids that several texts mean, each as by `id_of`; read all containers at most once."""
+        ids = {text: self._by_prefix(text) for text in texts if _PREFIX.fullmatch(text)}
+        normal = {text: unicodedata.normalize("NFC", text) for text in texts}
+        named = self.named({name for text, name in normal.items() if ids.get(text) is None})
+        return [ids.get(text) or _only(text, named[normal[text]]) for text in texts]
+
+    def named(self, names: Collection[str]) -> Mapping[str, list[scbroker.Container[Any]]]:
+        """Return the containers of each of these names, which are in NFC; none for a name that none has."""
+        found: dict[str, list[scbroker.Container[Any]]] = {name: [] for name in names}
+        for container in self._matching(lambda name: name != "" and name in found) if found else ():
+            found[name_of(container) or ""].append(container)
+        return found
+
+    def below(self, folder: str) -> list[scbroker.Container[Any]]:
+        """Return the containers whose names begin with a folder, such as "photos/".
+
+        Raises `NotFoundError` without any.
+        """
+        beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
+        found = self._matching(lambda name: name.startswith(beginning))
+        if not found:
             raise errors.NotFoundError(
-                f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
+                f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists them."
             )
-        if len(named) > 1:
-            raise errors.InvalidArgumentError(
-                f"{len(named)} containers are named {text!r}: use an id. {_listed(named)}"
-            )
-        return named[0].id
+        return found
 
     def _by_prefix(self, text: str) -> uuid.UUID | None:
         digits = text.replace("-", "").lower()
@@ -83,6 +103,18 @@ class Names:
     def _matching(self, matches: Callable[[str], bool]) -> list[scbroker.Container[Any]]:
         containers = (each for each in self.all() if isinstance(each, scbroker.Container))
         return [each for each in containers if matches(name_of(each) or "")]
+
+
+def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
+    if not named:
+        raise errors.NotFoundError(
+            f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
+        )
+    if len(named) > 1:
+        raise errors.InvalidArgumentError(
+            f"{len(named)} containers are named {text!r}: use an id. {_listed(named)}"
+        )
+    return named[0].id
 
 
 def _listed(containers: list[scbroker.Container[Any]]) -> str:
@@ -113,6 +145,14 @@ ContainerArgument = Annotated[
     typer.Argument(
         metavar="CONTAINER",
         help="A container: its name, its id, or four or more first digits of the id.",
+        autocompletion=complete_container,
+    ),
+]
+ContainersArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="CONTAINER",
+        help="Containers: their names, their ids, or four or more first digits of the ids.",
         autocompletion=complete_container,
     ),
 ]

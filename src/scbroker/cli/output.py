@@ -37,6 +37,16 @@ class Size(int):
         return f"{size:.1f} {_UNITS[unit]}" if unit else f"{self} B"
 
 
+class ShortId(uuid.UUID):
+    """An id of which a terminal shows the first digits; it is whole elsewhere."""
+
+    def __init__(self, id: uuid.UUID) -> None:
+        super().__init__(int=id.int)
+
+    def shown(self) -> str:
+        return self.hex[:SHORT_ID]
+
+
 def printable(text: str) -> str:
     """Return a text in which characters that could steer a terminal are replaced by their escapes.
 
@@ -63,15 +73,29 @@ class Output:
     def rows(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
         """Write a list: as a JSON array, as a table with these headings by key, or a line for each row.
 
-        JSON has all keys of the rows; table and lines have those that `columns` names.
+        JSON has all keys of the rows; table and lines have those that `columns` names. Only the table needs
+        all rows in memory.
         """
         if self.as_json:
-            _print_json([_plain(row) for row in rows])
+            _print_array(rows)
         elif self.on_terminal:
             self._table(rows, columns)
         else:
             for row in rows:
                 print("\t".join(_cell(row[key]) for key in columns))
+
+    def item(self, row: Row, columns: Mapping[str, int]) -> None:
+        """Write a row of a stream at once: as a line of JSON, or with these columns, tab-separated in a pipe.
+
+        On a terminal a column has the given width, or more.
+        """
+        if self.as_json:
+            text = json.dumps(_plain(row))
+        elif self.on_terminal:
+            text = "  ".join(f"{_shown(row[key]):<{width}}" for key, width in columns.items())
+        else:
+            text = "\t".join(_cell(row[key]) for key in columns)
+        print(text.rstrip(" "), flush=True)
 
     def fields(self, row: Row) -> None:
         """Write one result: as a JSON object, or a line for each field that is not None."""
@@ -104,6 +128,10 @@ class Output:
         """Write a message to standard error, unless `--quiet`."""
         if not self.quiet:
             print(printable(text), file=sys.stderr, flush=True)
+
+    def error(self, text: str) -> None:
+        """Write an error to standard error, also with `--quiet`."""
+        print(f"scbroker: {printable(text)}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(
@@ -138,7 +166,14 @@ class Output:
         listed = list(rows)
         for key, heading in columns.items():
             is_number = any(isinstance(row[key], int) for row in listed)
-            table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
+            # A narrow terminal folds texts only: half an id or half a time is of no use.
+            is_text = not any(isinstance(row[key], int | uuid.UUID | dt.datetime) for row in listed)
+            table.add_column(
+                heading,
+                justify="right" if is_number else "left",
+                overflow="fold",
+                no_wrap=not is_text,
+            )
         for row in listed:
             table.add_row(*(Text(_shown(row[key])) for key in columns))
         _console(sys.stdout).print(table)
@@ -163,6 +198,16 @@ def _console(file: Any) -> Console:
 
 def _print_json(value: Any) -> None:
     print(json.dumps(value, indent=2))
+
+
+def _print_array(rows: Iterable[Row]) -> None:
+    """Print a JSON array row by row. An error in between leaves it open: nobody takes it for a whole one."""
+    before = "["
+    for row in rows:
+        text = json.dumps(_plain(row), indent=2).replace("\n", "\n  ")
+        print(f"{before}\n  {text}", end="")
+        before = ","
+    print("[]" if before == "[" else "\n]")
 
 
 def _plain(value: Any) -> Any:
@@ -196,7 +241,7 @@ def _cell(value: Any) -> str:
 
 def _shown(value: Any) -> str:
     """Return a value for a person: sizes with units, local times, short lists."""
-    if isinstance(value, Size):
+    if isinstance(value, Size | ShortId):
         return value.shown()
     if isinstance(value, dt.datetime):
         return f"{value.astimezone():%Y-%m-%d %H:%M}"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import uuid
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.names import LINK_MARK
 
-CARD_PREFIX = "scbroker-contact:"
+CARD_PREFIX: Final = "scbroker-contact:"
 
 
 class People:
@@ -22,26 +23,43 @@ class People:
         self.book = scbroker.Contacts(session)
 
     @cached_property
-    def _names(self) -> dict[uuid.UUID, str]:
-        return {each.userId: each.name for each in self.book.list().result()}
+    def own_id(self) -> uuid.UUID:
+        """The user's own id."""
+        return self._session.getUserId().result()
+
+    @cached_property
+    def _contacts(self) -> dict[uuid.UUID, scbroker.Contact]:
+        return {each.userId: each for each in self.book.list().result()}
 
     def find(self, text: str) -> scbroker.Contact | scbroker.ContactCard | uuid.UUID:
-        """Return whom a contact's name, a user id or the text of a card means.
+        """Return whom a contact's name, a user id or the text of a card means: the contact, if it is one.
 
         Raises `NotFoundError`, which suggests similar names, for an unknown name.
         """
-        if text.lower().startswith(CARD_PREFIX):
-            return scbroker.ContactCard.parse(text)
+        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK in text:
+            card = scbroker.ContactCard.parse(text)  # raises for a link, without repeating it
+            contact = self._contacts.get(card.userId)
+            return card if contact is None or contact.fingerprint != card.fingerprint else contact
         try:
-            return uuid.UUID(text)
+            user_id = uuid.UUID(text)
         except ValueError:
             return self.book.get(text).result()
+        return self._contacts.get(user_id, user_id)
 
     def name_of(self, user_id: uuid.UUID) -> str:
         """Return the contact's name, "you" for the user's own id, or the id of somebody else."""
-        if user_id == self._session.getUserId().result():
+        if user_id == self.own_id:
             return "you"
-        return self._names.get(user_id, str(user_id))
+        contact = self._contacts.get(user_id)
+        return str(user_id) if contact is None else contact.name
+
+    def others(self, container: scbroker.Metadata) -> list[str] | None:
+        """Return the names of the container's other members; None if the user may not see them."""
+        if container.access is None:
+            return None
+        return [
+            self.name_of(each.userId) for each in container.access if each.userId != self.own_id
+        ]
 
 
 def complete_person(ctx: Any, incomplete: str) -> list[str]:

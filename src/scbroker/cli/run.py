@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
+from scbroker.cli import status_of
 from scbroker.cli.output import Output, printable
 from scbroker.cli.words import in_words
 
@@ -26,6 +27,7 @@ class Run:
         self.out = out
         self._profile_name = profile
         self._provider: scbroker.ServerProvider | None = None
+        self._status = 0
         _log_to_standard_error(out)
 
     def __enter__(self) -> Self:
@@ -93,6 +95,18 @@ class Run:
         from scbroker.cli.people import People
 
         return People(self.session)
+
+    def failed(self, item: str, error: errors.BrokerError) -> None:
+        """Write the error of one item of many to standard error; the command goes on with the others."""
+        self.out.error(f"{item}: {error.message}")
+        self._status = self._status or status_of(error)
+
+    def end(self) -> None:
+        """End the command with the exit status of the first item that failed, if any."""
+        import typer
+
+        if self._status:
+            raise typer.Exit(self._status)
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask whether to go on, unless `--yes`; end the command if the answer is no.

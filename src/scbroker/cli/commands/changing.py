@@ -1,0 +1,114 @@
+"""Define the commands that delete and rename containers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Annotated, Any, Final
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import CONTAINERS, Yes, command
+from scbroker.cli.commands.getting import found_containers
+from scbroker.cli.files import header_of
+from scbroker.cli.names import ContainerArgument, ContainersArgument, label_of, name_of
+from scbroker.cli.paths import relative_path
+from scbroker.cli.run import Run
+from scbroker.cli.together import Job, Outcome, Together, Total, do_each
+
+_COLUMNS: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
+_NAMED: Final = 3
+
+
+@command(CONTAINERS)
+def rm(
+    run: Run,
+    containers: ContainersArgument,
+    recursive: Annotated[
+        bool,
+        typer.Option(
+            "--recursive",
+            "-r",
+            help="Take CONTAINER as a folder: delete all containers whose names begin so.",
+        ),
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Delete containers for everybody; this cannot be undone.
+
+    Needs the permission Delete. To give up your own access only, use `scbroker leave`.
+    """
+    found = found_containers(run, containers, recursive=recursive)
+    if not found:
+        return
+    run.confirm(f"{_question(run, found)} It cannot be undone.", yes)
+
+    def jobs(together: Together, total: Total) -> Iterable[Job]:
+        del total
+        return (partial(_delete, run, together, container) for container in found)
+
+    do_each(run, f"{len(found)} containers", None, jobs, _COLUMNS)
+
+
+def _delete(run: Run, together: Together, container: scbroker.Container[Any]) -> list[Outcome]:
+    label = label_of(container)
+    try:
+        together.wait(run.session.deleteContainer(container.id))
+    except errors.BrokerError as error:
+        return [Outcome(label, error)]
+    row = {"name": name_of(container), "status": "deleted", "id": container.id}
+    return [Outcome(label, row)]
+
+
+def _question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
+    """Return the question that says what is deleted, and who loses it."""
+    names = ", ".join(repr(label_of(each)) for each in containers[:_NAMED])
+    what = names if len(containers) <= _NAMED else f"{len(containers)} containers ({names}, …)"
+    others = [run.people.others(container) for container in containers]
+    people = {name for each in others for name in each or []}
+    if None in others:
+        return f"Delete {what} for everybody, also for members that you cannot see?"
+    if not people:
+        return f"Delete {what}?"
+    who = ", ".join(sorted(people)) if len(people) <= _NAMED else f"{len(people)} other people"
+    return f"Delete {what} for everybody, also for {who}?"
+
+
+@command(CONTAINERS)
+def mv(
+    run: Run,
+    container: ContainerArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name, with / for folders.")],
+) -> None:
+    """Give a container another name, for all of its members.
+
+    Only the name in the header changes. Needs the permission Upload.
+    """
+    new = str(relative_path(name))
+    session = run.session
+    [found] = session.getContainers([run.names.id_of(container)], content=False).result()
+    if isinstance(found, errors.BrokerError):
+        raise found
+    header = header_of(found)
+    if header is None and found.hasHeader:
+        raise errors.InvalidArgumentError(
+            f"The container {label_of(found)!r} cannot be renamed: its header is hidden from you, or another "
+            "program wrote it in a form without names."
+        )
+    own = run.people.own_id
+    for each in run.names.named({new})[new]:
+        if each.createdBy == own and each.id != found.id:
+            raise errors.AlreadyExistsError(
+                f"Your container {each.id} is named {new!r} already: choose another name."
+            )
+    renamed = {**(header or {}), "name": new}
+    try:
+        done = session.updateContainerHeader(found.id, renamed, ifVersion=found.version).result()
+    except errors.ConflictError:
+        raise errors.ConflictError(
+            f"The container {label_of(found)!r} was changed meanwhile: look at it, then repeat the command."
+        ) from None
+    row = {"id": found.id, "name": new, "version": done.version}
+    run.out.done(row, f"{label_of(found)!r} is {new!r} now.")

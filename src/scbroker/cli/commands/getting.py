@@ -1,0 +1,355 @@
+"""Define the commands that read contents: into files, and to standard output."""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Final
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import CONTAINERS, command
+from scbroker.cli.files import STREAM, modified_of, time_of
+from scbroker.cli.names import ContainersArgument, label_of, name_of
+from scbroker.cli.output import Size, printable
+from scbroker.cli.paths import OWN, Folder, collision_key, file_name, relative_path
+from scbroker.cli.run import Run
+from scbroker.cli.together import Job, Outcome, Together, Total, do_each
+
+_COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "path": "FILE"}
+_BATCH: Final = 64
+_SMALL: Final = 65_536
+"""Bytes: contents up to this size are read in batches."""
+_PIECE: Final = 8_388_608
+_HARMLESS: Final = re.compile("[\t\n\u00ad\u200c\u200d\ufeff]|\r\n")
+"""Characters of plain texts that `printable` would escape: line ends, joiners and hyphenation."""
+
+
+@command(CONTAINERS)
+def get(
+    run: Run,
+    containers: ContainersArgument,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file or folder to write, or - for standard output. By default a file in this folder.",
+        ),
+    ] = None,
+    recursive: Annotated[
+        bool,
+        typer.Option(
+            "--recursive",
+            "-r",
+            help="Take CONTAINER as a folder: get all containers whose names begin so, as a tree.",
+        ),
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite files that exist.")
+    ] = False,
+) -> None:
+    """Save contents to files.
+
+    A content is written to a temporary file, and gets its name once all of it is verified. The file gets the
+    last part of the container's name, and with --recursive the whole name as its path. Its time is that of
+    the file that was stored. Only you can read it.
+
+    A file that exists is never overwritten without --force. It is skipped as "unchanged" if it has the size
+    and time of the stored one, so the same command goes on after an interruption; large contents go on within
+    the file.
+    """  # fmt: skip
+    found = found_containers(run, containers, recursive=recursive)
+    if output == STREAM:
+        _write_out(run, found)
+        return
+    with _Target.of(output, recursive or len(found) > 1) as target:
+        _transfer(run, found, target, recursive=recursive, force=force)
+
+
+@command(CONTAINERS)
+def cat(run: Run, containers: ContainersArgument) -> None:
+    """Write contents to standard output, one after the other.
+
+    A terminal gets plain text only: anything else could steer it. Use a pipe, or `scbroker get`.
+    """
+    _write_out(run, found_containers(run, containers, recursive=False))
+
+
+def found_containers(
+    run: Run, texts: list[str], *, recursive: bool
+) -> list[scbroker.Container[Any]]:
+    """Return the containers that the arguments mean, each once."""
+    if recursive:
+        found = [container for text in texts for container in run.names.below(text)]
+        return list({container.id: container for container in found}.values())
+    ids = list(dict.fromkeys(run.names.ids_of(texts)))
+    results = run.session.getContainers(ids, content=False).result()
+    containers: list[scbroker.Container[Any]] = []
+    for container_id, result in zip(ids, results, strict=True):
+        if isinstance(result, errors.BrokerError):
+            run.failed(str(container_id), result)
+        else:
+            containers.append(result)
+    return containers
+
+
+class _Target:
+    """The folder that files are written to, or the one file that `--output` names."""
+
+    def __init__(self, folder: Folder, file: PurePosixPath | None = None) -> None:
+        self.folder, self._file = folder, file
+
+    @classmethod
+    def of(cls, output: str | None, is_folder: bool) -> _Target:
+        """Return what `--output` names; a folder that does not exist is made."""
+        path = Path(output or ".")
+        try:
+            if not path.is_dir() and not is_folder and not str(output).endswith("/"):
+                return cls(Folder(path.parent), PurePosixPath(path.name))
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or "the name is not valid"
+            raise errors.InvalidArgumentError(
+                f"The folder {output!r} cannot be made ({why}): name another one with --output."
+            ) from None
+        return cls(Folder(path))
+
+    def __enter__(self) -> _Target:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.folder.close()
+
+    def path_of(self, container: scbroker.Container[Any], *, recursive: bool) -> PurePosixPath:
+        """Return the path for a content. Raises `InvalidArgumentError` if the name is missing or unsafe."""
+        if self._file is not None:
+            return self._file
+        name = name_of(container)
+        if name is None:
+            raise errors.InvalidArgumentError(
+                "The container has no name: name a file with --output."
+            )
+        try:
+            return relative_path(name) if recursive else PurePosixPath(file_name(name))
+        except errors.InvalidArgumentError as error:
+            raise errors.InvalidArgumentError(
+                f"{error.message} `scbroker get {container.id} --output FILE` names the file."
+            ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A container and the path of the file for its content."""
+
+    container: scbroker.Container[Any]
+    path: PurePosixPath
+
+    @property
+    def name(self) -> str:
+        return label_of(self.container)
+
+    def outcome(self, status: str, result: int | errors.BrokerError) -> Outcome:
+        """Return the outcome of saving this number of bytes."""
+        if isinstance(result, errors.BrokerError):
+            return Outcome(self.name, result)
+        row = {"name": name_of(self.container), "status": status, "id": self.container.id}
+        return Outcome(self.name, {**row, "length": Size(result), "path": str(self.path)})
+
+
+def _transfer(
+    run: Run, found: list[scbroker.Container[Any]], target: _Target, *, recursive: bool, force: bool
+) -> None:
+    items: list[_Item] = []
+    unchanged: list[Outcome] = []
+    taken: set[str] = set()
+    for container in found:
+        try:
+            item = _Item(container, target.path_of(container, recursive=recursive))
+            if (key := collision_key(str(item.path))) in taken:
+                raise errors.AlreadyExistsError(
+                    f"Another one has this name: `scbroker get {container.id} --output FILE` gets this one."
+                )
+            taken.add(key)
+            if _is_there(item, target.folder, force=force):
+                unchanged.append(item.outcome("unchanged", container.length or 0))
+            else:
+                items.append(item)
+        except errors.BrokerError as error:
+            run.failed(label_of(container), error)
+    what = f"{len(items)} contents" if len(items) > 1 else "".join(item.name for item in items)
+    size = sum(item.container.length or 0 for item in items)
+
+    def jobs(together: Together, total: Total) -> Iterable[Job]:
+        return _Receiving(run.session, target.folder, force, together, total).jobs(items)
+
+    do_each(run, what, size, jobs, _COLUMNS, unchanged)
+
+
+def _is_there(item: _Item, folder: Folder, *, force: bool) -> bool:
+    """Return whether the file exists with the content's size and time.
+
+    Raises `AlreadyExistsError` for another file, unless `force` allows to overwrite it.
+    """
+    state = folder.status(item.path)
+    if state is None:
+        return False
+    path = str(folder.path / item.path)
+    if not stat.S_ISREG(state.st_mode):
+        raise errors.AlreadyExistsError(
+            f"{path!r} exists and is not a regular file: name another one with --output."
+        )
+    is_same = state.st_size == item.container.length
+    if is_same and time_of(state) == modified_of(item.container):
+        return True
+    if not force:
+        raise errors.AlreadyExistsError(
+            f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
+        )
+    return False
+
+
+class _Receiving:
+    """The transfer of contents to files."""
+
+    def __init__(
+        self,
+        session: scbroker.ServerProvider,
+        folder: Folder,
+        force: bool,
+        together: Together,
+        total: Total,
+    ) -> None:
+        self._session, self._folder, self._force = session, folder, force
+        self._together, self._total = together, total
+
+    def jobs(self, items: list[_Item]) -> Iterable[Job]:
+        """Return the jobs that save everything: batches of small contents, and the others one by one."""
+        lengths = [(item, item.container.length) for item in items]
+        small = [item for item, length in lengths if length is not None and length <= _SMALL]
+        large = [item for item, length in lengths if length is None or length > _SMALL]
+        batches = (small[at : at + _BATCH] for at in range(0, len(small), _BATCH))
+        return itertools.chain(
+            (partial(self._save_batch, batch) for batch in batches),
+            (partial(self._save, item) for item in large),
+        )
+
+    def _save_batch(self, items: Sequence[_Item]) -> list[Outcome]:
+        ids = [item.container.id for item in items]
+        results = self._together.wait(self._session.getContainers(ids))
+        return [self._written(*each) for each in zip(items, results, strict=True)]
+
+    def _written(
+        self, item: _Item, result: scbroker.Container[Any] | errors.BrokerError
+    ) -> Outcome:
+        if isinstance(result, errors.BrokerError):
+            return item.outcome("saved", result)
+        if result.content is None:
+            return item.outcome("saved", _no_content(result))
+        try:
+            self._folder.write(
+                result.content,
+                item.path,
+                replace=self._force,
+                modified=modified_of(result),
+                sync=self._force,
+            )
+        except errors.BrokerError as error:
+            return item.outcome("saved", error)
+        self._total.set(item.path, len(result.content))
+        return item.outcome("saved", len(result.content))
+
+    def _save(self, item: _Item) -> list[Outcome]:
+        """Save a large content under a name that the next run has too, so that it can resume."""
+        container, temporary = item.container, self._folder.path / f"{OWN}-{item.container.id.hex}"
+        try:
+            progress = self._total.of(item.path)
+            saving = self._session.saveContainerContent(container.id, temporary, progress=progress)
+            length = self._together.wait(saving)
+            if length is None:
+                return [item.outcome("saved", _no_content(container))]
+            self._folder.place(
+                temporary,
+                item.path,
+                replace=self._force,
+                modified=modified_of(container),
+                sync=self._force,
+            )
+        except errors.BrokerError as error:
+            return [item.outcome("saved", error)]
+        finally:
+            temporary.unlink(missing_ok=True)
+        return [item.outcome("saved", length)]
+
+
+def _no_content(container: scbroker.Container[Any]) -> errors.BrokerError:
+    if not container.hasContent:
+        return errors.NotFoundError("The container has no content.")
+    return errors.PermissionDeniedError(
+        "Your permissions on this container hide the content: ask a member for Download and Decrypt."
+    )
+
+
+def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
+    """Write contents to standard output, in constant memory."""
+    if run.out.as_json:
+        raise errors.InvalidArgumentError(
+            "Contents go to standard output as they are: leave out --json."
+        )
+    size = sum(container.length or 0 for container in containers)
+    what = ", ".join(map(label_of, containers))
+    is_terminal = sys.stdout.isatty()
+    with run.out.progress(what, None if is_terminal else size) as show, Together() as together:
+        total = Total(show)
+        for container in containers:
+            pieces = _pieces(run.session, container, together)
+            for piece in _plain(pieces, label_of(container)) if is_terminal else pieces:
+                sys.stdout.buffer.write(piece)
+                total.add(len(piece))
+            sys.stdout.buffer.flush()
+
+
+def _pieces(
+    session: scbroker.ServerProvider, container: scbroker.Container[Any], together: Together
+) -> Iterator[bytes]:
+    """Yield a content in pieces; each is fetched while the one before is written."""
+    reader = together.wait(session.openContainerContent(container.id))
+    if reader is None:
+        raise _no_content(container)
+    with reader:
+        starts = range(0, reader.size, _PIECE)
+        promises = (reader.readRange(start, _PIECE) for start in starts)
+        ahead = next(promises, None)
+        while ahead is not None:
+            present, ahead = ahead, next(promises, None)
+            yield together.wait(present)
+
+
+def _plain(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
+    """Yield pieces of a text. Raises `InvalidArgumentError` before anything that could steer a terminal."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    rest = ""
+    for piece in itertools.chain(pieces, [None]):
+        try:
+            text = rest + decoder.decode(piece or b"", final=piece is None)
+        except UnicodeDecodeError:
+            text = "\0"
+        # A line end of Windows may be cut between two pieces.
+        rest = "\r" if text.endswith("\r") and piece is not None else ""
+        text = text.removesuffix(rest)
+        visible = _HARMLESS.sub("", text)
+        if printable(visible) != visible:
+            raise errors.InvalidArgumentError(
+                f"{name!r} is not plain text, and could steer the terminal: use a pipe, or `scbroker get`."
+            )
+        yield text.encode()

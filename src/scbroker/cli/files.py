@@ -1,0 +1,185 @@
+"""Find the files that `put` stores, and make and read the headers of their containers.
+
+A header is a JSON object: `name` is a relative path with slashes, `modified` the file's time in UTC with
+microseconds, and `mediaType` is guessed from the name.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import mimetypes
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path, PurePath
+from typing import Any, Final, NamedTuple
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.paths import container_name, relative_path
+
+STREAM: Final = "-"
+"""The argument that means standard input or output."""
+Tell = Callable[[str], None]
+Fail = Callable[[str, errors.BrokerError], None]
+
+
+class File(NamedTuple):
+    """A file to store. `path` is None for standard input, whose size is not known."""
+
+    path: Path | None
+    name: str
+    size: int | None
+    modified: dt.datetime
+
+    def header(self, old: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Return the header of its container; fields of an earlier header that are not the file's stay."""
+        header = {**(old or {}), "name": self.name, "modified": _text_of(self.modified)}
+        header.pop("mediaType", None)
+        media_type, _ = mimetypes.guess_type(self.name)
+        return header if media_type is None else {**header, "mediaType": media_type}
+
+    def is_in(self, container: scbroker.Container[Any]) -> bool:
+        """Return whether a container has this file, by size and time."""
+        if self.size is None or self.size != container.length:
+            return False
+        return self.modified == modified_of(container)
+
+
+def header_of(container: scbroker.Container[Any]) -> dict[str, Any] | None:
+    """Return the header if it is a JSON object; None for any other, or without one."""
+    header = container.header and container.header.customHeaderObject
+    return header if isinstance(header, dict) else None
+
+
+def modified_of(container: scbroker.Container[Any]) -> dt.datetime | None:
+    """Return the time of a container's file; None if the header has no valid time."""
+    text = (header_of(container) or {}).get("modified")
+    try:
+        time = dt.datetime.fromisoformat(text) if isinstance(text, str) else None
+        return None if time is None or time.tzinfo is None else time.astimezone(dt.UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def time_of(state: os.stat_result) -> dt.datetime:
+    """Return a file's modification time, to the microsecond."""
+    return _EPOCH + dt.timedelta(microseconds=state.st_mtime_ns // 1000)
+
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def _text_of(time: dt.datetime) -> str:
+    return time.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def find(
+    given: list[str], name: str | None, *, recursive: bool, skipped: Tell, failed: Fail
+) -> list[File]:
+    """Return the files that the arguments of `put` mean, with the names of their containers.
+
+    Links and special files in folders are `skipped`; what cannot be read or named there is `failed`. Raises
+    a `BrokerError` for an argument that cannot be stored, and if two files would get the same name.
+    """
+    if name is not None and len(given) > 1:
+        raise errors.InvalidArgumentError(
+            "--name is for one file or folder: store them one by one."
+        )
+    found: dict[str, File] = {}
+    for text in given:
+        for file in _files(text, name, recursive, skipped, failed):
+            if other := found.get(file.name):
+                raise errors.InvalidArgumentError(
+                    f"{str(other.path)!r} and {str(file.path)!r} would both be named {file.name!r}: "
+                    "store one of them with --name."
+                )
+            found[file.name] = file
+    return list(found.values())
+
+
+def _files(
+    text: str, name: str | None, recursive: bool, skipped: Tell, failed: Fail
+) -> Iterator[File]:
+    if text == STREAM:
+        if name is None:
+            raise errors.InvalidArgumentError("Standard input has no name: pass one with --name.")
+        now = dt.datetime.now(dt.UTC)
+        yield File(None, str(relative_path(name)), None, now)
+        return
+    path = Path(text)
+    try:
+        state = path.stat()
+    except FileNotFoundError:
+        raise errors.NotFoundError(f"The file {text!r} does not exist.") from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(repr(text), error) from None
+    if stat.S_ISREG(state.st_mode):
+        named = container_name(PurePath(path.name)) if name is None else str(relative_path(name))
+        yield File(path, named, state.st_size, time_of(state))
+    elif not stat.S_ISDIR(state.st_mode):
+        raise errors.InvalidArgumentError(
+            f"{text!r} is not a regular file: `scbroker put - --name NAME <{text}` stores what it gives."
+        )
+    elif not recursive:
+        raise errors.InvalidArgumentError(
+            f"{text!r} is a folder: pass --recursive to store the files in it."
+        )
+    else:
+        top = container_name(PurePath(path.resolve().name)) if name is None else name
+        yield from _walk(path, str(relative_path(top.rstrip("/"))), skipped, failed)
+
+
+def _walk(folder: Path, top: str, skipped: Tell, failed: Fail) -> Iterator[File]:
+    """Yield the files of a folder and of those below it, without following links."""
+
+    def unreadable(error: OSError) -> None:
+        failed(str(error.filename), _unreadable("The folder", error))
+
+    def named(path: Path) -> str | None:
+        try:
+            return container_name(PurePath(top, path.relative_to(folder)))
+        except errors.InvalidArgumentError as error:
+            failed(str(path), error)
+            return None
+
+    for parent, folders, files in os.walk(folder, onerror=unreadable):
+        for each in list(folders):
+            if (path := Path(parent, each)).is_symlink():
+                skipped(f"{str(path)!r} is skipped: it is a symbolic link.")
+            elif named(path) is None:
+                folders.remove(each)
+        folders.sort()
+        for each in sorted(files):
+            path = Path(parent, each)
+            try:
+                state = path.lstat()
+            except OSError as error:
+                failed(str(path), _unreadable("The file", error))
+                continue
+            if not stat.S_ISREG(state.st_mode):
+                kind = "a symbolic link" if stat.S_ISLNK(state.st_mode) else "not a regular file"
+                skipped(f"{str(path)!r} is skipped: it is {kind}.")
+            elif (name := named(path)) is not None:
+                yield File(path, name, state.st_size, time_of(state))
+
+
+def why_unread(file: File, error: errors.BrokerError) -> errors.BrokerError:
+    """Return the reason, in words of the command line, why the library could not read a file."""
+    if file.path is None or not isinstance(error, errors.InvalidArgumentError):
+        return error
+    try:
+        with file.path.open("rb") as opened:
+            state = os.fstat(opened.fileno())
+    except OSError as found:
+        return _unreadable("The file", found)
+    if (state.st_size, time_of(state)) != (file.size, file.modified):
+        return errors.InvalidArgumentError(
+            "The file changed while it was read: repeat the command."
+        )
+    return error
+
+
+def _unreadable(what: str, error: OSError | ValueError) -> errors.BrokerError:
+    why = getattr(error, "strerror", None) or "the name is not valid"
+    return errors.InvalidArgumentError(f"{what} cannot be read: {why}.")

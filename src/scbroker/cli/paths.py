@@ -1,0 +1,358 @@
+"""Make safe paths of the names of containers, and write files below a folder.
+
+Names come from other users: none may lead out of the folder, and no symbolic link below it is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import errno
+import os
+import re
+import stat
+import tempfile
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePath, PurePosixPath
+from types import TracebackType
+from typing import BinaryIO, Final, Self
+
+from scbroker import errors
+
+OWN: Final = ".scbroker"
+"""The beginning of names that no container's file gets: those of the program's own files."""
+_LONGEST_PART: Final = 255
+_LONGEST_PATH: Final = 1024
+"""Bytes in UTF-8."""
+_BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_CONTROLS: Final = ("Cc", "Cs", "Zl", "Zp")
+_SEPARATORS: Final = "\\:" + ('<>"|?*' if os.name == "nt" else "")
+_DEVICE: Final = re.compile(
+    r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|COM[0-9\u00b9\u00b2\u00b3]|LPT[0-9\u00b9\u00b2\u00b3]) *(\..*)?",
+    re.IGNORECASE | re.DOTALL,
+)
+_SHOWN: Final = 80
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_FOLDER: Final = (errno.ELOOP, errno.ENOTDIR)
+_HAS_DIR_FD: Final = os.open in os.supports_dir_fd  # not on Windows
+_NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def relative_path(name: str) -> PurePosixPath:
+    """Return the relative path that a container's name means on every system.
+
+    Raises `InvalidArgumentError` with the reason for a name that no file gets: it would lead out of the
+    folder, deceive a person who reads it, or have another meaning on another system.
+    """
+    found = unicodedata.normalize("NFC", name)
+    try:
+        parts = found.split("/")
+        if len(found.encode("utf-8", "surrogatepass")) > _LONGEST_PATH:
+            raise _UnsafeError(f"is longer than {_LONGEST_PATH} bytes")
+        if found.startswith("/"):
+            raise _UnsafeError("is an absolute path")
+        for part in parts:
+            _check_part(part)
+    except _UnsafeError as error:
+        shown = repr(found if len(found) <= _SHOWN else found[:_SHOWN] + "…")
+        raise errors.InvalidArgumentError(
+            f"The name {shown} cannot be used for a file, because it {error}: choose another name."
+        ) from None
+    return PurePosixPath(*parts)
+
+
+class _UnsafeError(Exception):
+    """The reason why a name is refused."""
+
+
+def _check_part(part: str) -> None:
+    if not part:
+        raise _UnsafeError("has an empty part")
+    if part in (".", ".."):
+        raise _UnsafeError(f"has the part {part!r}")
+    if any(each in _BIDI or unicodedata.category(each) in _CONTROLS for each in part):
+        raise _UnsafeError("has a control character, or one that reverses the direction of text")
+    if found := next((each for each in part if each in _SEPARATORS), None):
+        raise _UnsafeError(f"has the character {found!r}")
+    if part[-1] in ". ":
+        raise _UnsafeError("has a part that ends with a dot or a space")
+    if _DEVICE.fullmatch(part):
+        raise _UnsafeError(f"has the part {part!r}, which is a device on Windows")
+    # SCBROK~1 is the short name that Windows gives to .scbroker-mirror.
+    if collision_key(part).startswith((collision_key(OWN), "scbrok~")):
+        raise _UnsafeError(
+            f"has the part {part!r}: names that begin with {OWN} are the program's own"
+        )
+    if len(part.encode()) > _LONGEST_PART:
+        raise _UnsafeError(f"has a part of more than {_LONGEST_PART} bytes")
+
+
+def file_name(name: str) -> str:
+    """Return the name for a file with one container's content: the last part of the container's name.
+
+    Raises `InvalidArgumentError` for a name that no file gets, or that would make a hidden file.
+    """
+    last = relative_path(name).name
+    if last.startswith("."):
+        raise errors.InvalidArgumentError(
+            f"The name {name!r} would make a hidden file: choose another name."
+        )
+    return last
+
+
+def container_name(path: PurePath) -> str:
+    """Return the container's name for a relative path of this machine: in Unicode's NFC, with slashes.
+
+    Raises `InvalidArgumentError` for a path whose name other machines could not use for a file.
+    """
+    return str(relative_path(path.as_posix()))
+
+
+def collision_key(text: str) -> str:
+    """Return a text that is equal for names that any file system takes for the same.
+
+    macOS and Windows ignore case and kinds of composition; some systems ignore invisible characters.
+    """
+    seen = "".join(each for each in text if unicodedata.category(each) != "Cf")
+    folded = unicodedata.normalize("NFD", seen).casefold()
+    return unicodedata.normalize("NFC", folded)
+
+
+class Folder:
+    """A folder below which files are written and removed by relative paths.
+
+    Each operation opens the folders on the way one by one without following links (on Windows it checks
+    them), so that a link that somebody plants meanwhile leads nowhere. The folder itself may be a link.
+    Errors of the operating system become errors that name the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self._root: int | None = None
+        with _translated(self.path):
+            if not self.path.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
+            if _HAS_DIR_FD:
+                self._root = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the folder."""
+        if self._root is not None:
+            os.close(self._root)
+            self._root = None
+
+    def status(self, path: PurePosixPath) -> os.stat_result | None:
+        """Return the status of a file or link; None if nothing has this path."""
+        try:
+            with self._parent(path) as (name, folder):
+                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, *_NO_FOLDER):
+                return None
+            with _translated(self.path / path):
+                raise
+
+    def open(self, path: PurePosixPath) -> BinaryIO:
+        """Open a regular file for reading."""
+        flags = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with _translated(self.path / path), self._parent(path) as (name, folder):
+            descriptor = os.open(name, flags, dir_fd=folder)
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.close(descriptor)
+                raise OSError(errno.EINVAL, "it is not a regular file")
+            return os.fdopen(descriptor, "rb")
+
+    def make_folder(self, path: PurePosixPath) -> None:
+        """Make a folder and those on the way, as far as they do not exist."""
+        with _translated(self.path / path), self._parent(path / "x", make=True):
+            pass
+
+    def place(
+        self,
+        source: Path,
+        path: PurePosixPath,
+        *,
+        replace: bool,
+        modified: dt.datetime | None = None,
+        sync: bool = True,
+    ) -> os.stat_result:
+        """Move a complete file of the same file system to a path in one step; return its status.
+
+        The file is synced and gets the time `modified` first. A crash leaves the old file or the new one;
+        without `sync`, a power cut may leave an empty file.
+        Without `replace`, an existing file is an `AlreadyExistsError`, also one that is made meanwhile.
+        """
+        with _translated(self.path / path):
+            if sync:
+                _sync(source)
+            if modified is not None:
+                # Whole numbers: a float would be off by a microsecond.
+                time = (modified - _EPOCH) // dt.timedelta(microseconds=1) * 1000
+                with contextlib.suppress(OverflowError, OSError):  # a time that no file can have
+                    os.utime(source, ns=(time, time))
+            with self._parent(path, make=True) as (name, folder):
+                if replace:
+                    os.replace(source, name, dst_dir_fd=folder)
+                else:
+                    _move_new(source, name, folder)
+                if sync:
+                    _sync_folder(folder)
+                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+
+    def write(
+        self,
+        content: bytes,
+        path: PurePosixPath,
+        *,
+        replace: bool,
+        modified: dt.datetime | None = None,
+        sync: bool = True,
+    ) -> os.stat_result:
+        """Write a file that is readable by its owner alone, as by `place`; return its status."""
+        temporary = None
+        try:
+            with _translated(self.path / path):
+                descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f"{OWN}-")
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+            return self.place(Path(temporary), path, replace=replace, modified=modified, sync=sync)
+        finally:
+            if temporary is not None:
+                with contextlib.suppress(OSError):  # it was moved
+                    Path(temporary).unlink()
+
+    def move(self, path: PurePosixPath, target: PurePosixPath) -> None:
+        """Rename a file. An existing target is an `AlreadyExistsError`."""
+        with (
+            _translated(self.path / target),
+            self._parent(path) as (name, folder),
+            self._parent(target, make=True) as (new_name, new_folder),
+        ):
+            _move_new(name, new_name, new_folder, folder)
+            _sync_folder(new_folder)
+
+    def remove(self, path: PurePosixPath) -> None:
+        """Remove a file, if it exists, and the folders on the way to it that are empty then."""
+        with _translated(self.path / path):
+            with contextlib.suppress(FileNotFoundError), self._parent(path) as (name, folder):
+                os.unlink(name, dir_fd=folder)
+            self.remove_empty(path.parent)
+
+    def remove_empty(self, path: PurePosixPath) -> None:
+        """Remove a folder and those above it, up to one that is not empty."""
+        with contextlib.suppress(OSError):
+            while path.parts:
+                with self._parent(path) as (name, folder):
+                    os.rmdir(name, dir_fd=folder)
+                path = path.parent
+
+    @contextmanager
+    def _parent(
+        self, path: PurePosixPath, *, make: bool = False
+    ) -> Iterator[tuple[str, int | None]]:
+        """Yield the name to pass to a function of `os`, and the descriptor of the folder that it is in."""
+        *above, name = path.parts
+        if self._root is None:
+            yield str(self._checked(above, make=make) / name), None
+            return
+        folder = os.dup(self._root)
+        try:
+            for each in above:
+                inner = _open_inner(each, folder, make=make)
+                os.close(folder)
+                folder = inner
+            yield name, folder
+        finally:
+            os.close(folder)
+
+    def _checked(self, parts: list[str], *, make: bool) -> Path:
+        """Return a folder by its path, after a check that no part of it is a link."""
+        found = self.path
+        for each in parts:
+            found = found / each
+            if make:
+                found.mkdir(mode=0o700, exist_ok=True)
+            state = found.lstat()
+            reparse_tag: int = getattr(state, "st_reparse_tag", 0)  # a junction of Windows has one
+            if not stat.S_ISDIR(state.st_mode) or reparse_tag:
+                raise OSError(errno.ELOOP, f"{found} is a link or not a folder")
+        return found
+
+
+def _open_inner(name: str, folder: int, *, make: bool) -> int:
+    flags = os.O_RDONLY | os.O_DIRECTORY | _NO_FOLLOW
+    try:
+        return os.open(name, flags, dir_fd=folder)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=folder)
+        _sync_folder(folder)
+    return os.open(name, flags, dir_fd=folder)
+
+
+def _move_new(
+    source: str | Path, name: str, folder: int | None, source_folder: int | None = None
+) -> None:
+    """Rename a file; FileExistsError if the new name exists."""
+    if os.name == "nt":
+        Path(source).rename(name)  # fails if the name exists
+        return
+    try:
+        os.link(source, name, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK):
+            raise
+        # A file system without hard links, such as FAT: a file that is made between check and rename is lost.
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(name, dir_fd=folder, follow_symlinks=False)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(source, name, src_dir_fd=source_folder, dst_dir_fd=folder)
+    else:
+        os.unlink(source, dir_fd=source_folder)
+
+
+def _sync(path: Path) -> None:
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: int | None) -> None:
+    if folder is not None:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(folder)
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Raise errors of the command line in place of those of the operating system."""
+    try:
+        yield
+    except FileExistsError:
+        raise errors.AlreadyExistsError(f"{str(path)!r} exists already.") from None
+    except FileNotFoundError:
+        raise errors.NotFoundError(f"{str(path)!r} does not exist.") from None
+    except OSError as error:
+        why = error.strerror or "the name is not valid"
+        if error.errno in _NO_SPACE:
+            raise errors.TooLargeError(
+                f"There is no room for {str(path)!r} ({why}): make some and repeat the command."
+            ) from None
+        if error.errno in _NO_FOLDER:
+            why = "a part of the path is a symbolic link or not a folder; links are not followed"
+        raise errors.InvalidArgumentError(f"{str(path)!r} cannot be used: {why}.") from None

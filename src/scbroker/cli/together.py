@@ -1,0 +1,148 @@
+"""Do the work of a command's items: a few at the same time, with one bar, and a row or an error for each."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Final, NamedTuple, Self, TypeVar
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.output import Row
+from scbroker.cli.run import Run
+
+T = TypeVar("T")
+_AT_ONCE: Final = 3
+END_ALL: Final = (errors.BrokerUnavailableError, errors.NotAuthenticatedError)
+"""Errors of one item that every other item would meet as well."""
+
+
+class Together:
+    """Jobs in a few threads, whose operations are cancelled at the end of the `with` block."""
+
+    def __init__(self) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(_AT_ONCE)
+        self._lock = threading.Lock()
+        self._running: set[scbroker.Promise[object]] = set()
+        self.is_over: bool = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self.is_over = True
+            for promise in self._running:
+                promise.cancel()
+        self._pool.shutdown(wait=kind is None, cancel_futures=True)
+
+    def wait(self, promise: scbroker.Promise[T]) -> T:
+        """Return the result of an operation, which is cancelled if the command ends before it."""
+        with self._lock:
+            self._running.add(promise)
+            if self.is_over:
+                promise.cancel()
+        try:
+            return promise.result()
+        finally:
+            with self._lock:
+                self._running.discard(promise)
+
+    def run(self, jobs: Iterable[Callable[[], T]]) -> Iterator[T]:
+        """Run jobs, a few at a time, and yield their results as they end; raise the first error."""
+        pending: set[concurrent.futures.Future[T]] = set()
+        for job in jobs:
+            pending.add(self._pool.submit(job))
+            if len(pending) > _AT_ONCE:
+                done, pending = concurrent.futures.wait(
+                    pending, return_when=concurrent.futures.FIRST_COMPLETED
+                )
+                yield from (each.result() for each in done)
+        yield from (each.result() for each in concurrent.futures.as_completed(pending))
+
+
+class Total:
+    """The sum of the progress of several transfers, for one bar."""
+
+    def __init__(self, show: Callable[[int], None]) -> None:
+        self._show, self._lock = show, threading.Lock()
+        self._done: dict[object, int] = {}
+        self._sum = 0
+
+    def set(self, item: object, done: int) -> None:
+        """Note how much of an item is done."""
+        with self._lock:
+            more, self._done[item] = done - self._done.get(item, 0), done
+        self.add(more)
+
+    def add(self, done: int) -> None:
+        """Note that this much more is done."""
+        with self._lock:
+            self._sum += done
+            self._show(self._sum)
+
+    def of(self, item: object) -> Callable[[int, int | None], None]:
+        """Return the function to pass as `progress` to the operation that transfers an item."""
+        return lambda done, _: self.set(item, done)
+
+
+class Outcome(NamedTuple):
+    """What became of an item: the row of its result, whose `status` is counted, or its error."""
+
+    item: str
+    result: Row | errors.BrokerError
+
+
+Job = Callable[[], Sequence[Outcome]]
+
+
+def do_each(
+    run: Run,
+    what: str,
+    size: int | None,
+    jobs: Callable[[Together, Total], Iterable[Job]],
+    columns: Mapping[str, str],
+    done: Sequence[Outcome] = (),
+) -> None:
+    """Run jobs on items that have `size` bytes in all, and write a row for each item and for those of `done`.
+
+    An error of one item does not stop the others. After Ctrl-C, and after an error that every other item
+    would meet as well, the rows of what is done are written before the error is raised.
+    """
+    counts: Counter[str] = Counter()
+    interrupted: list[BaseException] = []
+
+    def rows(outcomes: Iterable[Outcome]) -> Iterator[Row]:
+        try:
+            for outcome in outcomes:
+                if isinstance(outcome.result, errors.BrokerError):
+                    if isinstance(outcome.result, END_ALL):
+                        raise outcome.result
+                    run.failed(outcome.item, outcome.result)
+                else:
+                    counts[outcome.result["status"]] += 1
+                    yield outcome.result
+        except (KeyboardInterrupt, *END_ALL) as error:
+            interrupted.append(error)
+
+    with run.out.progress(what, size) as show, Together() as together:
+        working = together.run(jobs(together, Total(show)))
+        run.out.rows(rows(itertools.chain(done, itertools.chain.from_iterable(working))), columns)
+        if interrupted:
+            run.out.say(f"{_counted(counts)}; the same command goes on with the others.")
+            raise interrupted[0]
+    if counts.total() > 1:
+        run.out.say(f"{_counted(counts)}.")
+
+
+def _counted(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {status}" for status, number in counts.items()) or "Nothing done"

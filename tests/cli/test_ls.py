@@ -1,0 +1,242 @@
+"""The commands that list containers and show one."""
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pexpect
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    ContactCard,
+    Contacts,
+    ContainerAccessLevel,
+    SecuredContainer,
+    ServerProvider,
+)
+from tests.kit.people import Person
+from tests.kit.tables import damage_parts
+
+pytestmark = pytest.mark.mostly_on_sqlite
+PATIENCE = 30.0
+NO_ONE = uuid.UUID(int=7)
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
+        yield provider
+
+
+def put(provider: ServerProvider, name: Any, content: bytes = b"", **options: Any) -> uuid.UUID:
+    header = {"name": name} if name is not None else None
+    made: SecuredContainer = provider.createContainer(
+        content, customHeaderObject=header, **options
+    ).result(PATIENCE)
+    return made.id
+
+
+def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
+    """Add another person to the address book, and return their user id."""
+    card = ContactCard.parse(other.json("whoami")["card"])
+    Contacts(provider).add(card, name).result(PATIENCE)
+    return card.userId
+
+
+def at_terminal(alice: Person, *arguments: str, status: int = 0) -> str:
+    """Return what a command shows on a terminal, without its colours."""
+    terminal = alice.at_terminal(*arguments, NO_COLOR="1")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == status, terminal.before
+    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.before or "")
+
+
+def test_a_list_has_name_type_size_members_version_time_and_id(
+    alice: Person, session: ServerProvider
+) -> None:
+    id = put(session, "notes/plan.txt", b"12345", type="note")
+    (row,) = alice.json("ls")
+    assert row["id"] == str(id)
+    assert (row["name"], row["type"], row["length"]) == ("notes/plan.txt", "note", 5)
+    assert (row["members"], row["version"], row["error"]) == (["you"], 1, None)
+    assert row["createdBy"] == row["access"][0]["userId"] == str(session.getUserId().result())
+    assert "Decrypt" in row["permissions"] == row["access"][0]["permissions"]
+    cells = alice.run("ls").lines[0].split("\t")
+    assert cells[:5] == ["notes/plan.txt", "note", "5", "you", "1"]
+    assert cells[6:] == [str(id), ""]
+
+
+def test_a_terminal_shows_a_table_sorted_by_name_with_short_ids_and_a_pipe_whole_ones(
+    alice: Person, session: ServerProvider
+) -> None:
+    ids = {name: put(session, name, b"x" * 2048) for name in ("b", "a", "C", None)}
+    shown = at_terminal(alice, "ls")
+    heading, *lines = shown.splitlines()
+    assert heading.split() == ["NAME", "TYPE", "SIZE", "WHO", "VERSION", "CHANGED", "ID"]
+    assert [line.split()[0] for line in lines] == [f"({ids[None].hex[:8]})", "a", "b", "C"]
+    assert "2.0 KiB" in shown
+    assert ids["a"].hex[:8] in shown
+    assert str(ids["a"]) not in shown
+    assert str(ids["a"]) in at_terminal(alice, "ls", "--long")
+    listed = alice.json("ls")
+    assert [row["id"] for row in listed] == sorted(map(str, ids.values()))
+    assert {row["name"] for row in listed} == set(ids)
+
+
+@pytest.mark.parametrize("sort,first", [("name", "a"), ("changed", "c"), ("size", "b")])
+def test_a_list_is_sorted_by_name_last_change_or_size(
+    alice: Person, session: ServerProvider, sort: str, first: str
+) -> None:
+    for name, size in (("b", 9), ("a", 2), ("c", 1)):
+        put(session, name, b"x" * size)
+    assert alice.json("ls", "--sort", sort)[0]["name"] == first
+
+
+def test_a_list_can_be_restricted_to_a_folder_a_type_a_creator_and_to_what_is_shared(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    bob = person("Bob")
+    bobs = befriend(session, bob, "Bob")
+    own = session.getUserId().result()
+    put(session, "photos/a.jpg", type="photo")
+    put(session, "photos", type="album")
+    put(session, "photosynthesis")
+    shared = [AccessLevel(own, ContainerAccessLevel.DefaultOwnerPermissions), AccessLevel(bobs)]
+    put(session, "plan", accessLevels=shared)
+    with bob.session() as other:
+        put(other, "of Bob", accessLevels=[AccessLevel(own), AccessLevel(bobs, 511)])
+        put(other, "of Bob alone")
+
+    def names(*options: str) -> set[str]:
+        return {row["name"] for row in alice.json("ls", *options)}
+
+    assert names("photos") == {"photos", "photos/a.jpg"}
+    assert names("photos/") == {"photos/a.jpg"}
+    assert names("--type", "photo") == {"photos/a.jpg"}
+    assert names("--others") == {"of Bob"}
+    assert names("--mine", "--shared") == {"plan"}
+    assert names("--shared") == {"plan", "of Bob"}
+    assert "none below it" in alice.run("ls", "photo/", status=3).error
+    assert "exclude each other" in alice.run("ls", "--mine", "--others", status=2).error
+    members = {row["name"]: row["members"] for row in alice.json("ls", "--shared")}
+    assert members == {"plan": ["you", "Bob"], "of Bob": ["you", "Bob"]}
+    assert "Bob" in at_terminal(alice, "ls", "--others", "--long")
+
+
+def test_many_members_are_counted_on_a_terminal_and_listed_elsewhere(
+    alice: Person, session: ServerProvider
+) -> None:
+    own = session.getUserId().result()
+    others = [AccessLevel(alice.broker.new_user().userId) for _ in range(5)]
+    put(session, "all", accessLevels=[*others, AccessLevel(own, 511)])
+    assert "3 more" in at_terminal(alice, "ls")
+    (row,) = alice.json("ls")
+    assert len(row["members"]) == 6
+    assert row["members"][0] == "you"
+
+
+def test_the_address_book_is_listed_with_all_and_a_strangers_container_of_its_type_always(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    bob = person("Bob")
+    befriend(session, bob, "Bob")
+    own = session.getUserId().result()
+    with bob.session() as other:
+        put(other, "hidden?", type="scbroker.contacts", accessLevels=[AccessLevel(own, 75)])
+    assert [row["name"] for row in alice.json("ls")] == ["hidden?"]
+    assert [row["type"] for row in alice.json("ls", "--all")] == ["scbroker.contacts"] * 2
+
+
+def test_a_name_that_would_steer_the_terminal_or_forge_a_line_is_shown_escaped(
+    alice: Person, session: ServerProvider
+) -> None:
+    put(session, "a\x1b]0;owned\x07\n\tb\u202e")
+    assert len(alice.run("ls").lines) == 1
+    for shown in (
+        at_terminal(alice, "ls"),
+        alice.run("ls").output,
+        alice.run("ls", "--tree").output,
+    ):
+        assert "\x07" not in shown
+        assert "\x1b]0" not in shown
+        assert "\u202e" not in shown
+        assert "\\x1b]0;owned\\x07\\n\\tb\\u202e" in shown.replace("\r\n", "")
+    put(session, "x" * 100_000)
+    assert max(map(len, at_terminal(alice, "ls").splitlines())) < 200
+
+
+@pytest.mark.parametrize("header", ["text", 7, [1], {"name": 3}, {"name": ""}, {"title": "x"}])
+def test_a_container_whose_header_has_no_name_is_listed_without_one(
+    alice: Person, session: ServerProvider, header: Any
+) -> None:
+    session.createContainer(b"", customHeaderObject=header).result(PATIENCE)
+    assert alice.json("ls")[0]["name"] is None
+
+
+def test_a_damaged_container_is_a_row_with_the_error_and_the_others_are_listed(
+    alice: Person, session: ServerProvider
+) -> None:
+    spoilt, whole = put(session, "spoilt"), put(session, "whole")
+    damage_parts(alice.broker.database_url, spoilt)
+    rows = {row["id"]: row for row in alice.json("ls", status=1)}
+    assert rows[str(whole)]["error"] is None
+    assert rows[str(spoilt)]["code"] == "integrity"
+    assert rows[str(spoilt)]["name"] is None
+    assert alice.run("ls", status=1).output.count("\t\n") == 1
+    assert "ERROR" in at_terminal(alice, "ls", status=1)
+    assert str(spoilt) in alice.run("ls", "--tree", status=1).output
+    assert str(spoilt) in alice.run("info", str(spoilt), status=1).error
+
+
+def test_a_tree_has_a_branch_for_each_folder(alice: Person, session: ServerProvider) -> None:
+    for name in ("a/b/c.txt", "a/d.txt", "e.txt", "a/b/c.txt", None, "/".join("x" * 100)):
+        put(session, name, b"12")
+    lines = alice.run("ls", "--tree").lines
+    words = [line.lstrip("│├└─ ").split("  ")[0] for line in lines]
+    assert words.count("a/") == words.count("b/") == 1
+    assert words.count("c.txt") == 2
+    assert "/".join("x" * 60)[:119] + "…" in words
+    assert any(line.startswith("│   ├── b/") or line.startswith("│   └── b/") for line in lines)
+    assert "leave out" in alice.run("ls", "--tree", "--json", status=2).error
+
+
+def test_the_list_of_nothing_is_empty(alice: Person) -> None:
+    assert alice.json("ls") == []
+    assert alice.run("ls").output == ""
+
+
+def test_info_shows_header_members_permissions_and_what_the_broker_sees(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    bobs = befriend(session, person("Bob"), "Bob")
+    own = session.getUserId().result()
+    levels = [AccessLevel(own, 511), AccessLevel(bobs, 75)]
+    id = put(session, "plan", b"12345", type="note", accessLevels=levels)
+    shown = alice.json("info", "plan")
+    assert shown["header"] == {"name": "plan"}
+    assert shown["length"] == 5
+    assert {each["name"]: each["expiresAt"] for each in shown["access"]} == {
+        "you": None,
+        "Bob": None,
+    }
+    assert "Delete" in shown["permissions"]
+    assert "the size of content and header, not what is in it" in shown["brokerSees"]
+    fields = dict(line.split("\t") for line in alice.run("info", id.hex[:8]).lines)
+    assert json.loads(fields["header"]) == {"name": "plan"}
+    assert sorted(fields["access"].split(",")) == ["Bob (read)", "you (all)"]
+    assert fields["createdBy"] == f"you ({own})"
+    assert "Bob (read)" in at_terminal(alice, "info", str(id))
+
+
+def test_info_of_an_unknown_container_is_an_error_of_status_3(alice: Person) -> None:
+    assert "no container named" in alice.run("info", "nothing", status=3).error
+    alice.run("info", str(NO_ONE), status=3)

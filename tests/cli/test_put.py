@@ -1,0 +1,1 @@
+"""`scbroker put` with real files and a real broker."""
