@@ -76,13 +76,17 @@ def test_bursts_of_wrong_characters_are_noticed() -> None:
         (PREFIX, "missing or mistyped: copy"),
         ("", f"not a contact card: a card begins with {PREFIX}"),
         (CARD.text[1:], "not a contact card"),
+        (
+            "https://broker.example/#scbroker-link:AbC",
+            "This is a link, not a contact card: openLink",
+        ),
         (str(uuid.uuid4()), "not a contact card"),
         (CARD.text + "\u00e9", "not a contact card"),
         (CARD.text + " " * 4096, "too long for a contact card: pass the card alone"),
         (PREFIX + "a" * 4000, "missing or mistyped"),
         (b"scbroker", "text must be a str, not bytes"),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_a_text_that_is_not_a_card_is_an_error_that_says_what_to_do(text: Any, words: str) -> None:
     with pytest.raises(INVALID, match=words):

@@ -31,6 +31,7 @@ from scbroker.vocabulary import Person, instance_of
 from scbroker.wire.users import checked_address
 
 PREFIX: Final = "scbroker-contact:"
+_LINK_MARK: Final = "#scbroker-link:"
 MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 255
 _MAX_TEXT: Final = 4096
@@ -91,6 +92,10 @@ class ContactCard(Person):
                 f"text is too long for a contact card: pass the card alone, at most {_MAX_TEXT} characters."
             )
         bare = re.sub(r"[\t-\r ]", "", text)
+        if _LINK_MARK in bare:
+            raise errors.InvalidArgumentError(
+                "This is a link, not a contact card: openLink and `scbroker open` open it."
+            )
         if not bare.isascii() or not bare.lower().startswith(PREFIX):
             raise errors.InvalidArgumentError(
                 f"This is not a contact card: a card begins with {PREFIX} and only letters and digits "

@@ -138,6 +138,13 @@ def no_session(scene: Scene) -> Iterator[Attempt]:
     yield nobody.getEvents
 
 
+@case(e.NotAuthenticatedError, "session", "The provider was closed", at_once=True)
+def a_closed_provider(scene: Scene) -> Iterator[Attempt]:
+    alice = scene.new_provider(True)
+    alice.close()
+    yield alice.getEvents
+
+
 @case(e.NotAuthenticatedError, "session", "Log in again")
 def a_session_whose_user_was_deleted_on_another_device(scene: Scene) -> Iterator[Attempt]:
     alice = scene.new_provider(True)

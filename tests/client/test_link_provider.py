@@ -106,6 +106,20 @@ def test_every_reading_operation_works_with_a_link(
             drop(guest.getContainer(box))
 
 
+def test_a_closed_link_and_one_that_was_logged_out_say_how_to_open_it_again(
+    alice: ServerProvider,
+) -> None:
+    link = made(alice, box_of(alice))
+    closed, logged_out = opened(link), opened(link)
+    closed.close()
+    logged_out.logout().result(PATIENCE)
+    for guest in (closed, logged_out):
+        with pytest.raises(BrokerError.notAuthenticatedError, match="call openLink") as failed:
+            drop(guest.listContainers())
+        assert "logIn" not in str(failed.value)
+    logged_out.close()
+
+
 def test_a_stream_follows_what_members_change(alice: ServerProvider) -> None:
     box = box_of(alice)
     with opened(made(alice, box)) as guest, guest.followEvents(startId=1) as stream:

@@ -11,15 +11,18 @@ from scbroker.cli.commands import (
     account,
     card,
     changing,
+    contacts,
     credentials,
     getting,
+    links,
     listing,
     marks,
     profiles,
     putting,
+    sharing,
 )
 
-__all__ = ["account", "app", "card", "changing", "credentials", "getting", "listing", "marks", "profiles", "putting"]
+__all__ = ["account", "app", "card", "changing", "contacts", "credentials", "getting", "links", "listing", "marks", "profiles", "putting", "sharing"]
 
 app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)

@@ -19,6 +19,8 @@ from scbroker.cli.output import SHORT_ID, printable
 
 _PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
+LINK_MARK: Final = "#scbroker-link:"
+"""What the URL of a link contains."""
 
 
 def name_of(container: scbroker.Container[Any]) -> str | None:
@@ -107,6 +109,10 @@ class Names:
 
 def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
     if not named:
+        if LINK_MARK in text:  # a secret, which no message repeats
+            raise errors.InvalidArgumentError(
+                "This is a link, not a container: `scbroker open` opens it."
+            )
         raise errors.NotFoundError(
             f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
         )

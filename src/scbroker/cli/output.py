@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from scbroker.cli.words import in_words
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -130,8 +132,8 @@ class Output:
             print(printable(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
-        """Write an error to standard error, also with `--quiet`."""
-        print(f"scbroker: {printable(text)}", file=sys.stderr, flush=True)
+        """Write an error in words of the command line to standard error, also with `--quiet`."""
+        print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(

@@ -66,6 +66,10 @@ class Run:
         )
         return self._provider
 
+    def use(self, session: scbroker.ServerProvider) -> None:
+        """Work with the session of a link in place of a profile's; closed when the command ends."""
+        self._provider = self.session = session
+
     @cached_property
     def session(self) -> scbroker.ServerProvider:
         """The kept session of the profile's user. Raises `NotAuthenticatedError` without one."""

@@ -36,6 +36,21 @@ PassphraseFile = Annotated[Path | None, _file_option("passphrase")]
 PasswordFile = Annotated[Path | None, _file_option("password")]
 NewPassphraseFile = Annotated[Path | None, _file_option("new passphrase")]
 NewPasswordFile = Annotated[Path | None, _file_option("new password")]
+LinkPasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help="A file that has the link's password in its first line; `-` reads a line of standard input.",
+    ),
+]
+LinkArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="LINK",
+        help="The link; `-` or a pipe gives it on standard input. Else you are asked.",
+    ),
+]
 ApiKeyFile = Annotated[Path | None, _file_option("API key")]
 
 
@@ -54,12 +69,22 @@ def secret(what: str, file: Path | None, *, new: bool = False) -> str:
             )
         return found
     if not sys.stdin.isatty():
-        option = f"--{what.lower().replace(' ', '-')}-file"
+        # A command with a link has no other password.
+        option = f"--{what.lower().removeprefix('link ').replace(' ', '-')}-file"
         raise errors.InvalidArgumentError(
             f"The {what} is missing: set {variable}, pass {option}, or run the command in a terminal."
         )
     label = f"{'New ' if new and not what.startswith('new') else ''}{what}"
     return _asked(label[0].upper() + label[1:], what, twice=new)
+
+
+def link_url(given: str | None) -> str:
+    """Return the URL of a link from the command line, standard input or a hidden prompt."""
+    if given is not None and given != "-":
+        return given
+    if sys.stdin.isatty():
+        return _asked("Link", "link", twice=False)
+    return _from_file("link", Path("-"))
 
 
 def _asked(label: str, what: str, *, twice: bool) -> str:

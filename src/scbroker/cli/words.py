@@ -34,6 +34,14 @@ _PHRASES: Final = (
      "pass another with --reminder, or --reminder '' to remove it"),
     (r"give the bytes that createOrUpdateKeyFile or changeCredentials gave last, or use changeCredentials",
      "import a newer file, or run `scbroker change-credentials`"),
+    (r"add the person's card first", "add the person's card with `scbroker contacts add`"),
+    (r"remove the user from accessLevels", "leave this person out"),
+    (r"delete (it|the container) with deleteContainer", r"delete \1 with `scbroker rm`"),
+    (r"pass abandon=True", "pass --abandon"),
+    (r"getLinks lists your links", "`scbroker links` lists your links"),
+    (r"^link is not a link from createLink, which contains", "This is not a link, which contains"),
+    (r"^name of a link", "--name of a link"),
+    (r"^newName (?=must)", "The new name "),
 )  # fmt: skip
 _REPLACEMENTS: Final = tuple((re.compile(phrase), words) for phrase, words in _PHRASES)
 

@@ -59,8 +59,12 @@ class BaseProvider(BrokerProvider):
         """Return the current session; `NotAuthenticatedError` without one."""
         session = self._current
         if session is None or session.keys.is_forgotten:
-            raise errors.NotAuthenticatedError()
+            raise errors.NotAuthenticatedError(self._how_to_begin())
         return session
+
+    def _how_to_begin(self) -> str:
+        """Return why there is no session and how to begin one; "" for the error's own message."""
+        return ""
 
     def _getKeyRing(self) -> Work[KeyRing]:
         return _ready(self._session().keys.ring)

@@ -56,6 +56,9 @@ class LinkProvider(ServerProvider):
     Usable as `with` and `async with`.
     """
 
+    def _how_to_begin(self) -> str:
+        return "The link was closed: call openLink to open it again."
+
 
 def _refusing(name: str) -> Callable[..., NoReturn]:
     def refuse(self: LinkProvider, **given: Any) -> NoReturn:

@@ -70,6 +70,8 @@ class ServerProvider(BaseProvider):
     `objectStoreOrigins`, as `https://s3.example` (default: none, all goes through the broker).
     """
 
+    _is_closed: bool = False
+
     def __init__(
         self,
         apiKey: uuid.UUID | str,
@@ -142,9 +144,13 @@ class ServerProvider(BaseProvider):
         await asyncio.wrap_future(io_thread.submit("close", self._transport.close()))
 
     def _forget(self) -> None:
-        session, self._current = self._current, None
+        session, self._current, self._is_closed = self._current, None, True
         if session is not None:
             session.forget()
+
+    def _how_to_begin(self) -> str:
+        closed = "The provider was closed: call logIn or resumeSession to begin another session."
+        return closed if self._is_closed else ""
 
     def __repr__(self) -> str:
         state = "unauthenticated" if self._current is None else f"user {self._current.userId}"
@@ -229,7 +235,7 @@ class ServerProvider(BaseProvider):
     async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
         """Make a new session the current one; the one before is forgotten after its last operation."""
         session, result = await beginning
-        before, self._current = self._current, session
+        before, self._current, self._is_closed = self._current, session, False
         if before is not None:
             before.leave()
         return result

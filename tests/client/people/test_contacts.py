@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import datetime as dt
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ from scbroker import (
     Contact,
     ContactCard,
     Contacts,
+    Container,
     KeyRing,
     KeyType,
     ServerProvider,
@@ -42,6 +44,31 @@ def names(book: Contacts) -> list[str]:
 @pytest.fixture
 def book(alice: ServerProvider) -> Contacts:
     return Contacts(alice)
+
+
+def test_the_own_book_and_links_cannot_be_shared_and_other_containers_can(
+    alice: ServerProvider, bob: ServerProvider, book: Contacts
+) -> None:
+    contact = book.add(card(bob)).result(PATIENCE)
+    tomorrow = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    made = alice.createContainer(b"for Bob").result(PATIENCE)
+    alice.createLink(made.id, expiresAt=tomorrow).result(PATIENCE)
+    both = [AccessLevel(id_of(alice), 511), AccessLevel(contact)]
+    for kind in (TYPE, "scbroker.links"):
+        [own] = alice.listContainers(kind).result(PATIENCE).containers
+        assert isinstance(own, Container)
+        [granted] = alice.grantAccess(own.id, AccessLevel(contact)).result(PATIENCE)
+        assert granted == INVALID
+        assert f"of type {kind}, in which scbroker keeps what is yours alone" in str(granted)
+        for levels in (both, both[1:]):
+            with pytest.raises(INVALID, match="yours alone"):
+                alice.updateContainerAccessLevels(own.id, levels).result(PATIENCE)
+        alice.updateContainerAccessLevels(own.id).result(PATIENCE)
+        found = alice.getContainerMetadata(own.id).result(PATIENCE)
+        assert [level.userId for level in found.access or ()] == [id_of(alice)]
+    assert names(book) == ["Bob"]
+    [stored] = alice.grantAccess(made.id, AccessLevel(contact)).result(PATIENCE)
+    assert not isinstance(stored, BrokerError)
 
 
 def test_the_own_card_is_made_without_a_request_and_leads_others_to_the_user(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scbroker import BrokerError
+from scbroker import BrokerError, ContactCard, KeyRing
 from scbroker.client.people.link_url import LinkUrl, plain_address
 
 SERVER = "https://broker.example/scbroker"
@@ -47,6 +47,13 @@ def test_a_url_with_any_one_character_changed_is_refused_and_not_repeated_in_the
             LinkUrl.parse(text)
         assert type(refused.value) is BrokerError.invalidArgumentError
         assert text[-30:] not in str(refused.value)
+
+
+def test_a_contact_card_in_place_of_a_link_is_named_as_such() -> None:
+    card = ContactCard(KeyRing.generate().fingerprint, SERVER, "Bob").text
+    for text in (card, f" {card.upper()}\n"):
+        with pytest.raises(BrokerError.invalidArgumentError, match="is a contact card, not a link"):
+            LinkUrl.parse(text)
 
 
 def test_a_secret_is_derived_anew_for_each_password_user_and_link() -> None:

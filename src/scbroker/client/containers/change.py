@@ -43,6 +43,8 @@ _KEPT_TYPES: Final = (
 Keep = msgspec.UnsetType
 KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
+OWN_TYPES: Final = "scbroker."
+"""How the types of containers begin in which scbroker keeps what is a user's alone: contacts and links."""
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
 

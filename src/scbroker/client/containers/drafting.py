@@ -11,8 +11,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from scbroker import errors
-from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, Merge, keys_of
-from scbroker.client.containers.opening import Opened
+from scbroker.client.containers.change import KEEP, OWN_TYPES, OWNER, Change, Grants, Merge, keys_of
+from scbroker.client.containers.opening import Fetched, Opened
 from scbroker.client.core.judging import State, open_type
 from scbroker.client.core.sealing import NewAccess, make_access, make_type
 from scbroker.client.users.session import Session
@@ -179,11 +179,13 @@ def members_of(state: State) -> dict[uuid.UUID, Entry]:
     return {user_id_of(name): entry for name, entry in state.governing.access.entries.items()}
 
 
-async def check_allowed(session: Session, state: State, change: Change, time: int) -> None:
+async def check_allowed(session: Session, fetched: Fetched, change: Change) -> None:
     """Raise `PermissionDeniedError` for a change that the author's entry, or rule 4, does not allow.
 
-    Raises `InvalidArgumentError` if access goes to the creator by default and the creator was deleted.
+    Raises `InvalidArgumentError` if access goes to the creator by default and the creator was deleted, and
+    for access to a document in which scbroker keeps what is the author's alone.
     """
+    state, time = fetched.state, fetched.time
     entry = state.governing.entry_of(session.fingerprint, time)
     if entry is None:
         raise errors.PermissionDeniedError("Your access to this container has expired.")
@@ -193,6 +195,7 @@ async def check_allowed(session: Session, state: State, change: Change, time: in
     if change.grants is KEEP:
         return
     asked = _asked(state, change.grants, time)
+    _check_not_own(session, fetched, asked)
     try:
         before = _grants(state.governing.access.unexpired(time))
         left = {user_id_of(fingerprint) for fingerprint in state.governing.left}
@@ -208,6 +211,20 @@ async def check_allowed(session: Session, state: State, change: Change, time: in
                 "accessLevels must name users: by default they name the container's creator, "
                 f"user {creator}, who was deleted"
             ) from None
+
+
+def _check_not_own(session: Session, fetched: Fetched, asked: Grants) -> None:
+    """Raise `InvalidArgumentError` if the author would share their address book or list of links.
+
+    The list has private keys, and the client ignores either of them as long as others have access to it.
+    """
+    state, own = fetched.state, {session.userId}
+    text = open_type(state, fetched.view.type, session.fingerprint) or ""
+    is_own = state.createdBy == session.fingerprint and members_of(state).keys() == own
+    if is_own and text.startswith(OWN_TYPES) and asked.keys() != own:
+        raise errors.InvalidArgumentError(
+            f"This container is of type {text}, in which scbroker keeps what is yours alone: leave it out."
+        )
 
 
 def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedError:

@@ -460,7 +460,7 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
         raise errors.ConflictError(
             f"The container is at version {state.record.version}, not {item.if_version}."
         )
-    await drafting.check_allowed(session, state, change, fetched.time)
+    await drafting.check_allowed(session, fetched, change)
     if drafting.changes_nothing(state, change, fetched.time):
         item.present = await opening.secured(session, fetched, asked=())
         return None

@@ -10,6 +10,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Final, Self
 
+from scbroker.cards import PREFIX as CARD_PREFIX
 from scbroker.crypto.seal import derive_key
 from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import IntegrityError, InvalidArgumentError, UnsupportedVersionError
@@ -72,6 +73,10 @@ class LinkUrl:
         broker is on another machine without https; `UnsupportedVersionError` for a newer format.
         """
         url = text.strip()
+        if url.lower().startswith(CARD_PREFIX):
+            raise InvalidArgumentError(
+                "This is a contact card, not a link: ContactCard.parse and `scbroker card` read it."
+            )
         server_url, mark, code = url.partition(_MARK)
         if not mark or len(url) > _MAX_URL:
             raise InvalidArgumentError(

@@ -21,8 +21,9 @@ from msgspec import Meta
 
 from scbroker import errors
 from scbroker.client.base_provider import BaseProvider
+from scbroker.client.containers.change import OWN_TYPES
 from scbroker.client.people.link_url import LinkUrl, encode_base64, plain_address
-from scbroker.client.people.own_document import OWN_TYPES, OwnDocument
+from scbroker.client.people.own_document import OwnDocument
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore

@@ -26,8 +26,6 @@ from scbroker.types import Container
 D = TypeVar("D", bound=msgspec.Struct)
 T = TypeVar("T")
 Merge = Callable[[D, D], D]
-OWN_TYPES: Final = "scbroker."
-"""How the types of all such containers begin."""
 _log = logging.getLogger("scbroker")
 _ATTEMPTS: Final = 16
 _VERSION: Final = 1

@@ -1,0 +1,165 @@
+"""Define the commands of the address book: people and their fingerprints."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import SHARING, command, group
+from scbroker.cli.commands.card import show_card
+from scbroker.cli.people import complete_person
+from scbroker.cli.run import Run
+
+contacts: typer.Typer = group(
+    "contacts", SHARING, "Keep the people whom you share with, the same on all of your devices."
+)
+_LONGEST_CARD = 4096
+_COLUMNS = {"name": "name", "verified": "verified", "userId": "user", "addedAt": "added"}
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The name of a contact.", autocompletion=complete_person),
+]
+
+
+@command(name="add", of=contacts)
+def add(
+    run: Run,
+    card: Annotated[
+        str,
+        typer.Argument(
+            metavar="CARD",
+            help="The card, which begins with scbroker-contact: and which `scbroker whoami` shows; `-` reads "
+            "it from standard input.",
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="What you call the person. Default: the card's name."),
+    ] = None,
+) -> None:
+    """Add the person of a contact card.
+
+    Anybody can make a card with any name: compare fingerprints with `scbroker contacts verify`, before
+    you share something that matters.
+    """
+    parsed = scbroker.ContactCard.parse(_read() if card == "-" else card)
+    if parsed.userId == run.profile.user_id:
+        raise errors.InvalidArgumentError(
+            f"This is your own card: give it to others, and add theirs (profile {run.profile.name})."
+        )
+    adding = run.people.book.add(parsed, name)  # raises at once for a name that no contact can have
+    try:
+        contact = adding.result()
+    except errors.InvalidArgumentError:
+        raise errors.InvalidArgumentError(
+            f"The card is of a user of {parsed.serverUrl}, and profile {run.profile.name} is of "
+            f"{run.profile.server_url}: people share at one broker. Choose a profile of it with --profile."
+        ) from None
+    verified = (
+        "verified."
+        if contact.verified
+        else "not verified: ask for the fingerprint, and run "
+        f"`scbroker contacts verify {contact.name!r}`."
+    )
+    run.out.done(_row(contact), f"{contact.name} is in your contacts, {verified}")
+
+
+@command(name="ls", of=contacts)
+def ls(run: Run) -> None:
+    """List your contacts by name."""
+    run.out.rows([_row(each) for each in run.people.book.list().result()], _COLUMNS)
+
+
+@command(name="show", of=contacts)
+def show(
+    run: Run,
+    name: NameArgument,
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A new file to write the card's QR code to, as SVG."),
+    ] = None,
+) -> None:
+    """Show a contact: fingerprint, contact card and its QR code."""
+    contact = run.people.book.get(name).result()
+    card = scbroker.ContactCard(contact.fingerprint, contact.serverUrl, contact.name)
+    show_card(run, card, svg, {"verified": contact.verified, "addedAt": contact.addedAt})
+
+
+@command(name="verify", of=contacts)
+def verify(
+    run: Run,
+    name: NameArgument,
+    fingerprint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIGITS",
+            help="The whole fingerprint, as the person reads it out. Otherwise you are asked for it.",
+        ),
+    ] = None,
+) -> None:
+    """Compare the fingerprint that a person reads out with that of the contact.
+
+    Call the person, or meet: a message could be from somebody else. They run `scbroker whoami` and read out
+    the fingerprint; you type it. If it is the same, the contact is marked as verified.
+    """
+    contact = run.people.book.get(name).result()
+    read_out = _asked(run, contact.name) if fingerprint is None else fingerprint
+    found = run.people.book.verify(contact.name, read_out).result()
+    run.out.done(_row(found), f"The fingerprint is the same: {found.name} is verified.")
+
+
+@command(name="rename", of=contacts)
+def rename(
+    run: Run,
+    name: NameArgument,
+    new_name: Annotated[str, typer.Argument(metavar="NEW-NAME", help="The new name.")],
+) -> None:
+    """Give a contact another name. The contact stays verified."""
+    contact = run.people.book.rename(name, new_name).result()
+    run.out.done(_row(contact), f"The contact is named {contact.name} now.")
+
+
+@command(name="rm", of=contacts)
+def rm(run: Run, name: NameArgument) -> None:
+    """Remove a contact.
+
+    The person keeps the access that you gave: `scbroker revoke` takes it away.
+    """
+    contact = run.people.book.get(name).result()
+    run.people.book.remove(contact.name).result()
+    run.out.done(
+        _row(contact),
+        f"{contact.name} is not in your contacts any more, and keeps access to containers.",
+    )
+
+
+def _row(contact: "scbroker.Contact") -> dict[str, Any]:
+    return {
+        "name": contact.name,
+        "userId": contact.userId,
+        "fingerprint": contact.fingerprint,
+        "serverUrl": contact.serverUrl,
+        "verified": contact.verified,
+        "addedAt": contact.addedAt,
+    }
+
+
+def _read() -> str:
+    """Return the card that standard input has."""
+    text = sys.stdin.buffer.read(_LONGEST_CARD + 1)
+    return text.decode("utf-8", "replace")
+
+
+def _asked(run: Run, name: str) -> str:
+    if not sys.stdin.isatty():
+        raise errors.InvalidArgumentError(
+            f"The fingerprint of {name} is missing: pass what the person reads out with --fingerprint, or "
+            "run the command in a terminal."
+        )
+    run.out.say(
+        f"Call {name}, who runs `scbroker whoami` and reads out the fingerprint: 16 groups of 4 digits."
+    )
+    return str(typer.prompt("Fingerprint", err=True))

@@ -1,0 +1,223 @@
+"""Define the commands that make, list, revoke and open links for people without an account."""
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli import dates
+from scbroker.cli.command import SHARING, Yes, command, group, listing
+from scbroker.cli.commands.sharing import ContainersArgument, Recursive, ids_of
+from scbroker.cli.names import LINK_MARK, name_of
+from scbroker.cli.output import Size
+from scbroker.cli.run import Run
+from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
+
+links: typer.Typer = group("links", SHARING, "List and revoke your links.")
+_OPENED = {"name": "name", "length": "size", "type": "type", "modifiedAt": "changed", "id": "id"}
+_MOST_CONTAINERS = 256
+_COLUMNS = {
+    "name": "name",
+    "containers": "containers",
+    "expiresAt": "until",
+    "expired": "expired",
+    "hasPassword": "password",
+    "userId": "user",
+}
+
+
+@command(SHARING)
+def link(
+    run: Run,
+    containers: ContainersArgument,
+    until: Annotated[str, typer.Option(metavar="TIME", help=dates.UNTIL_HELP)],
+    recursive: Recursive = False,
+    password: Annotated[
+        bool, typer.Option("--password", help="Ask for a password that is needed beside the link.")
+    ] = False,
+    password_file: LinkPasswordFile = None,
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A name for your own list of links.")
+    ] = None,
+    qr: Annotated[
+        bool, typer.Option("--qr", help="Show the link as a QR code on the terminal.")
+    ] = False,
+    svg: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
+    ] = None,
+) -> None:
+    """Make a link by which people without an account can read containers until a time.
+
+    Anybody who has the link, and its password if it has one, can read the containers: send the password
+    another way than the link. SCBROKER_LINK_PASSWORD gives the password as well. `scbroker open` opens a
+    link, and so does a program; a browser does not.
+
+    Standard output gets the link alone. It contains the API key of the profile.
+    """
+    end = dates.end_of(until)
+    if qr and not run.out.on_terminal:
+        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json: use --svg FILE.")
+    ids = ids_of(run, containers, recursive)
+    if len(ids) > _MOST_CONTAINERS:
+        raise errors.InvalidArgumentError(
+            f"A link opens at most {_MOST_CONTAINERS} containers, and these are {len(ids)}: make several."
+        )
+    needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
+    found = secret("link password", password_file, new=True) if needs_password else None
+    with _new_file(svg) as file:
+        try:
+            making = run.session.createLink(list(ids), expiresAt=end, password=found, name=name)
+            made = making.result()
+        except errors.BrokerError as error:
+            raise _with_name(error, ids) from None
+        if file is not None:
+            _qr_code(made.url).save(file, kind="svg", scale=4)
+    run.out.line({"url": made.url, **_row(made, ids)}, made.url)
+    if qr:
+        _qr_code(made.url).terminal(sys.stdout, compact=True)
+    who = "this link and its password" if made.hasPassword else "this link"
+    run.out.say(f"Anybody with {who} can read until {dates.local(end)}.")
+
+
+@listing(of=links)
+def list_links(run: Run) -> None:
+    """List and revoke your links."""
+    found = run.session.getLinks().result()
+    ids = list({each: None for link in found for each in link.containerIds})
+    containers = run.session.getContainers(ids, content=False).result() if ids else []
+    names = {
+        each.id: name_of(each) or str(each.id)
+        for each in containers
+        if isinstance(each, scbroker.Container)
+    }
+    run.out.rows([_row(each, names) for each in found], _COLUMNS)
+
+
+@command(name="revoke", of=links)
+def revoke(
+    run: Run,
+    link: Annotated[
+        str, typer.Argument(metavar="LINK", help="The name of a link, or the id of its user.")
+    ],
+    yes: Yes = False,
+) -> None:
+    """End a link, also for people who have it already. They may have kept copies.
+
+    Revoke expired links too: it removes their users from the containers.
+    """
+    found = _find(run, link)
+    run.confirm(f"Revoke the link {_called(found)}?", yes)
+    run.session.revokeLink(found).result()
+    row = {"userId": found.userId, "name": found.name}
+    run.out.done(row, f"The link {_called(found)} opens nothing any more.")
+
+
+def _find(run: Run, text: str) -> "scbroker.Link":
+    """Return the link of a user id or a name. Raises `InvalidArgumentError` if several have the name."""
+    links = run.session.getLinks().result()
+    found = [
+        each for each in links if text in (str(each.userId), each.userId.hex, each.name, each.url)
+    ]
+    if len(found) > 1:
+        ids = ", ".join(str(each.userId) for each in found)
+        raise errors.InvalidArgumentError(
+            f"{len(found)} links are named {text!r}: use the user id of one, {ids}."
+        )
+    if not found:
+        named = "like this" if LINK_MARK in text else f"named {text!r}"
+        raise errors.NotFoundError(f"You have no link {named}: `scbroker links` lists your links.")
+    return found[0]
+
+
+@command(SHARING, "open")
+def open_link(run: Run, link: LinkArgument = None, password_file: LinkPasswordFile = None) -> None:
+    """List what a link opens. Needs no account and no profile.
+
+    Other users of this machine can see the arguments of a command, and shells keep them: leave LINK out, and
+    you are asked for it, or give it on standard input.
+    """
+    url = link_url(link)
+    try:
+        opening = scbroker.openLink(url)
+    except errors.CredentialsError:  # raised before anything is sent, for a link with a password
+        opening = scbroker.openLink(url, secret("link password", password_file))
+    run.use(opening.result())
+    found = run.session.iterContainers()
+    run.out.rows((_listed(run, each) for each in found), _OPENED)
+
+
+def _listed(run: Run, container: "scbroker.Container[Any] | errors.BrokerError") -> dict[str, Any]:
+    """Return the row of a container that a link opens."""
+    if isinstance(container, errors.BrokerError):
+        run.failed(str(container.containerId), container)
+        return {
+            "id": container.containerId,
+            **dict.fromkeys(("name", "length", "type", "modifiedAt")),
+        }
+    return {
+        "id": container.id,
+        "name": name_of(container),
+        "length": None if container.length is None else Size(container.length),
+        "type": container.type,
+        "modifiedAt": container.modifiedAt,
+    }
+
+
+def _row(link: "scbroker.Link", names: Mapping[uuid.UUID, str]) -> dict[str, Any]:
+    """Return a link without its URL, which is a secret."""
+    return {
+        "name": link.name,
+        "userId": link.userId,
+        "containerIds": list(link.containerIds),
+        "containers": [names.get(each, str(each)) for each in link.containerIds],
+        "permissions": link.permissions,
+        "expiresAt": link.expiresAt,
+        "expired": link.expired,
+        "hasPassword": link.hasPassword,
+        "createdAt": link.createdAt,
+    }
+
+
+def _called(link: "scbroker.Link") -> str:
+    return str(link.userId) if link.name is None else repr(link.name)
+
+
+def _with_name(error: errors.BrokerError, names: Mapping[uuid.UUID, str]) -> errors.BrokerError:
+    """Return an error that names the container that a link cannot be given."""
+    name = None if error.containerId is None else names.get(error.containerId)
+    return error if name is None else type(error)(f"{name}: {error.message}")
+
+
+@contextmanager
+def _new_file(path: Path | None) -> Iterator[BinaryIO | None]:
+    """Create a file that only this user can read; remove it again after an error."""
+    if path is None:
+        yield None
+        return
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise errors.InvalidArgumentError(
+            f"{path} cannot be written ({why}): name a new file with --svg."
+        ) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _qr_code(url: str) -> Any:
+    import segno
+
+    return segno.make_qr(url, error="m")

@@ -1,0 +1,61 @@
+"""Read the time until which something lasts, and say it back."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Annotated, Final
+
+import typer
+
+from scbroker import errors
+
+_DURATION: Final = re.compile(r"([0-9]{1,6})\s*(m|min|h|d|w)", re.IGNORECASE)
+_UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_HOW: Final = (
+    "pass a duration as 90m, 12h, 7d or 4w, a day as 2026-12-31, or a time with its zone as "
+    "2026-12-31T18:00+01:00"
+)
+
+UNTIL_HELP: Final = (
+    "When it ends: after a duration (90m, 12h, 7d, 4w), at the end of a day of your time zone (2026-12-31), "
+    "or at a time with its zone (2026-12-31T18:00Z)."
+)
+Until = Annotated[str | None, typer.Option(metavar="TIME", help=UNTIL_HELP)]
+
+
+def end_of(until: str) -> dt.datetime:
+    """Return the time that --until means: in the future, and with a time zone.
+
+    Raises `InvalidArgumentError` for anything else.
+    """
+    now = dt.datetime.now(dt.UTC)
+    try:
+        end = _parsed(until.strip(), now)
+    except (ValueError, OverflowError, OSError):  # OSError: Windows knows no local time so far away
+        raise errors.InvalidArgumentError(f"--until cannot be {until!r}: {_HOW}.") from None
+    if end.tzinfo is None:
+        raise errors.InvalidArgumentError(
+            f"--until {until!r} lacks a time zone: add Z for UTC, or the offset of yours, as +01:00."
+        )
+    if end <= now:
+        raise errors.InvalidArgumentError(
+            f"--until {until!r} is in the past, at {local(end)}: {_HOW}."
+        )
+    return end
+
+
+def local(time: dt.datetime) -> str:
+    """Return a time for a person: local, with the time zone."""
+    return f"{time.astimezone():%Y-%m-%d %H:%M %Z}"
+
+
+def _parsed(text: str, now: dt.datetime) -> dt.datetime:
+    if found := _DURATION.fullmatch(text):
+        return now + dt.timedelta(**{_UNITS[found[2].lower()]: int(found[1])})
+    if not _DAY.fullmatch(text):
+        return dt.datetime.fromisoformat(text)
+    # The local midnight at the day's end: astimezone() knows the offset of that date.
+    midnight = dt.datetime.fromisoformat(text) + dt.timedelta(days=1)
+    return midnight.astimezone()
