@@ -1,23 +1,14 @@
 """The commands that list containers and show one."""
 
 import json
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pexpect
 import pytest
 
-from scbroker import (
-    AccessLevel,
-    ContactCard,
-    Contacts,
-    ContainerAccessLevel,
-    SecuredContainer,
-    ServerProvider,
-)
-from tests.kit.people import Person
+from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
+from tests.kit.people import Person, befriend, put, screen
 from tests.kit.tables import damage_parts
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -34,30 +25,6 @@ def alice(person: Callable[[str], Person]) -> Person:
 def session(alice: Person) -> Iterator[ServerProvider]:
     with alice.session() as provider:
         yield provider
-
-
-def put(provider: ServerProvider, name: Any, content: bytes = b"", **options: Any) -> uuid.UUID:
-    header = {"name": name} if name is not None else None
-    made: SecuredContainer = provider.createContainer(
-        content, customHeaderObject=header, **options
-    ).result(PATIENCE)
-    return made.id
-
-
-def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
-    """Add another person to the address book, and return their user id."""
-    card = ContactCard.parse(other.json("whoami")["card"])
-    Contacts(provider).add(card, name).result(PATIENCE)
-    return card.userId
-
-
-def at_terminal(alice: Person, *arguments: str, status: int = 0) -> str:
-    """Return what a command shows on a terminal, without its colours."""
-    terminal = alice.at_terminal(*arguments, NO_COLOR="1")
-    terminal.expect(pexpect.EOF)
-    terminal.close()
-    assert terminal.exitstatus == status, terminal.before
-    return re.sub(r"\x1b\[[0-9;]*m", "", terminal.before or "")
 
 
 def test_a_list_has_name_type_size_members_version_time_and_id(
@@ -79,14 +46,14 @@ def test_a_terminal_shows_a_table_sorted_by_name_with_short_ids_and_a_pipe_whole
     alice: Person, session: ServerProvider
 ) -> None:
     ids = {name: put(session, name, b"x" * 2048) for name in ("b", "a", "C", None)}
-    shown = at_terminal(alice, "ls")
+    shown = screen(alice, "ls")
     heading, *lines = shown.splitlines()
     assert heading.split() == ["NAME", "TYPE", "SIZE", "WHO", "VERSION", "CHANGED", "ID"]
     assert [line.split()[0] for line in lines] == [f"({ids[None].hex[:8]})", "a", "b", "C"]
     assert "2.0 KiB" in shown
     assert ids["a"].hex[:8] in shown
     assert str(ids["a"]) not in shown
-    assert str(ids["a"]) in at_terminal(alice, "ls", "--long")
+    assert str(ids["a"]) in screen(alice, "ls", "--long")
     listed = alice.json("ls")
     assert [row["id"] for row in listed] == sorted(map(str, ids.values()))
     assert {row["name"] for row in listed} == set(ids)
@@ -129,7 +96,7 @@ def test_a_list_can_be_restricted_to_a_folder_a_type_a_creator_and_to_what_is_sh
     assert "exclude each other" in alice.run("ls", "--mine", "--others", status=2).error
     members = {row["name"]: row["members"] for row in alice.json("ls", "--shared")}
     assert members == {"plan": ["you", "Bob"], "of Bob": ["you", "Bob"]}
-    assert "Bob" in at_terminal(alice, "ls", "--others", "--long")
+    assert "Bob" in screen(alice, "ls", "--others", "--long")
 
 
 def test_many_members_are_counted_on_a_terminal_and_listed_elsewhere(
@@ -138,7 +105,7 @@ def test_many_members_are_counted_on_a_terminal_and_listed_elsewhere(
     own = session.getUserId().result()
     others = [AccessLevel(alice.broker.new_user().userId) for _ in range(5)]
     put(session, "all", accessLevels=[*others, AccessLevel(own, 511)])
-    assert "3 more" in at_terminal(alice, "ls")
+    assert "3 more" in screen(alice, "ls")
     (row,) = alice.json("ls")
     assert len(row["members"]) == 6
     assert row["members"][0] == "you"
@@ -161,17 +128,13 @@ def test_a_name_that_would_steer_the_terminal_or_forge_a_line_is_shown_escaped(
 ) -> None:
     put(session, "a\x1b]0;owned\x07\n\tb\u202e")
     assert len(alice.run("ls").lines) == 1
-    for shown in (
-        at_terminal(alice, "ls"),
-        alice.run("ls").output,
-        alice.run("ls", "--tree").output,
-    ):
+    for shown in (screen(alice, "ls"), alice.run("ls").output, alice.run("ls", "--tree").output):
         assert "\x07" not in shown
         assert "\x1b]0" not in shown
         assert "\u202e" not in shown
         assert "\\x1b]0;owned\\x07\\n\\tb\\u202e" in shown.replace("\r\n", "")
     put(session, "x" * 100_000)
-    assert max(map(len, at_terminal(alice, "ls").splitlines())) < 200
+    assert max(map(len, screen(alice, "ls").splitlines())) < 200
 
 
 @pytest.mark.parametrize("header", ["text", 7, [1], {"name": 3}, {"name": ""}, {"title": "x"}])
@@ -192,7 +155,7 @@ def test_a_damaged_container_is_a_row_with_the_error_and_the_others_are_listed(
     assert rows[str(spoilt)]["code"] == "integrity"
     assert rows[str(spoilt)]["name"] is None
     assert alice.run("ls", status=1).output.count("\t\n") == 1
-    assert "ERROR" in at_terminal(alice, "ls", status=1)
+    assert "ERROR" in screen(alice, "ls", status=1)
     assert str(spoilt) in alice.run("ls", "--tree", status=1).output
     assert str(spoilt) in alice.run("info", str(spoilt), status=1).error
 
@@ -234,7 +197,7 @@ def test_info_shows_header_members_permissions_and_what_the_broker_sees(
     assert json.loads(fields["header"]) == {"name": "plan"}
     assert sorted(fields["access"].split(",")) == ["Bob (read)", "you (all)"]
     assert fields["createdBy"] == f"you ({own})"
-    assert "Bob (read)" in at_terminal(alice, "info", str(id))
+    assert "Bob (read)" in screen(alice, "info", str(id))
 
 
 def test_info_of_an_unknown_container_is_an_error_of_status_3(alice: Person) -> None:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import pexpect
 import pytest
 
-from scbroker import ServerProvider
+from scbroker import ContactCard, Contacts, SecuredContainer, ServerProvider
 from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import command, run
 
@@ -115,6 +117,33 @@ class Person:
             program, options, env={**self.environment, "TERM": "xterm-256color", **env},
             cwd=str(self.home), encoding="utf-8", timeout=30, dimensions=(_LINES, _COLUMNS),
         )  # fmt: skip
+
+
+def put(
+    provider: ServerProvider, name: str | None, content: bytes = b"", **options: Any
+) -> uuid.UUID:
+    """Make a container with the header that `scbroker put` writes, or without one; return its id."""
+    header = None if name is None else {"name": name}
+    made: SecuredContainer = provider.createContainer(
+        content, customHeaderObject=header, **options
+    ).result(30)
+    return made.id
+
+
+def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
+    """Add another person to the address book, and return their user id."""
+    card = ContactCard.parse(other.json("whoami")["card"])
+    Contacts(provider).add(card, name).result(30)
+    return card.userId
+
+
+def screen(someone: Person, *arguments: str, status: int = 0) -> str:
+    """Return all that a command shows on a terminal, without styles."""
+    terminal = someone.at_terminal(*arguments)
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == status, terminal.before
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.before or "")
 
 
 @pytest.fixture

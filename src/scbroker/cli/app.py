@@ -11,8 +11,11 @@ from scbroker.cli.commands import (
     account,
     card,
     changing,
+    checking,
     contacts,
     credentials,
+    doctor,
+    events,
     getting,
     links,
     listing,
@@ -22,7 +25,7 @@ from scbroker.cli.commands import (
     sharing,
 )
 
-__all__ = ["account", "app", "card", "changing", "contacts", "credentials", "getting", "links", "listing", "marks", "profiles", "putting", "sharing"]
+__all__ = ["account", "app", "card", "changing", "checking", "contacts", "credentials", "doctor", "events", "getting", "links", "listing", "marks", "profiles", "putting", "sharing"]
 
 app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)

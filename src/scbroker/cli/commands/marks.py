@@ -1,87 +1,128 @@
-"""Define the commands that show and reset a device's marks."""
+"""Define the commands about a device's memory: the marks of what it has verified, and what it has sent."""
 
-import os
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from __future__ import annotations
+
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import scbroker  # loads its names when they are used: the broker needs none of them
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import WATCHING, Yes, command, group
+from scbroker.cli.names import ContainerArgument
+from scbroker.cli.run import Run
 
-app: typer.Typer = typer.Typer(
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Show the history that this device has verified and the one that the broker serves, and accept the "
-    "latter. SCBROKER_API_KEY and SCBROKER_SERVER_URL name the broker.",
+mark: typer.Typer = group(
+    "mark",
+    WATCHING,
+    "Show the history that this device has verified and the one that the broker serves; accept the latter.",
 )
-User = Annotated[uuid.UUID, typer.Option(help="Your user id.")]
-Passphrase = Annotated[
-    str, typer.Option(prompt=True, hide_input=True, help="Asked for if left out.")
+Accept = Annotated[
+    str | None,
+    typer.Option(
+        metavar="VERSION:HASH",
+        help="The served head as this command shows it, to follow it from now on.",
+    ),
 ]
-Accept = Annotated[str | None, typer.Option(help="VERSION:HASH of the served head, to accept it.")]
-Store = Annotated[
-    Path | None, typer.Option(help="The folder of the program's trust store, if not the default.")
+TrustFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="The trust store of another program, whose marks are meant; the profile's if left out.",
+    ),
 ]
 
 
-@app.command()
-def container(
-    container_id: Annotated[uuid.UUID, typer.Argument(help="The container's id.")],
-    user: User,
-    passphrase: Passphrase,
+@command(name="container", of=mark)
+def mark_container(
+    run: Run,
+    container: ContainerArgument,
     accept: Accept = None,
-    trust_store: Store = None,
+    trust_folder: TrustFolder = None,
+    yes: Yes = False,
 ) -> None:
     """Show both heads of a container; with --accept, follow the served one from now on.
 
-    Compare them with another member first: a broker that hides changes wants you to accept.
+    Needed only after a "rollback" or "fork" that you trust the broker about, as after its operator has
+    restored a backup. Compare the heads with another member first: a broker that hides changes wants you to
+    accept.
     """
-    with _logged_in(user, passphrase, trust_store) as provider:
-        _show(lambda head: provider.resetContainerMark(container_id, head).result(), accept)
+    _use_store(run, trust_folder)
+    id = run.names.id_of(container)
+    _show(run, lambda head: run.session.resetContainerMark(id, head).result(), accept, yes)
 
 
-@app.command()
-def events(
-    user: User, passphrase: Passphrase, accept: Accept = None, trust_store: Store = None
+@command(name="events", of=mark)
+def mark_events(
+    run: Run, accept: Accept = None, trust_folder: TrustFolder = None, yes: Yes = False
 ) -> None:
-    """Show both ends of the event log; with --accept, follow the served one from now on."""
-    with _logged_in(user, passphrase, trust_store) as provider:
-        _show(lambda head: provider.resetEventMark(head).result(), accept)
+    """Show both ends of the event log; with --accept, follow the served one from now on.
+
+    Needed only after a "rollback" or "fork" of the event log that you trust the broker about.
+    """
+    _use_store(run, trust_folder)
+    _show(run, lambda head: run.session.resetEventMark(head).result(), accept, yes)
 
 
-@contextmanager
-def _logged_in(
-    user: uuid.UUID, passphrase: str, folder: Path | None
-) -> "Iterator[scbroker.ServerProvider]":
-    environment = {"SCBROKER_APPLICATION_NAME": "scbroker mark", **os.environ}
-    store = None if folder is None else scbroker.FileTrustStore(folder)
-    with scbroker.ServerProvider.fromEnvironment(environment, trustStore=store) as provider:
-        provider.logIn(user, passphrase=passphrase).result()
-        yield provider
+@command(WATCHING)
+def sent(run: Run, container: ContainerArgument) -> None:
+    """Show what became of this device's changes of a container that ended with an uncertain outcome.
+
+    A change is Stored, NotStored or still Uncertain. Any other change of the container decides: it takes the
+    version of the uncertain one, unless that has taken effect.
+    """
+    found = run.session.getSentChanges(run.names.id_of(container)).result()
+    rows = [{"version": each.version, "outcome": each.outcome} for each in found]
+    run.out.rows(rows, {"version": "VERSION", "outcome": "OUTCOME"})
+    if not rows:
+        run.out.say("This device has sent no change of it without an answer.")
 
 
-def _show(reset: "Callable[[scbroker.Head | None], scbroker.Heads]", accept: str | None) -> None:
-    heads = reset(None if accept is None else _parsed(accept))
-    print("verified by this device:", "nothing" if heads.stored is None else _text(heads.stored))
-    print("served by the broker:   ", _text(heads.served))
-    if accept is not None:
-        print("The served one is accepted.")
+def _use_store(run: Run, folder: Path | None) -> None:
+    """Have the session use the marks in a folder. A store is not made: a new one would know nothing."""
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise errors.InvalidArgumentError(f"{folder} is not a folder: name a trust store's folder.")
+    import msgspec
+
+    run.profile = msgspec.structs.replace(run.profile, trust_folder=str(folder.absolute()))
+
+
+def _show(
+    run: Run, reset: Callable[[scbroker.Head | None], scbroker.Heads], accept: str | None, yes: bool
+) -> None:
+    head = None if accept is None else _parsed(accept)
+    if head is not None:
+        run.confirm(
+            "This device forgets the history that it has verified, and follows the accepted one. Go on?",
+            yes,
+        )
+    heads = reset(head)
+    stored = None if heads.stored is None else _text(heads.stored)
+    served = _text(heads.served)
+    if run.out.as_json:
+        run.out.fields({"stored": stored, "served": served, "accepted": head is not None})
+        return
+    run.out.line({}, f"verified by this device: {stored or 'nothing'}")
+    run.out.line({}, f"served by the broker:    {served}")
+    if head is not None:
+        run.out.line({}, "The served one is accepted.")
     elif heads.stored != heads.served:
-        print(f"To accept the served one, add --accept {_text(heads.served)}")
+        run.out.line({}, f"To accept the served one, add --accept {served}")
 
 
-def _text(head: "scbroker.Head") -> str:
+def _text(head: scbroker.Head) -> str:
     return f"{head.version}:{head.hash.hex()}"
 
 
-def _parsed(text: str) -> "scbroker.Head":
+def _parsed(text: str) -> scbroker.Head:
     version, _, digest = text.partition(":")
     try:
         return scbroker.Head(int(version), bytes.fromhex(digest))
     except ValueError:
-        raise typer.BadParameter(
-            "must be VERSION:HASH, as this command prints it", param_hint="--accept"
+        raise errors.InvalidArgumentError(
+            f"--accept {text!r} is not VERSION:HASH, as this command prints it."
         ) from None

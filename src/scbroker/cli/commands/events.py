@@ -1,0 +1,159 @@
+"""Define the command that lists and follows the events of the user's containers."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import WATCHING, command
+from scbroker.cli.names import complete_container, name_of
+from scbroker.cli.output import Row, ShortId
+from scbroker.cli.run import Run
+
+if TYPE_CHECKING:
+    from scbroker.vocabulary import ContainerEventType
+
+_COLUMNS: Final = {
+    "id": "EVENT",
+    "date": "TIME",
+    "eventType": "KIND",
+    "containerId": "CONTAINER",
+    "containerType": "TYPE",
+    "version": "VERSION",
+    "relatedUserId": "BY",
+    "applicationName": "PROGRAM",
+    "changes": "CHANGES",
+}
+_WIDTHS: Final = {"id": 6, "date": 16, "eventType": 8, "containerId": 8}
+
+
+@command(WATCHING)
+def events(
+    run: Run,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for events, and show each as it happens.")
+    ] = False,
+    since: Annotated[
+        int | None,
+        typer.Option(
+            metavar="EVENT",
+            min=1,
+            help="The number of the first event to show.",
+            show_default=False,
+        ),
+    ] = None,
+    container: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CONTAINER",
+            help="Only events of this container: its name, its id, or first digits of the id.",
+            autocompletion=complete_container,
+        ),
+    ] = None,
+    type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Only events of containers of this type.")
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND,...", help="Only these kinds: Added, Updated, Accessed, Deleted."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="The last N events; with --follow, end after N events."
+        ),
+    ] = None,
+    names: Annotated[
+        bool,
+        typer.Option(
+            "--names",
+            help="Show the names of containers. Their headers are read once at the start, which members with "
+            "ReceiveAccessEvents see.",
+        ),
+    ] = False,
+) -> None:
+    """List the events of your containers, or follow them as they happen.
+
+    Events tell what has changed, when and by whom, as the broker says it: what they point to is verified
+    when you read it.
+
+    With --follow, the command shows what happens from now on, or from --since on. It goes on after the
+    broker was away, and ends with Ctrl-C. With --json each event is then a line of its own.
+    """
+    kinds = None if kind is None else _kinds(kind)
+    id = None if container is None else run.names.id_of(container)
+    known = _names(run) if names else None
+    try:
+        if follow:
+            with run.session.followEvents(since, kinds, id, type) as stream:
+                _show(run, islice(stream, limit), known)
+        else:
+            found = run.session.getEvents(kinds, id, type, since).result()
+            shown = found if limit is None else found[-limit:]
+            run.out.rows(
+                (_row(run, each, known) for each in shown), _columns(_COLUMNS, known, "NAME")
+            )
+    except errors.EventsExpiredError as error:
+        raise errors.EventsExpiredError(
+            f"The broker has dropped the events before {error.firstId}: pass --since {error.firstId}.",
+            error.firstId,
+        ) from None
+
+
+def _show(
+    run: Run, events: Iterable[scbroker.ContainerEvent], known: dict[uuid.UUID, str | None] | None
+) -> None:
+    widths = _columns(dict.fromkeys(_COLUMNS, 0) | _WIDTHS, known, 24)
+    for each in events:
+        run.out.item(_row(run, each, known), widths)
+
+
+def _kinds(text: str) -> list[ContainerEventType]:
+    """Return the kinds of events of a list with commas; letters may be small."""
+    known = {each.name.lower(): each for each in scbroker.ContainerEventType}
+    for name in text.split(","):
+        if name.strip().lower() not in known:
+            listed = ", ".join(each.name for each in scbroker.ContainerEventType)
+            raise errors.InvalidArgumentError(
+                f"--kind does not know {name!r}: pass one or more of {listed}."
+            )
+    return [known[name.strip().lower()] for name in text.split(",")]
+
+
+def _names(run: Run) -> dict[uuid.UUID, str | None]:
+    return {
+        each.id: name_of(each) for each in run.names.all() if isinstance(each, scbroker.Container)
+    }
+
+
+def _columns(columns: dict[str, Any], known: object, of_names: Any) -> dict[str, Any]:
+    return columns if known is None else columns | {"name": of_names}
+
+
+def _row(
+    run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str | None] | None
+) -> Row:
+    by: uuid.UUID | str | None = event.relatedUserId
+    if isinstance(by, uuid.UUID) and not run.out.as_json:
+        by = run.people.name_of(by)
+    row = {
+        "id": event.id,
+        "date": event.date,
+        "eventType": event.eventType,
+        "containerId": ShortId(event.containerId),
+        "containerType": event.containerType,
+        "previousContainerType": event.previousContainerType,
+        "version": event.version,
+        "relatedUserId": by,
+        "applicationName": event.applicationName,
+        "changes": list[str](event.changes),
+    }
+    return row if known is None else row | {"name": known.get(event.containerId)}

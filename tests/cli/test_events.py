@@ -1,0 +1,158 @@
+"""The command that lists and follows events."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pexpect
+import pytest
+
+from scbroker import AccessLevel, ServerProvider
+from tests.kit.brokers import BrokerProcess
+from tests.kit.nursery import command
+from tests.kit.people import Person, befriend, put, screen
+from tests.kit.tables import query
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
+        yield provider
+
+
+@pytest.fixture
+def following(alice: Person) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Start `events --follow --json` in the background, with a pipe."""
+    started = []
+
+    def start(*options: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            command("events", "--follow", "--json", *options), env=alice.environment, cwd=alice.home,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_events_are_listed_with_kind_container_author_and_program(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    bob = person("Bob")
+    own, bobs = session.getUserId().result(), befriend(session, bob, "Bob")
+    with bob.session() as other:
+        id = put(
+            other, "plan", type="note", accessLevels=[AccessLevel(own, 75), AccessLevel(bobs, 511)]
+        )
+    (event,) = [each for each in alice.json("events") if each["containerId"] == str(id)]
+    assert event["eventType"] == "Added"
+    assert (event["containerType"], event["version"]) == ("note", 1)
+    assert (event["relatedUserId"], event["applicationName"]) == (str(bobs), "scbroker")
+    cells = alice.run("events", "--type", "note").lines[0].split("\t")
+    assert cells[2:8] == ["Added", str(id), "note", "1", "Bob", "scbroker"]
+    shown = screen(alice, "events", "--names")
+    assert id.hex[:8] in shown
+    assert "plan" in shown
+
+
+def test_events_are_selected_by_container_kind_number_and_count(
+    alice: Person, session: ServerProvider
+) -> None:
+    first, second = put(session, "first"), put(session, "second")
+    session.updateContainerContent(first, b"x").result()
+    session.deleteContainer(second).result()
+
+    def ids(*options: str) -> list[int]:
+        return [event["id"] for event in alice.json("events", *options)]
+
+    assert ids() == [1, 2, 3, 4]
+    assert ids("--container", "first") == [1, 3]
+    assert ids("--kind", "updated, Deleted") == [3, 4]
+    assert ids("--since", "3") == [3, 4]
+    assert ids("--limit", "1") == [4]
+    assert "pass one or more of Added" in alice.run("events", "--kind", "Made", status=2).error
+    alice.run("events", "--since", "0", status=2)
+
+
+def test_dropped_events_are_an_error_that_names_the_first_one_left(
+    alice: Person, session: ServerProvider
+) -> None:
+    for name in ("a", "b"):
+        put(session, name)
+    user = session.getUserId().result()
+    url = alice.broker.database_url
+    query(url, "DELETE FROM events WHERE user_id = ? AND id = 1", user.bytes)
+    error = alice.run("events", "--since", "1", status=1).error
+    assert "pass --since" in error or "gap" in error
+
+
+def test_followed_events_are_lines_of_json_as_they_happen_and_the_stream_ends_after_limit(
+    session: ServerProvider, following: Callable[..., "subprocess.Popen[str]"]
+) -> None:
+    put(session, "before")
+    process = following("--since", "1", "--limit", "2")
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["id"] == 1
+    id = put(session, "after")
+    event = json.loads(process.stdout.readline())
+    assert (event["id"], event["containerId"]) == (2, str(id))
+    assert process.wait(30) == 0
+
+
+def test_ctrl_c_ends_the_stream_with_130_and_without_a_traceback(
+    alice: Person, session: ServerProvider
+) -> None:
+    put(session, "plan")
+    terminal = alice.at_terminal("events", "--follow", "--since", "1")
+    terminal.expect("Added")
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    assert "Traceback" not in (terminal.before or "")
+
+
+def test_followed_events_go_on_after_the_broker_was_away(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        alice = Person(tmp_path / "home", broker)
+        alice.join("Alice")
+        with alice.session() as session:
+            put(session, "before")
+        process = subprocess.Popen(
+            command("events", "--follow", "--json", "--since", "1"), env=alice.environment,
+            cwd=alice.home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["id"] == 1
+            broker.restart()
+            with alice.session() as session:
+                put(session, "after")
+            assert json.loads(process.stdout.readline())["id"] == 2
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert process.stderr is not None
+            assert "Traceback" not in process.stderr.read()
+
+
+def test_the_type_of_a_strangers_container_and_a_program_are_shown_escaped(
+    alice: Person, session: ServerProvider
+) -> None:
+    put(session, "plan")
+    url = alice.broker.database_url
+    user = session.getUserId().result()
+    found = query(url, "SELECT count(*) FROM events WHERE user_id = ?", user.bytes)
+    assert found == [(1,)]
