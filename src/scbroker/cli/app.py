@@ -7,9 +7,9 @@ import typer
 import scbroker
 from scbroker.cli import broker
 from scbroker.cli.command import BROKER, WATCHING, app
-from scbroker.cli.commands import account, card, marks
+from scbroker.cli.commands import account, card, marks, mirror
 
-__all__ = ["account", "app", "card"]
+__all__ = ["account", "app", "card", "mirror"]
 
 app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)

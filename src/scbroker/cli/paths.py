@@ -114,6 +114,8 @@ def collision_key(text: str) -> str:
 
     macOS and Windows ignore case and kinds of composition; some systems ignore invisible characters.
     """
+    if text.isascii():
+        return text.lower()
     seen = "".join(each for each in text if unicodedata.category(each) != "Cf")
     folded = unicodedata.normalize("NFD", seen).casefold()
     return unicodedata.normalize("NFC", folded)
@@ -130,7 +132,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self._root: int | None = None
-        with _translated(self.path):
+        with translated(self.path):
             if not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
             if _HAS_DIR_FD:
@@ -161,13 +163,13 @@ class Folder:
         except OSError as error:
             if error.errno in (errno.ENOENT, *_NO_FOLDER):
                 return None
-            with _translated(self.path / path):
+            with translated(self.path / path):
                 raise
 
     def open(self, path: PurePosixPath) -> BinaryIO:
         """Open a regular file for reading."""
         flags = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        with _translated(self.path / path), self._parent(path) as (name, folder):
+        with translated(self.path / path), self._parent(path) as (name, folder):
             descriptor = os.open(name, flags, dir_fd=folder)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.close(descriptor)
@@ -176,7 +178,7 @@ class Folder:
 
     def make_folder(self, path: PurePosixPath) -> None:
         """Make a folder and those on the way, as far as they do not exist."""
-        with _translated(self.path / path), self._parent(path / "x", make=True):
+        with translated(self.path / path), self._parent(path / "x", make=True):
             pass
 
     def place(
@@ -192,7 +194,7 @@ class Folder:
         The file is synced and gets the time `modified` first. A crash leaves the old file or the new one.
         Without `replace`, an existing file is an `AlreadyExistsError`, also one that is made meanwhile.
         """
-        with _translated(self.path / path):
+        with translated(self.path / path):
             _sync(source)
             if modified is not None:
                 with contextlib.suppress(OverflowError, ValueError):  # a time that no file can have
@@ -209,7 +211,7 @@ class Folder:
     def move(self, path: PurePosixPath, target: PurePosixPath) -> None:
         """Rename a file. An existing target is an `AlreadyExistsError`."""
         with (
-            _translated(self.path / target),
+            translated(self.path / target),
             self._parent(path) as (name, folder),
             self._parent(target, make=True) as (new_name, new_folder),
         ):
@@ -218,7 +220,7 @@ class Folder:
 
     def remove(self, path: PurePosixPath) -> None:
         """Remove a file, if it exists, and the folders on the way to it that are empty then."""
-        with _translated(self.path / path):
+        with translated(self.path / path):
             with contextlib.suppress(FileNotFoundError), self._parent(path) as (name, folder):
                 os.unlink(name, dir_fd=folder)
             self.remove_empty(path.parent)
@@ -310,7 +312,7 @@ def _sync_folder(folder: int | None) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def translated(path: Path) -> Iterator[None]:
     """Raise errors of the command line in place of those of the operating system."""
     try:
         yield
