@@ -121,6 +121,15 @@ def collision_key(text: str) -> str:
     return unicodedata.normalize("NFC", folded)
 
 
+def write_own(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read, in a folder that nobody else can write."""
+    with translated(path):
+        path.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(content)
+
+
 class Folder:
     """A folder below which files are written and removed by relative paths.
 

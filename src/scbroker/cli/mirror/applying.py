@@ -41,6 +41,8 @@ class Applying:
 
     def __init__(self, folder: Folder, state: State, tell: Callable[[Change], None]) -> None:
         self._folder, self._state, self._tell = folder, state, tell
+        self._elsewhere: dict[uuid.UUID, PurePosixPath] = {}
+        """Where a file was put, because something came into the way of its new name."""
 
     def look(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> Stamp | Other:
         """Return which of these contents a file has, by size and time; by its bytes if the time differs."""
@@ -84,6 +86,8 @@ class Applying:
             self._state.put(target, (seen,))
             self._state.put(step.path, ())
             self._folder.remove_empty(step.path.parent)
+            if target != step.target:
+                self._elsewhere[step.remote.id] = target
             if step.origin is not None:
                 self._tell(Change("renamed", target, step.remote.id, seen.version, step.origin))
             return
@@ -122,22 +126,23 @@ class Applying:
         with source.open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, _digest(file.fileno())
         stamp = Stamp(fetch.remote.id, version, size, 0, digest)
-        for target in (fetch.path, *beside(fetch.path, fetch.remote)):
+        if fetch.rival is not None and self._has(fetch.rival, size, digest):
+            # After damage to the record, a file with the container's content is taken for the mirror's.
+            self._adopt(fetch.rival, stamp, found=not self._state.is_rebuilt)
+            return None
+        path = self._elsewhere.pop(fetch.remote.id, fetch.path)
+        for target in (path, *beside(path, fetch.remote)):
             stamps = self._state.files.get(target, ())
             seen = self._look(target, stamps, exact=True)
             if isinstance(seen, Stamp) and seen.container == fetch.remote.id:
                 if seen.digest == digest:
-                    self._adopt(target, stamp, found=seen.found)
+                    self._adopt(target, stamp, found=False)
                     return None
                 self._state.put(target, (seen, stamp))
                 return target, stamp
             if seen is Other.Missing and not stamps:
                 self._state.put(target, (stamp,))
                 return target, stamp
-            if seen is Other.Foreign and not stamps and self._has(target, size, digest):
-                # After damage to the record, a file with the container's content is taken for the mirror's.
-                self._adopt(target, stamp, found=not self._state.is_rebuilt)
-                return None
         raise errors.AlreadyExistsError(f"{str(fetch.path)!r} exists already: remove it.")
 
     def _finish(self, remote: Remote, source: Path, target: PurePosixPath, stamp: Stamp) -> None:
@@ -180,7 +185,9 @@ class Applying:
 
     def _has(self, path: PurePosixPath, size: int, digest: bytes) -> bool:
         status = self._folder.status(path)
-        return status is not None and status.st_size == size and self._digest_of(path) == digest
+        is_alike = status is not None and status.st_size == size
+        is_recorded = path in self._state.files
+        return is_alike and not is_recorded and self._digest_of(path) == digest
 
     def _digest_of(self, path: PurePosixPath) -> bytes | None:
         """Return the digest of a file; None if it cannot be read or is changed meanwhile."""

@@ -19,7 +19,7 @@ from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
 from scbroker.cli.mirror.state import Selection, State
 from scbroker.cli.names import name_of
-from scbroker.cli.paths import Folder, relative_path, translated
+from scbroker.cli.paths import Folder, relative_path, translated, write_own
 from scbroker.cli.run import Run
 
 _SMALL: Final = 65536
@@ -227,8 +227,7 @@ class Mirror:
                     continue  # the event of it comes
                 content, version = _content_of(read)
                 source = self._state.incoming / fetch.remote.id.hex
-                with translated(source):
-                    source.write_bytes(content)
+                write_own(source, content)
                 downloaded.append((fetch, source, version))
         self._place(downloaded)
 

@@ -104,10 +104,11 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Write a container's content to a path."""
+    """Write a container's content to a path; not if the file at `rival` is found to have it already."""
 
     path: PurePosixPath
     remote: Remote
+    rival: PurePosixPath | None = None
 
 
 Action = Forget | Remove | Move | Fetch
@@ -155,7 +156,8 @@ class _Plan:
         for id, target in self._targets(places).items():
             remote = self._remotes[id]
             if not (found := self._written.get(id)):
-                fetches.append(Fetch(target, remote))
+                rival = places[id] if places[id] != target else None
+                fetches.append(Fetch(target, remote, rival))
                 continue
             path, stamp = next((each for each in found if each[0] == target), found[0])
             self._first += [Remove(each, id, True) for each, _ in found if each != path]
@@ -249,11 +251,12 @@ class _Plan:
 
         If a recorded file is in the way of one, it goes through the mirror's own folder.
         """
-        recorded = {collision_key(str(path)) for path in self._files}
+        files = {collision_key(str(path)) for path in self._files}
+        in_the_way = files | {collision_key(str(path)) for path in self._folders}
         direct, halves = [], []
         for move in moves:
-            ways = (move.target, *move.target.parents)
-            if recorded.isdisjoint(collision_key(str(each)) for each in ways):
+            above = {collision_key(str(each)) for each in move.target.parents}
+            if above.isdisjoint(files) and collision_key(str(move.target)) not in in_the_way:
                 direct.append(move)
             else:
                 halves.append(move)
