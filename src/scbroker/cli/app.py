@@ -20,12 +20,13 @@ from scbroker.cli.commands import (
     links,
     listing,
     marks,
+    mirror,
     profiles,
     putting,
     sharing,
 )
 
-__all__ = ["account", "app", "card", "changing", "checking", "contacts", "credentials", "doctor", "events", "getting", "links", "listing", "marks", "profiles", "putting", "sharing"]
+__all__ = ["account", "app", "card", "changing", "checking", "contacts", "credentials", "doctor", "events", "getting", "links", "listing", "marks", "mirror", "profiles", "putting", "sharing"]
 
 app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)

@@ -135,6 +135,10 @@ class Output:
         """Write an error in words of the command line to standard error, also with `--quiet`."""
         print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
 
+    def warn(self, text: str) -> None:
+        """Write the failure of one item to standard error, also with `--quiet`."""
+        print(f"scbroker: {printable(text)}", file=sys.stderr, flush=True)
+
     @contextmanager
     def progress(
         self, what: str, total: int | None, *, of_bytes: bool = True
