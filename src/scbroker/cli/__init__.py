@@ -43,9 +43,8 @@ def main() -> None:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import Output
-        from scbroker.cli.words import in_words
 
-        Output(as_json=False, quiet=False).error(in_words(error.message))
+        Output(as_json=False, quiet=False).error(error.message)
         sys.exit(status_of(error))
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         sys.stderr.close()

@@ -6,7 +6,7 @@ import typer
 
 import scbroker
 from scbroker.cli import broker
-from scbroker.cli.command import BROKER, WATCHING, app
+from scbroker.cli.command import BROKER, app
 from scbroker.cli.commands import (
     account,
     card,
@@ -26,9 +26,26 @@ from scbroker.cli.commands import (
     sharing,
 )
 
-__all__ = ["account", "app", "card", "changing", "checking", "contacts", "credentials", "doctor", "events", "getting", "links", "listing", "marks", "mirror", "profiles", "putting", "sharing"]
+__all__ = [
+    "account",
+    "app",
+    "card",
+    "changing",
+    "checking",
+    "contacts",
+    "credentials",
+    "doctor",
+    "events",
+    "getting",
+    "links",
+    "listing",
+    "marks",
+    "mirror",
+    "profiles",
+    "putting",
+    "sharing",
+]
 
-app.add_typer(marks.app, name="mark", rich_help_panel=WATCHING)
 app.command(rich_help_panel=BROKER)(broker.serve)
 app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)
 app.add_typer(broker.conformance, name="conformance", rich_help_panel=BROKER)

@@ -236,7 +236,7 @@ class Folder:
         """Write a file that is readable by its owner alone, as by `place`; return its status."""
         temporary = None
         try:
-            with _translated(self.path / path):
+            with translated(self.path / path):
                 descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f"{OWN}-")
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
