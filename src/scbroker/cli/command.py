@@ -24,7 +24,7 @@ CONTAINERS: Final = "Containers"
 SHARING: Final = "Sharing"
 WATCHING: Final = "Watching and checking"
 BROKER: Final = "Broker"
-_PANELS: Final = (ACCOUNT, CONTAINERS, SHARING, WATCHING, BROKER)
+PANELS: Final = (ACCOUNT, CONTAINERS, SHARING, WATCHING, BROKER)
 
 _PLAIN: Final[dict[object, Callable[[str], object]]] = {
     str: str, list[str]: str, Path: Path, list[Path]: Path,
@@ -80,8 +80,8 @@ class _Panels(_Group):
     """A group whose help lists the commands by panel, without the time that importing rich takes."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a list for each panel, in the order of _PANELS."""
-        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in _PANELS}
+        """Write a list for each panel, in the order of PANELS."""
+        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
         commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         width = formatter.width - max(len(each.name) for each in commands) - 6
         for each in commands:
