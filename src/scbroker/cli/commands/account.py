@@ -259,20 +259,23 @@ def delete_account(run: Run, yes: Yes = False) -> None:
         typed = run.ask(f"{question} Type the user id", f"{question} Pass --yes to confirm.")
         if typed.lower() != str(profile.user_id):
             run.stop()
-    not_removed: errors.SessionStoreError | None = None
+    left: errors.BrokerError | None = None
     try:
         session.deleteUser().result()
     except errors.SessionStoreError as error:
         if error.outcome is not errors.WriteOutcome.Stored:
             raise
-        not_removed = error
-    profiles.remove(profile.name)
+        left = error
+    try:
+        profiles.remove(profile.name)
+    except errors.BrokerError as error:
+        left = error
     run.out.done(
         {"profile": profile.name, "userId": profile.user_id},
-        f"User {profile.user_id} is deleted, and profile {profile.name} is removed.",
+        f"User {profile.user_id} of {profile.server_url} is deleted.",
     )
-    if not_removed is not None:
-        raise not_removed
+    if left is not None:
+        raise errors.BrokerError(f"Something of the deleted user is left on this device. {left}")
 
 
 def _server(run: Run, given: str | None) -> str:
