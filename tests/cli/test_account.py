@@ -2,6 +2,8 @@
 
 import io
 import json
+import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -424,6 +426,26 @@ def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(strange
     assert not list((stranger.home / "sessions").glob("*.session"))
     stranger.broker.start()
     assert log_in(stranger)
+
+
+def test_a_broker_that_never_answers_cannot_keep_the_keys_on_the_device(
+    stranger: Person,
+    in_process: Callable[[], Run],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with in_process() as run:
+        account.register(run, name="Alice", **folders(stranger))
+    monkeypatch.setattr(account, "_LOG_OUT_SECONDS", 0.5)
+    os.kill(stranger.broker.pid, signal.SIGSTOP)
+    try:
+        with in_process() as run:
+            run.out.quiet = False
+            account.logout(run)
+    finally:
+        os.kill(stranger.broker.pid, signal.SIGCONT)
+    assert "The broker was not notified: it does not answer" in capsys.readouterr().err
+    assert not list((stranger.home / "session").glob("*.session"))
 
 
 def test_a_command_after_a_rotation_on_another_device_names_the_log_in_and_not_the_library(
