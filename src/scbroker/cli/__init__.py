@@ -1,5 +1,7 @@
 """The command line: commands of users, `scbroker serve` and `scbroker admin …`."""
 
+import io
+import os
 import sys
 from typing import Final
 
@@ -36,9 +38,13 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
 def main() -> None:
     """Run the `scbroker` command; print an error without its traceback, and exit with its status."""
     try:
+        _complete_streams()
         from scbroker.cli.app import app
 
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # at the end of the process, nobody would handle an error
     except ModuleNotFoundError as error:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
@@ -47,8 +53,29 @@ def main() -> None:
         Output(as_json=False, quiet=False).error(error.message)
         sys.exit(status_of(error))
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
-        sys.stderr.close()
+        _drop_output()
         sys.exit(1)
+    except OSError as error:
+        _drop_output()
+        where = error.filename or "standard output"
+        sys.exit(f"scbroker: {where} cannot be used: {error.strerror or error}.")
+
+
+def _complete_streams() -> None:
+    """Open the null device for streams that the caller has closed, as `>&-` does.
+
+    Characters that the encoding of standard output lacks are written as escapes.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 # until the end
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _drop_output() -> None:
+    """Send what is still to be written to standard output nowhere, so that it fails no second time."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _what_to_install(error: ModuleNotFoundError) -> str:

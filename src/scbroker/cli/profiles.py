@@ -112,7 +112,7 @@ def load(name: str | None) -> Profile:
     file = read()
     found = _found(name, file)
     if found is None:
-        raise _unknown(name or file.default, file)
+        raise _unknown(file.default if name is None else name, file)
     return found
 
 
@@ -127,7 +127,7 @@ def _found(name: str | None, file: File) -> Profile | None:
     A SCBROKER_SERVER_URL that names another broker is an error without a name: to ignore it could store data
     at a broker that the person does not expect.
     """
-    found = file.profiles.get(name or file.default)
+    found = file.profiles.get(file.default if name is None else name)
     other = os.environ.get("SCBROKER_SERVER_URL")
     is_other = found and other and other.rstrip("/") != found.server_url.rstrip("/")
     if found is not None and name is None and is_other:

@@ -155,7 +155,7 @@ class _ToOutput(logging.Handler):
         self._out = out
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._out.say(f"scbroker: {record.getMessage()}")
+        self._out.say(f"scbroker: {in_words(record.getMessage())}")
 
 
 def _log_to_standard_error(out: Output) -> None:

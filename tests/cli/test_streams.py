@@ -1,0 +1,69 @@
+"""Standard input, output and error as shells may give them: closed, full, ended or in another encoding."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kit.nursery import command
+from tests.kit.people import Person
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the commands know nothing of it."""
+    return "sqlite"
+
+
+def shell(person: Person, line: str, **env: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of a shell in which "$@" is the program."""
+    return subprocess.run(
+        ["sh", "-c", line, "sh", *command()], env={**person.environment, **env}, cwd=person.home,
+        capture_output=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_no_failure(person: Callable[[str], Person], closed: str) -> None:
+    done = shell(person("Alice"), f'"$@" whoami {closed}')
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+
+
+def test_an_error_is_said_also_if_standard_output_is_closed(stranger: Person) -> None:
+    done = shell(stranger, '"$@" whoami >&-')
+    assert done.returncode == 2
+    assert b"scbroker register" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this system")
+def test_output_to_a_full_disk_is_an_error_in_one_line(person: Callable[[str], Person]) -> None:
+    done = shell(person("Alice"), '"$@" whoami >/dev/full')
+    assert done.returncode == 1
+    assert done.stderr == (b"scbroker: standard output cannot be used: No space left on device.\n")
+
+
+def test_a_reader_that_has_ended_is_an_error_without_a_word(
+    person: Callable[[str], Person],
+) -> None:
+    alice = person("Alice")
+    program: Any = command("whoami")
+    with subprocess.Popen(
+        program, env=alice.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+
+
+def test_a_name_that_the_encoding_lacks_is_shown_by_escapes(
+    person: Callable[[str], Person],
+) -> None:
+    alice = person("Ålice ☂")
+    done = shell(alice, '"$@" whoami', PYTHONIOENCODING="latin-1")
+    assert done.returncode == 0
+    assert b"name\t\xc5lice \\u2602\n" in done.stdout
