@@ -116,7 +116,7 @@ crash: $(INSTALLED) ## Kill brokers and databases under load, compare with all t
 	$(BIN)/python -m assurance.faults.histories --histories 20
 	$(BIN)/python -m assurance.faults.histories --histories 20 --engine postgresql
 
-bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (9 min)
+bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (15 min)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)
 
 scale: $(INSTALLED) ## Measure beside a million containers, write docs/scale.md (30 min, 20 GB)

@@ -1,1 +1,372 @@
-"""`scbroker put` with real files and a real broker."""
+"""`scbroker put`: files, folders and standard input, with real files and a real broker."""
+
+import datetime as dt
+import os
+import re
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pytest
+
+from scbroker import AccessLevel, ContactCard, Contacts, ContainerAccessLevel
+from tests.kit.people import Person
+
+pytestmark = pytest.mark.mostly_on_sqlite
+MIB = 1_048_576
+PATIENCE = 30.0
+NOON = dt.datetime(2026, 3, 1, 12, 0, 0, 123456, dt.UTC)
+WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def bob(person: Callable[[str], Person]) -> Person:
+    return person("Bob")
+
+
+def write(home: Path, name: str, content: bytes = b"text", at: dt.datetime = NOON) -> Path:
+    """Write a file below a home folder, with a time of its own."""
+    path = home / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    microseconds = (at - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+    os.utime(path, ns=(microseconds * 1000, microseconds * 1000))
+    return path
+
+
+def id_of(person: Person) -> uuid.UUID:
+    return card_of(person).userId
+
+
+def card_of(person: Person) -> ContactCard:
+    return ContactCard.parse(person.json("whoami")["card"])
+
+
+def share(owner: Person, container: str, *levels: AccessLevel) -> None:
+    with owner.session() as session:
+        [result] = session.grantAccess(container, levels).result(PATIENCE)
+        assert not isinstance(result, Exception)
+
+
+def found(person: Person, container: str) -> Any:
+    with person.session() as session:
+        return session.getContainer(container).result(PATIENCE)
+
+
+def test_a_file_becomes_a_container_with_its_name_time_and_media_type(alice: Person) -> None:
+    write(alice.home, "sub/letter.txt", b"Dear Bob")
+    [row] = alice.json("put", "sub/letter.txt")
+    assert (row["name"], row["status"], row["length"]) == ("letter.txt", "stored", 8)
+    container = found(alice, row["id"])
+    assert container.content == b"Dear Bob"
+    assert container.header.customHeaderObject == {
+        "name": "letter.txt",
+        "modified": "2026-03-01T12:00:00.123456Z",
+        "mediaType": "text/plain",
+    }
+    assert container.type is None
+    assert len(container.access) == 1
+
+
+def test_each_row_in_a_pipe_has_name_status_size_and_id(alice: Person) -> None:
+    write(alice.home, "a", b"12345")
+    [line] = alice.run("put", "a").lines
+    name, status, length, container = line.split("\t")
+    assert (name, status, length) == ("a", "stored", "5")
+    assert str(uuid.UUID(container)) == container
+
+
+def test_an_equal_file_is_unchanged_and_a_changed_one_is_an_error_that_says_what_to_do(
+    alice: Person,
+) -> None:
+    write(alice.home, "a.txt")
+    [first] = alice.json("put", "a.txt")
+    [again] = alice.json("put", "a.txt")
+    assert again == {**first, "status": "unchanged"}
+    write(alice.home, "a.txt", at=NOON + dt.timedelta(microseconds=1))
+    done = alice.run("put", "a.txt", status=1)
+    assert "'a.txt'" in done.error
+    assert "--update" in done.error
+    assert "--name" in done.error
+    assert done.output == ""
+
+
+def test_update_writes_content_and_header_into_the_same_container(alice: Person) -> None:
+    write(alice.home, "a.txt", b"old")
+    [first] = alice.json("put", "a.txt", "--type", "note")
+    with alice.session() as session:
+        header = session.getContainerHeader(first["id"]).result(PATIENCE)
+        assert header is not None
+        mine = {**header.customHeaderObject, "mine": 1}
+        session.updateContainerHeader(first["id"], mine).result(PATIENCE)
+    write(alice.home, "a.txt", b"newer", NOON + dt.timedelta(days=1))
+    [second] = alice.json("put", "a.txt", "--update")
+    assert (second["id"], second["status"], second["length"]) == (first["id"], "updated", 5)
+    container = found(alice, first["id"])
+    assert (container.content, container.type) == (b"newer", "note")
+    assert container.header.customHeaderObject["modified"].startswith("2026-03-02")
+    assert container.header.customHeaderObject["mine"] == 1
+    assert alice.json("put", "a.txt", "--update")[0]["status"] == "unchanged"
+
+
+def test_name_and_type_are_those_that_are_given(alice: Person) -> None:
+    write(alice.home, "a.txt")
+    [row] = alice.json("put", "a.txt", "--name", "notes/é.md", "--type", "note")
+    container = found(alice, row["id"])
+    assert row["name"] == "notes/\u00e9.md"
+    assert container.type == "note"
+
+
+def test_a_folder_is_stored_with_the_paths_of_its_files_and_without_links(alice: Person) -> None:
+    write(alice.home, "photos/2026/a.jpg", b"jpg")
+    write(alice.home, "photos/empty", b"")
+    write(alice.home, "photos/large", os.urandom(200_000))
+    (alice.home / "photos" / "link").symlink_to("/etc/passwd")
+    (alice.home / "photos" / "folder-link").symlink_to("/etc")
+    os.mkfifo(alice.home / "photos" / "pipe")
+    done = alice.run("put", "-r", "photos")
+    names = sorted(line.split("\t")[0] for line in done.lines)
+    assert names == ["photos/2026/a.jpg", "photos/empty", "photos/large"]
+    for skipped in ("photos/link", "photos/folder-link", "photos/pipe"):
+        assert f"'{skipped}' is skipped" in done.error
+    assert {row["status"] for row in alice.json("put", "-r", "photos")} == {"unchanged"}
+
+
+def test_the_present_folder_is_stored_under_its_own_name_and_name_replaces_it(
+    alice: Person,
+) -> None:
+    write(alice.home, "a/b.txt")
+    done = alice.json("put", "-r", alice.home / "a" / ".", "--name", "other/")
+    assert [row["name"] for row in done] == ["other/b.txt"]
+    done = alice.json("put", "-r", ".")
+    assert f"{alice.home.name}/a/b.txt" in {row["name"] for row in done}
+
+
+def test_many_small_files_go_in_batches_and_each_has_its_own_content(alice: Person) -> None:
+    for number in range(150):
+        write(alice.home, f"many/{number}", b"%d" % number)
+    rows = alice.json("put", "-r", "many")
+    assert len({row["id"] for row in rows}) == 150
+    with alice.session() as session:
+        containers = session.getContainers([row["id"] for row in rows]).result(PATIENCE)
+    contents = [getattr(each, "content", None) for each in containers]
+    assert contents == [row["name"].removeprefix("many/").encode() for row in rows]
+
+
+def test_files_that_cannot_be_stored_are_lines_of_errors_and_the_others_are_stored(
+    alice: Person,
+) -> None:
+    write(alice.home, "f/good", b"1")
+    write(alice.home, "f/bad:name", b"2")
+    write(alice.home, "f/bad:folder/x", b"2")
+    alice.home.joinpath("f", os.fsdecode(b"\xff")).write_bytes(b"3")
+    done = alice.run("put", "-r", "f", status=2)
+    assert [line.split("\t")[0] for line in done.lines] == ["f/good"]
+    assert len(done.error.splitlines()) == 3
+    assert "f/bad:name" in done.error
+    assert "f/bad:folder:" in done.error
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
+def test_an_unreadable_file_is_an_error_of_its_own(alice: Person) -> None:
+    write(alice.home, "f/good")
+    write(alice.home, "f/secret").chmod(0)
+    done = alice.run("put", "-r", "f", status=2)
+    assert "f/secret: The file cannot be read: Permission denied." in done.error
+    assert len(done.lines) == 1
+
+
+def test_standard_input_needs_a_name_and_is_stored_to_its_end(alice: Person) -> None:
+    assert "--name" in alice.run("put", "-", status=2).error
+    content = os.urandom(300_000)
+    [line] = alice.run("put", "-", "--name", "dump.bin", stdin=content).lines
+    assert found(alice, line.split("\t")[3]).content == content
+    done = alice.run("put", "-", "--name", "dump.bin", stdin=b"x", status=1)
+    assert "--update" in done.error
+    assert "updated" in alice.run("put", "-", "--name", "dump.bin", "-u", stdin=b"x").output
+
+
+def test_wrong_use_is_an_error_before_anything_is_sent(alice: Person) -> None:
+    write(alice.home, "a/x.txt")
+    write(alice.home, "b/x.txt")
+    os.mkfifo(alice.home / "pipe")
+    cases = [
+        (("missing",), 3, "'missing' does not exist"),
+        (("a",), 2, "--recursive"),
+        (("pipe",), 2, "put - --name"),
+        (("x" * 300,), 2, "cannot be read"),
+        (("a/x.txt", "b/x.txt"), 2, "would both be named 'x.txt'"),
+        (("a/x.txt", "b/x.txt", "--name", "y"), 2, "--name is for one"),
+        (("a/x.txt", "--name", "../y"), 2, "'..'"),
+        (("a/x.txt", "--name", ""), 2, "empty part"),
+        (("a/x.txt", "--type", ""), 2, "--type"),
+        (("a/x.txt", "--type", "t" * 257), 2, "--type"),
+        (("a/x.txt", "--share", "Nobody"), 3, "Nobody"),
+        (("a/x.txt", "--share", str(uuid.uuid4())), 3, "No user of this broker"),
+        (("a/x.txt", "b/x.txt", "--into", "y"), 2, "--into takes one file"),
+        (("-r", "a", "b", "--into", "y"), 2, "--into takes one file"),
+        (("a/x.txt", "--into", "nothing"), 3, "nothing"),
+    ]
+    for arguments, status, says in cases:
+        done = alice.run("put", *arguments, status=status)
+        assert (says in done.error, done.output) == (True, ""), (arguments, done)
+    with alice.session() as session:
+        assert not session.listContainers().result(PATIENCE).containers
+
+
+def test_share_gives_new_containers_members_and_old_ones_stay_as_they_are(
+    alice: Person, bob: Person
+) -> None:
+    with alice.session() as session:
+        Contacts(session).add(card_of(bob), "Bob").result(PATIENCE)
+    write(alice.home, "a.txt", b"for Bob")
+    done = alice.run("put", "a.txt", "--share", "Bob")
+    assert "Bob is not verified" in done.error
+    assert found(bob, done.lines[0].split("\t")[3]).content == b"for Bob"
+    write(alice.home, "b.txt")
+    alice.run("put", "b.txt")
+    done = alice.run("put", "a.txt", "b.txt", "--share", str(id_of(bob)))
+    assert "1 containers existed already and keep their members" in done.error
+    done = alice.run("put", "b.txt", "--share", str(id_of(alice)), status=2)
+    assert "--share names yourself" in done.error
+
+
+def test_an_update_that_others_can_read_is_confirmed_and_names_them(
+    alice: Person, bob: Person
+) -> None:
+    write(alice.home, "a.txt", b"old")
+    [row] = alice.json("put", "a.txt")
+    share(alice, row["id"], AccessLevel(id_of(bob)))
+    write(alice.home, "a.txt", b"new secret")
+    done = alice.run("put", "a.txt", "--update", status=2)
+    assert "--yes" in done.error
+    assert str(id_of(bob)) in done.error
+    terminal = alice.at_terminal("put", "a.txt", "--update")
+    terminal.expect("write the new versions there")
+    terminal.sendline("n")
+    terminal.expect(pexpect.EOF)
+    assert found(bob, row["id"]).content == b"old"
+    alice.run("put", "a.txt", "--update", "--yes")
+    assert found(bob, row["id"]).content == b"new secret"
+
+
+def test_a_member_who_renames_a_container_catches_no_upload_and_hides_no_file(
+    alice: Person, bob: Person
+) -> None:
+    write(alice.home, "shared.txt", b"1234")
+    [row] = alice.json("put", "shared.txt")
+    share(alice, row["id"], AccessLevel(id_of(bob), WRITER))
+    with bob.session() as session:
+        header = {"name": "diary.txt", "modified": "2026-03-01T12:00:00.123456Z"}
+        session.updateContainerHeader(row["id"], header).result(PATIENCE)
+    write(alice.home, "diary.txt", b"4321")
+    done = alice.run("put", "diary.txt", status=1)  # not "unchanged"
+    assert "--update" in done.error
+    assert "--yes" in alice.run("put", "diary.txt", "--update", status=2).error
+
+
+def test_a_container_of_somebody_else_is_no_obstacle_and_is_never_updated_by_name(
+    alice: Person, bob: Person
+) -> None:
+    write(bob.home, "a.txt", b"Bob's")
+    [row] = bob.json("put", "a.txt")
+    share(bob, row["id"], AccessLevel(id_of(alice), WRITER))
+    write(alice.home, "a.txt", b"mine")
+    [own] = alice.json("put", "a.txt", "--update")
+    assert own["status"] == "stored"
+    assert own["id"] != row["id"]
+    assert found(bob, row["id"]).content == b"Bob's"
+
+
+def test_several_own_containers_of_one_name_are_not_guessed_among(alice: Person) -> None:
+    with alice.session() as session:
+        for _ in range(2):
+            session.createContainer(b"", {"name": "a.txt"}).result(PATIENCE)
+    write(alice.home, "a.txt")
+    assert "--into" in alice.run("put", "a.txt", "--update", status=2).error
+
+
+def test_into_writes_a_version_of_exactly_that_container(alice: Person, bob: Person) -> None:
+    with bob.session() as session:
+        levels = [AccessLevel(id_of(bob), 511), AccessLevel(id_of(alice), WRITER)]
+        plain = session.createContainer(b"1", {"title": "T"}, levels).result(PATIENCE)
+        named = session.createContainer(b"1", {"name": "n"}, levels).result(PATIENCE)
+    write(alice.home, "x.txt", b"from Alice")
+    [row] = alice.json("put", "x.txt", "--into", str(plain.id))
+    container = found(bob, row["id"])
+    assert container.content == b"from Alice"
+    assert container.header.customHeaderObject == {"title": "T"}  # of another program
+    assert "is of" in alice.run("put", "x.txt", "--into", "n", status=2).error
+    [row] = alice.json("put", "x.txt", "--into", "n", "--yes")
+    assert row["name"] == "n"
+    assert row["version"] == 3
+    assert found(bob, str(named.id)).header.customHeaderObject["name"] == "n"
+    alice.run("put", "-", "--into", str(named.id), stdin=b"piped")
+    assert found(bob, str(named.id)).content == b"piped"
+    write(alice.home, "f/1")
+    write(alice.home, "f/2")
+    assert "there are 2" in alice.run("put", "-r", "f", "--into", "n", status=2).error
+
+
+def test_into_without_upload_is_refused(alice: Person, bob: Person) -> None:
+    with bob.session() as session:
+        levels = [AccessLevel(id_of(bob), 511), AccessLevel(id_of(alice))]
+        made = session.createContainer(b"1", {"name": "n"}, levels).result(PATIENCE)
+    write(alice.home, "x.txt")
+    alice.run("put", "x.txt", "--into", str(made.id), status=4)
+    assert found(bob, str(made.id)).content == b"1"
+
+
+def test_a_terminal_shows_a_table_and_a_pipe_no_bar(alice: Person) -> None:
+    write(alice.home, "a.txt", b"12345")
+    terminal = alice.at_terminal("put", "a.txt", NO_COLOR="1")
+    terminal.expect(pexpect.EOF)
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.before or "")
+    assert re.search("NAME +STATUS +SIZE +ID", shown)
+    assert re.search("a.txt +stored +5 B", shown)
+    assert "━" in shown
+    assert alice.run("put", "a.txt").error == ""
+
+
+def test_an_interrupted_put_stops_at_once_and_goes_on_where_it_stopped(alice: Person) -> None:
+    write(alice.home, "f/small", b"1")
+    large = write(alice.home, "f/large", os.urandom(MIB) * 192)
+    terminal = alice.at_terminal("put", "-r", "f")
+    journals = alice.home / "trust"
+    end = time.monotonic() + PATIENCE
+    while not any(each.stat().st_size > 2_000 for each in journals.rglob("*.journal")):
+        assert time.monotonic() < end
+        assert terminal.isalive()
+        time.sleep(0.02)
+    began = time.monotonic()
+    terminal.sendintr()
+    terminal.expect("the same command goes on")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    assert time.monotonic() - began < 5
+    assert "Traceback" not in str(terminal.before)
+    rows = {row["name"]: row["status"] for row in alice.json("put", "-r", "f")}
+    assert rows == {"f/small": "unchanged", "f/large": "stored"}
+    alice.run("get", "f/large", "-o", "copy")
+    assert (alice.home / "copy").read_bytes() == large.read_bytes()
+
+
+def test_an_interrupted_put_of_standard_input_ends_although_no_input_comes(alice: Person) -> None:
+    terminal = alice.at_terminal("put", "-", "--name", "typed")
+    terminal.sendline("some text")
+    time.sleep(1)
+    terminal.sendintr()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 130
+    with alice.session() as session:
+        assert not session.listContainers().result(PATIENCE).containers

@@ -62,6 +62,13 @@ class Names:
         named = self.named({name for text, name in normal.items() if ids.get(text) is None})
         return [ids.get(text) or _only(text, named[normal[text]]) for text in texts]
 
+    def container(self, text: str) -> scbroker.Container[Any]:
+        """Return the container, without content, that a text means as by `id_of`."""
+        [found] = self._session.getContainers([self.id_of(text)], content=False).result()
+        if isinstance(found, errors.BrokerError):
+            raise type(found)(f"{text}: {found.message}")
+        return found
+
     def named(self, names: Collection[str]) -> Mapping[str, list[scbroker.Container[Any]]]:
         """Return the containers of each of these names, which are in NFC; none for a name that none has."""
         found: dict[str, list[scbroker.Container[Any]]] = {name: [] for name in names}

@@ -11,7 +11,6 @@ import errno
 import os
 import re
 import stat
-import tempfile
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -234,6 +233,8 @@ class Folder:
         sync: bool = True,
     ) -> os.stat_result:
         """Write a file that is readable by its owner alone, as by `place`; return its status."""
+        import tempfile
+
         temporary = None
         try:
             with translated(self.path / path):

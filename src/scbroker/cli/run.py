@@ -1,4 +1,4 @@
-"""What a command works with: its profile, its session and its output."""
+"""Give a command its profile, its session and its output."""
 
 from __future__ import annotations
 

@@ -87,10 +87,7 @@ def mv(
     Only the name in the header changes. Needs the permission Upload.
     """
     new = str(relative_path(name))
-    session = run.session
-    [found] = session.getContainers([run.names.id_of(container)], content=False).result()
-    if isinstance(found, errors.BrokerError):
-        raise found
+    found = run.names.container(container)
     header = header_of(found)
     if header is None and found.hasHeader:
         raise errors.InvalidArgumentError(
@@ -105,7 +102,9 @@ def mv(
             )
     renamed = {**(header or {}), "name": new}
     try:
-        done = session.updateContainerHeader(found.id, renamed, ifVersion=found.version).result()
+        done = run.session.updateContainerHeader(
+            found.id, renamed, ifVersion=found.version
+        ).result()
     except errors.ConflictError:
         raise errors.ConflictError(
             f"The container {label_of(found)!r} was changed meanwhile: look at it, then repeat the command."

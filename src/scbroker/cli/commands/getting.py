@@ -115,15 +115,17 @@ class _Target:
         """Return what `--output` names; a folder that does not exist is made."""
         path = Path(output or ".")
         try:
-            if not path.is_dir() and not is_folder and not str(output).endswith("/"):
-                return cls(Folder(path.parent), PurePosixPath(path.name))
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            is_folder = is_folder or path.is_dir() or str(output).endswith("/")
+            if is_folder:
+                path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "the name is not valid"
             raise errors.InvalidArgumentError(
-                f"The folder {output!r} cannot be made ({why}): name another one with --output."
+                f"{output!r} cannot be written ({why}): name another one with --output."
             ) from None
-        return cls(Folder(path))
+        return (
+            cls(Folder(path)) if is_folder else cls(Folder(path.parent), PurePosixPath(path.name))
+        )
 
     def __enter__(self) -> _Target:
         return self
@@ -172,21 +174,14 @@ def _transfer(
 ) -> None:
     items: list[_Item] = []
     unchanged: list[Outcome] = []
-    taken: set[str] = set()
-    for container in found:
+    for item in _with_own_paths(run, found, target, recursive=recursive):
         try:
-            item = _Item(container, target.path_of(container, recursive=recursive))
-            if (key := collision_key(str(item.path))) in taken:
-                raise errors.AlreadyExistsError(
-                    f"Another one has this name: `scbroker get {container.id} --output FILE` gets this one."
-                )
-            taken.add(key)
             if _is_there(item, target.folder, force=force):
-                unchanged.append(item.outcome("unchanged", container.length or 0))
+                unchanged.append(item.outcome("unchanged", item.container.length or 0))
             else:
                 items.append(item)
         except errors.BrokerError as error:
-            run.failed(label_of(container), error)
+            run.failed(item.name, error)
     what = f"{len(items)} contents" if len(items) > 1 else "".join(item.name for item in items)
     size = sum(item.container.length or 0 for item in items)
 
@@ -194,6 +189,34 @@ def _transfer(
         return _Receiving(run.session, target.folder, force, together, total).jobs(items)
 
     do_each(run, what, size, jobs, _COLUMNS, unchanged)
+
+
+def _with_own_paths(
+    run: Run, found: list[scbroker.Container[Any]], target: _Target, *, recursive: bool
+) -> Iterator[_Item]:
+    """Yield the containers with their paths, each path once.
+
+    Anybody can share a container of any name. So a name that several containers have is that of the one that
+    the user created, and otherwise of none.
+    """
+    paths: dict[str, list[_Item]] = {}
+    for container in found:
+        try:
+            item = _Item(container, target.path_of(container, recursive=recursive))
+            paths.setdefault(collision_key(str(item.path)), []).append(item)
+        except errors.InvalidArgumentError as error:
+            run.failed(label_of(container), error)
+    for items in paths.values():
+        own = [item for item in items if item.container.createdBy == run.people.own_id]
+        chosen = next((each for each in (items, own) if len(each) == 1), [])
+        yield from chosen
+        for item in items:
+            if item not in chosen:
+                refused = errors.AlreadyExistsError(
+                    f"{len(items)} containers have this name: `scbroker get {item.container.id} "
+                    "--output FILE` gets this one."
+                )
+                run.failed(item.name, refused)
 
 
 def _is_there(item: _Item, folder: Folder, *, force: bool) -> bool:
@@ -313,7 +336,7 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
         total = Total(show)
         for container in containers:
             pieces = _pieces(run.session, container, together)
-            for piece in _plain(pieces, label_of(container)) if is_terminal else pieces:
+            for piece in plain_text(pieces, label_of(container)) if is_terminal else pieces:
                 sys.stdout.buffer.write(piece)
                 total.add(len(piece))
             sys.stdout.buffer.flush()
@@ -335,7 +358,7 @@ def _pieces(
             yield together.wait(present)
 
 
-def _plain(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
+def plain_text(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
     """Yield pieces of a text. Raises `InvalidArgumentError` before anything that could steer a terminal."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     rest = ""

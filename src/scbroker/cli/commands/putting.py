@@ -99,7 +99,7 @@ def put(
 
 
 @dataclass(slots=True)
-class _Work:
+class Work:
     """The files of a command, by what is done with them, and what new containers get."""
 
     new: list[File] = field(default_factory=list)
@@ -120,23 +120,20 @@ def _check_options(
         raise errors.InvalidArgumentError(f"--type must have 1 to {_LONGEST_TYPE} bytes.")
 
 
-def _into(run: Run, files: list[File], text: str, yes: bool) -> _Work:
+def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
     """Plan a new version of the container that `--into` names."""
     if len(files) != 1:
         raise errors.InvalidArgumentError(
             f"--into takes one file, and there are {len(files)}: name the one to store."
         )
-    container_id = run.names.id_of(text)
-    [container] = run.session.getContainers([container_id], content=False).result()
-    if isinstance(container, errors.BrokerError):
-        raise container
-    is_by_id = container_id.hex.startswith(text.replace("-", "").lower())
+    container = run.names.container(text)
+    is_by_id = container.id.hex.startswith(text.replace("-", "").lower())
     if container.createdBy != run.people.own_id and not is_by_id:
         # Anybody can share a container whose name is that of a file that the user keeps.
         creator = run.people.name_of(container.createdBy)
         run.confirm(f"The container {text!r} is of {creator}, not yours: write into it?", yes)
     file = files[0]
-    return _Work(updates=[(file._replace(name=name_of(container) or file.name), container)])
+    return Work(updates=[(file._replace(name=name_of(container) or file.name), container)])
 
 
 def _person(run: Run, text: str) -> Person:
@@ -167,7 +164,7 @@ def _access(run: Run, people: list[Person]) -> list[scbroker.AccessLevel] | None
     return [scbroker.AccessLevel(own, owner), *others.values()]
 
 
-def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> _Work:
+def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
     """Compare the files with the user's containers of the same names.
 
     Others count as little as containers that others created: a member with Upload could give a container the
@@ -176,7 +173,7 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> _Work:
     """
     own = run.people.own_id
     stored = run.names.named({file.name for file in files})
-    work, several = _Work(), ""
+    work, several = Work(), ""
     for file in files:
         found = [each for each in stored[file.name] if each.createdBy == own]
         same = (c for c in found if file.is_in(c) and c.modifiedBy == c.contentBy == own)
@@ -222,7 +219,7 @@ def _some(items: Iterable[str]) -> str:
     return ", ".join(listed[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _tell_who_lacks(run: Run, work: _Work, people: list[Person]) -> None:
+def _tell_who_lacks(run: Run, work: Work, people: list[Person]) -> None:
     """Say that `--share` changes nothing about containers that exist already."""
     wanted = {_id_of(person) for person in people}
     present = [container for _, container in (*work.unchanged, *work.updates)]
@@ -237,14 +234,14 @@ def _tell_who_lacks(run: Run, work: _Work, people: list[Person]) -> None:
         )
 
 
-def _transfer(run: Run, work: _Work) -> None:
+def _transfer(run: Run, work: Work) -> None:
     sent = [*work.new, *(file for file, _ in work.updates)]
     sizes = [file.size for file in sent]
     size = None if None in sizes else sum(each or 0 for each in sizes)
     what = f"{len(sent)} files" if len(sent) > 1 else "".join(file.name for file in sent)
 
     def jobs(together: Together, total: Total) -> Iterable[Job]:
-        return _Sending(run.session, work, together, total).jobs()
+        return Sending(run.session, work, together, total).jobs()
 
     unchanged = [_outcome(file, "unchanged", container) for file, container in work.unchanged]
     do_each(run, what, size, jobs, _COLUMNS, unchanged)
@@ -265,11 +262,11 @@ def _outcome(file: File, status: str, result: scbroker.Metadata | errors.BrokerE
     return Outcome(file.name, {**row, "length": Size(length)})
 
 
-class _Sending:
+class Sending:
     """The transfer of the files of a command."""
 
     def __init__(
-        self, session: scbroker.ServerProvider, work: _Work, together: Together, total: Total
+        self, session: scbroker.ServerProvider, work: Work, together: Together, total: Total
     ) -> None:
         self._session, self._work, self._together, self._total = session, work, together, total
 
@@ -332,7 +329,7 @@ class _Sending:
         return [_tried(file, "updated", update)]
 
     def _content(self, file: File) -> Path | Iterator[bytes]:
-        return _standard_input(self._together) if file.path is None else file.path
+        return standard_input(self._together) if file.path is None else file.path
 
 
 def _tried(file: File, status: str, work: Callable[[], scbroker.Metadata]) -> Outcome:
@@ -342,7 +339,7 @@ def _tried(file: File, status: str, work: Callable[[], scbroker.Metadata]) -> Ou
         return _outcome(file, status, error)
 
 
-def _standard_input(together: Together) -> Iterator[bytes]:
+def standard_input(together: Together) -> Iterator[bytes]:
     """Yield what standard input gives; stop waiting for it when the command is interrupted."""
     if sys.stdin is None:
         raise errors.InvalidArgumentError("Standard input is closed.")

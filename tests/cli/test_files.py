@@ -1,0 +1,130 @@
+"""Files that `put` stores: their headers, and why one could not be read."""
+
+import datetime as dt
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import errors
+from scbroker.cli.files import File, find, why_unread
+
+NOON = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
+
+
+def file(name: str = "a.txt", path: Path | None = None) -> File:
+    return File(path, name, 4, NOON)
+
+
+def test_a_header_has_the_media_type_of_the_name_or_none() -> None:
+    assert file("a/b.PNG").header()["mediaType"] == "image/png"
+    assert file("a.unknown-kind").header() == {
+        "name": "a.unknown-kind",
+        "modified": "2026-03-01T12:00:00.000000Z",
+    }
+
+
+def test_a_new_header_keeps_the_fields_that_are_not_of_the_file() -> None:
+    old = {"name": "b", "modified": 5, "mediaType": "x/y", "mine": 1}
+    assert file("a").header(old) == {
+        "name": "a",
+        "modified": "2026-03-01T12:00:00.000000Z",
+        "mine": 1,
+    }
+
+
+def not_expected(*arguments: object) -> None:
+    raise AssertionError(arguments)
+
+
+def found(*given: str, name: str | None = None) -> list[File]:
+    return find(list(given), name, recursive=True, skipped=not_expected, failed=not_expected)
+
+
+def test_names_are_in_nfc_and_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+    folder = tmp_path / "f"
+    folder.mkdir()
+    for name in ("z", "e\u0301", "a"):
+        (folder / name).write_text("")
+    assert [each.name for each in found(str(folder))] == ["f/a", "f/\u00e9", "f/z"]
+
+
+def test_two_files_whose_names_are_equal_in_nfc_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "f"
+    folder.mkdir()
+    for name in ("e\u0301", "\u00e9"):
+        (folder / name).write_text("")
+    if len(list(folder.iterdir())) < 2:
+        pytest.skip("the file system takes both names for one")
+    with pytest.raises(errors.InvalidArgumentError, match="would both be named"):
+        found(str(folder))
+
+
+def test_a_link_that_is_named_itself_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("text")
+    (tmp_path / "link").symlink_to("target")
+    [each] = found(str(tmp_path / "link"))
+    assert (each.name, each.size) == ("link", 4)
+
+
+def test_a_tree_deeper_than_any_name_may_be_is_one_error(tmp_path: Path) -> None:
+    failures: list[Any] = []
+    path = tmp_path / "deep"
+    path.mkdir()
+    descriptor = os.open(path, os.O_RDONLY)
+    for _ in range(700):
+        os.mkdir("dd", dir_fd=descriptor)
+        inner = os.open("dd", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+    given = find(
+        [str(path)],
+        None,
+        recursive=True,
+        skipped=not_expected,
+        failed=lambda *each: failures.append(each),
+    )
+    assert given == []
+    assert [type(error) for _, error in failures] == [errors.InvalidArgumentError]
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f" / "secret").mkdir(parents=True)
+    (tmp_path / "f" / "a").write_text("")
+    real = os.scandir
+
+    def scandir(path: str) -> Any:  # root can read every folder
+        if path.endswith("secret"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    failures: list[tuple[str, errors.BrokerError]] = []
+    files = find(
+        [str(tmp_path / "f")], None, recursive=True, skipped=not_expected,
+        failed=lambda path, error: failures.append((path, error)),
+    )  # fmt: skip
+    assert [each.name for each in files] == ["f/a"]
+    [(path, error)] = failures
+    assert path.endswith("secret")
+    assert error.message == "The folder cannot be read: Permission denied."
+
+
+def test_why_a_file_was_not_read_is_said_without_words_of_the_library(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("text")
+    state = path.stat()
+    library = errors.InvalidArgumentError("pass it opened")
+    [present] = found(str(path))
+    assert why_unread(present, library) is library
+    refused = errors.PermissionDeniedError("no")
+    assert why_unread(present, refused) is refused
+    assert why_unread(file(path=None), library) is library
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1000))
+    assert "changed while it was read" in why_unread(present, library).message
+    path.unlink()
+    assert "cannot be read: No such file" in why_unread(present, library).message

@@ -1,0 +1,307 @@
+"""`scbroker get` and `scbroker cat`, with real files and a real broker."""
+
+import os
+import stat
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pexpect
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    ContactCard,
+    ContainerAccessLevel,
+    SecuredContainer,
+    ServerProvider,
+)
+from tests.kit.nursery import command
+from tests.kit.people import Person
+
+pytestmark = pytest.mark.mostly_on_sqlite
+MIB = 1_048_576
+PATIENCE = 30.0
+TIME = "2026-03-01T12:00:00.123457Z"
+NANOSECONDS = 1_772_366_400_123_457_000
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
+        yield provider
+
+
+def put(
+    session: ServerProvider, name: Any, content: bytes | None = b"text", **header: Any
+) -> uuid.UUID:
+    made: SecuredContainer = session.createContainer(
+        content, customHeaderObject={"name": name, **header}
+    ).result(PATIENCE)
+    return made.id
+
+
+def test_a_content_is_saved_under_the_last_part_of_the_name_with_the_files_time(
+    alice: Person, session: ServerProvider
+) -> None:
+    container = put(session, "letters/a.txt", b"Dear Bob", modified=TIME)
+    [row] = alice.json("get", "letters/a.txt")
+    assert row == {
+        "name": "letters/a.txt",
+        "status": "saved",
+        "id": str(container),
+        "length": 8,
+        "path": "a.txt",
+    }
+    saved = alice.home / "a.txt"
+    assert saved.read_bytes() == b"Dear Bob"
+    assert saved.stat().st_mtime_ns == NANOSECONDS
+    assert stat.S_IMODE(saved.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize(
+    "time", [None, 5, "yesterday", "2026-03-01T12:00:00", "9999-12-31T23:59:59-12:00"]
+)
+def test_a_header_without_a_valid_time_is_no_obstacle(
+    alice: Person, session: ServerProvider, time: object
+) -> None:
+    put(session, "a.txt", modified=time)
+    alice.run("get", "a.txt")
+    assert (alice.home / "a.txt").read_bytes() == b"text"
+
+
+def test_put_after_get_finds_the_file_unchanged(alice: Person) -> None:
+    (alice.home / "a.txt").write_text("text")
+    alice.run("put", "a.txt")
+    (alice.home / "a.txt").unlink()
+    alice.run("get", "a.txt")
+    assert alice.json("put", "a.txt")[0]["status"] == "unchanged"
+
+
+def test_an_existing_file_is_kept_without_force_and_an_equal_one_is_unchanged(
+    alice: Person, session: ServerProvider
+) -> None:
+    put(session, "a.txt", b"new", modified=TIME)
+    (alice.home / "a.txt").write_text("old")
+    done = alice.run("get", "a.txt", status=1)
+    assert "--force" in done.error
+    assert "--output" in done.error
+    assert (alice.home / "a.txt").read_text() == "old"
+    assert alice.json("get", "a.txt", "--force")[0]["status"] == "saved"
+    assert (alice.home / "a.txt").read_text() == "new"
+    assert alice.json("get", "a.txt")[0]["status"] == "unchanged"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../a", "/etc/a", "a/..", "a\\b", "C:a", ".bashrc", "x/.ssh", "CON", "a\n", "a\x1b[2J", "a "],
+)
+def test_a_hostile_name_never_makes_a_file(
+    alice: Person, session: ServerProvider, name: str
+) -> None:
+    container, below = put(session, name), put(session, f"x/{name}")
+    before = sorted(alice.home.rglob("*"))
+    done = alice.run("get", str(container), status=2)
+    assert "--output" in done.error
+    assert "\x1b" not in done.error
+    assert sorted(alice.home.rglob("*")) == before
+    if not name.startswith((".b", "x")):  # hidden files are for trees
+        done = alice.run("get", "-r", "x", status=2)
+        assert f"{below} --output" in done.error
+        assert sorted(alice.home.rglob("*")) == before
+    alice.run("get", str(container), "--output", "safe")
+    assert (alice.home / "safe").read_bytes() == b"text"
+
+
+def test_a_container_without_a_name_is_saved_with_output(
+    alice: Person, session: ServerProvider
+) -> None:
+    made = session.createContainer(b"text").result(PATIENCE)
+    assert "--output" in alice.run("get", str(made.id), status=2).error
+    alice.run("get", str(made.id), "-o", "safe")
+    assert (alice.home / "safe").read_bytes() == b"text"
+
+
+def test_output_names_a_file_a_folder_or_standard_output(
+    alice: Person, session: ServerProvider
+) -> None:
+    put(session, "a.txt", b"A")
+    put(session, "b.txt", b"B")
+    alice.run("get", "a.txt", "-o", "other")
+    assert (alice.home / "other").read_bytes() == b"A"
+    (alice.home / "folder").mkdir()
+    alice.run("get", "a.txt", "-o", "folder")
+    assert (alice.home / "folder" / "a.txt").read_bytes() == b"A"
+    alice.run("get", "a.txt", "-o", "new/folder/")
+    assert (alice.home / "new" / "folder" / "a.txt").read_bytes() == b"A"
+    alice.run("get", "a.txt", "b.txt", "-o", "both")
+    assert (alice.home / "both" / "b.txt").read_bytes() == b"B"
+    assert alice.run("get", "a.txt", "b.txt", "-o", "-").output == "AB"
+
+
+def test_wrong_targets_are_errors_that_name_them(alice: Person, session: ServerProvider) -> None:
+    put(session, "a.txt")
+    put(session, "b.txt")
+    (alice.home / "file").write_text("file")
+    (alice.home / "folder" / "a.txt").mkdir(parents=True)
+    cases = [
+        (("a.txt", "-o", "missing/x"), 2, "missing"),
+        (("a.txt", "b.txt", "-o", "file"), 2, "'file'"),
+        (("a.txt", "-o", "folder"), 1, "not a regular file"),
+        (("a.txt", "-o", "/dev/null"), 1, "not a regular file"),
+        (("a.txt", "-o", "x" * 300), 2, "x" * 300),
+        (("missing",), 3, "missing"),
+        (("-r", "missing"), 3, "missing/"),
+        (("",), 3, "''"),
+        ((str(uuid.uuid4()),), 3, "No container"),
+    ]
+    for arguments, status, says in cases:
+        done = alice.run("get", *arguments, status=status)
+        assert says in done.error, (arguments, done)
+
+
+def test_a_tree_is_saved_with_its_folders_and_goes_on_after_an_interruption(
+    alice: Person, session: ServerProvider
+) -> None:
+    large = os.urandom(300_000)
+    put(session, "photos/2026/a.jpg", b"A", modified=TIME)
+    put(session, "photos/b.jpg", large, modified=TIME)
+    put(session, "photos2/c.jpg", b"C", modified=TIME)
+    rows = alice.json("get", "-r", "photos/", "-o", "out")
+    assert sorted(row["path"] for row in rows) == ["photos/2026/a.jpg", "photos/b.jpg"]
+    assert (alice.home / "out/photos/b.jpg").read_bytes() == large
+    (alice.home / "out/photos/2026/a.jpg").unlink()
+    rows = alice.json("get", "-r", "photos", "-o", "out")
+    assert sorted(row["status"] for row in rows) == ["saved", "unchanged"]
+    assert sorted(each.name for each in (alice.home / "out").iterdir()) == ["photos"]
+
+
+def test_names_that_are_equal_or_differ_by_case_only_are_not_guessed_among(
+    alice: Person, session: ServerProvider
+) -> None:
+    for name in ("f/a.txt", "f/A.txt", "f/b.txt"):
+        put(session, name)
+    done = alice.run("get", "-r", "f/", status=1)
+    assert [line.split("\t")[0] for line in done.lines] == ["f/b.txt"]
+    assert done.error.count("2 containers have this name") == 2
+
+
+def test_a_container_that_somebody_shares_never_takes_the_place_of_one_s_own(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    put(session, "f/a.txt", b"mine")
+    with person("Mallory").session() as hers:
+        levels = [AccessLevel(session.getUserId().result())]
+        for _ in range(3):  # ids are random: one of them comes first
+            hers.createContainer(b"evil", {"name": "f/a.txt"}, levels).result(PATIENCE)
+            hers.createContainer(b"evil", {"name": "f/b.txt"}, levels).result(PATIENCE)
+    done = alice.run("get", "-r", "f/", status=1)
+    assert len(done.lines) == 1
+    assert (alice.home / "f" / "a.txt").read_bytes() == b"mine"
+    assert not (alice.home / "f" / "b.txt").exists()
+
+
+def test_a_link_in_the_folder_is_not_followed(alice: Person, session: ServerProvider) -> None:
+    put(session, "f/a.txt")
+    outside = alice.home / "outside"
+    outside.mkdir()
+    (alice.home / "out").mkdir()
+    (alice.home / "out" / "f").symlink_to(outside)
+    done = alice.run("get", "-r", "f/", "-o", "out", status=2)
+    assert "link" in done.error
+    assert not list(outside.iterdir())
+
+
+def test_contents_that_are_missing_or_hidden_are_errors_of_their_own(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    bob = person("Bob")
+    reader = ContactCard.parse(bob.json("whoami")["card"]).userId
+    empty = put(session, "f/none", None)
+    put(session, "f/empty", b"")
+    hidden = put(session, "f/hidden", b"secret")
+    levels = [AccessLevel(reader, ContainerAccessLevel.Download)]
+    session.grantAccess([hidden, empty], levels).result(PATIENCE)
+    done = alice.run("get", "-r", "f/", status=3)
+    assert "f/none: The container has no content." in done.error
+    assert sorted(line.split("\t")[0] for line in done.lines) == ["f/empty", "f/hidden"]
+    assert (alice.home / "f" / "empty").read_bytes() == b""
+    done = bob.run("get", str(hidden), "-o", "x", status=4)
+    assert "hide the content" in done.error
+    assert not (bob.home / "x").exists()
+    assert "hide the content" in bob.run("cat", str(hidden), status=4).error
+    assert "no content" in alice.run("cat", "f/none", status=3).error
+
+
+def test_cat_writes_contents_as_they_are_one_after_the_other(
+    alice: Person, session: ServerProvider
+) -> None:
+    put(session, "a", b"one\n")
+    put(session, "b", b"x" * 9 * MIB)
+    assert alice.run("cat", "a", "b", "a").output == "one\n" + "x" * 9 * MIB
+    assert "--json" in alice.run("cat", "a", "--json", status=2).error
+
+
+def shown(terminal: "pexpect.spawn[str]") -> str:
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    return terminal.before or ""
+
+
+def test_cat_shows_plain_text_on_a_terminal_and_nothing_that_could_steer_it(
+    alice: Person, session: ServerProvider
+) -> None:
+    put(session, "good", "Grüße 👩\u200d💻,\ttab\r\nend\n".encode())
+    text = shown(alice.at_terminal("cat", "good"))
+    assert "Grüße 👩\u200d💻,\ttab" in text
+    for number, content in enumerate(
+        [b"a\x1b[2Jb", b"\xff\xfe", b"a\rb", b"a\x00", "a\u202eb".encode(), b"x\xc3", b"a\x9bb"]
+    ):
+        put(session, f"bad{number}", content)
+        terminal = alice.at_terminal("cat", f"bad{number}")
+        text = shown(terminal)
+        assert "not plain text" in text, content
+        assert terminal.exitstatus == 2
+        assert "\x1b[2J" not in text
+
+
+def test_a_closed_pipe_ends_cat_without_a_traceback(alice: Person, session: ServerProvider) -> None:
+    put(session, "a", b"line\n" * 4 * MIB)
+    program = " ".join(f"'{each}'" for each in command("cat", "a"))
+    run = pexpect.run(
+        f'/bin/sh -c "{program} | head -n 1; echo end"',
+        env=alice.environment, cwd=str(alice.home), encoding="utf-8",
+    )  # fmt: skip
+    assert "Traceback" not in run
+    assert "line" in run
+
+
+def test_an_interrupted_get_stops_at_once_and_goes_on_where_it_stopped(
+    alice: Person, session: ServerProvider
+) -> None:
+    content = os.urandom(MIB) * 192
+    put(session, "large", content)
+    terminal = alice.at_terminal("get", "large")
+    end = time.monotonic() + PATIENCE
+    while not any(each.stat().st_size > 16 * MIB for each in alice.home.glob(".*.part")):
+        assert time.monotonic() < end
+        assert terminal.isalive()
+        time.sleep(0.02)
+    began = time.monotonic()
+    terminal.sendintr()
+    assert "Traceback" not in shown(terminal)
+    assert terminal.exitstatus == 130
+    assert time.monotonic() - began < 5
+    assert not (alice.home / "large").exists()
+    [part] = alice.home.glob(".*.part")
+    before = part.stat().st_ino
+    alice.run("get", "large")
+    assert (alice.home / "large").read_bytes() == content
+    assert (alice.home / "large").stat().st_ino == before
+    assert not list(alice.home.glob(".*.part"))
