@@ -17,7 +17,7 @@ contacts: typer.Typer = group(
     "contacts", SHARING, "Keep the people whom you share with, the same on all of your devices."
 )
 _LONGEST_CARD = 4096
-_COLUMNS = {"name": "name", "verified": "verified", "userId": "user", "addedAt": "added"}
+_COLUMNS = {"name": "NAME", "verified": "VERIFIED", "userId": "USER", "addedAt": "ADDED"}
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="NAME", help="The name of a contact.", autocompletion=complete_person),

@@ -70,11 +70,7 @@ def get(
     the file.
     """  # fmt: skip
     found = found_containers(run, containers, recursive=recursive)
-    if output == STREAM:
-        _write_out(run, found)
-        return
-    with _Target.of(output, recursive or len(found) > 1) as target:
-        _transfer(run, found, target, recursive=recursive, force=force)
+    save(run, found, output, recursive=recursive, force=force)
 
 
 @command(CONTAINERS)
@@ -104,14 +100,31 @@ def found_containers(
     return containers
 
 
+def save(
+    run: Run,
+    found: list[scbroker.Container[Any]],
+    output: str | None,
+    *,
+    recursive: bool,
+    force: bool,
+    how: str = "scbroker get",
+) -> None:
+    """Write contents to files, or to standard output; `how` is the command that gets a single one."""
+    if output == STREAM:
+        _write_out(run, found)
+        return
+    with _Target.of(output, recursive or len(found) > 1, how) as target:
+        _transfer(run, found, target, recursive=recursive, force=force)
+
+
 class _Target:
     """The folder that files are written to, or the one file that `--output` names."""
 
-    def __init__(self, folder: Folder, file: PurePosixPath | None = None) -> None:
-        self.folder, self._file = folder, file
+    def __init__(self, folder: Folder, how: str, file: PurePosixPath | None = None) -> None:
+        self.folder, self.how, self._file = folder, how, file
 
     @classmethod
-    def of(cls, output: str | None, is_folder: bool) -> _Target:
+    def of(cls, output: str | None, is_folder: bool, how: str) -> _Target:
         """Return what `--output` names; a folder that does not exist is made."""
         path = Path(output or ".")
         try:
@@ -124,7 +137,9 @@ class _Target:
                 f"{output!r} cannot be written ({why}): name another one with --output."
             ) from None
         return (
-            cls(Folder(path)) if is_folder else cls(Folder(path.parent), PurePosixPath(path.name))
+            cls(Folder(path), how)
+            if is_folder
+            else cls(Folder(path.parent), how, PurePosixPath(path.name))
         )
 
     def __enter__(self) -> _Target:
@@ -146,7 +161,7 @@ class _Target:
             return relative_path(name) if recursive else PurePosixPath(file_name(name))
         except errors.InvalidArgumentError as error:
             raise errors.InvalidArgumentError(
-                f"{error.message} `scbroker get {container.id} --output FILE` names the file."
+                f"{error.message} `{self.how} {container.id} --output FILE` names the file."
             ) from None
 
 
@@ -213,7 +228,7 @@ def _with_own_paths(
         for item in items:
             if item not in chosen:
                 refused = errors.AlreadyExistsError(
-                    f"{len(items)} containers have this name: `scbroker get {item.container.id} "
+                    f"{len(items)} containers have this name: `{target.how} {item.container.id} "
                     "--output FILE` gets this one."
                 )
                 run.failed(item.name, refused)

@@ -14,22 +14,23 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command, group, listing
-from scbroker.cli.commands.sharing import ContainersArgument, Recursive, ids_of
-from scbroker.cli.names import LINK_MARK, name_of
+from scbroker.cli.commands.getting import found_containers, save
+from scbroker.cli.commands.sharing import Recursive, ids_of
+from scbroker.cli.names import LINK_MARK, ContainersArgument, label_of, name_of
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
 
 links: typer.Typer = group("links", SHARING, "List and revoke your links.")
-_OPENED = {"name": "name", "length": "size", "type": "type", "modifiedAt": "changed", "id": "id"}
+_OPENED = {"name": "NAME", "length": "SIZE", "type": "TYPE", "modifiedAt": "CHANGED", "id": "ID"}
 _MOST_CONTAINERS = 256
 _COLUMNS = {
-    "name": "name",
-    "containers": "containers",
-    "expiresAt": "until",
-    "expired": "expired",
-    "hasPassword": "password",
-    "userId": "user",
+    "name": "NAME",
+    "containers": "CONTAINERS",
+    "expiresAt": "UNTIL",
+    "expired": "EXPIRED",
+    "hasPassword": "PASSWORD",
+    "userId": "USER",
 }
 
 
@@ -93,11 +94,7 @@ def list_links(run: Run) -> None:
     found = run.session.getLinks().result()
     ids = list({each: None for link in found for each in link.containerIds})
     containers = run.session.getContainers(ids, content=False).result() if ids else []
-    names = {
-        each.id: name_of(each) or str(each.id)
-        for each in containers
-        if isinstance(each, scbroker.Container)
-    }
+    names = {each.id: label_of(each) for each in containers if isinstance(each, scbroker.Container)}
     run.out.rows([_row(each, names) for each in found], _COLUMNS)
 
 
@@ -138,11 +135,38 @@ def _find(run: Run, text: str) -> "scbroker.Link":
 
 
 @command(SHARING, "open")
-def open_link(run: Run, link: LinkArgument = None, password_file: LinkPasswordFile = None) -> None:
-    """List what a link opens. Needs no account and no profile.
+def open_link(
+    run: Run,
+    link: LinkArgument = None,
+    containers: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="CONTAINER",
+            help="Containers of the link: the name, the id, or four or more first digits of the id. All if "
+            "left out.",
+        ),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Save the contents to this file or folder; - writes them to standard output.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Overwrite files that exist.")
+    ] = False,
+    password_file: LinkPasswordFile = None,
+) -> None:
+    """List what a link opens, or save it with --output. Needs no account and no profile.
+
+    Several contents are saved below a folder, under the names of their containers.
 
     Other users of this machine can see the arguments of a command, and shells keep them: leave LINK out, and
-    you are asked for it, or give it on standard input.
+    you are asked for it, or give it on standard input with `-`. SCBROKER_LINK_PASSWORD has the password of
+    the link, or you are asked.
     """
     url = link_url(link)
     try:
@@ -150,18 +174,28 @@ def open_link(run: Run, link: LinkArgument = None, password_file: LinkPasswordFi
     except errors.CredentialsError:  # raised before anything is sent, for a link with a password
         opening = scbroker.openLink(url, secret("link password", password_file))
     run.use(opening.result())
-    found = run.session.iterContainers()
-    run.out.rows((_listed(run, each) for each in found), _OPENED)
+    found = _opened(run, containers)
+    if output is None:
+        rows = [_listed(each) for each in sorted(found, key=label_of)]
+        run.out.rows(rows, _OPENED)
+    else:
+        save(run, found, output, recursive=len(found) > 1, force=force, how="scbroker open LINK")
 
 
-def _listed(run: Run, container: "scbroker.Container[Any] | errors.BrokerError") -> dict[str, Any]:
-    """Return the row of a container that a link opens."""
-    if isinstance(container, errors.BrokerError):
-        run.failed(str(container.containerId), container)
-        return {
-            "id": container.containerId,
-            **dict.fromkeys(("name", "length", "type", "modifiedAt")),
-        }
+def _opened(run: Run, texts: list[str] | None) -> "list[scbroker.Container[Any]]":
+    """Return what a link opens, or those containers that are named."""
+    if texts:
+        return found_containers(run, texts, recursive=False)
+    found = []
+    for each in run.names.all():
+        if isinstance(each, errors.BrokerError):
+            run.failed(str(each.containerId), each)
+        else:
+            found.append(each)
+    return found
+
+
+def _listed(container: "scbroker.Container[Any]") -> dict[str, Any]:
     return {
         "id": container.id,
         "name": name_of(container),

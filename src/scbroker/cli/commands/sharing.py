@@ -12,7 +12,7 @@ from scbroker import errors
 from scbroker.cli import dates, rights
 from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.dates import Until
-from scbroker.cli.names import ContainerArgument, complete_container, name_of
+from scbroker.cli.names import ContainerArgument, ContainersArgument, label_of
 from scbroker.cli.people import PersonArgument, complete_person
 from scbroker.cli.rights import Can, Rights
 from scbroker.cli.run import Run
@@ -26,14 +26,6 @@ Recursive = Annotated[
         "--recursive",
         "-r",
         help="Take each CONTAINER as the beginning of names, such as photos/, and do it for all below it.",
-    ),
-]
-ContainersArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="CONTAINER",
-        help="Containers: the name, the id, or four or more first digits of the id.",
-        autocompletion=complete_container,
     ),
 ]
 PeopleArgument = Annotated[
@@ -212,7 +204,7 @@ def blocked(run: Run) -> None:
     users = run.session.getBlockedUsers().result()
     run.out.rows(
         [{"userId": each, "name": run.people.name_of(each)} for each in users],
-        {"name": "name", "userId": "user"},
+        {"name": "NAME", "userId": "USER"},
     )
 
 
@@ -220,7 +212,7 @@ def ids_of(run: Run, texts: Sequence[str], recursive: bool) -> dict[uuid.UUID, s
     """Return the ids of the containers that are named, or below the names, with names for messages."""
     if recursive:
         below = [each for text in texts for each in run.names.below(text)]
-        return {each.id: name_of(each) or str(each.id) for each in below}
+        return {each.id: label_of(each) for each in below}
     return dict(zip(run.names.ids_of(texts), texts, strict=True))
 
 
@@ -327,9 +319,9 @@ def _with_names(error: errors.BrokerError, members: Sequence[Person]) -> errors.
     """Return an error whose message has the names of people in place of their ids."""
     text = error.message
     for each in members:
-        text = text.replace(f"user {each.user_id}", each.name).replace(
-            f"User {each.user_id}", each.name
-        )
+        if not isinstance(each.who, uuid.UUID):
+            for word in ("user", "User"):
+                text = text.replace(f"{word} {each.user_id}", each.name)
     return type(error)(text)
 
 

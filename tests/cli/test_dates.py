@@ -1,0 +1,80 @@
+"""The time until which something lasts is read exactly, and refused where it could mean two times."""
+
+import datetime as dt
+import time
+
+import pytest
+
+from scbroker import BrokerError
+from scbroker.cli.dates import end_of, local
+
+INVALID = BrokerError.invalidArgumentError
+
+
+@pytest.mark.parametrize(
+    "text,duration",
+    [
+        ("90m", dt.timedelta(minutes=90)),
+        ("90min", dt.timedelta(minutes=90)),
+        ("12h", dt.timedelta(hours=12)),
+        (" 7D ", dt.timedelta(days=7)),
+        ("4 w", dt.timedelta(weeks=4)),
+    ],
+)
+def test_a_duration_ends_that_long_after_now(text: str, duration: dt.timedelta) -> None:
+    before = dt.datetime.now(dt.UTC)
+    assert before <= end_of(text) - duration <= dt.datetime.now(dt.UTC)
+
+
+@pytest.mark.parametrize(
+    "zone,day,end",
+    [
+        ("UTC", "2200-12-31", "2201-01-01T00:00:00+00:00"),
+        ("Europe/Berlin", "2030-01-15", "2030-01-16T00:00:00+01:00"),
+        ("Europe/Berlin", "2030-07-15", "2030-07-16T00:00:00+02:00"),
+        ("Europe/Berlin", "2030-03-30", "2030-03-31T00:00:00+01:00"),
+        ("Europe/Berlin", "2030-03-31", "2030-04-01T00:00:00+02:00"),
+        ("America/New_York", "2032-02-29", "2032-03-01T00:00:00-05:00"),
+    ],
+)
+def test_a_day_ends_at_the_local_midnight_after_it(
+    monkeypatch: pytest.MonkeyPatch, zone: str, day: str, end: str
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", zone)
+        time.tzset()
+        found = end_of(day)
+        shown = local(found)
+    time.tzset()
+    assert found == dt.datetime.fromisoformat(end)
+    assert shown.startswith(f"{end[:10]} 00:00 ")
+
+
+def test_a_time_with_its_zone_is_taken_as_it_is() -> None:
+    assert end_of("2200-12-31T18:00Z") == dt.datetime(2200, 12, 31, 18, tzinfo=dt.UTC)
+    assert end_of("2200-12-31T18:00+01:00") == dt.datetime(2200, 12, 31, 17, tzinfo=dt.UTC)
+    assert end_of("2200-12-31 18:00:30.5-02:30").second == 30
+
+
+@pytest.mark.parametrize(
+    "text,words",
+    [
+        ("", "cannot be ''"),
+        ("7", "pass a duration as 90m, 12h, 7d or 4w"),
+        ("-7d", "cannot be '-7d'"),
+        ("7y", "cannot be '7y'"),
+        ("999999w", "cannot be '999999w'"),
+        ("9999-12-31", "cannot be '9999-12-31'"),
+        ("2026-02-30", "cannot be '2026-02-30'"),
+        ("٧d", "cannot be"),
+        ("1" * 5000 + "d", "cannot be"),
+        ("2200-12-31T18:00", "lacks a time zone: add Z for UTC"),
+        ("0d", "is in the past"),
+        ("2020-01-01", "is in the past, at 2020-01-02"),
+        ("2020-01-01T00:00Z", "is in the past"),
+    ],
+    ids=range(13),
+)
+def test_anything_else_is_refused_and_the_message_says_what_to_pass(text: str, words: str) -> None:
+    with pytest.raises(INVALID, match=words):
+        end_of(text)
