@@ -195,7 +195,7 @@ def test_info_shows_header_members_permissions_and_what_the_broker_sees(
     assert "the size of content and header, not what is in it" in shown["brokerSees"]
     fields = dict(line.split("\t") for line in alice.run("info", id.hex[:8]).lines)
     assert json.loads(fields["header"]) == {"name": "plan"}
-    assert sorted(fields["access"].split(",")) == ["Bob (read)", "you (all)"]
+    assert sorted(fields["access"].split(",")) == ["Bob (read)", "you (owner)"]
     assert fields["createdBy"] == f"you ({own})"
     assert "Bob (read)" in screen(alice, "info", str(id))
 

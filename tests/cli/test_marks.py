@@ -1,56 +1,31 @@
-"""The commands that show and reset a device's marks, against a real broker."""
+"""The commands that show and reset a device's marks, and tell what it has sent, against a real broker."""
 
 import uuid
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pexpect
 import pytest
-from typer.testing import CliRunner
 
-from scbroker import FileTrustStore, ServerProvider
-from scbroker.cli.app import app
+from scbroker import BrokerError, ServerProvider
 from scbroker.client import events
 from scbroker.client.containers import fetching
 from scbroker.client.containers.fetching import mark_of
-from tests.kit.brokers import BrokerProcess
+from tests.kit.network import Network
+from tests.kit.people import Person, put
 
-PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
-PATIENCE = 30.0
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
+pytestmark = pytest.mark.mostly_on_sqlite
 
 
 @pytest.fixture
-def device(broker: BrokerProcess, tmp_path: Path) -> Any:
-    """A device that keeps its marks in a folder, of a user with one container."""
-    with ServerProvider(
-        broker.api_key, broker.url, "device", trustStore=FileTrustStore(tmp_path)
-    ) as provider:
-        provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
         yield provider
-
-
-@pytest.fixture
-def run(broker: BrokerProcess, device: ServerProvider, tmp_path: Path) -> Run:
-    """Run a command on the device's folder and return what it prints."""
-    user = device.getUserId().result(PATIENCE)
-    environment = {"SCBROKER_API_KEY": str(broker.api_key), "SCBROKER_SERVER_URL": broker.url}
-
-    def command(*arguments: str, exit_code: int = 0) -> str:
-        options = ["--user", str(user), "--trust-store", str(tmp_path)]
-        done = CliRunner().invoke(
-            app, ["mark", *arguments, *options], input=f"{PASSPHRASE}\n", env=environment
-        )
-        assert done.exit_code == exit_code, (done.output, done.exception)
-        return done.output
-
-    return command
 
 
 def put_ahead(device: ServerProvider, container: uuid.UUID) -> None:
@@ -66,25 +41,82 @@ def put_ahead(device: ServerProvider, container: uuid.UUID) -> None:
 
 
 def test_both_heads_are_shown_and_the_served_one_is_accepted_as_it_was_printed(
-    device: ServerProvider, run: Run
+    alice: Person, session: ServerProvider
 ) -> None:
-    container = device.createContainer(b"content").result(PATIENCE).id
-    device.getEvents().result(PATIENCE)
-    put_ahead(device, container)
+    container = put(session, "plan", b"content")
+    session.getEvents().result()
+    put_ahead(session, container)
     for command in (["container", str(container)], ["events"]):
-        shown = run(*command)
+        shown = alice.run("mark", *command).output
         assert "verified by this device: 7:" in shown
         accept = shown.split("--accept ")[1].split()[0]
         assert accept.startswith("1:")
-        assert "The served one is accepted." in run(*command, "--accept", accept)
-        assert "--accept" not in run(*command)
-    assert device.getContainerContent(container).result(PATIENCE) == b"content"
-    assert len(device.getEvents().result(PATIENCE)) == 1
+        assert alice.json("mark", *command)["served"] == accept
+        done = alice.run("mark", *command, "--accept", accept, "--yes")
+        assert "The served one is accepted." in done.output
+        assert "--accept" not in alice.run("mark", *command).output
+    assert alice.json("verify", "plan")["verified"] == 1
+    assert len(alice.json("events")) == 1
+
+
+def test_accepting_asks_and_changes_nothing_without_a_yes(
+    alice: Person, session: ServerProvider
+) -> None:
+    container = put(session, "plan")
+    put_ahead(session, container)
+    served = alice.json("mark", "container", str(container))["served"]
+    options = ("mark", "container", str(container), "--accept", served)
+    assert "--yes" in alice.run(*options, status=2).error
+    terminal = alice.at_terminal(*options)
+    terminal.expect("Go on?")
+    terminal.sendline("n")
+    terminal.expect(pexpect.EOF)
+    terminal.close()
+    assert terminal.exitstatus == 1
+    assert alice.json("mark", "container", str(container))["stored"].startswith("7:")
 
 
 def test_another_head_is_not_accepted_and_a_malformed_one_is_an_error_that_says_how(
-    device: ServerProvider, run: Run
+    alice: Person, session: ServerProvider
 ) -> None:
-    container = device.createContainer(b"content").result(PATIENCE).id
-    run("container", str(container), "--accept", f"2:{'00' * 32}", exit_code=1)
-    assert "VERSION:HASH" in run("events", "--accept", "the last one", exit_code=2)
+    put(session, "plan")
+    alice.run("mark", "container", "plan", "--accept", f"2:{'00' * 32}", "--yes", status=1)
+    other = alice.run("mark", "events", "--accept", f"7:{'00' * 32}", "--yes", status=1)
+    assert "without --accept" in other.error
+    for wrong in ("the last one", "1", f"1:{'0' * 63}", f"{'9' * 5000}:00"):
+        error = alice.run("mark", "events", "--accept", wrong, "--yes", status=2).error
+        assert "VERSION:HASH" in error
+
+
+def test_the_marks_of_another_program_are_those_in_its_trust_folder(
+    alice: Person, session: ServerProvider
+) -> None:
+    container = put(session, "plan")
+    other = alice.home / "trust of another program"
+    other.mkdir(mode=0o700)
+    shown = alice.json("mark", "container", str(container), "--trust-folder", other.name)
+    assert (shown["stored"], shown["accepted"]) == (None, False)
+    assert alice.json("mark", "container", str(container))["stored"] is not None
+    assert "nothing" in alice.run("mark", "events", "--trust-folder", str(other)).output
+    error = alice.run("mark", "events", "--trust-folder", "missing", status=2).error
+    assert "is not a folder" in error
+
+
+def test_sent_tells_what_became_of_an_uncertain_change(
+    alice: Person, session: ServerProvider
+) -> None:
+    container = put(session, "plan")
+    assert alice.json("sent", "plan") == []
+    assert "no change" in alice.run("sent", "plan").error
+
+    async def lose(go: Any) -> bytes:
+        del go
+        raise BrokerError.unreachableError("Nothing came back.")
+
+    with Network() as network:
+        network.treat("PUT", "/records/2", lose)
+        with pytest.raises(BrokerError.unreachableError):
+            session.updateContainerContent(container, b"new").result(60)
+    assert alice.json("sent", "plan") == [{"version": 2, "outcome": "Uncertain"}]
+    session.updateContainerContent(container, b"newer").result()
+    assert "2\tNotStored" in alice.run("sent", "plan").lines

@@ -132,7 +132,7 @@ class Output:
             print(printable(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
-        """Write an error in words of the command line to standard error, also with `--quiet`."""
+        """Write an error to standard error, also with `--quiet`, in the words of the command line."""
         print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
 
     def warn(self, text: str) -> None:

@@ -180,11 +180,11 @@ class Probe:
         elif isinstance(self._error, socket.gaierror):
             why = "its host name is unknown"
         elif isinstance(self._error, OSError):
-            why = self._error.strerror or str(self._error) or "no connection could be made"
+            why = (self._error.strerror or "no connection could be made").lower()
         else:
             why = "the answer is not HTTP"
         hint = "" if self._url.startswith("https:") else " If this port expects TLS, use https://."
         raise errors.UnreachableError(
-            f"No broker answers at {self._url} ({why.lower()}): check the address, the network, and whether "
+            f"No broker answers at {self._url} ({why}): check the address, the network, and whether "
             f"the broker runs.{hint}"
         )

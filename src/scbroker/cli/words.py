@@ -41,6 +41,8 @@ _PHRASES: Final = (
     (r"openLink and `scbroker open` open it", "`scbroker open` opens it"),
     (r"rename that contact instead", "`scbroker contacts rename` gives this contact another name"),
     (r"if they are two people, pass another name", "if they are two people, pass another one with --name"),
+    (r"resetEventMark(?= accepts)", "`scbroker mark events`"),
+    (r"resetContainerMark(?= accepts)", "`scbroker mark container`"),
     (r"pass abandon=True", "pass --abandon"),
     (r"getLinks lists your links", "`scbroker links` lists your links"),
     (r"^link is not a link from createLink, which contains", "This is not a link, which contains"),

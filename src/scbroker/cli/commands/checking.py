@@ -63,10 +63,11 @@ def verify(
         ),
     ] = None,
 ) -> None:
-    """Read and verify your containers: all records, headers and contents, or those of some containers.
+    """Read and verify all your containers, or some.
 
-    Nothing is stored. Each failure is a line on standard error, and the exit status is then not 0. Members
-    with the permission ReceiveAccessEvents see these reads.
+    The command reads records, headers and contents. Nothing is stored. Each failure is a line on standard
+    error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see these
+    reads.
 
     Containers that this device has read before and that the broker now denies are named too: either your
     access has ended, or the broker withholds them.

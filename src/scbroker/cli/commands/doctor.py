@@ -20,6 +20,7 @@ from scbroker.cli.command import WATCHING, command
 from scbroker.cli.output import Size
 from scbroker.cli.probe import DoubtfulError, Probe
 from scbroker.cli.run import Run
+from scbroker.cli.words import in_words
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -47,8 +48,9 @@ def doctor(
         typer.Option(metavar="URL", help="Check this broker's address instead of the profile's."),
     ] = None,
 ) -> None:
-    """Check this machine's set-up: profile, address, TLS, broker, clocks, API key, session, folders, disk.
+    """Check what keeps scbroker from working here.
 
+    It checks profile, folders, disk, address, TLS, broker, clocks, protocol, API key, origin and session.
     Each check is a line: ok, warning or failed, and what to do. The exit status is 0, or that of the first
     failure. Without a profile the command checks what it can; SCBROKER_API_KEY and SCBROKER_SERVER_URL
     name a broker then.
@@ -111,7 +113,7 @@ class _Doctor:
             return _Finding(name, "warning", str(doubt), 0)
         except errors.BrokerError as error:
             self._failed = name in _ON_THE_WAY
-            return _Finding(name, "failed", error.message, status_of(error))
+            return _Finding(name, "failed", in_words(error.message), status_of(error))
 
     def _profile(self) -> str:
         from scbroker.cli import profiles
@@ -154,7 +156,12 @@ class _Doctor:
     def _session_store(self) -> str:
         folder = None if self.profile is None else self.profile.session_folder
         if folder is None:
-            scbroker.KeychainSessionStore().check()
+            try:
+                scbroker.KeychainSessionStore().check()
+            except errors.SessionStoreError as error:
+                if self.profile is not None:
+                    raise
+                raise DoubtfulError(in_words(error.message)) from None
             return "the system's keychain"
         scbroker.FileSessionStore(folder).check()
         return f"{folder}, whose files anybody can use who can read them"
@@ -172,9 +179,7 @@ class _Doctor:
         try:
             self._provider(str(uuid.UUID(int=0))).close()
         except errors.InvalidArgumentError as error:
-            raise errors.InvalidArgumentError(
-                error.message.replace("serverUrl", f"The address {self.server!r}", 1)
-            ) from None
+            raise errors.InvalidArgumentError(f"{self.server}: {in_words(error.message)}") from None
         if self.server.lower().startswith("http:"):
             return f"{self.server}, without TLS: it is on this machine"
         return self.server

@@ -80,7 +80,7 @@ def events(
         ),
     ] = False,
 ) -> None:
-    """List the events of your containers, or follow them as they happen.
+    """List or follow the events of your containers.
 
     Events tell what has changed, when and by whom, as the broker says it: what they point to is verified
     when you read it.

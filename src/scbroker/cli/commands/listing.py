@@ -16,6 +16,7 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.names import ContainerArgument, complete_container, name_of
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size
+from scbroker.cli.rights import in_words
 from scbroker.cli.run import Run
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ def ls(
 
 @command(CONTAINERS)
 def info(run: Run, container: ContainerArgument) -> None:
-    """Show all that is known of a container, but its content: header, members, permissions, authors.
+    """Show all about a container, but its content.
 
     The command reads the header: members with the permission ReceiveAccessEvents see that.
     """
@@ -185,7 +186,7 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         id = each.containerId
         shown = id if id is None or long else ShortId(id)
         return {**empty, "id": shown, "error": each.message, "code": each.code}
-    own = own_permissions(run, each)
+    own = _own_permissions(run, each)
     return {
         **empty,
         "name": _name(run, each),
@@ -198,7 +199,7 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         "createdBy": each.createdBy if run.out.as_json else run.people.name_of(each.createdBy),
         "createdAt": each.createdAt,
         "modifiedBy": each.modifiedBy,
-        "permissions": own if run.out.as_json else in_words(own),
+        "permissions": own if run.out.as_json or own is None else in_words(own),
         "access": _access(run, each),
         "contentAvailability": each.contentAvailability,
         "headerAvailability": each.headerAvailability,
@@ -243,7 +244,7 @@ def _access(run: Run, each: scbroker.Container[Any]) -> list[Row] | None:
     ]
 
 
-def own_permissions(
+def _own_permissions(
     run: Run, each: scbroker.Container[Any]
 ) -> scbroker.ContainerAccessLevel | None:
     """Return the user's own permissions; None without ViewAccess."""
@@ -251,17 +252,8 @@ def own_permissions(
     return own[0].permissions if own else None
 
 
-def in_words(permissions: scbroker.ContainerAccessLevel | None) -> str | None:
-    """Return permissions for a person."""
-    level = scbroker.ContainerAccessLevel
-    if permissions is None:
-        return None
-    known = {level.DefaultOwnerPermissions: "all", level.DefaultUserPermissions: "read"}
-    return known.get(permissions) or ", ".join(each.name or "" for each in permissions)
-
-
 def _details(run: Run, found: scbroker.Container[Any]) -> Row:
-    as_json, own = run.out.as_json, own_permissions(run, found)
+    as_json, own = run.out.as_json, _own_permissions(run, found)
     header = None if found.header is None else found.header.customHeaderObject
     return {
         "id": found.id,
@@ -280,7 +272,7 @@ def _details(run: Run, found: scbroker.Container[Any]) -> Row:
         "modifiedBy": _author(run, found.modifiedBy),
         "contentBy": _author(run, found.contentBy),
         "access": _access(run, found) if as_json else _access_in_words(run, found),
-        "permissions": own if as_json else in_words(own),
+        "permissions": own if as_json or own is None else in_words(own),
         "brokerSees": _seen_by_the_broker(found),
     }
 

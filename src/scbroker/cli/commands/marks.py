@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +16,7 @@ from scbroker.cli.names import ContainerArgument
 from scbroker.cli.run import Run
 
 mark: typer.Typer = group(
-    "mark",
-    WATCHING,
-    "Show the history that this device has verified and the one that the broker serves; accept the latter.",
+    "mark", WATCHING, "Compare and accept the histories of a container or the event log."
 )
 Accept = Annotated[
     str | None,
@@ -68,7 +67,9 @@ def mark_events(
 
 @command(WATCHING)
 def sent(run: Run, container: ContainerArgument) -> None:
-    """Show what became of this device's changes of a container that ended with an uncertain outcome.
+    """Show what became of changes whose outcome was uncertain.
+
+    These are changes of a container that this device sent, and whose answer it did not get.
 
     A change is Stored, NotStored or still Uncertain. Any other change of the container decides: it takes the
     version of the uncertain one, unless that has taken effect.
@@ -100,7 +101,13 @@ def _show(
             "This device forgets the history that it has verified, and follows the accepted one. Go on?",
             yes,
         )
-    heads = reset(head)
+    try:
+        heads = reset(head)
+    except errors.ConflictError:
+        raise errors.ConflictError(
+            "The broker serves another head than --accept names: run the command without --accept, and "
+            "compare again."
+        ) from None
     stored = None if heads.stored is None else _text(heads.stored)
     served = _text(heads.served)
     if run.out.as_json:
@@ -119,10 +126,9 @@ def _text(head: scbroker.Head) -> str:
 
 
 def _parsed(text: str) -> scbroker.Head:
-    version, _, digest = text.partition(":")
-    try:
-        return scbroker.Head(int(version), bytes.fromhex(digest))
-    except ValueError:
+    if not re.fullmatch(r"[0-9]{1,20}:[0-9a-f]{64}", text):
         raise errors.InvalidArgumentError(
-            f"--accept {text!r} is not VERSION:HASH, as this command prints it."
-        ) from None
+            f"--accept {text!r:.100} is not VERSION:HASH, as this command prints it."
+        )
+    version, _, digest = text.partition(":")
+    return scbroker.Head(int(version), bytes.fromhex(digest))
