@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any
 
 import typer
 
 import scbroker
-from scbroker import errors
 
 CARD_PREFIX = "scbroker-contact:"
 
@@ -44,19 +44,17 @@ class People:
         return self._names.get(user_id, str(user_id))
 
 
-def complete_person(context: Any, incomplete: str) -> list[str]:
+def complete_person(ctx: Any, incomplete: str) -> list[str]:
     """Return the contacts that complete a word on the command line; nothing if they cannot be read."""
-    from scbroker.cli.output import Output, printable
+    from scbroker.cli.completion import candidates
+    from scbroker.cli.output import Output
     from scbroker.cli.run import Run
 
-    try:
-        with Run(context.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            names = [each.name for each in run.people.book.list().result()]
-            return [
-                each for each in names if each.startswith(incomplete) and each == printable(each)
-            ]
-    except errors.BrokerError:
-        return []
+    def read() -> Iterator[str]:
+        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
+            yield from (each.name for each in run.people.book.list().result())
+
+    return candidates(incomplete, read)
 
 
 PersonArgument = Annotated[

@@ -122,6 +122,14 @@ def read() -> _File:
         raise errors.InvalidArgumentError(f"{path()} is wrong: {error}. Correct it.") from None
 
 
+def complete_profile(incomplete: str) -> list[str]:
+    """Return the profiles that complete a word on the command line; nothing if they cannot be read."""
+    try:
+        return [each for each in read().profiles if each.startswith(incomplete)]
+    except errors.BrokerError:
+        return []
+
+
 def save(profile: Profile) -> None:
     """Add a profile to the file, or replace the one of its name; comments in the file stay.
 
