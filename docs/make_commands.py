@@ -72,8 +72,8 @@ def _index() -> str:
     parts = [
         "# Commands",
         _MADE,
-        "Each page is the help of a command. [The command line](../guide/command-line.md) is the guide: names, people, "
-        "profiles, secrets, output and exit statuses.",
+        "Each page is the help of a command. [The command line](../guide/command-line.md) is the guide: "
+        "names, people, profiles, secrets, output and exit statuses.",
     ]
     panels: dict[str, list[str]] = {}
     for each in root().commands.values():
@@ -105,9 +105,7 @@ def _page(one: Any, extra: dict[str, dict[str, Any]]) -> str:
 def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
     """Return the paragraphs of one command: its help, usage, parameters, example and output."""
     arguments = [each for each in one.params if each.param_type_name == "argument"]
-    options = [
-        each for each in one.params if each.param_type_name == "option" and not each.hidden
-    ]
+    options = [each for each in one.params if each.param_type_name == "option" and not each.hidden]
     options = [each for each in options if each.name not in COMMON]
     usage = ["scbroker", name, *(["[OPTIONS]"] if one.params else [])]
     if hasattr(one, "commands"):

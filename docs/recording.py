@@ -85,7 +85,9 @@ def _output(person: Person, command: str) -> str:
 
 def _revealed(svg: str) -> str:
     """Let each line appear in turn, by CSS alone."""
-    lines = sorted({int(found) for found in re.findall(r"clip-path=\"url\(#recording-line-(\d+)\)", svg)})
+    lines = sorted(
+        {int(found) for found in re.findall(r"clip-path=\"url\(#recording-line-(\d+)\)", svg)}
+    )
     rules = [
         ".line { animation: appear 0.1s both }",
         "@keyframes appear { from { opacity: 0 } to { opacity: 1 } }",

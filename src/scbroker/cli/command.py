@@ -98,6 +98,7 @@ app: typer.Typer = typer.Typer(
     cls=_Panels,
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,  # scbroker.cli.completion has scripts that evaluate no names
     pretty_exceptions_enable=False,
     help="Containers that only their members can read, on a broker that cannot.",
 )
@@ -144,6 +145,12 @@ def listing(of: typer.Typer) -> Callable[[Function], Function]:
     return add
 
 
+def _complete_profile(incomplete: str) -> list[str]:
+    from scbroker.cli.profiles import complete_profile
+
+    return complete_profile(incomplete)
+
+
 def _common(
     profile: Annotated[
         str | None,
@@ -151,6 +158,7 @@ def _common(
             metavar="NAME",
             help="The profile, which names a broker and a user.",
             envvar="SCBROKER_PROFILE",
+            autocompletion=_complete_profile,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

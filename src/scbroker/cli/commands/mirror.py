@@ -9,6 +9,7 @@ import typer
 
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
+from scbroker.cli.names import complete_folder
 from scbroker.cli.run import Run
 
 
@@ -21,7 +22,9 @@ def mirror(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NAME/]", help="Mirror only the containers whose names begin with this."
+            metavar="[NAME/]",
+            help="Mirror only the containers whose names begin with this.",
+            autocompletion=complete_folder,
         ),
     ] = "",
     once: Annotated[
