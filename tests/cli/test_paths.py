@@ -3,6 +3,7 @@
 import datetime as dt
 import errno
 import os
+import resource
 import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -308,3 +309,20 @@ def test_a_time_that_no_file_can_have_is_left_out(
         moment = dt.datetime(year, 1, 1, tzinfo=dt.UTC)
         folder.place(source("x"), P(f"f{year}"), replace=False, modified=moment)
         assert (folder.path / f"f{year}").exists()
+
+
+def test_a_file_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Folder(tmp_path) as folder:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        try:
+            with pytest.raises(errors.TooLargeError, match="no room"):
+                folder.write(bytes(2000), PurePosixPath("a"), replace=False)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert list(tmp_path.iterdir()) == []
+        folder.write(b"text", PurePosixPath("a"), replace=False)
+        with pytest.raises(errors.AlreadyExistsError):
+            folder.write(b"other", PurePosixPath("a"), replace=False)
+    assert [each.name for each in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_bytes() == b"text"

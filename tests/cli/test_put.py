@@ -12,7 +12,17 @@ from typing import Any
 import pexpect
 import pytest
 
-from scbroker import AccessLevel, ContactCard, Contacts, ContainerAccessLevel
+from scbroker import (
+    AccessLevel,
+    ContactCard,
+    Contacts,
+    ContainerAccessLevel,
+    ServerProvider,
+    errors,
+)
+from scbroker.cli.commands.putting import Sending, Work
+from scbroker.cli.files import find
+from scbroker.cli.together import Together, Total
 from tests.kit.people import Person
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -237,6 +247,47 @@ def test_share_gives_new_containers_members_and_old_ones_stay_as_they_are(
     assert "1 containers existed already and keep their members" in done.error
     done = alice.run("put", "b.txt", "--share", str(id_of(alice)), status=2)
     assert "--share names yourself" in done.error
+
+
+def updating(session: ServerProvider, home: Path, container: Any) -> Any:
+    """Return the result of an update from a.txt, as a command makes it that read `container` before."""
+    [file] = find([str(home / "a.txt")], None, recursive=False, skipped=print, failed=print)
+    with Together() as together:
+        work = Work(updates=[(file, container)])
+        [job] = Sending(session, work, together, Total(lambda _: None)).jobs()
+        [outcome] = job()
+    return outcome.result
+
+
+def test_an_update_that_was_cut_off_is_not_taken_for_complete(
+    alice: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(alice.home, "a.txt", b"old1")
+    [row] = alice.json("put", "a.txt")
+    write(alice.home, "a.txt", b"new2", NOON + dt.timedelta(days=1))
+    cut_off = errors.BrokerFaultError("The broker failed.")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise cut_off
+
+    with alice.session() as session:
+        container = session.getContainer(row["id"]).result(PATIENCE)
+        monkeypatch.setattr(session, "updateContainerHeader", fail)
+        assert updating(session, alice.home, container) is cut_off
+    assert found(alice, row["id"]).content == b"new2"
+    assert "--update" in alice.run("put", "a.txt", status=1).error
+
+
+def test_an_update_never_overwrites_a_version_that_the_command_has_not_seen(alice: Person) -> None:
+    write(alice.home, "a.txt", b"old")
+    [row] = alice.json("put", "a.txt")
+    with alice.session() as session:
+        container = session.getContainer(row["id"]).result(PATIENCE)
+        session.updateContainerContent(row["id"], b"elsewhere").result(PATIENCE)
+        result = updating(session, alice.home, container)
+    assert isinstance(result, errors.ConflictError)
+    assert "changed meanwhile" in result.message
+    assert found(alice, row["id"]).content == b"elsewhere"
 
 
 def test_an_update_that_others_can_read_is_confirmed_and_names_them(
