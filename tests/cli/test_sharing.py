@@ -229,15 +229,38 @@ def test_containers_that_cannot_be_shared_are_reported_and_the_others_are_shared
     theirs, own = store(alice, "theirs"), store(bob, "own")
     alice.run("share", "theirs", "Bob")
     arguments = ("theirs", str(STRANGER), "own", "--with", "Carol")
-    done = bob.run("share", *arguments, status=3)
+    done = bob.run("share", *arguments, status=4)
     assert f"scbroker: {STRANGER}: " in done.error
-    assert "scbroker: theirs: Your access to this container lacks" in done.error
+    assert "scbroker: theirs: You may not change who has access" in done.error
     assert "Carol has access to 'own': read." in done.error
     assert id_of(carol) in access(bob, own[0])
     assert id_of(carol) not in access(bob, theirs[0])
-    shared: Any = bob.json("share", *arguments, "--until", "2d", status=3)
+    shared: Any = bob.json("share", *arguments, "--until", "2d", status=4)
     assert shared["containerIds"] == [str(own[0])]
     assert shared["access"][0]["expiresAt"].endswith("Z")
+
+
+def test_a_member_shares_no_more_and_for_no_longer_than_their_own_access(
+    alice: Person, bob: Person, carol: Person
+) -> None:
+    knows(alice, bob)
+    knows(bob, alice, carol)
+    knows(carol, bob)
+    [box] = store(alice, "plan")
+    alice.run("share", "plan", "Bob", "--can", "manage", "--until", "1d")
+    for command, words in (
+        (("share", "plan", "Carol"), "Your own access ends at 20"),
+        (("share", "plan", "Carol", "--until", "2d"), "pass --until with an earlier time"),
+        (("share", "plan", "Carol", "--can", "owner", "--until", "1h"), "You cannot give "
+         "ReceiveAccessEvents,Delete, which you do not have: pass --rights without it"),
+        (("share", "plan", "Alice", "--can", "read", "--until", "1h"), "Alice has permissions that you"),
+        (("revoke", "plan", "Alice"), "and cannot be changed by you: owner."),
+    ):  # fmt: skip
+        assert words in bob.run(*command, status=4).error
+    bob.run("share", "plan", "Carol", "--until", "1h")
+    for command in (("share", "plan", "Bob"), ("revoke", "plan", "Bob")):
+        assert "You may not change who has access" in carol.run(*command, status=4).error
+    assert set(access(alice, box)) == {id_of(alice), id_of(bob), id_of(carol)}
 
 
 def test_the_address_book_cannot_be_shared(alice: Person, bob: Person) -> None:

@@ -17,6 +17,7 @@ WORDS: Final = {
     "manage": _WRITE | ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.ModifyType,
     "owner": ContainerAccessLevel.DefaultOwnerPermissions,
 }
+SHARE: Final = ContainerAccessLevel.ModifyAccess
 _RIGHTS: Final = {(each.name or "").lower(): each for each in ContainerAccessLevel}
 _NAMES: Final = ", ".join(each.name or "" for each in ContainerAccessLevel)
 

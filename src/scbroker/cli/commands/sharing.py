@@ -83,16 +83,16 @@ def share(
     texts, members = _named(run, [container, *(people or ())], others, "--with")
     _check_others(run, members, "You have access already: name somebody else.")
     ids = ids_of(run, texts, recursive)
-    found = _read(run, ids)
+    given = rights.READ if permissions is None else permissions
+    found = _changeable(run, ids, members, given, end)
     if permissions is None:
         _check_keeps(found, ids, members)
-        permissions = rights.READ
     for each in members:
         _warn(run, each, found)
-    levels = [scbroker.AccessLevel(each.who, permissions, end) for each in members]
+    levels = [scbroker.AccessLevel(each.who, given, end) for each in members]
     results = run.session.grantAccess(list(found), levels).result() if found else []
     done = _succeeded(run, ids, members, dict(zip(found, results, strict=True)))
-    _say_shared(run, [ids[each] for each in done], done, members, permissions, end)
+    _say_shared(run, [ids[each] for each in done], done, members, given, end)
 
 
 @command(SHARING)
@@ -113,7 +113,7 @@ def revoke(
     texts, members = _named(run, [container, *(people or ())], others, "--from")
     _check_others(run, members, "To give up your own access, run `scbroker leave`.")
     ids = ids_of(run, texts, recursive)
-    found = _read(run, ids)
+    found = _changeable(run, ids, members, None, None)
     users = [each.user_id for each in members]
     results = run.session.revokeAccess(list(found), users).result() if found else []
     by_id = dict(zip(found, results, strict=True))
@@ -245,16 +245,57 @@ def _check_others(run: Run, people: Sequence[Person], what_to_do: str) -> None:
         raise errors.InvalidArgumentError(f"You are the user {run.profile.user_id}. {what_to_do}")
 
 
-def _read(run: Run, ids: Mapping[uuid.UUID, str]) -> dict[uuid.UUID, "scbroker.Container[Any]"]:
-    """Return the containers' metadata; report those that cannot be read."""
+def _changeable(
+    run: Run,
+    ids: Mapping[uuid.UUID, str],
+    members: Sequence[Person],
+    given: "ContainerAccessLevel | None",
+    end: dt.datetime | None,
+) -> dict[uuid.UUID, "scbroker.Container[Any]"]:
+    """Return the metadata of the containers where the user may make this change; report the others."""
     found = {}
     results = run.session.getContainers(list(ids), content=False, headers=False).result()
     for container_id, result in zip(ids, results, strict=True):
-        if isinstance(result, errors.BrokerError):
-            run.failed(ids[container_id], result)
+        try:
+            if isinstance(result, errors.BrokerError):
+                raise result
+            _check_allowed(run, result, members, given, end)
+        except errors.BrokerError as error:
+            run.failed(ids[container_id], error)
         else:
             found[container_id] = result
     return found
+
+
+def _check_allowed(
+    run: Run,
+    container: "scbroker.Container[Any]",
+    members: Sequence[Person],
+    given: "ContainerAccessLevel | None",
+    end: dt.datetime | None,
+) -> None:
+    """Raise `PermissionDeniedError` for access that the user may not give, or take if `given` is None."""
+    levels = _levels(container)
+    own = levels.get(run.profile.user_id)
+    if own is None or not own.permissions & rights.SHARE:
+        raise errors.PermissionDeniedError(
+            "You may not change who has access: ask a member who can manage or own it."
+        )
+    if given is not None and (lacking := given & ~own.permissions):
+        raise errors.PermissionDeniedError(
+            f"You cannot give {rights.in_words(lacking)}, which you do not have: pass --rights without it."
+        )
+    if given is not None and own.expiresAt is not None and (end is None or end > own.expiresAt):
+        raise errors.PermissionDeniedError(
+            f"Your own access ends at {dates.local(own.expiresAt)}: pass --until with an earlier time."
+        )
+    for each in members:
+        level = levels.get(each.user_id)
+        if level is not None and level.permissions & ~own.permissions:
+            raise errors.PermissionDeniedError(
+                f"{each.name} has permissions that you do not have, and cannot be changed by you: "
+                f"{rights.in_words(level.permissions)}."
+            )
 
 
 def _levels(container: "scbroker.Container[Any]") -> dict[uuid.UUID, "scbroker.AccessLevel"]:
