@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -23,8 +24,13 @@ _SMALL: Final = 1_048_576
 """Bytes of a content that is read together with others."""
 _BLOCK: Final = 8 * 1_048_576
 _ATTEMPTS: Final = 3
-_READ_AGAIN: Final = (errors.PartGoneError, errors.ConflictError)
+_PREFETCHED: Final = 2
 _Moved = Callable[[int], None]
+_Group = list[tuple[uuid.UUID, int]]
+"""Ids of containers, and the lengths of their contents."""
+if TYPE_CHECKING:
+    _Entry = scbroker.Container[Any] | errors.BrokerError
+    _Results = list[_Entry]
 
 
 @dataclass
@@ -80,12 +86,12 @@ def verify(
         found = _readable(run, report, _all(run, report))
     total = sum(length for _, length in found)
     with run.out.progress("Verifying", total) as moved:
-        for group in _groups(found):
-            _verify(run, report, group, moved)
+        for group, results in _fetched(run, _groups(found)):
+            _verify(run, report, group, results, moved)
     _end(run, report)
 
 
-def _all(run: Run, report: _Report) -> Iterator[scbroker.Container[Any] | errors.BrokerError]:
+def _all(run: Run, report: _Report) -> Iterator[_Entry]:
     """Yield the metadata of all containers, and note which of them the broker denies."""
     start: uuid.UUID | None = None
     while True:
@@ -97,17 +103,13 @@ def _all(run: Run, report: _Report) -> Iterator[scbroker.Container[Any] | errors
         start = page.next
 
 
-def _metadata(
-    run: Run, ids: Sequence[uuid.UUID]
-) -> Iterator[scbroker.Container[Any] | errors.BrokerError]:
+def _metadata(run: Run, ids: Sequence[uuid.UUID]) -> Iterator[_Entry]:
     for first in range(0, len(ids), _BATCH):
         group = ids[first : first + _BATCH]
         yield from run.session.getContainers(group, content=False, headers=False).result()
 
 
-def _readable(
-    run: Run, report: _Report, entries: Iterable[scbroker.Container[Any] | errors.BrokerError]
-) -> list[tuple[uuid.UUID, int]]:
+def _readable(run: Run, report: _Report, entries: Iterable[_Entry]) -> _Group:
     """Return id and length of the containers whose metadata is right."""
     found = []
     for each in entries:
@@ -119,9 +121,9 @@ def _readable(
     return found
 
 
-def _groups(found: Iterable[tuple[uuid.UUID, int]]) -> Iterator[list[tuple[uuid.UUID, int]]]:
+def _groups(found: Iterable[tuple[uuid.UUID, int]]) -> Iterator[_Group]:
     """Yield small containers together, as far as memory is bounded, and each large one alone."""
-    group: list[tuple[uuid.UUID, int]] = []
+    group: _Group = []
     size = 0
     for id, length in found:
         if length > _SMALL:
@@ -136,12 +138,23 @@ def _groups(found: Iterable[tuple[uuid.UUID, int]]) -> Iterator[list[tuple[uuid.
         yield group
 
 
-def _verify(run: Run, report: _Report, group: list[tuple[uuid.UUID, int]], moved: _Moved) -> None:
-    """Read a group's headers and contents; report what is wrong."""
+def _fetched(run: Run, groups: Iterable[_Group]) -> Iterator[tuple[_Group, _Results]]:
+    """Yield each group with its headers, and small contents; the next groups are prefetched."""
+    started: deque[tuple[_Group, scbroker.Promise[_Results]]] = deque()
+    for group in groups:
+        ids, is_small = [id for id, _ in group], group[0][1] <= _SMALL
+        started.append((group, run.session.getContainers(ids, content=is_small)))
+        if len(started) > _PREFETCHED:
+            first, promise = started.popleft()
+            yield first, promise.result()
+    for first, promise in started:
+        yield first, promise.result()
+
+
+def _verify(run: Run, report: _Report, group: _Group, results: _Results, moved: _Moved) -> None:
+    """Report what is wrong with a group, after reading its large content."""
     is_large = group[0][1] > _SMALL
-    ids = [id for id, _ in group]
-    results = run.session.getContainers(ids, content=not is_large).result()
-    for id, each in zip(ids, results, strict=True):
+    for (id, _), each in zip(group, results, strict=True):
         try:
             if isinstance(each, errors.BrokerError):
                 raise each
@@ -162,7 +175,9 @@ def _verify(run: Run, report: _Report, group: list[tuple[uuid.UUID, int]], moved
 
 def _read(run: Run, container: uuid.UUID, before: int, moved: _Moved) -> int:
     """Read a large content block by block, again if it is replaced meanwhile; return its length."""
-    for attempt in range(1, _ATTEMPTS + 1):
+    attempts = 0
+    while True:
+        attempts += 1
         try:
             reader = run.session.openContainerContent(container).result()
             if reader is None:  # emptied or hidden since it was listed
@@ -172,10 +187,9 @@ def _read(run: Run, container: uuid.UUID, before: int, moved: _Moved) -> int:
                     block = reader.readRange(start, _BLOCK).result()
                     moved(before + start + len(block))
                 return reader.size
-        except _READ_AGAIN:
-            if attempt == _ATTEMPTS:
+        except errors.ConflictError:
+            if attempts == _ATTEMPTS:
                 raise
-    raise AssertionError
 
 
 def _failed(
