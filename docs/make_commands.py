@@ -151,7 +151,7 @@ def _table(kind: str, parameters: list[Any]) -> str:
         if kind == "option" and each.default not in (None, False, True, [], ()):
             notes.append(f"Default: `{each.default}`.")
         name = _shown_argument(each) if kind == "argument" else _shown_option(each)
-        rows.append(f"| `{name}` | {_cell(' '.join(filter(None, notes)))} |")
+        rows.append(f"| `{_cell(name)}` | {_cell(' '.join(filter(None, notes)))} |")
     return "\n".join(rows)
 
 

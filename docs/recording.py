@@ -36,6 +36,8 @@ _STORY: Final = (
 )
 _MOVES: Final = re.compile(r"\x1b\[(?:\d*[A-HJKST]|\?\d+[hl]|2K)|\r(?!\n)")
 """Movements of the cursor, by which bars draw over themselves; colours stay."""
+_ERASED: Final = re.compile(r"[^\n]*\n(?:\x1b\[\?25h)?\r?\x1b\[1A\x1b\[2K")
+"""A line with a bar that is taken off the terminal."""
 
 
 def record() -> str:
@@ -77,10 +79,10 @@ def _output(person: Person, command: str) -> str:
     child.close()
     if child.exitstatus:
         raise SystemExit(f"{command} failed: {child.before}")
-    lines = str(child.before).replace("\r\n", "\n").split("\n")
+    text = _ERASED.sub("", str(child.before).replace("\r\n", "\n"))
     # The last state of a line that a bar has drawn over.
-    kept = [_MOVES.split(line)[-1].rstrip() for line in lines]
-    return "\n".join(line for line in kept if line)
+    lines = [_MOVES.split(line)[-1].rstrip() for line in text.split("\n")]
+    return "\n".join(line for line in lines if line)
 
 
 def _revealed(svg: str) -> str:
@@ -89,14 +91,13 @@ def _revealed(svg: str) -> str:
         {int(found) for found in re.findall(r"clip-path=\"url\(#recording-line-(\d+)\)", svg)}
     )
     rules = [
-        ".line { animation: appear 0.1s both }",
         "@keyframes appear { from { opacity: 0 } to { opacity: 1 } }",
         *(
             f'[clip-path="url(#recording-line-{line})"] '
             f"{{ animation: appear 0.1s both; animation-delay: {number * _SECONDS_A_LINE:.1f}s }}"
             for number, line in enumerate(lines)
         ),
-    ][1:]
+    ]
     style = "@media (prefers-reduced-motion: no-preference) {\n" + "\n".join(rules) + "\n}\n"
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)  # fonts of another host
     return svg.replace("</style>", f"{style}</style>", 1)

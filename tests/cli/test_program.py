@@ -42,7 +42,9 @@ def test_a_command_without_the_network_imports_no_slow_package(
     )  # fmt: skip
     assert "scbroker.cli.app" in done.stdout.split()
     slow = {"pydantic", "rich", "segno"}
-    if arguments != ["whoami"]:  # whether a session is kept is known to the provider, which imports these
+    if arguments != [
+        "whoami"
+    ]:  # whether a session is kept is known to the provider, which imports these
         slow |= {"aiohttp", "asyncio", "scbroker.client"}
     assert not slow & set(done.stdout.split())
 
