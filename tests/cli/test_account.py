@@ -88,7 +88,7 @@ def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(strang
     terminal.close()
     assert terminal.exitstatus == 0
     shown = stranger.json("whoami")
-    assert (shown["name"], shown["profile"], shown["sessionKept"]) == ("Alice", "default", True)
+    assert (shown["name"], shown["profile"]) == ("Alice", "default")
     assert stranger.json("keys")[0]["userId"] == shown["userId"]
 
 
@@ -364,7 +364,7 @@ def test_a_wrong_passphrase_is_refused_with_the_reminder_and_changes_nothing(
     assert "horse" in error
     assert "\x1b" not in error
     assert stranger.config.read_bytes() == before
-    assert stranger.json("whoami")["sessionKept"] is True
+    assert stranger.json("profiles")[0]["sessionKept"] is True
     phone = another_device(stranger)
     error = phone.run(
         "login", own["userId"], "--session-folder", "sessions", status=4,
@@ -410,7 +410,7 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
         "profile": "default", "userId": own["userId"], "brokerNotified": True,
     }  # fmt: skip
     assert not list((stranger.home / "sessions").glob("*.session"))
-    assert stranger.json("whoami")["sessionKept"] is False
+    assert stranger.json("profiles")[0]["sessionKept"] is False
     assert "no session on this device" in stranger.run("logout").error
     error = stranger.run("keys", status=4).error
     assert "run `scbroker login`" in error
@@ -521,16 +521,18 @@ def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) 
     assert not stranger.config.exists()
 
 
-def test_whoami_works_without_the_broker_and_with_unusable_kept_sessions(
+def test_profiles_are_listed_without_the_broker_and_with_unusable_kept_sessions(
     person: Callable[[str], Person],
 ) -> None:
     alice = person("Alice")
     alice.broker.stop()
-    assert alice.json("whoami")["sessionKept"] is True
+    assert alice.json("whoami")["profile"] == "default"
+    assert alice.json("profiles")[0]["sessionKept"] is True
     (alice.home / "sessions").chmod(0o777)
-    done = alice.run("whoami", "--json")
-    assert json.loads(done.output)["sessionKept"] is None
-    assert "cannot be used" in done.error
+    done = alice.run("profiles", "--json")
+    assert json.loads(done.output)[0]["sessionKept"] is None
+    assert "default: The kept sessions in" in done.error
+    assert "--session-folder" in done.error
     alice.broker.start()
 
 
@@ -559,15 +561,15 @@ def test_the_real_keychain_keeps_a_session_from_register_to_logout(
     variables = {**broker_of(stranger), **SECRETS, "PYTHONPATH": stranger.environment["PYTHONPATH"]}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    commands = [["register"], ["whoami"], ["keys"], ["logout"], ["keys"], ["login"], ["keys"]]
+    commands = [["register"], ["profiles"], ["keys"], ["logout"], ["keys"], ["login"], ["keys"]]
     done = run_beside_gnome_keyring(stranger.home / "desk", IN_A_KEYCHAIN, json.dumps(commands))
     assert done.returncode == 0, done.stderr
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     assert [status for status, _, _ in outcomes] == [0, 0, 0, 0, 4, 0, 0], outcomes
-    registered, whoami, keys, logout = (json.loads(output) for _, output, _ in outcomes[:4])
-    assert whoami["sessionKept"] is True
+    registered, listed, keys, logout = (json.loads(output) for _, output, _ in outcomes[:4])
+    assert listed[0]["sessionKept"] is True
     assert logout["brokerNotified"] is True
-    assert registered["userId"] == whoami["userId"] == keys[0]["userId"]
+    assert registered["userId"] == listed[0]["userId"] == keys[0]["userId"]
     assert "run `scbroker login`" in outcomes[4][2]
     assert len(list((stranger.home / "desk").rglob("*.session"))) == 1
     assert not list((stranger.home / "desk").rglob("*.key"))

@@ -224,13 +224,7 @@ def whoami(
     Hand the card, or its QR code, to people who are to share with you: it has no secret. Needs no
     network.
     """
-    profile = run.profile
-    kept: bool | None = None
-    try:
-        kept = profile.user_id in run.provider(profile).getKeptSessions().result()
-    except errors.SessionStoreError as error:
-        run.out.say(f"scbroker: {in_words(error.message)}")
-    show_card(run, profile.card, svg, {"profile": profile.name, "sessionKept": kept})
+    show_card(run, run.profile.card, svg, {"profile": run.profile.name})
 
 
 @command(ACCOUNT, "delete-account")
