@@ -22,6 +22,7 @@ from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
 from tests.kit.people import Person
 
@@ -33,6 +34,12 @@ SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE":
 def engine() -> str:
     """SQLite: the commands know nothing of it."""
     return "sqlite"
+
+
+@pytest.fixture
+def lone(start_broker: StartBroker, tmp_path: Path) -> Person:
+    """Somebody with an empty home folder and a broker of the test's own, which the test may stop."""
+    return Person(tmp_path / "home", start_broker())
 
 
 def broker_of(person: Person) -> dict[str, Any]:
@@ -336,10 +343,12 @@ def test_a_log_in_at_a_terminal_asks_for_user_broker_key_name_and_passphrase(
         ("Address of the broker", stranger.broker.url),
         ("API key: ", str(stranger.broker.api_key)),
         ("Your name", "Alice"),
+        (f"Logging in as user {own['userId']} at {stranger.broker.url}.", ""),
         ("Passphrase: ", PASSPHRASE),
     ):
         terminal.expect_exact(question)
-        terminal.sendline(answer)
+        if answer:
+            terminal.sendline(answer)
     terminal.expect_exact("fingerprint:")
     terminal.expect(pexpect.EOF)
     assert phone.json("whoami")["userId"] == own["userId"]
@@ -418,14 +427,14 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
     assert stranger.json("keys")
 
 
-def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(stranger: Person) -> None:
-    register(stranger)
-    stranger.broker.stop()
-    done = stranger.run("logout")
+def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(lone: Person) -> None:
+    register(lone)
+    lone.broker.stop()
+    done = lone.run("logout")
     assert "The broker was not notified" in done.error
-    assert not list((stranger.home / "sessions").glob("*.session"))
-    stranger.broker.start()
-    assert log_in(stranger)
+    assert not list((lone.home / "sessions").glob("*.session"))
+    lone.broker.start()
+    assert log_in(lone)
 
 
 def test_a_broker_that_never_answers_cannot_keep_the_keys_on_the_device(
@@ -522,28 +531,24 @@ def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) 
 
 
 def test_profiles_are_listed_without_the_broker_and_with_unusable_kept_sessions(
-    person: Callable[[str], Person],
+    lone: Person,
 ) -> None:
-    alice = person("Alice")
-    alice.broker.stop()
-    assert alice.json("whoami")["profile"] == "default"
-    assert alice.json("profiles")[0]["sessionKept"] is True
-    (alice.home / "sessions").chmod(0o777)
-    done = alice.run("profiles", "--json")
+    lone.join("Alice")
+    lone.broker.stop()
+    assert lone.json("whoami")["profile"] == "default"
+    assert lone.json("profiles")[0]["sessionKept"] is True
+    (lone.home / "sessions").chmod(0o777)
+    done = lone.run("profiles", "--json")
     assert json.loads(done.output)[0]["sessionKept"] is None
     assert "default: The kept sessions in" in done.error
     assert "--session-folder" in done.error
-    alice.broker.start()
 
 
-def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(
-    stranger: Person,
-) -> None:
-    stranger.broker.stop()
-    error = register(stranger, status=5)
-    assert stranger.broker.url in error
-    assert not stranger.config.exists()
-    stranger.broker.start()
+def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(lone: Person) -> None:
+    lone.broker.stop()
+    error = register(lone, status=5)
+    assert lone.broker.url in error
+    assert not lone.config.exists()
 
 
 IN_A_KEYCHAIN = """
