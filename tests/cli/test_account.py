@@ -22,6 +22,7 @@ from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
 from tests.kit.people import Person
 
@@ -33,6 +34,12 @@ SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE":
 def engine() -> str:
     """SQLite: the commands know nothing of it."""
     return "sqlite"
+
+
+@pytest.fixture
+def lone(start_broker: StartBroker, tmp_path: Path) -> Person:
+    """Somebody with an empty home folder and a broker of the test's own, which the test may stop."""
+    return Person(tmp_path / "home", start_broker())
 
 
 def broker_of(person: Person) -> dict[str, Any]:
@@ -88,7 +95,7 @@ def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(strang
     terminal.close()
     assert terminal.exitstatus == 0
     shown = stranger.json("whoami")
-    assert (shown["name"], shown["profile"], shown["sessionKept"]) == ("Alice", "default", True)
+    assert (shown["name"], shown["profile"]) == ("Alice", "default")
     assert stranger.json("keys")[0]["userId"] == shown["userId"]
 
 
@@ -336,10 +343,12 @@ def test_a_log_in_at_a_terminal_asks_for_user_broker_key_name_and_passphrase(
         ("Address of the broker", stranger.broker.url),
         ("API key: ", str(stranger.broker.api_key)),
         ("Your name", "Alice"),
+        (f"Logging in as user {own['userId']} at {stranger.broker.url}.", ""),
         ("Passphrase: ", PASSPHRASE),
     ):
         terminal.expect_exact(question)
-        terminal.sendline(answer)
+        if answer:
+            terminal.sendline(answer)
     terminal.expect_exact("fingerprint:")
     terminal.expect(pexpect.EOF)
     assert phone.json("whoami")["userId"] == own["userId"]
@@ -364,7 +373,7 @@ def test_a_wrong_passphrase_is_refused_with_the_reminder_and_changes_nothing(
     assert "horse" in error
     assert "\x1b" not in error
     assert stranger.config.read_bytes() == before
-    assert stranger.json("whoami")["sessionKept"] is True
+    assert stranger.json("profiles")[0]["sessionKept"] is True
     phone = another_device(stranger)
     error = phone.run(
         "login", own["userId"], "--session-folder", "sessions", status=4,
@@ -410,7 +419,7 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
         "profile": "default", "userId": own["userId"], "brokerNotified": True,
     }  # fmt: skip
     assert not list((stranger.home / "sessions").glob("*.session"))
-    assert stranger.json("whoami")["sessionKept"] is False
+    assert stranger.json("profiles")[0]["sessionKept"] is False
     assert "no session on this device" in stranger.run("logout").error
     error = stranger.run("keys", status=4).error
     assert "run `scbroker login`" in error
@@ -418,14 +427,14 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
     assert stranger.json("keys")
 
 
-def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(stranger: Person) -> None:
-    register(stranger)
-    stranger.broker.stop()
-    done = stranger.run("logout")
+def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(lone: Person) -> None:
+    register(lone)
+    lone.broker.stop()
+    done = lone.run("logout")
     assert "The broker was not notified" in done.error
-    assert not list((stranger.home / "sessions").glob("*.session"))
-    stranger.broker.start()
-    assert log_in(stranger)
+    assert not list((lone.home / "sessions").glob("*.session"))
+    lone.broker.start()
+    assert log_in(lone)
 
 
 def test_a_broker_that_never_answers_cannot_keep_the_keys_on_the_device(
@@ -521,27 +530,25 @@ def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) 
     assert not stranger.config.exists()
 
 
-def test_whoami_works_without_the_broker_and_with_unusable_kept_sessions(
-    person: Callable[[str], Person],
+def test_profiles_are_listed_without_the_broker_and_with_unusable_kept_sessions(
+    lone: Person,
 ) -> None:
-    alice = person("Alice")
-    alice.broker.stop()
-    assert alice.json("whoami")["sessionKept"] is True
-    (alice.home / "sessions").chmod(0o777)
-    done = alice.run("whoami", "--json")
-    assert json.loads(done.output)["sessionKept"] is None
-    assert "cannot be used" in done.error
-    alice.broker.start()
+    lone.join("Alice")
+    lone.broker.stop()
+    assert lone.json("whoami")["profile"] == "default"
+    assert lone.json("profiles")[0]["sessionKept"] is True
+    (lone.home / "sessions").chmod(0o777)
+    done = lone.run("profiles", "--json")
+    assert json.loads(done.output)[0]["sessionKept"] is None
+    assert "default: The kept sessions in" in done.error
+    assert "--session-folder" in done.error
 
 
-def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(
-    stranger: Person,
-) -> None:
-    stranger.broker.stop()
-    error = register(stranger, status=5)
-    assert stranger.broker.url in error
-    assert not stranger.config.exists()
-    stranger.broker.start()
+def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(lone: Person) -> None:
+    lone.broker.stop()
+    error = register(lone, status=5)
+    assert lone.broker.url in error
+    assert not lone.config.exists()
 
 
 IN_A_KEYCHAIN = """
@@ -559,15 +566,15 @@ def test_the_real_keychain_keeps_a_session_from_register_to_logout(
     variables = {**broker_of(stranger), **SECRETS, "PYTHONPATH": stranger.environment["PYTHONPATH"]}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    commands = [["register"], ["whoami"], ["keys"], ["logout"], ["keys"], ["login"], ["keys"]]
+    commands = [["register"], ["profiles"], ["keys"], ["logout"], ["keys"], ["login"], ["keys"]]
     done = run_beside_gnome_keyring(stranger.home / "desk", IN_A_KEYCHAIN, json.dumps(commands))
     assert done.returncode == 0, done.stderr
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     assert [status for status, _, _ in outcomes] == [0, 0, 0, 0, 4, 0, 0], outcomes
-    registered, whoami, keys, logout = (json.loads(output) for _, output, _ in outcomes[:4])
-    assert whoami["sessionKept"] is True
+    registered, listed, keys, logout = (json.loads(output) for _, output, _ in outcomes[:4])
+    assert listed[0]["sessionKept"] is True
     assert logout["brokerNotified"] is True
-    assert registered["userId"] == whoami["userId"] == keys[0]["userId"]
+    assert registered["userId"] == listed[0]["userId"] == keys[0]["userId"]
     assert "run `scbroker login`" in outcomes[4][2]
     assert len(list((stranger.home / "desk").rglob("*.session"))) == 1
     assert not list((stranger.home / "desk").rglob("*.key"))

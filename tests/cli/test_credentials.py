@@ -13,6 +13,7 @@ import pytest
 
 from scbroker import KeyFile, errors
 from scbroker.cli import key_files
+from tests.kit.fixtures import StartBroker
 from tests.kit.nursery import command
 from tests.kit.people import Person
 
@@ -144,10 +145,13 @@ def test_a_rotation_with_the_present_passphrase_is_refused(carol: Person) -> Non
     assert carol.json("keys") == before
 
 
-def test_a_change_while_the_broker_is_away_is_an_error(alice: Person) -> None:
+def test_a_change_while_the_broker_is_away_is_an_error(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    alice = Person(tmp_path / "home", start_broker())
+    alice.join("Alice")
     alice.broker.stop()
     assert alice.broker.url in alice.run("rotate", status=5, **NEW).error
-    alice.broker.start()
 
 
 def test_a_reminder_is_shown_without_a_session_for_an_id_or_a_card(

@@ -148,8 +148,8 @@ def login(
     """Log in on this device, and keep the session.
 
     The first log-in on a device needs your user id or contact card, which `scbroker whoami` shows on
-    another device, and saves a profile. Later ones need nothing but the passphrase: after `scbroker
-    logout`, and after `scbroker rotate` on another device.
+    another device, and saves a profile. Later ones need nothing but the passphrase: after a log-out, and
+    after `scbroker rotate` on another device.
 
     A log-in to an existing profile must be of its user and broker. --api-key-file, --session-folder,
     --trust-folder and --name replace what the profile has.
@@ -177,6 +177,8 @@ def login(
         trust_folder=_absolute("--trust-folder", trust_folder),
     )
     provider = _checked_provider(run, draft)
+    if stored is None:  # a card names a broker, and may come from anybody
+        run.out.say(f"Logging in as user {user_id} at {provider.serverUrl}.")
     if given is None:
         _log_in(provider, user_id, secret("passphrase", passphrase_file))
     else:
@@ -224,13 +226,7 @@ def whoami(
     Hand the card, or its QR code, to people who are to share with you: it has no secret. Needs no
     network.
     """
-    profile = run.profile
-    kept: bool | None = None
-    try:
-        kept = profile.user_id in run.provider(profile).getKeptSessions().result()
-    except errors.SessionStoreError as error:
-        run.out.say(f"scbroker: {in_words(error.message)}")
-    show_card(run, profile.card, svg, {"profile": profile.name, "sessionKept": kept})
+    show_card(run, run.profile.card, svg, {"profile": run.profile.name})
 
 
 @command(ACCOUNT, "delete-account")
