@@ -7,7 +7,7 @@ import pytest
 
 from scbroker import ContactCard, KeyRing
 from scbroker.cli.people import complete_person
-from tests.cli.test_sharing import alice, bob, card_of, carol, id_of, knows
+from tests.cli.test_sharing import alice, bob, card_of, carol, id_of, knows, own_card
 from tests.kit.people import Person
 
 __all__ = ["alice", "bob", "carol"]
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.mostly_on_sqlite
 
 
 def fingerprint_of(who: Person) -> str:
-    return str(who.json("whoami")["fingerprint"])
+    return own_card(who).fingerprint
 
 
 def test_a_card_is_added_from_an_argument_or_standard_input_and_listed_by_name(

@@ -1,5 +1,6 @@
 """The commands that give, take and refuse access, by people with homes of their own."""
 
+import tomllib
 import uuid
 from collections.abc import Callable
 from typing import Any, Final
@@ -7,7 +8,7 @@ from typing import Any, Final
 import pexpect
 import pytest
 
-from scbroker import BrokerError, Container, ContainerAccessLevel
+from scbroker import BrokerError, ContactCard, Contacts, Container, ContainerAccessLevel
 from scbroker.cli import rights
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.people import Person
@@ -61,20 +62,24 @@ def carol(person: People) -> Person:
 
 
 def card_of(who: Person) -> str:
-    return str(who.json("whoami")["card"])
+    return own_card(who).text
 
 
 def id_of(who: Person) -> str:
-    return str(who.json("whoami")["userId"])
+    return str(own_card(who).userId)
+
+
+def own_card(who: Person) -> ContactCard:
+    """Return what `scbroker whoami` shows, without the time that a command takes."""
+    fields = tomllib.loads(who.config.read_text("utf-8"))["profiles"]["default"]
+    return ContactCard(fields["fingerprint"], fields["server_url"], fields["card_name"])
 
 
 def knows(who: Person, *others: Person, verified: bool = True) -> None:
     """Put people into the contacts of another one, under the names of their cards."""
-    for other in others:
-        shown = other.json("whoami")
-        who.run("contacts", "add", shown["card"])
-        if verified:
-            who.run("contacts", "verify", shown["name"], "--fingerprint", shown["fingerprint"])
+    with who.session() as session:
+        for other in others:
+            Contacts(session).add(own_card(other), verified=verified).result(30)
 
 
 def store(who: Person, *names: str) -> list[uuid.UUID]:
@@ -132,7 +137,6 @@ def test_several_containers_are_shared_with_several_people_in_one_command(
     assert [each.get(id_of(bob)) for each in members] == [both, both, None, None]
     assert [each.get(id_of(carol)) for each in members] == [both, only, only, None]
     done = alice.run("revoke", "-r", "photos/", "--from", "Carol", "--from", "Bob")
-    assert "Carol and Bob have no access to 2 containers" not in done.error
     assert (
         "Carol and Bob have no access to 'photos/1.jpg' and 'photos/2.jpg' any more" in done.error
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from scbroker import errors
+from scbroker import ServerProvider, errors
 from scbroker.cli.commands.getting import plain_text
 from scbroker.cli.commands.putting import Sending, Work, standard_input
 from scbroker.cli.files import find
@@ -102,6 +102,33 @@ def test_an_operation_that_begins_after_the_end_is_cancelled(
             assert together.wait(session.getKeptSessions())
         with pytest.raises(errors.OperationCancelledError):
             together.wait(session.listContainers())
+
+
+def test_an_operation_under_way_is_cancelled_when_the_command_is_interrupted(
+    person: Callable[[str], Person],
+) -> None:
+    go_on = threading.Event()
+    ended: list[type] = []
+
+    def content() -> Iterator[bytes]:
+        go_on.wait(30)
+        yield b"text"
+
+    def store(together: Together, session: ServerProvider) -> None:
+        try:
+            together.wait(session.createContainer(content()))
+        except errors.BrokerError as error:
+            ended.append(type(error))
+
+    with person("Alice").session() as session:
+        together = Together()
+        waiting = threading.Thread(target=store, args=(together, session))
+        waiting.start()
+        together.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+        waiting.join(10)
+        assert ended == [errors.OperationCancelledError]
+        go_on.set()
+        assert not session.listContainers().result().containers
 
 
 def test_progress_is_the_sum_of_all_items() -> None:

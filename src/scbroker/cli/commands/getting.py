@@ -215,6 +215,7 @@ def _with_own_paths(
     Anybody can share a container of any name. So a name that several containers have is that of the one that
     the user created, and otherwise of none.
     """
+    user = run.session.getUserId().result()
     paths: dict[str, list[_Item]] = {}
     for container in found:
         try:
@@ -223,7 +224,7 @@ def _with_own_paths(
         except errors.InvalidArgumentError as error:
             run.failed(label_of(container), error)
     for items in paths.values():
-        own = [item for item in items if item.container.createdBy == run.people.own_id]
+        own = [item for item in items if item.container.createdBy == user]
         chosen = next((each for each in (items, own) if len(each) == 1), [])
         yield from chosen
         for item in items:

@@ -212,7 +212,7 @@ def ids_of(run: Run, texts: Sequence[str], recursive: bool) -> dict[uuid.UUID, s
     """Return the ids of the containers that are named, or below the names, with names for messages."""
     if recursive:
         below = [each for text in texts for each in run.names.below(text)]
-        return {each.id: label_of(each) for each in below}
+        return {each.id: label_of(each) for each in sorted(below, key=label_of)}
     return dict(zip(run.names.ids_of(texts), texts, strict=True))
 
 
