@@ -133,6 +133,8 @@ def test_links_are_listed_without_their_urls_and_revoked_by_name_user_or_url(
     assert (first["expired"], first["hasPassword"]) == (False, False)
     assert "scbroker-link" not in json.dumps(rows) + alice.run("links").output
     urls = [each.url for each in links(alice)]
+    assert alice.run("links", "show", "one").output == f"{urls[0]}\n"
+    assert alice.json("links", "show", rows[2]["userId"])["url"] == urls[2]
     several = alice.run("links", "revoke", "two", "--yes", status=2).error
     assert "2 links are named 'two': use the user id of one" in several
     asked = alice.at_terminal("links", "revoke", "one")
@@ -206,6 +208,8 @@ def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
         (["open"], 2, "Standard input has no link"),
         (["open", "http://127.0.0.1:1/#scbroker-link:AbC"], 2, "The link is damaged"),
         (["links", "revoke", "plan", "-y"], 3, "You have no link named 'plan': `scbroker links`"),
+        (["links", "show", "plan"], 3, "You have no link named 'plan'"),
+        (["links", "show", "plan", "--qr"], 2, "--qr needs a terminal"),
         (["links", "forget"], 2, "No such command"),
     ]
     for arguments, status, words in cases:

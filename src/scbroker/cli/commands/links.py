@@ -3,7 +3,7 @@
 import os
 import sys
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -21,7 +21,7 @@ from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
 
-links: typer.Typer = group("links", SHARING, "List and revoke your links.")
+links: typer.Typer = group("links", SHARING, "List, show and revoke your links.")
 _OPENED = {"name": "NAME", "length": "SIZE", "type": "TYPE", "modifiedAt": "CHANGED", "id": "ID"}
 _MOST_CONTAINERS = 256
 _COLUMNS = {
@@ -32,6 +32,15 @@ _COLUMNS = {
     "hasPassword": "PASSWORD",
     "userId": "USER",
 }
+
+
+Qr = Annotated[bool, typer.Option("--qr", help="Show the link as a QR code on the terminal.")]
+Svg = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG.")
+]
+LinkName = Annotated[
+    str, typer.Argument(metavar="LINK", help="The name of a link, or the id of its user.")
+]
 
 
 @command(SHARING)
@@ -47,13 +56,8 @@ def link(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="A name for your own list of links.")
     ] = None,
-    qr: Annotated[
-        bool, typer.Option("--qr", help="Show the link as a QR code on the terminal.")
-    ] = False,
-    svg: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
-    ] = None,
+    qr: Qr = False,
+    svg: Svg = None,
 ) -> None:
     """Make a link by which people without an account can read containers until a time.
 
@@ -64,8 +68,7 @@ def link(
     Standard output gets the link alone. It contains the API key of the profile.
     """
     end = dates.end_of(until)
-    if qr and not run.out.on_terminal:
-        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json: use --svg FILE.")
+    _check_terminal(run, qr)
     ids = ids_of(run, containers, recursive)
     if len(ids) > _MOST_CONTAINERS:
         raise errors.InvalidArgumentError(
@@ -79,33 +82,31 @@ def link(
             made = making.result()
         except errors.BrokerError as error:
             raise _with_name(error, ids) from None
-        if file is not None:
-            _qr_code(made.url).save(file, kind="svg", scale=4)
-    run.out.line({"url": made.url, **_row(made, ids)}, made.url)
-    if qr:
-        _qr_code(made.url).terminal(sys.stdout, compact=True)
+        _write(run, made, ids, file, qr=qr)
     who = "this link and its password" if made.hasPassword else "this link"
     run.out.say(f"Anybody with {who} can read until {dates.local(end)}.")
 
 
 @listing(of=links)
 def list_links(run: Run) -> None:
-    """List and revoke your links."""
+    """List, show and revoke your links."""
     found = run.session.getLinks().result()
-    ids = list({each: None for link in found for each in link.containerIds})
-    containers = run.session.getContainers(ids, content=False).result() if ids else []
-    names = {each.id: label_of(each) for each in containers if isinstance(each, scbroker.Container)}
+    names = _names(run, found)
     run.out.rows([_row(each, names) for each in found], _COLUMNS)
 
 
+@command(name="show", of=links)
+def show(run: Run, link: LinkName, qr: Qr = False, svg: Svg = None) -> None:
+    """Print a link again, to send it once more."""
+    _check_terminal(run, qr)
+    found = _find(run, link)
+    names = _names(run, [found])
+    with _new_file(svg) as file:
+        _write(run, found, names, file, qr=qr)
+
+
 @command(name="revoke", of=links)
-def revoke(
-    run: Run,
-    link: Annotated[
-        str, typer.Argument(metavar="LINK", help="The name of a link, or the id of its user.")
-    ],
-    yes: Yes = False,
-) -> None:
+def revoke(run: Run, link: LinkName, yes: Yes = False) -> None:
     """End a link, also for people who have it already. They may have kept copies.
 
     Revoke expired links too: it removes their users from the containers.
@@ -115,6 +116,34 @@ def revoke(
     run.session.revokeLink(found).result()
     row = {"userId": found.userId, "name": found.name}
     run.out.done(row, f"The link {_called(found)} opens nothing any more.")
+
+
+def _check_terminal(run: Run, qr: bool) -> None:
+    if qr and not run.out.on_terminal:
+        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json: use --svg FILE.")
+
+
+def _write(
+    run: Run,
+    link: "scbroker.Link",
+    names: Mapping[uuid.UUID, str],
+    file: BinaryIO | None,
+    *,
+    qr: bool,
+) -> None:
+    """Write the URL, which is a secret, to standard output, and its QR code where it is wanted."""
+    if file is not None:
+        _qr_code(link.url).save(file, kind="svg", scale=4)
+    run.out.line({"url": link.url, **_row(link, names)}, link.url)
+    if qr:
+        _qr_code(link.url).terminal(sys.stdout, compact=True)
+
+
+def _names(run: Run, links: "Sequence[scbroker.Link]") -> dict[uuid.UUID, str]:
+    """Return the names of the containers of links, as far as they can be read."""
+    ids = list({each: None for link in links for each in link.containerIds})
+    found = run.session.getContainers(ids, content=False).result() if ids else []
+    return {each.id: label_of(each) for each in found if isinstance(each, scbroker.Container)}
 
 
 def _find(run: Run, text: str) -> "scbroker.Link":
