@@ -253,9 +253,9 @@ def test_fish_offers_the_names(named: Person) -> None:
         return done.stdout.splitlines()
 
     wait_until(lambda: sorted(offered("scbroker probe ")) == sorted(NAMES))
-    assert "a file.txt" in offered("scbroker probe 'a f")
+    wait_until(lambda: offered("scbroker probe 'a f") == ["a file.txt"])
     assert offered("scbroker whoami --js") == ["--json"]
-    assert offered("scbroker probe a Bo") == ["Bob O'Hara"]
+    wait_until(lambda: offered("scbroker probe a Bo") == ["Bob O'Hara"])
     (named.home / "zebra").touch()
     assert "zebra" in offered("scbroker probe zeb")
     assert not (named.home / "pwned").exists()
