@@ -1,7 +1,8 @@
 """Complete command lines in bash, zsh and fish: the scripts of the shells, and the answers to them.
 
-Typer's own scripts are not used: they evaluate the candidates, which are names that other users chose, as
-shell code. These scripts take each line of the answer as a word, and the shell quotes it.
+Candidates are names that other users chose, and none may act as shell code. Typer's own scripts are not used:
+the one for zsh evaluates the candidates. Zsh and fish quote what they insert. Bash leaves substitutions in it
+active even with `-o filenames`, so the answer for bash is quoted here.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import sys
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NamedTuple, NoReturn
 
 from scbroker import errors
 
@@ -23,6 +25,8 @@ VARIABLE: Final = "_SCBROKER_COMPLETE"
 _SECONDS: Final = 2.0
 """The time to read names from the broker; then those that were read are offered."""
 _MOST: Final = 1000
+_BREAKS: Final = ":=@"
+"""Bash replaces only what follows one of these, unless it is quoted."""
 
 _BASH: Final = """\
 _scbroker_complete() {
@@ -37,7 +41,7 @@ _scbroker_complete() {
         compopt -o nospace 2>/dev/null
     fi
 }
-complete -o filenames -o default -F _scbroker_complete scbroker
+complete -o default -F _scbroker_complete scbroker
 """
 _ZSH: Final = """\
 #compdef scbroker
@@ -135,10 +139,11 @@ def _answer(shell: str, given: list[str]) -> list[str]:
         return _found(given)
     if shell not in SCRIPTS:
         return []
-    words, is_quoted = split(given[0])
-    found = _found(words)
-    if shell == "bash" and not is_quoted:
-        return [_after_break(each, words[-1]) for each in found]
+    line = split(given[0])
+    found = _found(line.words)
+    if shell == "bash":
+        begun = line.words[-1][: line.at_break]
+        return [line.quoted(each) for each in found if each.startswith(begun)]
     return found
 
 
@@ -163,36 +168,47 @@ def _found(words: list[str]) -> list[str]:
     return [start + each for each in collected.getvalue().split("\n") if each]
 
 
-def split(line: str) -> tuple[list[str], bool]:
-    """Return the words of a line after the program's name, and whether a quote is open at its end."""
+class Line(NamedTuple):
+    """A command line up to the cursor: its words after the program's name, of which the last is completed."""
+
+    words: list[str]
+    quote: str
+    """The quote that is open at the end."""
+    at_break: int
+    """Where in the last word the part begins that bash replaces."""
+
+    def quoted(self, candidate: str) -> str:
+        """Return what bash inserts for a candidate: it must have the text itself as its only meaning."""
+        rest = candidate[self.at_break :]
+        if self.quote == "'":
+            return rest.replace("'", "'\\''")
+        if self.quote:
+            return re.sub(r'([\\$"`])', r"\\\1", rest).replace("!", "\"'!'\"")
+        return re.sub(r"([^\w./+,%-])", r"\\\1", rest)
+
+
+def split(line: str) -> Line:
+    """Split a line that may end within quotes as a shell does."""
     words: list[str] = []
     word: str | None = None
-    quote = ""
-    at = 0
-    while at < len(line):
-        each = line[at]
+    quote, at_break = "", 0
+    rest = iter(line)
+    for each in rest:
         if each == "\\" and quote != "'":
-            at += 1
-            word = (word or "") + line[at : at + 1]
-        elif quote:
-            quote, word = ("", word) if each == quote else (quote, (word or "") + each)
-        elif each in "'\"":
-            quote, word = each, word or ""
+            each = next(rest, "")
+        elif quote or each in "'\"":
+            if each in ("'", '"') and quote in ("", each):
+                quote, each = "" if quote else each, ""
         elif each.isspace():
             if word is not None:
                 words.append(word)
-            word = None
-        else:
-            word = (word or "") + each
-        at += 1
+            word, at_break = None, 0
+            continue
+        elif each in _BREAKS:
+            at_break = len(word or "") + 1
+        word = (word or "") + each
     words.append(word or "")
-    return words[1:], bool(quote)
-
-
-def _after_break(candidate: str, word: str) -> str:
-    """Return what bash inserts for a candidate: the rest after the last place where bash splits the word."""
-    breaks = [at for at, each in enumerate(word) if each in ":="]
-    return candidate[breaks[-1] + 1 :] if breaks and candidate.startswith(word) else candidate
+    return Line(words[1:], quote, at_break)
 
 
 def candidates(incomplete: str, read: Callable[[], Iterable[str]]) -> list[str]:

@@ -16,7 +16,7 @@ from scbroker import errors
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Action, Fetch, Forget, Move, Remote, Remove, plan
 from scbroker.cli.mirror.state import Selection, State
-from scbroker.cli.paths import Folder, relative_path
+from scbroker.cli.paths import Folder, relative_path, write_own
 
 SELECTION: Final = Selection(
     user=uuid.UUID(int=1), broker="http://localhost", name="", type=None, everyone=False
@@ -97,7 +97,7 @@ class World:
                         applying.move(step)
                     case Fetch():
                         source = state.incoming / step.remote.id.hex
-                        source.write_bytes(self.containers[step.remote.id].content)
+                        write_own(source, self.containers[step.remote.id].content)
                         fetches.append((step, source, step.remote.version))
             failures = applying.place(fetches)
             if failures:

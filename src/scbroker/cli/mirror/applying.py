@@ -18,7 +18,17 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scbroker import errors
-from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, beside
+from scbroker.cli.mirror.plan import (
+    PLANNED,
+    Fetch,
+    Forget,
+    Move,
+    Other,
+    Remote,
+    Remove,
+    Stamp,
+    beside,
+)
 from scbroker.cli.mirror.state import State
 from scbroker.cli.paths import Folder
 
@@ -73,7 +83,8 @@ class Applying:
             return  # changed in this moment: the next comparison decides
         for target in (step.target, *beside(step.target, step.remote)):
             before = self._state.files.get(target, ())
-            self._state.put(target, (*before, seen)[-2:])
+            planned = msgspec.structs.replace(seen, modified=PLANNED)
+            self._state.put(target, (*before, planned)[-2:])
             self._state.sync()
             try:
                 self._folder.move(step.path, target)
@@ -125,7 +136,7 @@ class Applying:
         """Choose the path and record the content for it; None if a file has the content already."""
         with source.open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, _digest(file.fileno())
-        stamp = Stamp(fetch.remote.id, version, size, 0, digest)
+        stamp = Stamp(fetch.remote.id, version, size, PLANNED, digest)
         if fetch.rival is not None and self._has(fetch.rival, size, digest):
             # After damage to the record, a file with the container's content is taken for the mirror's.
             self._adopt(fetch.rival, stamp, found=not self._state.is_rebuilt)

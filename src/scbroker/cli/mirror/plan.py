@@ -43,9 +43,13 @@ class Remote:
     modified: dt.datetime
 
 
+PLANNED: Final = -1
+
+
 class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A content that the mirror wrote to a path; `modified` is the file's time in nanoseconds.
 
+    It is PLANNED until the content is in place: after a crash, only the file's bytes say whether it is.
     With `found`, the file had this content already when the mirror was begun: it is nobody's to change.
     """
 
@@ -182,7 +186,9 @@ class _Plan:
             self._first.append(Remove(path, id))
         elif isinstance(seen, Stamp):
             self._first.append(Forget(path, id, "its container is gone"))
-        elif remote is not None and remote.version == newest.version:
+        elif not (written := [each for each in stamps if each.modified != PLANNED]):
+            self._first.append(Forget(path, id))  # somebody else's file, from after a crash
+        elif remote is not None and remote.version == written[-1].version:
             self._settled.add(id)
         else:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
