@@ -116,9 +116,10 @@ def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
     known = extra.get(name, {})
     if "example" in known:
         parts += ["For example:", _code(f"$ {known['example']}", "console")]
-    if "json" in known:
-        keys = ", ".join(f"`{each}`" for each in known["json"])
-        parts.append(f"With `--json`: {known.get('shape', 'an object')} with the keys {keys}.")
+    for key, shape in (("json", "an object"), ("rows", "an array of objects")):
+        if key in known:
+            keys = ", ".join(f"`{each}`" for each in known[key])
+            parts.append(f"With `--json`: {shape} with the keys {keys}.")
     if _has_common(one):
         parts.append(
             "[Options of every command](index.md#options-of-every-command-of-a-user), [exit statuses]"

@@ -82,11 +82,13 @@ def test_two_people_store_share_read_revoke_and_leave_by_commands_alone(
     bob.run("get", "-r", "photos/", "-o", "copies")
     found = list((bob.home / "copies").rglob("lake.jpg"))
     assert [each.read_bytes() for each in found] == [bytes(300_000)]
-    assert "lacks Upload" in bob.run("put", "--into", "letter.txt", found[0], "--yes", status=4).error
+    assert (
+        "lacks Upload" in bob.run("put", "--into", "letter.txt", found[0], "--yes", status=4).error
+    )
 
     alice.run("mv", "letter.txt", "letters/bob.txt")
     assert bob.run("cat", "letters/bob.txt").output == "Dear Bob\n"
-    kinds = [each["kind"] for each in alice.json("events", "--container", "letters/bob.txt")]
+    kinds = [each["eventType"] for each in alice.json("events", "--container", "letters/bob.txt")]
     assert {"Added", "Updated", "Accessed"} <= set(kinds)
 
     # A link, which a stranger opens without a profile.
@@ -193,6 +195,6 @@ def test_followed_events_are_lines_of_json_until_ctrl_c(person: NewPerson) -> No
     child = alice.at_terminal("events", "--follow", "--since", "1", "--json")
     child.expect(r"\{[^\r\n]*\}", timeout=60)
     assert isinstance(child.match, re.Match)
-    assert json.loads(child.match[0])["kind"] == "Added"
+    assert json.loads(child.match[0])["eventType"] == "Added"
     child.sendintr()
     assert "Traceback" not in ended(child, 130)
