@@ -60,7 +60,7 @@ class Output:
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self.on_terminal = sys.stdout.isatty() and not as_json
+        self.on_terminal: bool = sys.stdout.isatty() and not as_json
 
     def rows(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
         """Write a list: as a JSON array, as a table with these headings by key, or a line for each row.

@@ -19,7 +19,7 @@ class People:
 
     def __init__(self, session: scbroker.ServerProvider) -> None:
         self._session = session
-        self.book = scbroker.Contacts(session)
+        self.book: scbroker.Contacts = scbroker.Contacts(session)
 
     @cached_property
     def _names(self) -> dict[uuid.UUID, str]:
