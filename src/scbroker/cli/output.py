@@ -71,7 +71,7 @@ class Output:
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self.on_terminal = sys.stdout.isatty() and not as_json
+        self.on_terminal: bool = sys.stdout.isatty() and not as_json
         self._bar: Any = None
         """The bar that is shown now; results on the same terminal are written above it."""
 

@@ -20,7 +20,7 @@ class People:
 
     def __init__(self, session: scbroker.ServerProvider) -> None:
         self._session = session
-        self.book = scbroker.Contacts(session)
+        self.book: scbroker.Contacts = scbroker.Contacts(session)
 
     @cached_property
     def own_id(self) -> uuid.UUID:
