@@ -244,7 +244,7 @@ def test_share_gives_new_containers_members_and_old_ones_stay_as_they_are(
     write(alice.home, "b.txt")
     alice.run("put", "b.txt")
     done = alice.run("put", "a.txt", "b.txt", "--share", str(id_of(bob)))
-    assert "1 containers existed already and keep their members" in done.error
+    assert "--share is for new containers, and 1 existed before" in done.error
     done = alice.run("put", "b.txt", "--share", str(id_of(alice)), status=2)
     assert "--share names yourself" in done.error
 

@@ -29,6 +29,7 @@ _BATCH: Final = 64
 _SMALL: Final = 65_536
 """Bytes: files up to this size go into batches, because their contents are part of the request."""
 _LONGEST_TYPE: Final = 256
+_UPDATED: Final = "updated"
 _LISTED: Final = 5
 _READ: Final = 1_048_576
 _POLL_SECONDS: Final = 0.2
@@ -167,9 +168,9 @@ def _access(run: Run, people: list[Person]) -> list[scbroker.AccessLevel] | None
 def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
     """Compare the files with the user's containers of the same names.
 
-    Others count as little as containers that others created: a member with Upload could give a container the
-    name of a file that is stored next. So a file is unchanged only if the user wrote the container last, and
-    an update of a container that others can read is confirmed.
+    Containers that other users created are left out. A member with Upload can give a container of the user
+    the name of any file. So a file is unchanged only if the user wrote the container last, and an update of
+    a container that others can read is confirmed.
     """
     own = run.people.own_id
     stored = run.names.named({file.name for file in files})
@@ -230,7 +231,7 @@ def _tell_who_lacks(run: Run, work: Work, people: list[Person]) -> None:
     ]
     if wanted and lacking:
         run.out.say(
-            f"{len(lacking)} containers existed already and keep their members: `scbroker share` adds people."
+            f"--share is for new containers, and {len(lacking)} existed before: `scbroker share` adds people."
         )
 
 
@@ -249,7 +250,7 @@ def _transfer(run: Run, work: Work) -> None:
 
 def _outcome(file: File, status: str, result: scbroker.Metadata | errors.BrokerError) -> Outcome:
     match result:
-        case errors.ConflictError():
+        case errors.ConflictError() if status == _UPDATED:
             result = errors.ConflictError(
                 "The container was changed meanwhile: look at it, then repeat the command."
             )
@@ -326,7 +327,7 @@ class Sending:
                 self._session.updateContainerHeader(container.id, header, ifVersion=written.version)
             )
 
-        return [_tried(file, "updated", update)]
+        return [_tried(file, _UPDATED, update)]
 
     def _content(self, file: File) -> Path | Iterator[bytes]:
         return standard_input(self._together) if file.path is None else file.path
