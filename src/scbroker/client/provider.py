@@ -633,9 +633,10 @@ class BrokerProvider(Protocol):
         have kept what they could read. Costs one key wrap for each member, whatever the content's size.
 
         Raises `permissionDeniedError`, before anything is sent, without a permission that this gives or
-        takes; `invalidArgumentError` without access levels if the creator was deleted. After an error whose
-        `outcome` is `Uncertain` the new members may have the key, and the list may take effect at any time:
-        make any other change to void it. The broker learns the new members and their permissions."""
+        takes; `invalidArgumentError` without access levels if the creator was deleted, and for the caller's
+        own address book or list of links. After an error whose `outcome` is `Uncertain` the new members may
+        have the key, and the list may take effect at any time: make any other change to void it. The broker
+        learns the new members and their permissions."""
 
     @overload
     def updateContainersAccessLevels(
@@ -686,8 +687,9 @@ class BrokerProvider(Protocol):
         results are those of `updateContainersAccessLevels`: a container or its `BrokerError`.
 
         A result is a `permissionDeniedError` if the caller lacks a permission that is given or taken, a
-        `notFoundError` for an unknown user, and a `conflictError` if all attempts met a conflict. After an
-        error with the `outcome` `Uncertain`, the users may have the container key.
+        `notFoundError` for an unknown user, an `invalidArgumentError` for the caller's own address book or
+        list of links, and a `conflictError` if all attempts met a conflict. After an error with the `outcome`
+        `Uncertain`, the users may have the container key.
 
         Raises `invalidArgumentError` for a wrong argument, and for a container or user that is named twice.
         The broker learns the users and their permissions, and that the containers were shared together."""
