@@ -203,3 +203,12 @@ def test_info_shows_header_members_permissions_and_what_the_broker_sees(
 def test_info_of_an_unknown_container_is_an_error_of_status_3(alice: Person) -> None:
     assert "no container named" in alice.run("info", "nothing", status=3).error
     alice.run("info", str(NO_ONE), status=3)
+
+
+def test_a_deeply_nested_header_is_shown(alice: Person, session: ServerProvider) -> None:
+    header: Any = {}
+    for _ in range(90):  # the library refuses more than 100 levels
+        header = {"a": header}
+    id = session.createContainer(b"", customHeaderObject=header).result(PATIENCE).id
+    for options in ((), ("--json",)):
+        assert '"a"' in alice.run("info", str(id), *options).output

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from scbroker import AccessLevel, ServerProvider
+from scbroker import AccessLevel, NewContainer, ServerProvider
+from scbroker.cli.commands import checking
 from tests.kit.people import Person, befriend, put
 from tests.kit.tables import damage_parts
 
@@ -98,3 +99,23 @@ def test_a_terminal_shows_a_bar_and_the_summary(alice: Person, session: ServerPr
     terminal = alice.at_terminal("verify")
     terminal.expect("Verifying")
     terminal.expect("1 of 1 containers verified")
+
+
+def test_small_contents_are_read_together_within_bounds_and_large_ones_alone() -> None:
+    ids = [uuid.UUID(int=number) for number in range(200)]
+    many = [(id, 10) for id in ids]
+    assert [len(group) for group in checking._groups(many)] == [64, 64, 64, 8]
+    medium = [(id, MIB) for id in ids[:20]]
+    assert [len(group) for group in checking._groups(medium)] == [16, 4]
+    mixed = [(ids[0], 5), (ids[1], 2 * MIB), (ids[2], 6)]
+    assert list(checking._groups(mixed)) == [[(ids[1], 2 * MIB)], [(ids[0], 5), (ids[2], 6)]]
+    assert list(checking._groups([])) == []
+
+
+def test_more_containers_than_one_page_are_all_verified(
+    alice: Person, session: ServerProvider
+) -> None:
+    made = session.createContainers([NewContainer(b"x") for _ in range(200)]).result(60)
+    assert len(made) == 200
+    found = alice.json("verify")
+    assert (found["containers"], found["verified"], found["length"]) == (200, 200, 200)
