@@ -8,11 +8,12 @@ import errno
 import itertools
 import os
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from scbroker import errors
+from scbroker.cli.paths import Folder
 from tests.cli.mirror.worlds import KilledError, World, failing_at, killed_at
 
 
@@ -102,3 +103,22 @@ def test_a_file_that_comes_into_the_way_at_the_last_moment_stays(
     assert files["f/g"] == files["h/i"] == b"planted"
     assert files["f/g (version 2)"] == b"d/e"
     assert files["h/i (version 1)"] == b"i"
+
+
+def test_a_path_that_cannot_be_read_stays_recorded_and_a_new_one_is_an_error_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = Folder.status
+
+    def refused(folder: Folder, path: PurePosixPath) -> os.stat_result | None:
+        if path.name in ("a", "i"):
+            raise errors.InvalidArgumentError("no permission")
+        return status(folder, path)
+
+    monkeypatch.setattr(Folder, "status", refused)
+    with contextlib.suppress(errors.BrokerError):
+        world.sync()
+    assert world.files().keys() >= {"a", "b", "f/g"}
+    monkeypatch.undo()
+    world.sync()
+    assert world.files()["b"] == b"new c"

@@ -175,7 +175,12 @@ class Applying:
     def _look(
         self, path: PurePosixPath, stamps: tuple[Stamp, ...], *, exact: bool
     ) -> Stamp | Other:
-        status = self._folder.status(path)
+        try:
+            status = self._folder.status(path)
+        except (
+            errors.BrokerError
+        ):  # no permission; or too long a name, which fails when it is written
+            return Other.Foreign if stamps else Other.Missing
         if status is None:
             return Other.Missing
         if stat.S_ISDIR(status.st_mode):
