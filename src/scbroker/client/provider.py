@@ -635,8 +635,8 @@ class BrokerProvider(Protocol):
         Raises `permissionDeniedError`, before anything is sent, without a permission that this gives or
         takes; `invalidArgumentError` without access levels if the creator was deleted, and for the caller's
         own address book or list of links. After an error whose `outcome` is `Uncertain` the new members may
-        have the key, and the list may take effect at any time: make any other change to void it. The broker
-        learns the new members and their permissions."""
+        have the key, and the list may take effect at any time: make any other change to void it.
+        The broker learns the new members and their permissions."""
 
     @overload
     def updateContainersAccessLevels(
