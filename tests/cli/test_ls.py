@@ -106,6 +106,7 @@ def test_many_members_are_counted_on_a_terminal_and_listed_elsewhere(
     others = [AccessLevel(alice.broker.new_user().userId) for _ in range(5)]
     put(session, "all", accessLevels=[*others, AccessLevel(own, 511)])
     assert "3 more" in screen(alice, "ls")
+    assert str(others[0].userId) in screen(alice, "ls", "--long")
     (row,) = alice.json("ls")
     assert len(row["members"]) == 6
     assert row["members"][0] == "you"
@@ -192,7 +193,7 @@ def test_info_shows_header_members_permissions_and_what_the_broker_sees(
         "Bob": None,
     }
     assert "Delete" in shown["permissions"]
-    assert "the size of content and header, not what is in it" in shown["brokerSees"]
+    assert "the size of content and header (not what is in it)" in shown["brokerSees"]
     fields = dict(line.split("\t") for line in alice.run("info", id.hex[:8]).lines)
     assert json.loads(fields["header"]) == {"name": "plan"}
     assert sorted(fields["access"].split(",")) == ["Bob (read)", "you (owner)"]

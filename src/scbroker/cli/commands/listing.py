@@ -77,7 +77,10 @@ def ls(
         bool, typer.Option("--others", help="Only containers that others have created.")
     ] = False,
     long: Annotated[
-        bool, typer.Option("--long", "-l", help="Show whole ids, creators and your permissions.")
+        bool,
+        typer.Option(
+            "--long", "-l", help="Show more: whole ids, all members, creators, your permissions."
+        ),
     ] = False,
     tree: Annotated[
         bool, typer.Option("--tree", help="Show the names as a tree of folders.")
@@ -165,7 +168,12 @@ def _print_list(run: Run, found: Iterator[Entry], sort: Sort | None, *, long: bo
     columns = _COLUMNS | (_LONG if long else {})
     if not run.out.on_terminal or any(row["error"] for row in rows):
         columns |= _ERROR
-    run.out.rows(rows, columns)
+    if not (long and run.out.on_terminal):
+        run.out.rows(rows, columns)
+        return
+    for row in rows:  # a table of so many columns would fit no terminal
+        run.out.fields({key: row[key] for key in columns})
+        run.out.line({}, "")
 
 
 _KEYS: Final[dict[Sort, Callable[[Row], Any]]] = {
@@ -192,7 +200,7 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         "name": _name(run, each),
         "type": each.type,
         "length": None if each.length is None else Size(each.length),
-        "members": _members(run, each),
+        "members": _members(run, each, all=long),
         "version": each.version,
         "modifiedAt": each.modifiedAt,
         "id": each.id if long else ShortId(each.id),
@@ -217,12 +225,12 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
-def _members(run: Run, each: scbroker.Container[Any]) -> list[str] | None:
-    """Return the names of the members, with the user's own at the beginning; a few on a terminal."""
+def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str] | None:
+    """Return the names of the members, with the user's own at the beginning; a few for a table."""
     if each.access is None:
         return None
     levels = sorted(each.access, key=lambda level: level.userId != run.people.own_id)
-    most = _NAMED_MEMBERS if run.out.on_terminal else len(levels)
+    most = _NAMED_MEMBERS if run.out.on_terminal and not all else len(levels)
     if len(levels) == most + 1:
         most += 1  # "1 more" is no shorter than a name
     names = [run.people.name_of(level.userId) for level in levels[:most]]
@@ -304,7 +312,7 @@ def _seen_by_the_broker(found: scbroker.Container[Any]) -> list[str]:
         "no type" if found.type is None else f"the type {found.type!r}",
         "the members and their permissions",
         "authors, versions and times",
-        *([f"the size of {' and '.join(sizes)}, not what is in it"] if sizes else []),
+        *([f"the size of {' and '.join(sizes)} (not what is in it)"] if sizes else []),
         "the users who read it, and when",
     ]
 
