@@ -22,7 +22,7 @@ def mirror(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NAME/]",
+            metavar="NAME/",
             help="Mirror only the containers whose names begin with this.",
             autocompletion=complete_folder,
         ),
