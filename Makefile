@@ -36,7 +36,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format docs lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format wheel pages recording docs lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -81,7 +81,7 @@ fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for 
 check: $(INSTALLED) ## Lint, check formatting, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(CODE) docs/hooks.py
+	$(BIN)/mypy $(CODE) $(wildcard docs/*.py)
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/basedpyright --verifytypes scbroker --ignoreexternal
 	$(BIN)/lint-imports
@@ -89,6 +89,15 @@ check: $(INSTALLED) ## Lint, check formatting, types and import contracts
 format: $(INSTALLED) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+wheel: $(INSTALLED) ## Build the wheel in dist/
+	$(BIN)/python -m hatchling build --target wheel
+
+pages: $(INSTALLED) ## Write docs/commands/, a page for each command, from the program
+	$(BIN)/python docs/make_commands.py
+
+recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
+	$(BIN)/python -m docs.recording
 
 # The variable silences a notice at every build: the theme's maintenance ends in May 2027.
 docs: $(INSTALLED) ## Build the reference docs into site/

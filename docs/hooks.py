@@ -9,12 +9,15 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)#:]+)\)")
 
 
 def on_config(config: Any) -> None:
-    """An entry of the nav that ends in a slash is a folder: its pages, in the order of their names."""
+    """An entry of the nav that ends in a slash is a folder: its index, then its pages by name."""
     folder = Path(config.docs_dir)
     for section in config.nav:
         for title, entry in section.items():
             if str(entry).endswith("/"):
-                pages = sorted((folder / entry).glob("*.md"))
+                pages = sorted(
+                    (folder / entry).glob("*.md"),
+                    key=lambda page: (page.stem != "index", page.name),
+                )
                 section[title] = [page.relative_to(folder).as_posix() for page in pages]
 
 

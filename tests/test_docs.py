@@ -29,7 +29,9 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 WINDOWS = DOCS / "guide" / "windows.md"
 """Whole programs with windows: tests/client/test_windows.py runs them."""
-GUIDES = [DOCS / "index.md", *sorted((DOCS / "guide").glob("*.md"))]
+COMMAND_LINE = DOCS / "guide" / "command-line.md"
+"""Commands in place of Python: tests/cli/test_guide.py runs them."""
+GUIDES = [DOCS / "index.md", *sorted({*(DOCS / "guide").glob("*.md")} - {COMMAND_LINE})]
 _FENCED = re.compile(r"^ *(`{3,}|~{3,})([^\n]*)\n(.*?)^ *\1$", re.DOTALL | re.MULTILINE)
 ANNOUNCED = re.compile(r"print\(.*\)\s+# (.*)")
 

@@ -1,6 +1,9 @@
 """The commands that register, log in and out, show and delete an account."""
 
+import io
 import json
+import os
+import signal
 import sqlite3
 import stat
 import subprocess
@@ -13,8 +16,13 @@ from typing import Any
 import pexpect
 import pytest
 
-from scbroker import ContactCard, ServerProvider
+from scbroker import ContactCard, FileSessionStore, errors
+from scbroker.cli import profiles
+from scbroker.cli.commands import account
+from scbroker.cli.output import Output
+from scbroker.cli.run import Run
 from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
 from tests.kit.people import Person
 
@@ -26,6 +34,12 @@ SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE":
 def engine() -> str:
     """SQLite: the commands know nothing of it."""
     return "sqlite"
+
+
+@pytest.fixture
+def lone(start_broker: StartBroker, tmp_path: Path) -> Person:
+    """Somebody with an empty home folder and a broker of the test's own, which the test may stop."""
+    return Person(tmp_path / "home", start_broker())
 
 
 def broker_of(person: Person) -> dict[str, Any]:
@@ -81,7 +95,7 @@ def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(strang
     terminal.close()
     assert terminal.exitstatus == 0
     shown = stranger.json("whoami")
-    assert (shown["name"], shown["profile"], shown["sessionKept"]) == ("Alice", "default", True)
+    assert (shown["name"], shown["profile"]) == ("Alice", "default")
     assert stranger.json("keys")[0]["userId"] == shown["userId"]
 
 
@@ -221,46 +235,90 @@ def test_a_trust_folder_that_others_can_write_is_refused_before_a_user_is_made(
     assert users_at(stranger.broker) == before
 
 
-def test_a_profile_that_cannot_be_saved_after_all_is_an_error_that_names_the_user_and_the_log_in(
-    stranger: Person, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In this process, where the disk fills up between the check and the writing."""
-    from scbroker.cli import profiles
-    from scbroker.cli.commands import account
-    from scbroker.cli.output import Output
-    from scbroker.cli.run import Run
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(profiles, "_replace", full)
+@pytest.fixture
+def in_process(stranger: Person, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Run]:
+    """Make a run of a command in this process, in the stranger's home, for failures that a test injects."""
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
     for name, value in {**stranger.environment, **broker_of(stranger), **SECRETS}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    sessions = str(stranger.home / "sessions")
-    trust = str(stranger.home / "trust")
-    with (
-        Run("work", Output(as_json=True, quiet=True)) as run,
-        pytest.raises(
-            Exception, match="is registered, but the profile could not be saved"
-        ) as found,
-    ):
-        account.register(run, name="Alice", session_folder=sessions, trust_folder=trust)
+    return lambda: Run("work", Output(as_json=True, quiet=True))
+
+
+def fail_with(error: Exception) -> Callable[..., Any]:
+    def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+FULL = OSError(28, "No space left on device")
+
+
+def folders(person: Person) -> dict[str, Any]:
+    return {f"{name}_folder": str(person.home / name) for name in ("session", "trust")}
+
+
+def test_a_profile_that_cannot_be_saved_after_all_is_an_error_that_names_the_user_and_the_log_in(
+    stranger: Person, in_process: Callable[[], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fills up between the check and the writing."""
+    monkeypatch.setattr(profiles, "_replace", fail_with(FULL))
+    with in_process() as run, pytest.raises(errors.BrokerError) as found:
+        account.register(run, name="Alice", **folders(stranger))
     message = str(found.value)
     assert "No space left on device" in message
     card = ContactCard.parse(message.split("`scbroker login ")[1].split()[0])
-    assert f"User {card.userId} is registered" in message
+    assert f"User {card.userId} is registered, but the profile could not be saved" in message
     assert "--profile work`" in message
-    monkeypatch.undo()
-    with ServerProvider(
-        stranger.broker.api_key,
-        stranger.broker.url,
-        "test",
-        sessionStore=sessions,
-        trustStore=trust,
-    ) as provider:
+    with in_process() as run:
+        provider = run.provider(profile_of(stranger, card))
         provider.logIn(card.userId, passphrase=PASSPHRASE).result(30)
         assert provider.getKeptSessions().result(30) == [card.userId]
+
+
+def profile_of(person: Person, card: ContactCard) -> profiles.Profile:
+    return profiles.Profile(
+        name="work", server_url=card.serverUrl, api_key=str(person.broker.api_key),
+        fingerprint=card.fingerprint, card_name=card.name, **folders(person),
+    )  # fmt: skip
+
+
+def test_a_session_that_cannot_be_kept_after_all_is_an_error_and_the_profile_is_saved(
+    stranger: Person, in_process: Callable[[], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = errors.SessionStoreError("The keychain was locked.")
+    monkeypatch.setattr(FileSessionStore, "swap", fail_with(failed))
+    with in_process() as run, pytest.raises(errors.SessionStoreError) as found:
+        account.register(run, name="Alice", **folders(stranger))
+    saved = profiles.load("work")
+    assert f"User {saved.user_id} is logged in, but the session is not kept" in str(found.value)
+
+
+def test_what_is_left_of_a_deleted_account_on_the_device_is_an_error_that_says_so(
+    stranger: Person, in_process: Callable[[], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with in_process() as run:
+        account.register(run, name="Alice", **folders(stranger))
+    failed = errors.SessionStoreError("The keychain was locked.")
+    with monkeypatch.context() as patched, in_process() as run:
+        patched.setattr(FileSessionStore, "remove", fail_with(failed))
+        with pytest.raises(errors.BrokerError, match=r"left on this device\. The keychain was"):
+            account.delete_account(run, yes=True)
+    assert profiles.find("work") is None
+    with in_process() as run:
+        account.register(run, name="Alice", **folders(stranger))
+    monkeypatch.setattr(profiles, "_replace", fail_with(FULL))
+    with in_process() as run, pytest.raises(errors.BrokerError, match="No space left on device"):
+        account.delete_account(run, yes=True)
+
+
+def test_a_user_of_the_system_without_a_name_has_to_give_one(
+    stranger: Person, in_process: Callable[[], Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("getpass.getuser", fail_with(KeyError("uid")))
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    with in_process() as run, pytest.raises(errors.InvalidArgumentError, match="pass --name"):
+        account.register(run, **folders(stranger))
 
 
 def test_a_person_logs_in_on_another_device_with_the_card_or_the_user_id(stranger: Person) -> None:
@@ -285,10 +343,12 @@ def test_a_log_in_at_a_terminal_asks_for_user_broker_key_name_and_passphrase(
         ("Address of the broker", stranger.broker.url),
         ("API key: ", str(stranger.broker.api_key)),
         ("Your name", "Alice"),
+        (f"Logging in as user {own['userId']} at {stranger.broker.url}.", ""),
         ("Passphrase: ", PASSPHRASE),
     ):
         terminal.expect_exact(question)
-        terminal.sendline(answer)
+        if answer:
+            terminal.sendline(answer)
     terminal.expect_exact("fingerprint:")
     terminal.expect(pexpect.EOF)
     assert phone.json("whoami")["userId"] == own["userId"]
@@ -313,7 +373,7 @@ def test_a_wrong_passphrase_is_refused_with_the_reminder_and_changes_nothing(
     assert "horse" in error
     assert "\x1b" not in error
     assert stranger.config.read_bytes() == before
-    assert stranger.json("whoami")["sessionKept"] is True
+    assert stranger.json("profiles")[0]["sessionKept"] is True
     phone = another_device(stranger)
     error = phone.run(
         "login", own["userId"], "--session-folder", "sessions", status=4,
@@ -359,7 +419,7 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
         "profile": "default", "userId": own["userId"], "brokerNotified": True,
     }  # fmt: skip
     assert not list((stranger.home / "sessions").glob("*.session"))
-    assert stranger.json("whoami")["sessionKept"] is False
+    assert stranger.json("profiles")[0]["sessionKept"] is False
     assert "no session on this device" in stranger.run("logout").error
     error = stranger.run("keys", status=4).error
     assert "run `scbroker login`" in error
@@ -367,14 +427,34 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
     assert stranger.json("keys")
 
 
-def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(stranger: Person) -> None:
-    register(stranger)
-    stranger.broker.stop()
-    done = stranger.run("logout")
+def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(lone: Person) -> None:
+    register(lone)
+    lone.broker.stop()
+    done = lone.run("logout")
     assert "The broker was not notified" in done.error
-    assert not list((stranger.home / "sessions").glob("*.session"))
-    stranger.broker.start()
-    assert log_in(stranger)
+    assert not list((lone.home / "sessions").glob("*.session"))
+    lone.broker.start()
+    assert log_in(lone)
+
+
+def test_a_broker_that_never_answers_cannot_keep_the_keys_on_the_device(
+    stranger: Person,
+    in_process: Callable[[], Run],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with in_process() as run:
+        account.register(run, name="Alice", **folders(stranger))
+    monkeypatch.setattr(account, "_LOG_OUT_SECONDS", 0.5)
+    os.kill(stranger.broker.pid, signal.SIGSTOP)
+    try:
+        with in_process() as run:
+            run.out.quiet = False
+            account.logout(run)
+    finally:
+        os.kill(stranger.broker.pid, signal.SIGCONT)
+    assert "The broker was not notified: it does not answer" in capsys.readouterr().err
+    assert not list((stranger.home / "session").glob("*.session"))
 
 
 def test_a_command_after_a_rotation_on_another_device_names_the_log_in_and_not_the_library(
@@ -450,27 +530,25 @@ def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) 
     assert not stranger.config.exists()
 
 
-def test_whoami_works_without_the_broker_and_with_unusable_kept_sessions(
-    person: Callable[[str], Person],
+def test_profiles_are_listed_without_the_broker_and_with_unusable_kept_sessions(
+    lone: Person,
 ) -> None:
-    alice = person("Alice")
-    alice.broker.stop()
-    assert alice.json("whoami")["sessionKept"] is True
-    (alice.home / "sessions").chmod(0o777)
-    done = alice.run("whoami", "--json")
-    assert json.loads(done.output)["sessionKept"] is None
-    assert "cannot be used" in done.error
-    alice.broker.start()
+    lone.join("Alice")
+    lone.broker.stop()
+    assert lone.json("whoami")["profile"] == "default"
+    assert lone.json("profiles")[0]["sessionKept"] is True
+    (lone.home / "sessions").chmod(0o777)
+    done = lone.run("profiles", "--json")
+    assert json.loads(done.output)[0]["sessionKept"] is None
+    assert "default: The kept sessions in" in done.error
+    assert "--session-folder" in done.error
 
 
-def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(
-    stranger: Person,
-) -> None:
-    stranger.broker.stop()
-    error = register(stranger, status=5)
-    assert stranger.broker.url in error
-    assert not stranger.config.exists()
-    stranger.broker.start()
+def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(lone: Person) -> None:
+    lone.broker.stop()
+    error = register(lone, status=5)
+    assert lone.broker.url in error
+    assert not lone.config.exists()
 
 
 IN_A_KEYCHAIN = """
@@ -488,15 +566,15 @@ def test_the_real_keychain_keeps_a_session_from_register_to_logout(
     variables = {**broker_of(stranger), **SECRETS, "PYTHONPATH": stranger.environment["PYTHONPATH"]}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    commands = [["register"], ["whoami"], ["keys"], ["logout"], ["keys"], ["login"], ["keys"]]
+    commands = [["register"], ["profiles"], ["keys"], ["logout"], ["keys"], ["login"], ["keys"]]
     done = run_beside_gnome_keyring(stranger.home / "desk", IN_A_KEYCHAIN, json.dumps(commands))
     assert done.returncode == 0, done.stderr
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     assert [status for status, _, _ in outcomes] == [0, 0, 0, 0, 4, 0, 0], outcomes
-    registered, whoami, keys, logout = (json.loads(output) for _, output, _ in outcomes[:4])
-    assert whoami["sessionKept"] is True
+    registered, listed, keys, logout = (json.loads(output) for _, output, _ in outcomes[:4])
+    assert listed[0]["sessionKept"] is True
     assert logout["brokerNotified"] is True
-    assert registered["userId"] == whoami["userId"] == keys[0]["userId"]
+    assert registered["userId"] == listed[0]["userId"] == keys[0]["userId"]
     assert "run `scbroker login`" in outcomes[4][2]
     assert len(list((stranger.home / "desk").rglob("*.session"))) == 1
     assert not list((stranger.home / "desk").rglob("*.key"))

@@ -6,6 +6,7 @@ import subprocess
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pexpect
@@ -13,6 +14,8 @@ import pytest
 
 from scbroker import KeyFile, errors
 from scbroker.cli import key_files
+from scbroker.cli.commands import credentials
+from tests.kit.fixtures import StartBroker
 from tests.kit.nursery import command
 from tests.kit.people import Person
 
@@ -144,10 +147,35 @@ def test_a_rotation_with_the_present_passphrase_is_refused(carol: Person) -> Non
     assert carol.json("keys") == before
 
 
-def test_a_change_while_the_broker_is_away_is_an_error(alice: Person) -> None:
+def test_a_change_while_the_broker_is_away_is_an_error(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    alice = Person(tmp_path / "home", start_broker())
+    alice.join("Alice")
     alice.broker.stop()
     assert alice.broker.url in alice.run("rotate", status=5, **NEW).error
-    alice.broker.start()
+
+
+@pytest.mark.parametrize("outcome", errors.WriteOutcome)
+def test_after_a_lost_answer_the_error_says_which_secrets_to_try(
+    monkeypatch: pytest.MonkeyPatch, outcome: errors.WriteOutcome
+) -> None:
+    lost = errors.UnreachableError("The connection was lost.")
+    lost.outcome = outcome
+
+    def change(*_: object, **__: object) -> Any:
+        raise lost
+
+    run: Any = SimpleNamespace(
+        session=SimpleNamespace(changeCredentials=change),
+        profile=SimpleNamespace(user_id=uuid.uuid4()),
+    )
+    for name, value in NEW.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(errors.UnreachableError) as found:
+        credentials.change_credentials(run)
+    is_uncertain = outcome is errors.WriteOutcome.Uncertain
+    assert ("try the new ones first" in str(found.value)) == is_uncertain
 
 
 def test_a_reminder_is_shown_without_a_session_for_an_id_or_a_card(

@@ -285,7 +285,7 @@ def test_the_commands_list_choose_and_remove_profiles(person: Callable[[str], Pe
     done = alice.run("profiles", "rm", "work", "--yes")
     assert "scbroker profiles use NAME" in done.error
     assert [each["profile"] for each in alice.json("profiles")] == ["default"]
-    assert alice.json("whoami")["sessionKept"] is False
+    assert alice.json("profiles")[0]["sessionKept"] is False
     alice.run("profiles", "rm", "default", "--yes")
     done = alice.run("profiles")
     assert done.output == ""
@@ -305,4 +305,4 @@ def test_a_person_is_asked_before_a_profile_is_removed(person: Callable[[str], P
     terminal.sendintr()
     terminal.wait()
     assert terminal.exitstatus == 130
-    assert alice.json("whoami")["sessionKept"] is True
+    assert alice.json("profiles")[0]["sessionKept"] is True

@@ -1,13 +1,21 @@
 """The program as a whole: how it starts, its exit statuses, and the options that all commands have."""
 
+import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
 
 import pytest
+import typer
 
 from scbroker import ContactCard, errors
-from scbroker.cli import status_of
+from scbroker.cli import _EXTRAS, status_of
+from scbroker.cli.command import command
+from scbroker.cli.run import Run
 from tests.kit.people import Person
 
 _HEAVY = ("aiohttp", "asyncio", "cryptography", "msgspec", "rich", "scbroker.client")
@@ -22,6 +30,52 @@ def test_the_program_imports_nothing_heavy_until_a_command_needs_it() -> None:
     assert not set(_HEAVY) & set(done.stdout.split())
 
 
+@pytest.mark.parametrize("arguments", [["whoami"], ["whoami", "--help"], ["card", "no card"]])
+def test_a_command_without_the_network_imports_no_slow_package(
+    person: Callable[[str], Person], arguments: list[str]
+) -> None:
+    code = "import atexit, sys; from scbroker.cli import main; "
+    code += "atexit.register(lambda: print(*sys.modules)); main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=person("Alice").environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "scbroker.cli.app" in done.stdout.split()
+    slow = {"pydantic", "rich", "segno"}
+    if arguments != [
+        "whoami"
+    ]:  # whether a session is kept is known to the provider, which imports these
+        slow |= {"aiohttp", "asyncio", "scbroker.client"}
+    assert not slow & set(done.stdout.split())
+
+
+def test_values_have_the_types_that_the_command_declares(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def show(
+        run: Run,
+        path: Path,
+        texts: list[str],
+        paths: Annotated[list[Path] | None, typer.Option("--path")] = None,
+        text: str | None = None,
+        number: int = 3,
+        folder: Annotated[Path, typer.Option(exists=True)] = Path("/"),
+    ) -> None:
+        run.out.line({}, str((path, texts, paths, text, number, folder)))
+
+    own = typer.Typer(rich_markup_mode=None)
+    command(of=own)(show)
+    own(["a", "b", ""], standalone_mode=False)
+    options = ["--path", "c", "--path", "d", "--text", "e", "--number", "4", "--folder", "/tmp"]
+    own([*options, "a", "b"], standalone_mode=False)
+    plain, full = capsys.readouterr().out.splitlines()
+    assert plain == str((Path("a"), ["b", ""], None, None, 3, Path("/")))
+    assert full == str((Path("a"), ["b"], [Path("c"), Path("d")], "e", 4, Path("/tmp")))
+    for wrong in (["--number", "x"], ["--folder", "/no such"]):
+        with pytest.raises(typer.BadParameter):
+            own([*wrong, "a", "b"], standalone_mode=False)
+
+
 def test_the_help_lists_commands_by_panel_and_each_command_has_the_common_options(
     stranger: Person,
 ) -> None:
@@ -29,6 +83,60 @@ def test_the_help_lists_commands_by_panel_and_each_command_has_the_common_option
     assert listed.index("\nAccount:") < listed.index("  whoami ") < listed.index("\nBroker:")
     for option in ("--profile", "--json", "--quiet"):
         assert option in stranger.run("whoami", "--help").output
+
+
+def _without(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the program where a module is not installed."""
+    code = f"import sys; sys.modules[{module!r}] = None; from scbroker.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def _modules_of(extra: str) -> list[str]:
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    listed = tomllib.loads(text)["project"]["optional-dependencies"][extra]
+    return [re.split(r"[^a-z-]", each)[0].replace("-", "_") for each in listed]
+
+
+@pytest.mark.parametrize("module", _EXTRAS["server"])
+def test_a_broker_without_a_package_of_its_extra_names_the_extra(
+    module: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "data"
+    done = _without(module, "serve", "--port", "0", SCBROKER_DATA_DIR=str(folder))
+    assert done.returncode == 1
+    assert f"needs the Python package {module.replace('_', '-')}" in done.stderr
+    assert '`pip install "scbroker[server]"`' in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("module", ["segno", "typer"])
+def test_a_command_of_users_without_a_package_of_its_extra_names_the_extra(
+    module: str, tmp_path: Path
+) -> None:
+    text = ContactCard("ab" * 32, "https://broker.example", "Alice").text
+    done = _without(module, "card", text, "--svg", str(tmp_path / "new.svg"))
+    assert done.returncode == 1
+    assert f"needs the Python package {module}" in done.stderr
+    assert '`pip install "scbroker[cli]"`' in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_names_of_each_extra_s_packages_are_those_that_it_installs() -> None:
+    for extra in ("cli", "server"):
+        # A broker runs without uvloop.
+        assert set(_EXTRAS[extra]) == set(_modules_of(extra)) - {"uvloop"}
+
+
+def test_a_package_that_every_installation_has_is_named_if_it_is_missing() -> None:
+    done = _without("platformdirs", "whoami")
+    assert done.stderr == (
+        "scbroker: This command needs the Python package platformdirs, which belongs to scbroker and is "
+        "missing: install scbroker again.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,16 @@ def literal(node: ast.expr) -> str:
 
 
 def messages() -> Iterator[str]:
-    """The messages of the errors that the client's modules raise, and the errors' own."""
+    """The texts in the modules of the client, but for docstrings, and the errors' own messages."""
     shared = [SOURCE / name for name in ("keys.py", "cards.py", "vocabulary.py")]
-    for path in [*shared, *(SOURCE / "client").rglob("*.py"), *(SOURCE / "wire").rglob("*.py")]:
+    folders = [SOURCE / name for name in ("client", "wire", "server/users")]
+    for path in [*shared, *(path for folder in folders for path in folder.rglob("*.py"))]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            called = isinstance(node, ast.Call) and ast.unparse(node.func)
-            if isinstance(node, ast.Call) and str(called).endswith("Error"):
-                yield from (literal(each) for each in node.args)
-            elif isinstance(node, ast.Assign):  # messages that are constants
-                yield literal(node.value)
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.Constant | ast.JoinedStr) and not isinstance(
+                    node, ast.Expr | ast.JoinedStr
+                ):
+                    yield literal(child)
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, errors.BrokerError):
             yield str(kind())

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple
 import pexpect
 import pytest
 
-from scbroker import ContactCard, Contacts, SecuredContainer, ServerProvider
+from scbroker import ContactCard, Contacts, MemoryTrustStore, SecuredContainer, ServerProvider
 from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import command, run
 
@@ -66,7 +66,7 @@ class Person:
 
     def join(self, name: str) -> None:
         """Become a new user of the broker, with a profile and a kept session, without costly Argon2id."""
-        ring = self.broker.new_user()
+        ring = self.ring = self.broker.new_user()
         folders = {each: str(self.home / each) for each in ("sessions", "trust")}
         with ServerProvider(
             self.broker.api_key, self.broker.url, "scbroker",
@@ -85,6 +85,14 @@ class Person:
         lines = [f"{key} = {json.dumps(value)}" for key, value in fields.items()]
         self.config.write_text("\n".join(["[profiles.default]", *lines, ""]), "utf-8")
         self.config.chmod(0o600)
+
+    def device(self) -> ServerProvider:
+        """Return a session of another device of this person, with marks of its own."""
+        provider = ServerProvider(
+            self.broker.api_key, self.broker.url, "device", trustStore=MemoryTrustStore()
+        )
+        provider.logIn(self.ring, self.ring.userId).result(30)
+        return provider
 
     def run(self, *arguments: str | Path, status: int = 0, stdin: bytes = b"", **env: str) -> Done:
         """Run `scbroker` with these arguments in the home folder, with a pipe for each stream."""

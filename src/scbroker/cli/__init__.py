@@ -8,8 +8,14 @@ from typing import Final
 import scbroker
 from scbroker import errors
 
-_OF_USERS: Final = ("keyring", "rich", "segno", "tomlkit")
-"""Packages that the extra `cli` installs and `server` does not."""
+_EXTRAS: Final = {
+    "cli": ("keyring", "rich", "segno", "tomlkit", "typer"),
+    "server": (
+        "alembic", "asyncpg", "httptools", "obstore", "prometheus_client", "sqlalchemy",
+        "starlette", "structlog", "typer", "uvicorn",
+    ),
+}  # fmt: skip
+"""The modules that each extra installs."""
 
 # The exit statuses, which docs/guide/command-line.md lists. 1 is any other error, 130 is Ctrl-C.
 WRONG_USE: Final = 2
@@ -31,6 +37,10 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
 
 def main() -> None:
     """Run the `scbroker` command; print an error without its traceback, and exit with its status."""
+    if "_SCBROKER_COMPLETE" in os.environ:  # a shell asks what completes a command line
+        from scbroker.cli.completion import answer
+
+        answer()
     try:
         _complete_streams()
         from scbroker.cli.app import app
@@ -39,11 +49,8 @@ def main() -> None:
             app()
         finally:
             sys.stdout.flush()  # at the end of the process, nobody would handle an error
-    except ModuleNotFoundError as error:  # the extra is not installed, or only that of the client
-        extra = "cli" if error.name in _OF_USERS else "server"
-        sys.exit(
-            f'This command needs {error.name}: install it with `pip install "scbroker[{extra}]"`.'
-        )
+    except ModuleNotFoundError as error:
+        sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import Output
 
@@ -73,6 +80,20 @@ def _complete_streams() -> None:
 def _drop_output() -> None:
     """Send what is still to be written to standard output nowhere, so that it fails no second time."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _what_to_install(error: ModuleNotFoundError) -> str:
+    module = (error.name or str(error)).partition(".")[0]
+    missing = f"This command needs the Python package {module.replace('_', '-')}"
+    commands = [
+        f'`pip install "scbroker[{extra}]"`' for extra, names in _EXTRAS.items() if module in names
+    ]
+    if len(commands) > 1:
+        users, brokers = commands
+        return f"{missing}: run {users} for the commands of users, {brokers} to run a broker."
+    if commands:
+        return f"{missing}: run {commands[0]}."
+    return f"{missing}, which belongs to scbroker and is missing: install scbroker again."
 
 
 def status_of(error: errors.BrokerError) -> int:

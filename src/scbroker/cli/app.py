@@ -20,6 +20,7 @@ from scbroker.cli.commands import (
     links,
     listing,
     marks,
+    mirror,
     profiles,
     putting,
     sharing,
@@ -39,6 +40,7 @@ __all__ = [
     "links",
     "listing",
     "marks",
+    "mirror",
     "profiles",
     "putting",
     "sharing",
@@ -55,6 +57,22 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
+def _print_script(shell: str | None) -> None:
+    if shell is not None:
+        from scbroker.cli.completion import script_for
+
+        print(script_for(shell), end="")
+        raise typer.Exit()
+
+
+def _install_script(shell: str | None) -> None:
+    if shell is not None:
+        from scbroker.cli.completion import install
+
+        print(f"{install(shell)} was written: start a new shell.")
+        raise typer.Exit()
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -63,5 +81,23 @@ def _options(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
+    show_completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL",
+            callback=_print_script,
+            is_eager=True,
+            help="Print the script that completes command lines in bash, zsh or fish.",
+        ),
+    ] = None,
+    install_completion: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHELL",
+            callback=_install_script,
+            is_eager=True,
+            help="Install that script for yourself.",
+        ),
+    ] = None,
 ) -> None:
     pass

@@ -8,10 +8,11 @@ adds `scbroker leave CONTAINER [--profile NAME] [--json] [--quiet]`.
 
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
@@ -23,17 +24,64 @@ CONTAINERS: Final = "Containers"
 SHARING: Final = "Sharing"
 WATCHING: Final = "Watching and checking"
 BROKER: Final = "Broker"
-_PANELS: Final = (ACCOUNT, CONTAINERS, SHARING, WATCHING, BROKER)
+PANELS: Final = (ACCOUNT, CONTAINERS, SHARING, WATCHING, BROKER)
+
+_PLAIN: Final[dict[object, Callable[[str], object]]] = {
+    str: str, list[str]: str, Path: Path, list[Path]: Path,
+}  # fmt: skip
+"""Types of parameters with the conversion of each value."""
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-class _Panels(TyperGroup):
+def _convert_quickly(parameters: list[Any]) -> None:
+    """Leave to typer's conversion only numbers, dates and choices.
+
+    To convert any value, typer imports pydantic, which takes as long as all else that a command without the
+    network imports.
+    """
+    for each in parameters:
+        each.process_value = _conversion(each)
+
+
+def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
+    by_typer = parameter.process_value
+    described = parameter.type_descriptor
+    into = _PLAIN.get(described.annotation)
+    info = described.parameter_info
+    is_checked = info.exists or info.resolve_path or info.allow_dash or info.parser
+    takes_many = parameter.multiple or parameter.nargs == -1
+
+    def convert(context: Any, value: Any) -> Any:
+        if value is None and not parameter.required:
+            found: Any = () if takes_many else None
+        elif value and into and not is_checked:
+            found = [into(each) for each in value] if takes_many else into(value)
+        else:
+            return by_typer(context, value)
+        return parameter.callback(context, parameter, found) if parameter.callback else found
+
+    return convert
+
+
+class _Command(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _convert_quickly(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+class _Group(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        _convert_quickly(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
+
+class _Panels(_Group):
     """A group whose help lists the commands by panel, without the time that importing rich takes."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a list for each panel, in the order of _PANELS."""
-        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in _PANELS}
+        """Write a list for each panel, in the order of PANELS."""
+        panels: dict[str, list[tuple[str, str]]] = {panel: [] for panel in PANELS}
         commands: list[Any] = [self.get_command(ctx, name) for name in self.list_commands(ctx)]
         width = formatter.width - max(len(each.name) for each in commands) - 6
         for each in commands:
@@ -50,6 +98,7 @@ app: typer.Typer = typer.Typer(
     cls=_Panels,
     no_args_is_help=True,
     rich_markup_mode=None,
+    add_completion=False,  # scbroker.cli.completion has scripts that evaluate no names
     pretty_exceptions_enable=False,
     help="Containers that only their members can read, on a broker that cannot.",
 )
@@ -57,7 +106,7 @@ app: typer.Typer = typer.Typer(
 
 def group(name: str, panel: str, help: str) -> typer.Typer:
     """Add and return a group of commands, such as `scbroker contacts`."""
-    made = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help=help)
+    made = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode=None, help=help)
     app.add_typer(made, name=name, rich_help_panel=panel)
     return made
 
@@ -68,7 +117,8 @@ def command(
     """Return a decorator that adds a function, whose first parameter is a `Run`, as a command."""
 
     def add(function: Function) -> Function:
-        of.command(name, rich_help_panel=panel, hidden=hidden)(_with_options(function))
+        add_command = of.command(name, cls=_Command, rich_help_panel=panel, hidden=hidden)
+        add_command(_with_options(function))
         return function
 
     return add
@@ -95,6 +145,12 @@ def listing(of: typer.Typer) -> Callable[[Function], Function]:
     return add
 
 
+def _complete_profile(incomplete: str) -> list[str]:
+    from scbroker.cli.profiles import complete_profile
+
+    return complete_profile(incomplete)
+
+
 def _common(
     profile: Annotated[
         str | None,
@@ -102,6 +158,7 @@ def _common(
             metavar="NAME",
             help="The profile, which names a broker and a user.",
             envvar="SCBROKER_PROFILE",
+            autocompletion=_complete_profile,
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,

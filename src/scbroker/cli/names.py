@@ -15,7 +15,7 @@ import typer
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.output import SHORT_ID, printable
+from scbroker.cli.output import SHORT_ID
 
 _PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
@@ -141,16 +141,26 @@ def _listed(containers: list[scbroker.Container[Any]]) -> str:
 
 def complete_container(ctx: Any, incomplete: str) -> list[str]:
     """Return the names that complete a word on the command line; nothing if they cannot be read."""
+    from scbroker.cli.completion import candidates
     from scbroker.cli.output import Output
     from scbroker.cli.run import Run
 
-    try:
+    def read() -> Iterator[str]:
         with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            found = run.names._matching(lambda name: name.startswith(incomplete))
-            # A name with an escape would not be typed as it is.
-            return [name for each in found if (name := name_of(each)) and name == printable(name)]
-    except errors.BrokerError:
-        return []
+            for each in run.names.all():
+                yield (name_of(each) if isinstance(each, scbroker.Container) else None) or ""
+
+    return candidates(incomplete, read)
+
+
+def complete_folder(ctx: Any, incomplete: str) -> list[str]:
+    """Return the beginnings of names, up to a slash, that complete a word on the command line."""
+    found = set()
+    for name in complete_container(ctx, incomplete):
+        rest = name[len(incomplete) :]
+        if "/" in rest:
+            found.add(incomplete + rest[: rest.index("/") + 1])
+    return sorted(found)
 
 
 ContainerArgument = Annotated[

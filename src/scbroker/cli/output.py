@@ -9,11 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import json
+import os
 import sys
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from scbroker.cli.words import in_words
@@ -70,7 +71,9 @@ class Output:
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self.on_terminal = sys.stdout.isatty() and not as_json
+        self.on_terminal: bool = sys.stdout.isatty() and not as_json
+        self._bar: Any = None
+        """The bar that is shown now; results on the same terminal are written above it."""
 
     def rows(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
         """Write a list: as a JSON array, as a table with these headings by key, or a line for each row.
@@ -97,7 +100,7 @@ class Output:
             text = "  ".join(f"{_shown(row[key]):<{width}}" for key, width in columns.items())
         else:
             text = "\t".join(_cell(row[key]) for key in columns)
-        print(text.rstrip(" "), flush=True)
+        self._print(text.rstrip(" "))
 
     def fields(self, row: Row) -> None:
         """Write one result: as a JSON object, or a line for each field that is not None."""
@@ -117,7 +120,7 @@ class Output:
         if self.as_json:
             print(json.dumps(_plain(row)), flush=True)
         else:
-            print(printable(text), flush=True)
+            self._print(printable(text))
 
     def done(self, row: Row, text: str) -> None:
         """Say what a command has done: as a JSON object on standard output, or as a message."""
@@ -129,11 +132,18 @@ class Output:
     def say(self, text: str) -> None:
         """Write a message to standard error, unless `--quiet`."""
         if not self.quiet:
-            print(printable(text), file=sys.stderr, flush=True)
+            with self._without_bar():
+                print(printable(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
         """Write an error to standard error, also with `--quiet`, in the words of the command line."""
-        print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
+        with self._without_bar():
+            print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Write the failure of one item to standard error, also with `--quiet`."""
+        with self._without_bar():
+            print(f"scbroker: {printable(text)}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(
@@ -144,7 +154,7 @@ class Output:
         `total` is None if it is not known; then the amount and the rate are shown. There is no bar without a
         terminal, and none with `--quiet` or `--json`.
         """
-        if self.quiet or self.as_json or not sys.stderr.isatty():
+        if self.quiet or self.as_json or not sys.stderr.isatty() or _cannot_redraw():
             yield lambda _: None
             return
         from rich import progress as bars
@@ -156,9 +166,33 @@ class Output:
             bars.TransferSpeedColumn() if of_bytes else _rate_column(),
             bars.TimeRemainingColumn(),
         ]
-        with bars.Progress(*columns, console=_console(sys.stderr), transient=True) as shown:
-            task = shown.add_task(printable(what), total=total)
-            yield lambda done: shown.update(task, completed=done)
+        console = _console(sys.stderr)
+        # Results go to standard output: redirected, they would go where the bar is.
+        with bars.Progress(
+            *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
+        ) as self._bar:
+            task = self._bar.add_task(printable(what), total=total)
+            show = self._bar.update
+            try:
+                yield lambda done: show(task, completed=done)
+            finally:
+                self._bar = None
+
+    @contextmanager
+    def _without_bar(self) -> Iterator[None]:
+        """Take the bar off the terminal while something is written there."""
+        if self._bar is None:
+            yield
+            return
+        self._bar.stop()
+        try:
+            yield
+        finally:
+            self._bar.start()
+
+    def _print(self, text: str) -> None:
+        with self._without_bar() if self.on_terminal else nullcontext():
+            print(text, flush=True)
 
     def _table(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
         from rich.table import Table
@@ -178,7 +212,12 @@ class Output:
             )
         for row in listed:
             table.add_row(*(Text(_shown(row[key])) for key in columns))
-        _console(sys.stdout).print(table)
+        with self._without_bar():
+            _console(sys.stdout).print(table)
+
+
+def _cannot_redraw() -> bool:
+    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
 
 
 def _rate_column() -> Any:

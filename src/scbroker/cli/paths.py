@@ -115,9 +115,20 @@ def collision_key(text: str) -> str:
 
     macOS and Windows ignore case and kinds of composition; some systems ignore invisible characters.
     """
+    if text.isascii():
+        return text.lower()
     seen = "".join(each for each in text if unicodedata.category(each) != "Cf")
     folded = unicodedata.normalize("NFD", seen).casefold()
     return unicodedata.normalize("NFC", folded)
+
+
+def write_own(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read, in a folder that nobody else can write."""
+    with translated(path):
+        path.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+            file.write(content)
 
 
 class Folder:
@@ -131,7 +142,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self._root: int | None = None
-        with _translated(self.path):
+        with translated(self.path):
             if not self.path.is_dir():
                 raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
             if _HAS_DIR_FD:
@@ -162,13 +173,13 @@ class Folder:
         except OSError as error:
             if error.errno in (errno.ENOENT, *_NO_FOLDER):
                 return None
-            with _translated(self.path / path):
+            with translated(self.path / path):
                 raise
 
     def open(self, path: PurePosixPath) -> BinaryIO:
         """Open a regular file for reading."""
         flags = os.O_RDONLY | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        with _translated(self.path / path), self._parent(path) as (name, folder):
+        with translated(self.path / path), self._parent(path) as (name, folder):
             descriptor = os.open(name, flags, dir_fd=folder)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 os.close(descriptor)
@@ -177,7 +188,7 @@ class Folder:
 
     def make_folder(self, path: PurePosixPath) -> None:
         """Make a folder and those on the way, as far as they do not exist."""
-        with _translated(self.path / path), self._parent(path / "x", make=True):
+        with translated(self.path / path), self._parent(path / "x", make=True):
             pass
 
     def place(
@@ -195,7 +206,7 @@ class Folder:
         without `sync`, a power cut may leave an empty file.
         Without `replace`, an existing file is an `AlreadyExistsError`, also one that is made meanwhile.
         """
-        with _translated(self.path / path):
+        with translated(self.path / path):
             if sync:
                 _sync(source)
             if modified is not None:
@@ -226,7 +237,7 @@ class Folder:
 
         temporary = None
         try:
-            with _translated(self.path / path):
+            with translated(self.path / path):
                 descriptor, temporary = tempfile.mkstemp(dir=self.path, prefix=f"{OWN}-")
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
@@ -239,7 +250,7 @@ class Folder:
     def move(self, path: PurePosixPath, target: PurePosixPath) -> None:
         """Rename a file. An existing target is an `AlreadyExistsError`."""
         with (
-            _translated(self.path / target),
+            translated(self.path / target),
             self._parent(path) as (name, folder),
             self._parent(target, make=True) as (new_name, new_folder),
         ):
@@ -248,7 +259,7 @@ class Folder:
 
     def remove(self, path: PurePosixPath) -> None:
         """Remove a file, if it exists, and the folders on the way to it that are empty then."""
-        with _translated(self.path / path):
+        with translated(self.path / path):
             with contextlib.suppress(FileNotFoundError), self._parent(path) as (name, folder):
                 os.unlink(name, dir_fd=folder)
             self.remove_empty(path.parent)
@@ -340,7 +351,7 @@ def _sync_folder(folder: int | None) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def translated(path: Path) -> Iterator[None]:
     """Raise errors of the command line in place of those of the operating system."""
     try:
         yield

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Any, Final
 
 import typer
 
 import scbroker
-from scbroker import errors
 from scbroker.cli.names import LINK_MARK
 
 CARD_PREFIX: Final = "scbroker-contact:"
@@ -20,7 +20,7 @@ class People:
 
     def __init__(self, session: scbroker.ServerProvider) -> None:
         self._session = session
-        self.book = scbroker.Contacts(session)
+        self.book: scbroker.Contacts = scbroker.Contacts(session)
 
     @cached_property
     def own_id(self) -> uuid.UUID:
@@ -64,17 +64,15 @@ class People:
 
 def complete_person(ctx: Any, incomplete: str) -> list[str]:
     """Return the contacts that complete a word on the command line; nothing if they cannot be read."""
-    from scbroker.cli.output import Output, printable
+    from scbroker.cli.completion import candidates
+    from scbroker.cli.output import Output
     from scbroker.cli.run import Run
 
-    try:
+    def read() -> Iterator[str]:
         with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            names = [each.name for each in run.people.book.list().result()]
-            return [
-                each for each in names if each.startswith(incomplete) and each == printable(each)
-            ]
-    except errors.BrokerError:
-        return []
+            yield from (each.name for each in run.people.book.list().result())
+
+    return candidates(incomplete, read)
 
 
 PersonArgument = Annotated[

@@ -155,10 +155,12 @@ class _ToOutput(logging.Handler):
         self._out = out
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._out.say(f"scbroker: {record.getMessage()}")
+        self._out.say(f"scbroker: {in_words(record.getMessage())}")
 
 
 def _log_to_standard_error(out: Output) -> None:
     """Show the library's warnings, such as those of retries, as messages of the command."""
     logger = logging.getLogger("scbroker")
     logger.handlers, logger.propagate = [_ToOutput(out)], False
+    # A request that is cancelled when the command ends may still fail: asyncio would print its traceback.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -24,8 +24,8 @@ _PHRASES: Final = (
     (r"apiKey must be a UUID or its text, and this \S+ is not",
      "The API key must be a UUID, and the given one is not"),
     (r"^serverUrl (?=must|redirects)", "The broker's address "),
-    (r"([cC]heck) serverUrl", r"\1 the broker's address"),
-    (r"at serverUrl", "at this address"),
+    # A name that a person typed stands in quotes.
+    (r"(?<!['\w.])serverUrl(?!['\w]|\.\w)", "the broker's address"),
     (r"^name (?=must)", "--name "),
     (r"^reminder (?=must)", "--reminder "),
     (r"^passphrase must (differ from|be)", r"The passphrase must \1"),

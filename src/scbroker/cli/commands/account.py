@@ -148,8 +148,8 @@ def login(
     """Log in on this device, and keep the session.
 
     The first log-in on a device needs your user id or contact card, which `scbroker whoami` shows on
-    another device, and saves a profile. Later ones need nothing but the passphrase: after `scbroker
-    logout`, and after `scbroker rotate` on another device.
+    another device, and saves a profile. Later ones need nothing but the passphrase: after a log-out, and
+    after `scbroker rotate` on another device.
 
     A log-in to an existing profile must be of its user and broker. --api-key-file, --session-folder,
     --trust-folder and --name replace what the profile has.
@@ -177,6 +177,8 @@ def login(
         trust_folder=_absolute("--trust-folder", trust_folder),
     )
     provider = _checked_provider(run, draft)
+    if stored is None:  # a card names a broker, and may come from anybody
+        run.out.say(f"Logging in as user {user_id} at {provider.serverUrl}.")
     if given is None:
         _log_in(provider, user_id, secret("passphrase", passphrase_file))
     else:
@@ -201,16 +203,9 @@ def logout(run: Run) -> None:
             f"Profile {profile.name} has no session on this device.",
         )
         return
-    notified = False
     try:
-        # A broker that does not answer must not keep the keys on this device.
-        provider.resumeSession(profile.user_id).result(_LOG_OUT_SECONDS)
-        provider.logout().result(_LOG_OUT_SECONDS)
-        notified = True
-    except (errors.BrokerError, TimeoutError) as error:
-        why = in_words(str(error)) or f"it did not answer within {_LOG_OUT_SECONDS:.0f} seconds"
-        run.out.say(f"The broker was not notified: {why}")
-    finally:
+        notified = _notify(run, provider, profile.user_id)
+    finally:  # neither a broker nor Ctrl-C keeps the keys on this device
         provider.forgetKeptSession(profile.user_id).result()
     run.out.done(
         {"profile": profile.name, "userId": profile.user_id, "brokerNotified": notified},
@@ -231,13 +226,7 @@ def whoami(
     Hand the card, or its QR code, to people who are to share with you: it has no secret. Needs no
     network.
     """
-    profile = run.profile
-    kept: bool | None = None
-    try:
-        kept = profile.user_id in run.provider(profile).getKeptSessions().result()
-    except errors.SessionStoreError as error:
-        run.out.say(f"scbroker: {in_words(error.message)}")
-    show_card(run, profile.card, svg, {"profile": profile.name, "sessionKept": kept})
+    show_card(run, run.profile.card, svg, {"profile": run.profile.name})
 
 
 @command(ACCOUNT, "delete-account")
@@ -259,20 +248,23 @@ def delete_account(run: Run, yes: Yes = False) -> None:
         typed = run.ask(f"{question} Type the user id", f"{question} Pass --yes to confirm.")
         if typed.lower() != str(profile.user_id):
             run.stop()
-    not_removed: errors.SessionStoreError | None = None
+    left: errors.BrokerError | None = None
     try:
         session.deleteUser().result()
     except errors.SessionStoreError as error:
         if error.outcome is not errors.WriteOutcome.Stored:
             raise
-        not_removed = error
-    profiles.remove(profile.name)
+        left = error
+    try:
+        profiles.remove(profile.name)
+    except errors.BrokerError as error:
+        left = error
     run.out.done(
         {"profile": profile.name, "userId": profile.user_id},
-        f"User {profile.user_id} is deleted, and profile {profile.name} is removed.",
+        f"User {profile.user_id} of {profile.server_url} is deleted.",
     )
-    if not_removed is not None:
-        raise not_removed
+    if left is not None:
+        raise errors.BrokerError(f"Something of the deleted user is left on this device. {left}")
 
 
 def _server(run: Run, given: str | None) -> str:
@@ -424,6 +416,21 @@ def _log_in_with(provider: "scbroker.ServerProvider", ring: "scbroker.KeyRing") 
             f"The broker refused the keys of user {ring.userId} in this KeyFile. If they were replaced, as "
             "`scbroker rotate` does, use a later KeyFile, or log in with the passphrase."
         ) from None
+
+
+def _notify(run: Run, provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> bool:
+    """Log out at the broker; return whether it answered in time."""
+    resumed = provider.resumeSession(user_id)
+    try:
+        resumed.result(_LOG_OUT_SECONDS)
+        provider.logout().result(_LOG_OUT_SECONDS)
+        return True
+    except errors.BrokerError as error:
+        run.out.say(f"The broker was not notified: {in_words(error.message)}")
+    except TimeoutError:
+        resumed.cancel()
+        run.out.say("The broker was not notified: it does not answer.")
+    return False
 
 
 def _with_user(draft: "Profile", provider: "scbroker.ServerProvider") -> "Profile":

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,11 +38,8 @@ def show_card(
     run: Run, card: "scbroker.ContactCard", svg: Path | None, more: Row | None = None
 ) -> None:
     """Write the fields of a card and more, its QR code on a terminal, and the code into a new file."""
-    import segno
-
-    # Upper case fits into the QR code's alphanumeric mode, which takes 5.5 bits a character.
-    code = segno.make_qr(card.text.upper(), error="m")
     if svg is not None:
+        code = _qr_code(card)
         try:
             with svg.open("xb") as file:
                 code.save(file, kind="svg", scale=4)
@@ -61,4 +58,11 @@ def show_card(
         }
     )
     if run.out.on_terminal and not run.out.quiet:
-        code.terminal(sys.stdout, compact=True)
+        _qr_code(card).terminal(sys.stdout, compact=True)
+
+
+def _qr_code(card: "scbroker.ContactCard") -> Any:
+    import segno
+
+    # Upper case fits into the QR code's alphanumeric mode, which takes 5.5 bits a character.
+    return segno.make_qr(card.text.upper(), error="m")

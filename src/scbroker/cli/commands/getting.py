@@ -8,6 +8,7 @@ import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -348,7 +349,9 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
     size = sum(container.length or 0 for container in containers)
     what = ", ".join(map(label_of, containers))
     is_terminal = sys.stdout.isatty()
-    with run.out.progress(what, None if is_terminal else size) as show, Together() as together:
+    # A bar on the terminal that shows the text would stand in the middle of it.
+    bar = nullcontext(_ignore) if is_terminal else run.out.progress(what, size)
+    with bar as show, Together() as together:
         total = Total(show)
         for container in containers:
             pieces = _pieces(run.session, container, together)
@@ -356,6 +359,10 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
                 sys.stdout.buffer.write(piece)
                 total.add(len(piece))
             sys.stdout.buffer.flush()
+
+
+def _ignore(_done: int) -> None:
+    pass
 
 
 def _pieces(

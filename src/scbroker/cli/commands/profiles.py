@@ -1,11 +1,15 @@
 """Define the commands that list, choose and remove profiles."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group, listing
 from scbroker.cli.run import Run
+
+if TYPE_CHECKING:
+    from scbroker.cli.profiles import Profile
 
 profiles: typer.Typer = group("profiles", ACCOUNT, "List, choose and remove profiles.")
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a profile.")]
@@ -13,7 +17,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of a
 
 @listing(of=profiles)
 def list_profiles(run: Run) -> None:
-    """List the profiles of this device."""
+    """List the profiles of this device, and whether a session of each is kept here."""
     from scbroker.cli import profiles as saved
 
     file = saved.read()
@@ -24,6 +28,7 @@ def list_profiles(run: Run) -> None:
             "userId": each.user_id,
             "name": each.card_name,
             "serverUrl": each.server_url,
+            "sessionKept": _is_kept(run, each),
         }
         for name, each in sorted(file.profiles.items())
     ]
@@ -33,12 +38,23 @@ def list_profiles(run: Run) -> None:
         "userId": "user",
         "name": "name",
         "serverUrl": "broker",
+        "sessionKept": "session",
     }
     run.out.rows(rows, columns)
     if not rows:
         run.out.say(
             f"{saved.path()} has no profile yet: run `scbroker register` or `scbroker login`."
         )
+
+
+def _is_kept(run: Run, profile: "Profile") -> bool | None:
+    """Return whether a session is kept on this device; None, and say why, if that cannot be read."""
+    try:
+        with run.provider(profile) as provider:
+            return profile.user_id in provider.getKeptSessions().result()
+    except errors.BrokerError as error:
+        run.out.error(f"{profile.name}: {error.message}")
+        return None
 
 
 @command(of=profiles)

@@ -1,0 +1,92 @@
+"""Define the command that keeps a folder up to date with containers."""
+
+import signal
+import unicodedata
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scbroker import errors
+from scbroker.cli.command import WATCHING, command
+from scbroker.cli.names import complete_folder
+from scbroker.cli.run import Run
+
+
+@command(WATCHING)
+def mirror(
+    run: Run,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="The folder; it is created if it is missing.")
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME/",
+            help="Mirror only the containers whose names begin with this.",
+            autocompletion=complete_folder,
+        ),
+    ] = "",
+    once: Annotated[
+        bool, typer.Option("--once", help="Compare once and end, instead of following changes.")
+    ] = False,
+    type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="Mirror only the containers of this type.")
+    ] = None,
+    everyone: Annotated[
+        bool,
+        typer.Option("--everyone", help="Mirror also the containers that strangers have shared."),
+    ] = False,
+    delete: Annotated[
+        bool,
+        typer.Option(
+            "--delete/--keep", help="Whether to remove a file when its container is gone."
+        ),
+    ] = True,
+) -> None:
+    """Keep a folder up to date with your containers, until Ctrl-C.
+
+    Files get the names of the containers. The folder has the containers that you or your contacts created;
+    with --everyone also those that strangers have shared with you. Changes go one way, from the broker to the
+    folder, and are printed, one in a line.
+
+    A file that the command did not write, or that was changed since, is never overwritten and never removed:
+    a new version goes beside it, with the version in its name. If several containers have one name, all but
+    one get the beginning of their ids into their names.
+
+    The folder .scbroker-mirror in it has the record of the files. After an interruption, run the command
+    again.
+    """
+    from scbroker.cli.mirror.mirroring import Mirror
+    from scbroker.cli.mirror.state import Selection, State
+    from scbroker.cli.paths import Folder, translated
+
+    if name and not name.endswith("/"):
+        raise errors.InvalidArgumentError(
+            f"{name!r} does not end with a slash: name a folder of containers, such as photos/."
+        )
+    selection = Selection(
+        user=run.profile.user_id,
+        broker=run.profile.server_url.rstrip("/"),
+        name=unicodedata.normalize("NFC", name),
+        type=type,
+        everyone=everyone,
+    )
+    signal.signal(signal.SIGTERM, _interrupt)
+    if not folder.exists():
+        with translated(folder):
+            folder.mkdir(mode=0o700)
+    with Folder(folder) as opened, State(opened.path, selection) as state:
+        mirroring = Mirror(run, opened, state, selection, keep=not delete)
+        if once:
+            mirroring.compare()
+        else:
+            run.out.say(f"Mirroring to {opened.path}; Ctrl-C ends it.")
+            mirroring.follow()
+    if mirroring.status:
+        raise typer.Exit(mirroring.status)
+
+
+def _interrupt(*_: object) -> None:
+    """End as Ctrl-C does."""
+    raise KeyboardInterrupt

@@ -1,0 +1,1 @@
+"""Keep a folder up to date with containers: `scbroker mirror`."""

@@ -1,0 +1,310 @@
+"""Compare the user's containers with a folder, and follow their events."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import queue
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import scbroker
+from scbroker import errors
+from scbroker.cli import status_of
+from scbroker.cli.mirror.applying import Applying, Change
+from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
+from scbroker.cli.mirror.state import Selection, State
+from scbroker.cli.names import name_of
+from scbroker.cli.paths import Folder, relative_path, translated, write_own
+from scbroker.cli.run import Run
+
+_SMALL: Final = 65536
+"""Bytes of a content that the broker sends together with others."""
+_BATCH: Final = 64
+_MOST_AT_ONCE: Final = 1000
+_COMPARE_AGAIN: Final = 3600.0
+"""Seconds until all containers are compared again: events are only the broker's word."""
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+_GONE: Final = (errors.NotFoundError, errors.DeletedError)
+
+Event = scbroker.ContainerEvent | errors.BrokerError
+
+
+class Mirror:
+    """Makes a folder that of the selected containers. `status` is the exit status of the first failure."""
+
+    def __init__(
+        self, run: Run, folder: Folder, state: State, selection: Selection, *, keep: bool
+    ) -> None:
+        self._run, self._session = run, run.session
+        self._state, self._selection, self._keep = state, selection, keep
+        self._applying = Applying(folder, state, self._tell)
+        self._remotes: dict[uuid.UUID, Remote] = {}
+        self._failed: set[uuid.UUID] = set()
+        self._contacts: set[uuid.UUID] = set()
+        self.status: int = 0
+
+    def compare(self) -> None:
+        """Read all containers and apply what differs in the folder."""
+        self._read_contacts()
+        self._remotes.clear()
+        self._failed.clear()
+        for each in self._run.names.all(self._selection.type):
+            self._note(each.id if isinstance(each, scbroker.Container) else each.containerId, each)
+        self._apply(touched=None)
+        self._state.compared()
+        if not self._failed:
+            self._remove_downloads()
+
+    def follow(self) -> None:
+        """Compare, then apply each change as it happens, until the process is ended."""
+        pause = _FIRST_PAUSE
+        has_compared = False
+        while True:
+            try:
+                with self._events(self._end_of_log() + 1) as events:
+                    self.compare()
+                    has_compared, pause = True, _FIRST_PAUSE
+                    self._apply_events(events)
+            except errors.EventsExpiredError:
+                continue
+            except errors.BrokerUnavailableError as error:
+                if not has_compared:
+                    raise
+                self._run.out.say(f"The broker is away: {error} Trying again in {pause:.0f} s.")
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+
+    @contextlib.contextmanager
+    def _events(self, start: int) -> Iterator[queue.SimpleQueue[Event]]:
+        """Yield a queue of the events from an id on, and of the error that ends them."""
+        arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        with ThreadPoolExecutor(1) as worker:
+            stream = self._session.followEvents(
+                start, eventHandler=arrived.put, errorHandler=arrived.put, queue=worker
+            )
+            with stream:
+                yield arrived
+
+    def _end_of_log(self) -> int:
+        """Return the id of the last event, by a few requests for one event each."""
+
+        def exists(id: int) -> bool:
+            try:
+                return bool(self._session.getEvents(startId=id, endId=id).result())
+            except errors.EventsExpiredError:
+                return True
+
+        low, high = 0, 1
+        while exists(high):
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if exists(middle) else (low, middle)
+        return low
+
+    def _apply_events(self, events: queue.SimpleQueue[Event]) -> None:
+        """Apply changes for a while; then return, because it is time to compare everything again."""
+        end = time.monotonic() + _COMPARE_AGAIN
+        while (seconds := end - time.monotonic()) > 0:
+            try:
+                some = [events.get(timeout=seconds)]
+            except queue.Empty:
+                return
+            with contextlib.suppress(queue.Empty):
+                while len(some) < _MOST_AT_ONCE:
+                    some.append(events.get_nowait())
+            changed = set()
+            for event in some:
+                if isinstance(event, BaseException):
+                    raise event
+                if event.eventType is not scbroker.ContainerEventType.Accessed:
+                    changed.add(event.containerId)
+            if changed:
+                self._refresh(changed)
+
+    def _refresh(self, ids: set[uuid.UUID]) -> None:
+        """Read these containers again, and apply what differs in the folder."""
+        found = self._session.getContainers(list(ids), content=False).result()
+        self._read_contacts()
+        for id, each in zip(ids, found, strict=True):
+            self._remotes.pop(id, None)
+            self._failed.discard(id)
+            self._note(id, each)
+        self._apply(touched=ids)
+
+    def _read_contacts(self) -> None:
+        if not self._selection.everyone:
+            self._contacts = {each.userId for each in self._run.people.book.list().result()}
+
+    def _note(
+        self, id: uuid.UUID | None, read: scbroker.Container[Any] | errors.BrokerError
+    ) -> None:
+        """Note a container as one that the folder should have, or as one that cannot be read."""
+        if isinstance(read, _GONE) or id is None:
+            return
+        try:
+            if isinstance(read, errors.BrokerError):
+                raise read
+            if (remote := self._remote(read)) is not None:
+                self._remotes[id] = remote
+        except errors.BrokerError as error:
+            self._fail(id, None, error)
+
+    def _remote(self, container: scbroker.Container[Any]) -> Remote | None:
+        """Return what the folder should have of a container; None if it is not selected."""
+        own = container.createdBy == self._selection.user
+        if not (own or self._selection.everyone or container.createdBy in self._contacts):
+            return None
+        wanted = self._selection.type
+        name = name_of(container)
+        below = self._selection.name
+        if name is None or not name.startswith(below) or container.length is None:
+            return None
+        if wanted is not None and container.type != wanted:
+            return None
+        return Remote(
+            id=container.id,
+            path=relative_path(name.removeprefix(below)),
+            version=container.version,
+            length=container.length,
+            is_own=own,
+            created=container.createdAt,
+            modified=_modified(container),
+        )
+
+    def _apply(self, touched: set[uuid.UUID] | None) -> None:
+        """Apply the plan. With `touched`, files of other containers are taken to be as they were."""
+
+        def look(path: PurePosixPath, stamps: tuple[Stamp, ...]) -> Stamp | Other:
+            if touched is not None and len(stamps) == 1 and stamps[0].container not in touched:
+                return Other.Foreign if stamps[0].found else stamps[0]
+            return self._applying.look(path, stamps)
+
+        # A copy: to look updates the times in the record.
+        files = dict(self._state.files)
+        steps = plan(self._remotes, self._failed, files, look, keep=self._keep)
+        fetches = []
+        for step in steps:
+            if isinstance(step, Fetch):
+                fetches.append(step)
+                continue
+            with self._failing(step.remote.id if isinstance(step, Move) else step.id, step.path):
+                self._take(step)
+        self._fetch(fetches)
+        self._state.sync()
+
+    def _take(self, step: Forget | Remove | Move) -> None:
+        if isinstance(step, Forget):
+            self._applying.forget(step)
+        elif isinstance(step, Remove):
+            self._applying.remove(step)
+        else:
+            self._applying.move(step)
+
+    def _fetch(self, fetches: list[Fetch]) -> None:
+        """Write contents to the folder: small ones many at once, each large one in constant memory."""
+        small = [each for each in fetches if each.remote.length <= _SMALL]
+        for start in range(0, len(small), _BATCH):
+            self._fetch_small(small[start : start + _BATCH])
+        for each in fetches:
+            if each.remote.length > _SMALL:
+                with self._failing(each.remote.id, each.path):
+                    self._fetch_large(each)
+
+    def _fetch_small(self, fetches: list[Fetch]) -> None:
+        ids = [each.remote.id for each in fetches]
+        containers = self._session.getContainers(ids, headers=False).result()
+        downloaded = []
+        for fetch, read in zip(fetches, containers, strict=True):
+            with self._failing(fetch.remote.id, fetch.path):
+                if isinstance(read, _GONE):
+                    continue  # the event of it comes
+                content, version = _content_of(read)
+                source = self._state.incoming / fetch.remote.id.hex
+                write_own(source, content)
+                downloaded.append((fetch, source, version))
+        self._place(downloaded)
+
+    def _fetch_large(self, fetch: Fetch) -> None:
+        remote = fetch.remote
+        source = self._state.incoming / remote.id.hex
+        with self._run.out.progress(str(fetch.path), remote.length) as show:
+            try:
+                saved = self._session.saveContainerContent(
+                    remote.id, source, progress=lambda done, _: show(done)
+                ).result()
+            except _GONE:
+                return  # the event of it comes
+        if saved is None:
+            raise _hidden()
+        # If it is a newer version by now, the event of it comes, and the file is found to have it already.
+        self._place([(fetch, source, remote.version)])
+
+    def _place(self, downloaded: list[tuple[Fetch, Path, int]]) -> None:
+        for fetch, error in self._applying.place(downloaded):
+            self._fail(fetch.remote.id, fetch.path, error)
+
+    @contextlib.contextmanager
+    def _failing(self, id: uuid.UUID, path: PurePosixPath) -> Iterator[None]:
+        """Report a failure of one container, and go on; not if the broker or the session is away."""
+        try:
+            yield
+        except (errors.BrokerUnavailableError, errors.NotAuthenticatedError):
+            raise
+        except errors.BrokerError as error:
+            self._fail(id, path, error)
+
+    def _fail(self, id: uuid.UUID, path: PurePosixPath | None, error: errors.BrokerError) -> None:
+        """Report that a container's file stays as it is; it is tried again when everything is compared."""
+        self._remotes.pop(id, None)
+        self._failed.add(id)
+        # A wrong name is no wrong use of the command.
+        self.status = self.status or (1 if isinstance(error, ValueError) else status_of(error))
+        self._run.out.warn(f"{id if path is None else path}: {error.message}")
+
+    def _tell(self, change: Change) -> None:
+        told = f"{change.action} {change.path}"
+        if change.oldPath is not None:
+            told = f"{change.action} {change.oldPath} to {change.path}"
+        if change.reason is not None:
+            told += f": {change.reason}"
+        row = change._asdict()
+        for key in ("path", "oldPath"):
+            row[key] = None if row[key] is None else str(row[key])
+        self._run.out.line(row, told)
+
+    def _remove_downloads(self) -> None:
+        """Remove downloads that were cut off, of containers that are gone by now."""
+        with translated(self._state.incoming):
+            for each in self._state.incoming.iterdir():
+                each.unlink()
+
+
+def _content_of(read: scbroker.Container[Any] | errors.BrokerError) -> tuple[bytes, int]:
+    if isinstance(read, errors.BrokerError):
+        raise read
+    if read.content is None:
+        raise _hidden()
+    return read.content, read.version
+
+
+def _hidden() -> errors.BrokerError:
+    return errors.PermissionDeniedError("Your permissions hide the content: ask for Download.")
+
+
+def _modified(container: scbroker.Container[Any]) -> dt.datetime:
+    """Return the file's time that the header has; that of the container's last change without it."""
+    header = container.header and container.header.customHeaderObject
+    text = header.get("modified") if isinstance(header, dict) else None
+    if isinstance(text, str):
+        with contextlib.suppress(ValueError):
+            found = dt.datetime.fromisoformat(text)
+            if found.tzinfo is not None:
+                return found
+    return container.modifiedAt

@@ -1,0 +1,352 @@
+"""Decide what a mirror changes in its folder, from the containers, the record of its files and the folder.
+
+Nothing here reads or writes a file or asks the broker. A file belongs to the mirror as long as it has the
+content that the mirror wrote; every other file stays as it is.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import itertools
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from scbroker.cli.output import SHORT_ID
+from scbroker.cli.paths import OWN, collision_key
+
+OWN_FOLDER: Final = PurePosixPath(f"{OWN}-mirror")
+"""The folder, inside the mirrored one, of the mirror's own files."""
+MOVING: Final = OWN_FOLDER / "moving"
+"""Files that change places are here in between."""
+_LONGEST_PART: Final = 255
+_LONGEST_SUFFIX: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A container that the folder should have: the path of its name, and its newest version."""
+
+    id: uuid.UUID
+    path: PurePosixPath
+    version: int
+    length: int
+    is_own: bool
+    created: dt.datetime
+    modified: dt.datetime
+
+
+PLANNED: Final = -1
+
+
+class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A content that the mirror wrote to a path; `modified` is the file's time in nanoseconds.
+
+    It is PLANNED until the content is in place: after a crash, only the file's bytes say whether it is.
+    With `found`, the file had this content already when the mirror was begun: it is nobody's to change.
+    """
+
+    container: uuid.UUID
+    version: int
+    size: int
+    modified: int
+    digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
+    found: bool = False
+
+
+Files = Mapping[PurePosixPath, tuple[Stamp, ...]]
+"""The mirror's record: what it wrote to each path. While a file is replaced, both contents are recorded."""
+
+
+class Other(enum.Enum):
+    """A path that has no file with a recorded content."""
+
+    Missing = enum.auto()
+    Folder = enum.auto()
+    Foreign = enum.auto()
+    """Something that the mirror did not write, or that was changed since: it stays as it is."""
+
+
+Look = Callable[[PurePosixPath, tuple[Stamp, ...]], Stamp | Other]
+"""Returns the recorded content that the file at a path has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """Remove a path from the record. The file stays; None for the reason if there is no file."""
+
+    path: PurePosixPath
+    id: uuid.UUID
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Remove a file whose container is gone, or that is the second one of its container."""
+
+    path: PurePosixPath
+    id: uuid.UUID
+    is_copy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Rename a file. `origin` is the path to report; None if another step renames the file again."""
+
+    path: PurePosixPath
+    target: PurePosixPath
+    remote: Remote
+    origin: PurePosixPath | None
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Write a container's content to a path; not if the file at `rival` is found to have it already."""
+
+    path: PurePosixPath
+    remote: Remote
+    rival: PurePosixPath | None = None
+
+
+Action = Forget | Remove | Move | Fetch
+
+
+def plan(
+    remotes: Mapping[uuid.UUID, Remote],
+    failed: Collection[uuid.UUID],
+    files: Files,
+    look: Look,
+    *,
+    keep: bool = False,
+) -> list[Action]:
+    """Return the steps that make the folder that of these containers, in their order.
+
+    Containers in `failed` could not be read: their files stay as they are. With `keep`, so do files whose
+    container is gone.
+    """
+    return _Plan(remotes, failed, files, look, keep).actions()
+
+
+class _Plan:
+    def __init__(
+        self,
+        remotes: Mapping[uuid.UUID, Remote],
+        failed: Collection[uuid.UUID],
+        files: Files,
+        look: Look,
+        keep: bool,
+    ) -> None:
+        self._remotes, self._failed, self._keep = remotes, failed, keep
+        self._files, self._look = files, look
+        self._seen = {path: look(path, stamps) for path, stamps in files.items()}
+        self._folders = {above for path in files for above in path.parents}
+        self._first: list[Action] = []
+        self._written: dict[uuid.UUID, list[tuple[PurePosixPath, Stamp]]] = defaultdict(list)
+        self._settled: set[uuid.UUID] = set()
+        """Containers whose file was changed here, and that have no newer version."""
+
+    def actions(self) -> list[Action]:
+        for path, stamps in self._files.items():
+            self._sort(path, stamps)
+        places = assign(self._remotes, self._holders(), self._reserved())
+        moves, fetches = [], []
+        for id, target in self._targets(places).items():
+            remote = self._remotes[id]
+            if not (found := self._written.get(id)):
+                rival = places[id] if places[id] != target else None
+                fetches.append(Fetch(target, remote, rival))
+                continue
+            path, stamp = next((each for each in found if each[0] == target), found[0])
+            self._first += [Remove(each, id, True) for each, _ in found if each != path]
+            if path != target:
+                moves.append(Move(path, target, remote, path))
+            if stamp.version != remote.version:
+                fetches.append(Fetch(target, remote))
+        return [*self._first, *self._in_order(moves), *fetches]
+
+    def _sort(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
+        """Assign a recorded path to its container, or decide what becomes of it."""
+        seen, newest = self._seen[path], stamps[-1]
+        id = seen.container if isinstance(seen, Stamp) else newest.container
+        remote = self._remotes.get(id)
+        if id in self._failed:
+            return
+        if seen is Other.Missing:
+            self._first.append(Forget(path, id))
+        elif isinstance(seen, Stamp) and remote is not None:
+            self._written[id].append((path, seen))
+        elif isinstance(seen, Stamp) and not self._keep:
+            self._first.append(Remove(path, id))
+        elif isinstance(seen, Stamp):
+            self._first.append(Forget(path, id, "its container is gone"))
+        elif not (written := [each for each in stamps if each.modified != PLANNED]):
+            self._first.append(Forget(path, id))  # somebody else's file, from after a crash
+        elif remote is not None and remote.version == written[-1].version:
+            self._settled.add(id)
+        else:
+            self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
+
+    def _holders(self) -> dict[uuid.UUID, set[PurePosixPath]]:
+        """Return the paths that each container has a file at."""
+        found: dict[uuid.UUID, set[PurePosixPath]] = defaultdict(set)
+        for path, stamps in self._files.items():
+            for stamp in stamps:
+                found[stamp.container].add(path)
+        return found
+
+    def _reserved(self) -> list[PurePosixPath]:
+        return [
+            path
+            for path, stamps in self._files.items()
+            if any(stamp.container in self._failed for stamp in stamps)
+        ]
+
+    def _targets(self, places: Mapping[uuid.UUID, PurePosixPath]) -> dict[uuid.UUID, PurePosixPath]:
+        """Return the path for each container: that of its name, or one beside a file that is in the way."""
+        targets: dict[uuid.UUID, PurePosixPath] = {}
+        crowded = []
+        for id, place in places.items():
+            if id in self._settled and id not in self._written:
+                continue
+            if self._is_free(place, id):
+                targets[id] = place
+            else:
+                crowded.append(id)
+        taken = {collision_key(str(place)) for place in (*places.values(), *targets.values())}
+        for id in crowded:
+            own = {path for path, _ in self._written.get(id, ())}
+            choices = list(beside(places[id], self._remotes[id]))
+            free = [
+                each
+                for each in choices
+                if collision_key(str(each)) not in taken
+                and (each in own or self._seen_at(each) is Other.Missing)
+            ]
+            if free:
+                targets[id] = next((each for each in free if each in own), free[0])
+                taken.add(collision_key(str(targets[id])))
+        return targets
+
+    def _is_free(self, place: PurePosixPath, id: uuid.UUID) -> bool:
+        """Return whether nothing is at the path that the mirror must keep there.
+
+        A file of another container is moved or removed first, because this path is not its own.
+        """
+        seen = self._seen_at(place)
+        if isinstance(seen, Stamp):
+            return seen.container not in self._failed
+        if (
+            seen is Other.Foreign
+        ):  # a file system that ignores case finds the file that is to be renamed
+            keys = {collision_key(str(path)) for path, _ in self._written.get(id, ())}
+            return place not in self._files and collision_key(str(place)) in keys
+        return seen is Other.Missing or place in self._folders
+
+    def _seen_at(self, path: PurePosixPath) -> Stamp | Other:
+        return self._seen[path] if path in self._seen else self._look(path, ())
+
+    def _in_order(self, moves: list[Move]) -> list[Move]:
+        """Return the renames so that none meets a file that has yet to be renamed.
+
+        If a recorded file is in the way of one, it goes through the mirror's own folder.
+        """
+        files = {collision_key(str(path)) for path in self._files}
+        in_the_way = files | {collision_key(str(path)) for path in self._folders}
+        direct, halves = [], []
+        for move in moves:
+            above = {collision_key(str(each)) for each in move.target.parents}
+            if above.isdisjoint(files) and collision_key(str(move.target)) not in in_the_way:
+                direct.append(move)
+            else:
+                halves.append(move)
+        ways_out = [
+            Move(each.path, MOVING / each.remote.id.hex, each.remote, None)
+            for each in halves
+            if each.path.parent != MOVING
+        ]
+        ways_in = [
+            Move(MOVING / each.remote.id.hex, each.target, each.remote, each.path)
+            for each in halves
+        ]
+        return [*ways_out, *direct, *ways_in]
+
+
+def assign(
+    remotes: Mapping[uuid.UUID, Remote],
+    holders: Mapping[uuid.UUID, Collection[PurePosixPath]],
+    reserved: Collection[PurePosixPath],
+) -> dict[uuid.UUID, PurePosixPath]:
+    """Return a path for each container that no other one's path collides with on any file system.
+
+    Of several containers with one name, the one that has its file keeps it; otherwise an own container comes
+    before others', and an earlier one before a later one. The rest get a part of their ids into their names.
+    """
+
+    def order(each: Remote) -> tuple[bool, bool, dt.datetime, uuid.UUID]:
+        return each.path not in holders.get(each.id, ()), not each.is_own, each.created, each.id
+
+    taken = _Taken()
+    for path in reserved:
+        taken.add(path)
+    places = {}
+    for remote in sorted(remotes.values(), key=order):
+        tags = _tags(remote.id)
+        place = remote.path
+        while (conflict := taken.add(place)) is not None:
+            place = _tagged(remote.path, conflict, next(tags))
+        places[remote.id] = place
+    return places
+
+
+class _Taken:
+    """The paths that are given away."""
+
+    def __init__(self) -> None:
+        self._files: set[str] = set()
+        self._folders: set[str] = set()
+
+    def add(self, path: PurePosixPath) -> int | None:
+        """Take a path and return None; or return the position of the part that collides."""
+        keys = list(
+            itertools.accumulate((collision_key(part) for part in path.parts), "{}/{}".format)
+        )
+        for position, key in enumerate(keys):
+            if key in self._files:
+                return position
+        if keys[-1] in self._folders:
+            return len(keys) - 1
+        self._files.add(keys[-1])
+        self._folders.update(keys[:-1])
+        return None
+
+
+def beside(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
+    """Yield paths beside one that another file has, with the container's version in the name."""
+    version = f"version {remote.version}"
+    for tag in (version, f"{version}, {remote.id.hex[:SHORT_ID]}", f"{version}, {remote.id}"):
+        yield _tagged(path, len(path.parts) - 1, tag)
+
+
+def _tags(id: uuid.UUID) -> Iterator[str]:
+    yield id.hex[:SHORT_ID]
+    yield str(id)
+    yield from (f"{id}-{number}" for number in itertools.count(2))
+
+
+def _tagged(path: PurePosixPath, position: int, tag: str) -> PurePosixPath:
+    """Put a tag in brackets into a part of a path, before the suffix of a file."""
+    parts = list(path.parts)
+    part = PurePosixPath(parts[position])
+    is_file = position == len(parts) - 1
+    suffix = part.suffix if is_file and len(part.suffix) <= _LONGEST_SUFFIX else ""
+    end = f" ({tag}){suffix}"
+    stem = part.name.removesuffix(suffix).encode()[: _LONGEST_PART - len(end.encode())]
+    parts[position] = stem.decode("utf-8", "ignore") + end
+    return PurePosixPath(*parts)

@@ -1,0 +1,235 @@
+"""Keep the record of a mirror's files in the folder itself, and lock the folder for one mirror.
+
+The record is a file of JSON lines. Each line replaces what an earlier one says of its path, so that a change
+costs one line. A line is synced before the change that it announces.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import uuid
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Annotated, Final, Literal, Self
+
+import filelock
+import msgspec
+from msgspec import Meta
+
+from scbroker import errors
+from scbroker.cli.mirror.plan import MOVING, OWN_FOLDER, Stamp
+from scbroker.cli.paths import relative_path, translated
+
+_LONGEST: Final = 2**30
+"""Bytes of the record: about a million files."""
+_LONGEST_LINE: Final = 16384
+_SPARE: Final = 10_000
+"""Lines that say nothing any more, before the record is written anew."""
+
+
+class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a mirror's folder has: of which user and broker, and which containers."""
+
+    format: Literal[1] = 1
+    user: uuid.UUID
+    broker: str
+    name: str
+    type: str | None
+    everyone: bool
+
+
+class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    stamps: Annotated[tuple[Stamp, ...], Meta(max_length=4)]
+
+
+class _DamagedError(Exception):
+    """The record is not one that this program wrote."""
+
+
+class State:
+    """The record of one mirror, whose folder it locks. Raises `InvalidArgumentError` if it is another's."""
+
+    def __init__(self, folder: Path, selection: Selection) -> None:
+        self._own = folder / OWN_FOLDER
+        self._path = self._own / "files"
+        self.incoming: Path = self._own / "incoming"
+        """The folder for downloads."""
+        self.files: dict[PurePosixPath, tuple[Stamp, ...]] = {}
+        self._selection = selection
+        self._rebuilding = self._own / "rebuilding"
+        self._lines: list[bytes] = []
+        self._written = 0
+        self._file = -1
+        with translated(self._own):
+            _make_own(self._own)
+            _make_own(self.incoming)
+            self._lock = filelock.FileLock(self._own / "lock", timeout=0, mode=0o600)
+        try:
+            self._lock.acquire()
+        except filelock.Timeout:
+            raise errors.ConflictError(
+                f"Another `scbroker mirror` keeps {str(folder)!r} up to date: end it first."
+            ) from None
+        try:
+            with translated(self._path):
+                self._load(folder)
+                self._write_anew()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.sync()
+        self.close()
+
+    @property
+    def is_rebuilt(self) -> bool:
+        """Return whether the record was damaged and no comparison has been completed since."""
+        return self._rebuilding.exists()
+
+    def compared(self) -> None:
+        """Note that a comparison of all containers is complete."""
+        self.sync()
+        with translated(self._own):
+            self._rebuilding.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Close the record and release the folder."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._lock.release()
+
+    def put(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
+        """Record which contents the mirror may have written to a path; none removes it from the record."""
+        if stamps:
+            self.files[path] = stamps
+        else:
+            self.files.pop(path, None)
+        self._lines.append(_line(path, stamps))
+
+    def sync(self) -> None:
+        """Make durable what was recorded. Without room, raise `TooLargeError`; the next call tries again."""
+        if not self._lines:
+            return
+        with translated(self._path):
+            end = os.fstat(self._file).st_size
+            try:
+                _write(self._file, b"".join(self._lines))
+                os.fsync(self._file)
+            except OSError:
+                os.ftruncate(self._file, end)  # no half a line
+                raise
+            self._written += len(self._lines)
+            self._lines.clear()
+            if self._written > 2 * len(self.files) + _SPARE:
+                self._write_anew()
+
+    def _load(self, folder: Path) -> None:
+        try:
+            # Path.open has no opener.
+            with open(self._path, "rb", opener=_no_follow) as file:
+                if os.fstat(file.fileno()).st_size > _LONGEST:
+                    raise _DamagedError
+                self._read(iter(lambda: file.readline(_LONGEST_LINE), b""), folder)
+        except FileNotFoundError:
+            pass
+        except (_DamagedError, msgspec.DecodeError, UnicodeDecodeError):
+            self.files.clear()
+            self._rebuilding.touch(mode=0o600)
+
+    def _read(self, lines: Iterator[bytes], folder: Path) -> None:
+        found = msgspec.json.decode(next(lines, b""), type=Selection)
+        if found != self._selection:
+            raise errors.InvalidArgumentError(
+                f"{str(folder)!r} mirrors other containers: {_described(found)}. Choose another folder; or "
+                f"remove {str(folder / OWN_FOLDER)!r}, and the files in the folder are yours."
+            )
+        decode = msgspec.json.Decoder(_Line).decode
+        for line in lines:
+            if not line.endswith(b"\n"):
+                if len(line) == _LONGEST_LINE:
+                    raise _DamagedError
+                break  # the last one, which a crash cut off: its change was not begun
+            said = decode(line)
+            path = _checked(said.path)
+            if said.stamps:
+                self.files[path] = said.stamps
+            else:
+                self.files.pop(path, None)
+
+    def _write_anew(self) -> None:
+        """Write the record without lines that say nothing any more; replace the old one in one step."""
+        temporary = self._path.with_name("files.new")
+        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        file = os.open(temporary, flags, 0o600)
+        try:
+            _write(file, msgspec.json.encode(self._selection) + b"\n")
+            for path, stamps in self.files.items():
+                _write(file, _line(path, stamps))
+            os.fsync(file)
+            temporary.replace(self._path)
+        except BaseException:
+            os.close(file)
+            raise
+        if self._file >= 0:
+            os.close(self._file)
+        self._file, self._written = file, len(self.files)
+
+
+def _make_own(folder: Path) -> None:
+    """Create a folder for this user alone, or check an existing one."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    state = folder.lstat()
+    is_own = os.name == "nt" or (state.st_uid == os.geteuid() and not state.st_mode & 0o022)
+    if not stat.S_ISDIR(state.st_mode) or not is_own:
+        raise errors.InvalidArgumentError(
+            f"{str(folder)!r} must be a folder that you alone can write: remove it."
+        )
+    folder.chmod(0o700)
+
+
+def _no_follow(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+
+
+def _line(path: PurePosixPath, stamps: tuple[Stamp, ...]) -> bytes:
+    return msgspec.json.encode(_Line(str(path), stamps)) + b"\n"
+
+
+def _checked(text: str) -> PurePosixPath:
+    path = PurePosixPath(text)
+    if path.parent == MOVING and str(path) == text and path.name.isalnum():
+        return path
+    try:
+        return relative_path(text)
+    except errors.InvalidArgumentError:
+        raise _DamagedError from None
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]
+
+
+def _described(selection: Selection) -> str:
+    names = f"all below {selection.name!r}" if selection.name else "all"
+    types = "" if selection.type is None else f" of type {selection.type!r}"
+    everyone = ", also those of strangers," if selection.everyone else ""
+    return f"{names}{types}{everyone} of user {selection.user} at {selection.broker}"

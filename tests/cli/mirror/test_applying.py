@@ -1,0 +1,124 @@
+"""The steps of a mirror when the file system fails, or something comes into their way."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import itertools
+import os
+import shutil
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from scbroker import errors
+from scbroker.cli.paths import Folder
+from tests.cli.mirror.worlds import KilledError, World, failing_at, killed_at
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    """A mirror that has an update, an exchange of names, a deletion, a new file and one in the way to do."""
+    (tmp_path / "folder").mkdir()
+    made = World(tmp_path / "folder")
+    ids = {name: made.make(name, name.encode()) for name in ("a", "b", "c", "d/e", "gone")}
+    made.sync()
+    made.change(ids["a"], content=b"new a")
+    made.change(ids["b"], name="c")
+    made.change(ids["c"], name="b", content=b"new c")
+    made.change(ids["d/e"], name="f/g")
+    del made.containers[ids["gone"]]
+    (made.path / "mine").write_bytes(b"mine")
+    made.make("mine", b"theirs")
+    made.make("h/i", b"i")
+    return made
+
+
+EXPECTED = {
+    "a": b"new a", "b": b"new c", "c": b"b", "f/g": b"d/e", "h/i": b"i",
+    "mine": b"mine", "mine (version 1)": b"theirs",
+}  # fmt: skip
+
+
+def restarted(world: World) -> None:
+    world.sync()
+    assert world.files() == EXPECTED
+    assert world.sync(dry=True) == []
+    for id in world.containers:  # the mirror still knows which files it wrote
+        world.change(id, content=b"newest")
+    world.sync()
+    newest = {name: b"newest" for name in EXPECTED if not name.startswith("mine")}
+    assert world.files() == newest | {"mine": b"mine", "mine (version 2)": b"newest"}
+
+
+def test_a_kill_before_any_change_of_the_file_system_is_made_good(
+    world: World, tmp_path: Path
+) -> None:
+    copy, containers = tmp_path / "copy", world.containers
+    shutil.copytree(world.path, copy, copy_function=shutil.copy2)
+    for number in itertools.count(1):
+        shutil.rmtree(world.path)
+        shutil.copytree(copy, world.path, copy_function=shutil.copy2)
+        world.containers = {id: dataclasses.replace(each) for id, each in containers.items()}
+        killed = False
+        try:
+            with killed_at(number):
+                world.sync()
+        except KilledError:
+            killed = True
+        assert world.files()["mine"] == b"mine"
+        restarted(world)
+        if not killed:
+            break
+    assert number > 40
+
+
+@pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EIO, errno.EACCES])
+def test_a_failure_of_any_operation_is_an_error_and_is_made_good(kind: int, world: World) -> None:
+    for number in range(1, 60):
+        with contextlib.suppress(errors.BrokerError), failing_at(number, OSError(kind, "failed")):
+            world.sync()
+        assert world.files()["mine"] == b"mine"
+    restarted(world)
+
+
+def test_a_file_that_comes_into_the_way_at_the_last_moment_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def planted(source: object, name: str, **options: object) -> None:
+        if str(name) in ("g", "i"):
+            path = world.path / ("f/g" if name == "g" else "h/i")
+            path.write_bytes(b"planted")
+        link(source, name, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "link", planted)
+    with contextlib.suppress(errors.BrokerError):
+        world.sync()
+    monkeypatch.undo()
+    world.sync()
+    files = world.files()
+    assert files["f/g"] == files["h/i"] == b"planted"
+    assert files["f/g (version 2)"] == b"d/e"
+    assert files["h/i (version 1)"] == b"i"
+
+
+def test_a_path_that_cannot_be_read_stays_recorded_and_a_new_one_is_an_error_of_its_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = Folder.status
+
+    def refused(folder: Folder, path: PurePosixPath) -> os.stat_result | None:
+        if path.name in ("a", "i"):
+            raise errors.InvalidArgumentError("no permission")
+        return status(folder, path)
+
+    monkeypatch.setattr(Folder, "status", refused)
+    with contextlib.suppress(errors.BrokerError):
+        world.sync()
+    assert world.files().keys() >= {"a", "b", "f/g"}
+    monkeypatch.undo()
+    world.sync()
+    assert world.files()["b"] == b"new c"

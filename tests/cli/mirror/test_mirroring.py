@@ -1,0 +1,164 @@
+"""How a mirror follows the broker: in this process, with a real session of a real broker."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import errors
+from scbroker.cli.mirror import mirroring
+from scbroker.cli.mirror.mirroring import Mirror
+from scbroker.cli.mirror.state import Selection, State
+from scbroker.cli.output import Output
+from scbroker.cli.paths import Folder
+from scbroker.cli.run import Run
+from tests.kit.people import Person
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the command knows nothing of it."""
+    return "sqlite"
+
+
+@pytest.fixture
+def mirror(
+    person: Callable[[str], Person], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Mirror]:
+    """A mirror of Alice's in `tmp_path / "folder"`."""
+    alice = person("Alice")
+    monkeypatch.setenv("HOME", str(alice.home))
+    for name in ("XDG_CONFIG_HOME", "SCBROKER_SERVER_URL", "SCBROKER_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "folder").mkdir()
+    selection = Selection(
+        user=alice.ring.userId, broker=alice.broker.url, name="", type=None, everyone=False
+    )
+    with (
+        Run(None, Output(as_json=False, quiet=False)) as run,
+        Folder(tmp_path / "folder") as folder,
+        State(folder.path, selection) as state,
+    ):
+        yield Mirror(run, folder, state, selection, keep=False)
+
+
+def files(tmp_path: Path) -> dict[str, bytes]:
+    return {
+        each.name: each.read_bytes() for each in (tmp_path / "folder").iterdir() if each.is_file()
+    }
+
+
+def create(mirror: Mirror, name: str, content: bytes = b"") -> uuid.UUID:
+    created = mirror._session.createContainer(content, {"name": name}).result(30)
+    return uuid.UUID(str(created.id))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 8])
+def test_the_end_of_the_log_is_found_by_few_requests(number: int, mirror: Mirror) -> None:
+    before = mirror._end_of_log()
+    for each in range(number):
+        create(mirror, str(each))
+    events = mirror._session.getEvents().result(30)
+    assert mirror._end_of_log() == before + number == (events[-1].id if events else 0)
+
+
+@pytest.mark.parametrize(
+    "error", [errors.EventsExpiredError("gone"), errors.UnreachableError("away")]
+)
+def test_everything_is_compared_again_after_a_gap_in_the_events_and_after_an_outage(
+    error: errors.BrokerError, mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = []
+
+    def ended(_: object) -> None:
+        times.append(files(tmp_path))
+        create(mirror, f"number {len(times)}")
+        if len(times) == 3:
+            raise KeyboardInterrupt
+        raise error
+
+    monkeypatch.setattr(mirror, "_apply_events", ended)
+    monkeypatch.setattr(mirroring, "_FIRST_PAUSE", 0.01)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.follow()
+    assert [len(each) for each in times] == [0, 1, 2]
+
+
+def test_a_broker_that_is_away_at_the_start_ends_the_mirror(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> None:
+        raise errors.UnreachableError("away")
+
+    monkeypatch.setattr(mirror, "compare", away)
+    with pytest.raises(errors.UnreachableError):
+        mirror.follow()
+
+
+def test_everything_is_compared_again_after_a_while(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mirroring, "_COMPARE_AGAIN", 0.05)
+    compare, times = mirror.compare, []
+
+    def counted() -> None:
+        times.append(1)
+        if len(times) == 3:
+            raise KeyboardInterrupt
+        compare()
+
+    monkeypatch.setattr(mirror, "compare", counted)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.follow()
+
+
+def test_an_error_that_ends_the_events_ends_the_mirror(
+    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = mirror.compare
+
+    def then_log_out() -> None:
+        compare()
+        mirror._session.logout().result(30)
+
+    monkeypatch.setattr(mirror, "compare", then_log_out)
+    with pytest.raises(errors.NotAuthenticatedError):
+        mirror.follow()
+
+
+def test_a_container_that_is_deleted_while_it_is_downloaded_is_no_failure(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small, large = create(mirror, "small"), create(mirror, "large", b"x" * 100_000)
+    fetch = mirror._fetch
+
+    def delete_first(fetches: Any) -> None:
+        for each in (small, large):
+            mirror._session.deleteContainer(each).result(30)
+        fetch(fetches)
+
+    monkeypatch.setattr(mirror, "_fetch", delete_first)
+    mirror.compare()
+    assert files(tmp_path) == {}
+    assert mirror.status == 0
+
+
+def test_a_full_disk_fails_a_file_and_not_the_mirror(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(mirror, "a", b"1")
+    place = Folder.place
+
+    def full(*_: Any, **__: Any) -> None:
+        raise errors.TooLargeError("no room")
+
+    monkeypatch.setattr(Folder, "place", full)
+    mirror.compare()
+    assert mirror.status == 1
+    monkeypatch.setattr(Folder, "place", place)
+    mirror.compare()
+    assert files(tmp_path) == {"a": b"1"}

@@ -1,0 +1,169 @@
+"""The record of a mirror's files, after crashes, damage and full disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from pathlib import Path, PurePosixPath
+
+import msgspec
+import pytest
+
+from scbroker import errors
+from scbroker.cli.mirror import state
+from scbroker.cli.mirror.plan import MOVING, Stamp
+from scbroker.cli.mirror.state import State
+from tests.cli.mirror.worlds import SELECTION, failing_at
+
+P = PurePosixPath
+ONE = Stamp(uuid.UUID(int=7), 3, 5, 1000, b"d" * 32)
+
+
+def record(folder: Path) -> Path:
+    return folder / ".scbroker-mirror" / "files"
+
+
+def test_what_was_recorded_is_read_again_and_is_for_its_owner_alone(tmp_path: Path) -> None:
+    with State(tmp_path, SELECTION) as written:
+        written.put(P("a/b"), (ONE,))
+        written.put(P("gone"), (ONE,))
+        written.put(P("gone"), ())
+        written.put(MOVING / ONE.container.hex, (ONE, ONE))
+        expected = dict(written.files)
+    with State(tmp_path, SELECTION) as read:
+        assert read.files == expected
+        assert not read.is_rebuilt
+    for each in (record(tmp_path), *record(tmp_path).parent.iterdir()):
+        assert each.stat().st_mode & 0o077 == 0
+
+
+def test_what_was_recorded_without_a_sync_is_not_kept_after_a_crash(tmp_path: Path) -> None:
+    crashed = State(tmp_path, SELECTION)
+    crashed.put(P("synced"), (ONE,))
+    crashed.sync()
+    crashed.put(P("lost"), (ONE,))
+    crashed.close()
+    with State(tmp_path, SELECTION) as read:
+        assert list(read.files) == [P("synced")]
+
+
+def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
+    with State(tmp_path, SELECTION) as written:
+        written.put(P("a"), (ONE,))
+        written.put(P("b"), (ONE,))
+    record(tmp_path).write_bytes(record(tmp_path).read_bytes()[:-10])
+    with State(tmp_path, SELECTION) as read:
+        assert list(read.files) == [P("a")]
+        assert not read.is_rebuilt
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"no json\n",
+        b"\xff\n",
+        b'{"path": "a"}\n',
+        b'{"path": "a", "stamps": [], "more": 1}\n',
+        b'{"path": "../a", "stamps": []}\n',
+        b'{"path": "/a", "stamps": []}\n',
+        b'{"path": ".scbroker-mirror/files", "stamps": []}\n',
+        b'{"path": ".scbroker-mirror/moving/..", "stamps": []}\n',
+        b'{"path": "a", "stamps": [{"container": 1}]}\n',
+        b'{"path": "' + b"a" * 20000 + b'", "stamps": []}\n',
+        msgspec.json.encode({"path": "a", "stamps": [ONE] * 5}) + b"\n",
+        msgspec.json.encode({"path": "a", "stamps": [{**msgspec.to_builtins(ONE), "digest": ""}]})
+        + b"\n",
+    ],
+)
+def test_a_damaged_record_is_begun_anew_until_a_comparison_is_complete(
+    line: bytes, tmp_path: Path
+) -> None:
+    with State(tmp_path, SELECTION) as written:
+        written.put(P("a"), (ONE,))
+    with record(tmp_path).open("ab") as file:
+        file.write(line + b'{"path":"z","stamps":[]}\n')
+    for _ in range(2):  # a crash in between changes nothing
+        with State(tmp_path, SELECTION) as read:
+            assert read.files == {}
+            assert read.is_rebuilt
+    with State(tmp_path, SELECTION) as read:
+        read.compared()
+        assert not read.is_rebuilt
+
+
+def test_a_record_that_is_too_large_is_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with State(tmp_path, SELECTION) as written:
+        written.put(P("a"), (ONE,))
+    monkeypatch.setattr(state, "_LONGEST", 100)
+    with State(tmp_path, SELECTION) as read:
+        assert read.is_rebuilt
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"user": uuid.UUID(int=2)},
+        {"broker": "http://other"},
+        {"name": "photos/"},
+        {"type": "photo"},
+        {"everyone": True},
+    ],
+)
+def test_the_folder_of_another_selection_is_refused_and_stays(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    with State(tmp_path, SELECTION) as written:
+        written.put(P("a"), (ONE,))
+    before = record(tmp_path).read_bytes()
+    with pytest.raises(errors.InvalidArgumentError, match="mirrors other containers"):
+        State(tmp_path, msgspec.structs.replace(SELECTION, **change))
+    assert record(tmp_path).read_bytes() == before
+    with State(tmp_path, SELECTION):  # and it is not locked
+        pass
+
+
+def test_one_mirror_at_a_time_has_the_folder(tmp_path: Path) -> None:
+    with State(tmp_path, SELECTION), pytest.raises(errors.ConflictError, match="end it first"):
+        State(tmp_path, SELECTION)
+
+
+def test_a_folder_that_others_can_write_and_links_are_refused(tmp_path: Path) -> None:
+    with State(tmp_path, SELECTION):
+        pass
+    record(tmp_path).unlink()
+    record(tmp_path).symlink_to("/etc/hostname")
+    with pytest.raises(errors.InvalidArgumentError, match="link"):
+        State(tmp_path, SELECTION)
+    record(tmp_path).parent.chmod(0o777)
+    with pytest.raises(errors.InvalidArgumentError, match="you alone can write"):
+        State(tmp_path, SELECTION)
+
+
+def test_a_full_disk_leaves_no_half_a_line_and_the_next_sync_writes_all(tmp_path: Path) -> None:
+    with State(tmp_path, SELECTION) as written:
+        written.put(P("a"), (ONE,))
+        written.sync()
+        size = record(tmp_path).stat().st_size
+        written.put(P("b"), (ONE,))
+        error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with failing_at(2, error), pytest.raises(errors.TooLargeError, match="make some"):
+            written.sync()
+        assert record(tmp_path).stat().st_size == size
+    with State(tmp_path, SELECTION) as read:
+        assert list(read.files) == [P("a"), P("b")]
+
+
+def test_a_record_that_grows_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "_SPARE", 10)
+    with State(tmp_path, SELECTION) as written:
+        for version in range(100):
+            written.put(P("a"), (msgspec.structs.replace(ONE, version=version),))
+            written.sync()
+    assert len(record(tmp_path).read_bytes().splitlines()) < 20
+    with State(tmp_path, SELECTION) as read:
+        assert read.files[P("a")][0].version == 99

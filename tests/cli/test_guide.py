@@ -1,0 +1,137 @@
+"""The guide to the command line: its blocks are run by two people and print what the page shows."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import pexpect
+import pytest
+
+from scbroker import cli
+from scbroker.cli.profiles import Profile
+from tests.kit.brokers import BrokerProcess
+from tests.kit.people import Person
+
+GUIDE: Final = Path(__file__).parents[2] / "docs" / "guide" / "command-line.md"
+SECRETS: Final = {"password": "A password 1", "passphrase": "A passphrase 1"}
+_BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_VOLATILE: Final = (
+    ("card", r"scbroker-contact:[a-z2-7]+"),
+    ("link", r"https?://\S+#scbroker-link:[\w-]+"),
+    ("address", r"https?://[\w.:]+"),
+    ("time", r"\d{4}-\d\d-\d\d \d\d:\d\d"),
+    ("fingerprint", r"(?:[0-9a-f]{4} ){15}[0-9a-f]{4}"),
+    ("id", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    ("short id", r"\b[0-9a-f]{8}\b"),
+)
+"""What differs in each run; cards and fingerprints are taken over into the commands that follow."""
+
+
+class Step(NamedTuple):
+    who: str
+    command: str
+    output: str
+
+
+def steps() -> list[Step]:
+    found = []
+    for block in _BLOCK.finditer(GUIDE.read_text("utf-8")):
+        for each in re.split(r"^(?=\w+\$ )", block[1], flags=re.MULTILINE)[1:]:
+            line, _, output = each.partition("\n")
+            who, _, command = line.partition("$ ")
+            found.append(Step(who, command, output))
+    return found
+
+
+def normal(text: str) -> str:
+    """Return a text without what differs in each run, and without the spaces of a table's columns."""
+    for name, pattern in _VOLATILE:
+        text = re.sub(pattern, f"<{name}>", text)
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return "\n".join(line for line in lines if line)
+
+
+def as_pattern(shown: str) -> str:
+    """Return a regular expression for an output of the page; `...` stands for anything."""
+    return re.sub(r"(?:\\\n)?\\\.\\\.\\\.(?:\\\n)?", ".*", re.escape(normal(shown)))
+
+
+def at_terminal(person: Person, command: str) -> str:
+    """Run a command on a terminal that cannot move the cursor, answer its questions, return the output."""
+    words = shlex.split(command)[1:]
+    if words[0] in ("register", "login"):  # a test machine has no keychain
+        words += ["--session-folder", str(person.home / "sessions")]
+    child = person.at_terminal(*words, TERM="dumb", NO_COLOR="1")
+    output = ""
+    while (
+        child.expect([r"(password|passphrase|y/N)\]?(?: again)?: $", pexpect.EOF], timeout=60) == 0
+    ):
+        assert isinstance(child.match, re.Match)
+        output += str(child.before) + str(child.after)
+        child.sendline(SECRETS.get(child.match[1], "y"))
+    child.close()
+    return output + str(child.before)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_the_commands_of_the_guide_print_what_it_shows(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    people = {name: Person(tmp_path / name, broker) for name in ("alice", "bob")}
+    for person in people.values():
+        person.environment |= {
+            "SCBROKER_SERVER_URL": broker.url, "SCBROKER_API_KEY": str(broker.api_key),
+        }  # fmt: skip
+    write_files(people["alice"].home)
+    real: dict[str, str] = {}
+    for step in steps():
+        command = step.command
+        for shown, found in real.items():
+            command = command.replace(shown, found)
+        output = at_terminal(people[step.who], command)
+        assert re.fullmatch(as_pattern(step.output), normal(output), re.DOTALL), (step, output)
+        for name in ("card", "fingerprint"):
+            pattern = dict(_VOLATILE)[name]
+            shown_here = re.findall(pattern, step.output)
+            real |= dict(zip(shown_here, re.findall(pattern, output), strict=bool(shown_here)))
+
+
+def write_files(home: Path) -> None:
+    (home / "photos").mkdir()
+    (home / "letter.txt").write_text("Dear Bob\n")
+    (home / "photos" / "lake.jpg").write_bytes(bytes(200_000))
+    (home / "photos" / "tent.jpg").write_bytes(bytes(3_000))
+
+
+def test_an_output_that_differs_is_noticed() -> None:
+    shown = "name  2 B  47c5156a\n...\n"
+    assert re.fullmatch(as_pattern(shown), normal("name 2 B 11111111\nmore\n"), re.DOTALL)
+    assert not re.fullmatch(as_pattern(shown), normal("name 3 B 11111111\nmore\n"), re.DOTALL)
+
+
+def test_the_guide_lists_every_exit_status() -> None:
+    table = re.findall(r"^\| (\d+) \|", GUIDE.read_text("utf-8"), re.MULTILINE)
+    named = (cli.WRONG_USE, cli.NOT_FOUND, cli.REFUSED, cli.UNAVAILABLE)
+    assert list(map(int, table)) == [0, 1, *named, 130]
+    assert {status for _, status in cli._STATUS} == set(named)
+
+
+def test_the_guide_lists_every_key_of_a_profile() -> None:
+    section = GUIDE.read_text("utf-8").partition("\n## Profiles\n")[2].partition("\n## ")[0]
+    keys = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    assert keys == [each.name for each in msgspec.structs.fields(Profile)][1:]  # without the name
+
+
+def test_the_guide_names_the_variables_of_secrets() -> None:
+    from scbroker.cli import secrets
+
+    assert 'f"SCBROKER_{what' in inspect.getsource(secrets)
+    for what in SECRETS:
+        assert f"SCBROKER_{what.upper()}" in GUIDE.read_text("utf-8")
+        assert f"--{what}-file" in GUIDE.read_text("utf-8")

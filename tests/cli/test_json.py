@@ -1,0 +1,44 @@
+"""What `--json` prints has the keys that the page of the command names: scripts rely on them."""
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.kit.people import Person
+
+_EXTRA: Final = tomllib.loads(
+    (Path(__file__).parents[2] / "docs" / "commands.toml").read_text("utf-8")
+)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_each_command_prints_the_keys_that_its_page_names(person: Callable[[str], Person]) -> None:
+    alice, bob = person("Alice"), person("Bob")
+    card = bob.json("whoami")["card"]
+    (alice.home / "letter.txt").write_text("Dear Bob")
+    commands = {
+        "whoami": [], "keys": [], "put": ["letter.txt"], "get": ["letter.txt", "-o", "copy"],
+        "info": ["letter.txt"], "ls": [], "card": [card], "contacts add": [card],
+        "contacts ls": [], "contacts show": ["Bob"], "share": ["letter.txt", "Bob"],
+        "link": ["letter.txt", "--until", "1d", "--name", "L"], "links": [], "events": [],
+        "verify": [], "doctor": [], "profiles": [], "mv": ["letter.txt", "b.txt"],
+        "revoke": ["b.txt", "Bob"], "block": ["Bob"], "blocked": [], "unblock": ["Bob"],
+        "reminder": [], "mark events": [], "rm": ["b.txt", "--yes"],
+        "links revoke": ["L", "--yes"], "contacts rm": ["Bob"], "logout": [],
+    }  # fmt: skip
+    assert set(commands) == {name for name in _EXTRA if {"json", "rows"} & set(_EXTRA[name])}
+    printed = {}
+    for name, arguments in commands.items():
+        found = alice.json(*name.split(), *arguments)
+        printed[name] = (
+            {"rows": list(found[0])} if isinstance(found, list) else {"json": list(found)}
+        )
+    named = {
+        name: {key: keys for key, keys in _EXTRA[name].items() if key != "example"}
+        for name in commands
+    }
+    assert printed == named

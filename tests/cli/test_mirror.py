@@ -1,0 +1,394 @@
+"""The command `mirror`: processes of a person, against a real broker."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import AccessLevel, Contacts, ServerProvider
+from tests.kit.fixtures import StartBroker
+from tests.kit.nursery import command
+from tests.kit.people import Person
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the command knows nothing of it."""
+    return "sqlite"
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def device(alice: Person) -> Iterator[ServerProvider]:
+    """Another device of Alice's, which changes her containers."""
+    with alice.device() as provider:
+        yield provider
+
+
+@pytest.fixture
+def bob(person: Callable[[str], Person]) -> Iterator[ServerProvider]:
+    """Somebody who shares containers with Alice."""
+    with person("Bob").device() as provider:
+        yield provider
+
+
+def create(device: ServerProvider, name: object, content: bytes | None, **more: Any) -> uuid.UUID:
+    created = device.createContainer(content, {"name": name}, **more).result(30)
+    return uuid.UUID(str(created.id))
+
+
+def shared_with(alice: Person) -> dict[str, list[AccessLevel]]:
+    return {"accessLevels": [AccessLevel(alice.ring.userId)]}
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return the files of a folder, without the mirror's own."""
+    return {
+        str(each.relative_to(folder)): each.read_bytes()
+        for each in sorted(folder.rglob("*"))
+        if each.is_file() and ".scbroker-mirror" not in each.parts
+    }
+
+
+class Running:
+    """A mirror that runs until it is ended."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line)
+
+    def line(self) -> Any:
+        """Return the next line of JSON that it prints."""
+        return json.loads(self._lines.get(timeout=PATIENCE))
+
+    def expect(self, action: str, path: str) -> Any:
+        line = self.line()
+        assert (line["action"], line["path"]) == (action, path)
+        return line
+
+    def end(self, number: int) -> tuple[int, str]:
+        """End it by a signal; return its status and what it wrote to standard error."""
+        self.process.send_signal(number)
+        assert self.process.stderr is not None
+        error = self.process.stderr.read()
+        return self.process.wait(PATIENCE), error
+
+
+@contextlib.contextmanager
+def running(alice: Person, *arguments: str) -> Iterator[Running]:
+    process = subprocess.Popen(
+        command("mirror", *arguments, "--json"),
+        env=alice.environment, cwd=alice.home, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with process:
+        try:
+            yield Running(process)
+        finally:
+            process.kill()
+
+
+def test_once_makes_the_folder_that_of_the_containers(
+    alice: Person, device: ServerProvider
+) -> None:
+    plan = create(device, "work/plan.txt", b"plan")
+    create(device, "big.bin", b"b" * 3_000_000)
+    create(device, "empty", b"")
+    create(device, "no content", None)
+    device.createContainer(b"no name", {"title": "x"}).result(30)
+    device.createContainer(b"no header").result(30)
+    done = alice.run("mirror", "folder", "--once")
+    folder = alice.home / "folder"
+    assert tree(folder) == {"big.bin": b"b" * 3_000_000, "empty": b"", "work/plan.txt": b"plan"}
+    assert sorted(done.lines) == ["added big.bin", "added empty", "added work/plan.txt"]
+    assert folder.stat().st_mode & 0o077 == 0
+    assert (folder / "empty").stat().st_mode & 0o077 == 0
+    assert alice.run("mirror", "folder", "--once").lines == []
+    device.updateContainerContent(plan, b"plan 2").result(30)
+    assert alice.run("mirror", "folder", "--once").lines == ["updated work/plan.txt"]
+    device.updateContainerHeader(plan, {"name": "plan.txt"}).result(30)
+    assert alice.run("mirror", "folder", "--once").lines == ["renamed work/plan.txt to plan.txt"]
+    assert not (folder / "work").exists()
+    device.deleteContainer(plan).result(30)
+    (line,) = alice.run("mirror", "folder", "--once", "--json").lines
+    assert json.loads(line) == {
+        "action": "removed", "path": "plan.txt", "id": str(plan), "version": None,
+        "oldPath": None, "reason": None,
+    }  # fmt: skip
+    assert set(tree(folder)) == {"big.bin", "empty"}
+
+
+def test_files_have_the_time_of_the_header_or_of_the_container(
+    alice: Person, device: ServerProvider
+) -> None:
+    for name, modified in (("a", "2001-02-03T04:05:06.500000Z"), ("b", "yesterday"), ("c", 7)):
+        device.createContainer(b"", {"name": name, "modified": modified}).result(30)
+    alice.run("mirror", "folder", "--once")
+    times = {each.name: each.stat().st_mtime for each in (alice.home / "folder").glob("?")}
+    assert times["a"] == 981173106.5
+    assert min(times["b"], times["c"]) > 1_700_000_000
+
+
+def test_changes_appear_as_they_happen_and_ctrl_c_ends_the_mirror(
+    alice: Person, device: ServerProvider
+) -> None:
+    first = create(device, "first", b"1")
+    with running(alice, "folder") as mirror:
+        mirror.expect("added", "first")
+        second = create(device, "second", b"2" * 100_000)
+        mirror.expect("added", "second")
+        device.updateContainerContent(first, b"one").result(30)
+        assert mirror.expect("updated", "first")["version"] == 2
+        device.updateContainerHeader(first, {"name": "d/first"}).result(30)
+        assert mirror.expect("renamed", "d/first")["oldPath"] == "first"
+        device.deleteContainer(second).result(30)
+        mirror.expect("removed", "second")
+        assert tree(alice.home / "folder") == {"d/first": b"one"}
+        refused = alice.run("mirror", "folder", "--once", status=1)
+        assert "Another `scbroker mirror`" in refused.error
+        status, error = mirror.end(signal.SIGINT)
+    assert status == 130
+    assert "Traceback" not in error
+    assert alice.run("mirror", "folder", "--once").lines == []
+
+
+def test_sigterm_ends_it_as_ctrl_c_does(alice: Person, device: ServerProvider) -> None:
+    create(device, "a", b"")
+    with running(alice, "folder") as mirror:
+        mirror.expect("added", "a")
+        status, error = mirror.end(signal.SIGTERM)
+    assert status == 130
+    assert "Traceback" not in error
+
+
+def test_containers_of_strangers_are_mirrored_on_demand_and_those_of_contacts_always(
+    alice: Person, device: ServerProvider, bob: ServerProvider
+) -> None:
+    create(bob, "from bob", b"hello", **shared_with(alice))
+    assert alice.run("mirror", "own", "--once").lines == []
+    assert alice.run("mirror", "all", "--once", "--everyone").lines == ["added from bob"]
+    Contacts(device).add(bob.getContactCard("Bob").result(30)).result(30)
+    assert alice.run("mirror", "own", "--once").lines == ["added from bob"]
+
+
+def test_a_name_and_a_type_select_and_another_selection_is_refused(
+    alice: Person, device: ServerProvider
+) -> None:
+    create(device, "photos/a.jpg", b"a", type="photo")
+    create(device, "photos/b.txt", b"b")
+    create(device, "photo", b"c")
+    alice.run("mirror", "below", "photos/", "--once")
+    assert tree(alice.home / "below") == {"a.jpg": b"a", "b.txt": b"b"}
+    alice.run("mirror", "typed", "--type", "photo", "--once")
+    assert tree(alice.home / "typed") == {"photos/a.jpg": b"a"}
+    refused = alice.run("mirror", "below", "--once", status=2)
+    assert "mirrors other containers: all below 'photos/'" in refused.error
+    assert "end with a slash" in alice.run("mirror", "below", "photos", status=2).error
+    assert tree(alice.home / "below") == {"a.jpg": b"a", "b.txt": b"b"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../outside", "/tmp/outside", "a/../../outside", "C:\\outside", ".scbroker-mirror/files"],
+)
+def test_a_hostile_name_writes_nothing_and_the_others_are_mirrored(
+    name: str, alice: Person, device: ServerProvider
+) -> None:
+    create(device, name, b"hostile")
+    create(device, "good", b"good")
+    done = alice.run("mirror", "folder", "--once", status=1)
+    assert done.lines == ["added good"]
+    assert "cannot be used for a file" in done.error
+    assert tree(alice.home / "folder") == {"good": b"good"}
+    assert not (alice.home / "outside").exists()
+    record = (alice.home / "folder/.scbroker-mirror/files").read_text()
+    assert "hostile" not in record
+
+
+def test_a_name_with_escape_sequences_does_not_act_on_a_terminal(
+    alice: Person, device: ServerProvider
+) -> None:
+    create(device, "a\x1b]0;owned\x07", b"")
+    create(device, "🙂\u200b", b"")
+    done = alice.run("mirror", "folder", "--once", status=1)
+    assert "\x1b" not in done.error
+    assert done.lines == ["added 🙂\\u200b"]
+
+
+def test_lost_access_and_deletion_remove_files_unless_told_to_keep_them(
+    alice: Person, device: ServerProvider, bob: ServerProvider
+) -> None:
+    Contacts(device).add(bob.getContactCard("Bob").result(30)).result(30)
+    own = create(device, "own", b"own")
+    theirs = bob.createContainer(
+        b"theirs", {"name": "theirs"},
+        [AccessLevel(alice.ring.userId), AccessLevel(bob.getUserId().result(30), 511)],
+    ).result(30)  # fmt: skip
+    for folder in ("plain", "kept"):
+        alice.run("mirror", folder, "--once")
+    device.deleteContainer(own).result(30)
+    bob.revokeAccess([theirs.id], [alice.ring.userId]).result(30)
+    assert sorted(alice.run("mirror", "plain", "--once").lines) == ["removed own", "removed theirs"]
+    kept = sorted(alice.run("mirror", "kept", "--once", "--keep").lines)
+    assert kept == [f"kept {name}: its container is gone" for name in ("own", "theirs")]
+    assert tree(alice.home / "kept") == {"own": b"own", "theirs": b"theirs"}
+
+
+def test_a_damaged_content_is_a_line_and_its_file_stays(
+    alice: Person, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker()
+    alice = Person(tmp_path / "home", broker)
+    alice.join("Alice")
+    with alice.device() as device:
+        large = create(device, "large", b"1" * 300_000)
+        alice.run("mirror", "folder", "--once")
+        device.updateContainerContent(large, b"2" * 300_000).result(30)
+        create(device, "small", b"3")
+    for each in (broker.directory / "objects").rglob("*"):
+        if each.is_file():
+            each.unlink()
+    done = alice.run("mirror", "folder", "--once", status=1)
+    assert done.lines == ["added small"]
+    assert "large: " in done.error
+    assert tree(alice.home / "folder") == {"large": b"1" * 300_000, "small": b"3"}
+
+
+def test_the_mirror_goes_on_after_an_outage_of_the_broker(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    broker = start_broker()
+    alice = Person(tmp_path / "home", broker)
+    alice.join("Alice")
+    with alice.device() as device, running(alice, "folder") as mirror:
+        create(device, "before", b"1")
+        mirror.expect("added", "before")
+        broker.kill()
+        broker.start()
+        create(device, "after", b"2")
+        mirror.expect("added", "after")
+        status, error = mirror.end(signal.SIGTERM)
+    assert status == 130
+    assert "Traceback" not in error
+
+
+def test_an_edited_file_stays_while_the_mirror_runs(alice: Person, device: ServerProvider) -> None:
+    note = create(device, "note.txt", b"1")
+    with running(alice, "folder") as mirror:
+        mirror.expect("added", "note.txt")
+        (alice.home / "folder/note.txt").write_bytes(b"mine")
+        device.updateContainerContent(note, b"2").result(30)
+        assert "changed here" in mirror.expect("kept", "note.txt")["reason"]
+        mirror.expect("added", "note (version 2).txt")
+    assert tree(alice.home / "folder") == {"note.txt": b"mine", "note (version 2).txt": b"2"}
+
+
+_KILLED = """
+import os, signal, sys
+left = [int(sys.argv.pop(1))]
+def wrapped(function):
+    def call(*arguments, **options):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **options)
+    return call
+for name in ("link", "mkdir", "rename", "replace", "rmdir", "unlink"):
+    setattr(os, name, wrapped(getattr(os, name)))
+from scbroker.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    "first", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
+)
+def test_a_mirror_that_is_killed_at_any_step_is_right_after_the_next_run(
+    first: int, alice: Person, device: ServerProvider
+) -> None:
+    folder = alice.home / "folder"
+    folder.mkdir()
+    (folder / "mine").write_bytes(b"mine")
+    ids = [create(device, f"d{number}/f", b"%d" % number) for number in range(3)]
+    create(device, "mine", b"theirs")
+    number = first
+    while True:
+        device.updateContainerContent(ids[0], b"version %d" % number).result(30)
+        device.updateContainerHeader(ids[1], {"name": f"e{number}/f"}).result(30)
+        killed = subprocess.run(
+            [sys.executable, "-c", _KILLED, str(number), "mirror", "folder", "--once"],
+            env=alice.environment, cwd=alice.home, capture_output=True, check=False,
+        )  # fmt: skip
+        assert (folder / "mine").read_bytes() == b"mine"
+        if killed.returncode == 0:
+            break
+        assert killed.returncode == -signal.SIGKILL, killed
+        number += 3 if first > 1 else 9
+    alice.run("mirror", "folder", "--once")
+    assert number > 9
+    assert tree(folder) == {
+        "d0/f": b"version %d" % number, f"e{number}/f": b"1", "d2/f": b"2",
+        "mine": b"mine", "mine (version 1)": b"theirs",
+    }  # fmt: skip
+    assert not any((folder / ".scbroker-mirror/incoming").iterdir())
+
+
+def test_a_wrong_folder_is_an_error_that_says_why(alice: Person) -> None:
+    (alice.home / "file").touch()
+    (alice.home / "planted").mkdir()
+    (alice.home / "planted/.scbroker-mirror").symlink_to(alice.home)
+    assert "not a folder" in alice.run("mirror", "file", "--once", status=2).error
+    assert "does not exist" in alice.run("mirror", "no/folder", "--once", status=3).error
+    refused = alice.run("mirror", "planted", "--once", status=2)
+    assert "that you alone can write" in refused.error
+
+
+def test_a_broker_that_is_away_is_status_5(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker()
+    alice = Person(tmp_path / "home", broker)
+    alice.join("Alice")
+    broker.kill()
+    done = alice.run("mirror", "folder", status=5)
+    assert done.lines == []
+
+
+def test_a_damaged_record_is_rebuilt(alice: Person, device: ServerProvider) -> None:
+    note = create(device, "note", b"1")
+    alice.run("mirror", "folder", "--once")
+    (alice.home / "folder/.scbroker-mirror/files").write_bytes(b"\x00" * 100)
+    assert alice.run("mirror", "folder", "--once").lines == []
+    device.updateContainerContent(note, b"2").result(30)
+    assert alice.run("mirror", "folder", "--once").lines == ["updated note"]
+
+
+def test_many_small_contents_come_in_few_requests(alice: Person, device: ServerProvider) -> None:
+    from scbroker import NewContainer
+
+    items = [NewContainer(b"%d" % n, {"name": f"{n % 7}/{n}"}) for n in range(150)]
+    device.createContainers(items).result(60)
+    done = alice.run("mirror", "folder", "--once")
+    assert len(done.lines) == 150
+    assert tree(alice.home / "folder")["3/10"] == b"10"

@@ -1,0 +1,60 @@
+"""The pages of the commands: they are those that the program makes, and their examples are understood."""
+
+import importlib.util
+import shlex
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+
+
+def _make_commands() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_commands", DOCS / "make_commands.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+MAKER: Final = _make_commands()
+COMMANDS: Final[dict[str, Any]] = dict(MAKER.leaves(MAKER.root()))
+EXTRA: Final = tomllib.loads((DOCS / "commands.toml").read_text("utf-8"))
+
+
+def test_the_pages_are_those_that_the_program_makes(tmp_path: Path) -> None:
+    """If this fails, run `make pages`."""
+    MAKER.write(tmp_path)
+    made = {each.name: each.read_text("utf-8") for each in tmp_path.iterdir()}
+    assert made == {each.name: each.read_text("utf-8") for each in (DOCS / "commands").glob("*.md")}
+
+
+def test_a_page_of_a_command_that_is_gone_is_removed(tmp_path: Path) -> None:
+    (tmp_path / "gone.md").touch()
+    MAKER.write(tmp_path)
+    assert not (tmp_path / "gone.md").exists()
+
+
+def test_every_command_has_an_example_and_no_other_has() -> None:
+    assert set(EXTRA) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_program_understands_the_example_of_a_command(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCBROKER_API_KEY", "0dcb8cfd-2dce-4d4f-ac19-b81a84dbd55a")
+    example = EXTRA[name]["example"].partition(" | ")[0].partition(" < ")[0]
+    words = shlex.split(example)
+    length = 1 + len(name.split())
+    assert words[:length] == ["scbroker", *name.split()]
+    COMMANDS[name].make_context(name, words[length:])  # raises for what it does not understand
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_parameter_of_a_command_has_a_help(name: str) -> None:
+    assert [each.name for each in COMMANDS[name].params if not (each.help or each.hidden)] == []
