@@ -19,20 +19,28 @@ from scbroker.cli.output import SHORT_ID
 
 _PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
+_LONGEST_NAME: Final = 1024
+"""Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
 LINK_MARK: Final = "#scbroker-link:"
 """What the URL of a link contains."""
 
 
 def name_of(container: scbroker.Container[Any]) -> str | None:
-    """Return a container's name in Unicode's NFC; None if its header has none or is hidden."""
+    """Return a container's name in Unicode's NFC; None if its header has none or is hidden.
+
+    A name that is too long for any file stays as it is.
+    """
     header = container.header and container.header.customHeaderObject
     name = header.get("name") if isinstance(header, dict) else None
-    return unicodedata.normalize("NFC", name) if isinstance(name, str) and name else None
+    if not isinstance(name, str) or not name:
+        return None
+    return name if len(name) > _LONGEST_NAME else unicodedata.normalize("NFC", name)
 
 
 def label_of(container: scbroker.Container[Any]) -> str:
     """Return a container's name, or its id, for a message."""
-    return name_of(container) or str(container.id)
+    name = name_of(container) or str(container.id)
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
 class Names:
@@ -56,11 +64,18 @@ class Names:
         return self.ids_of([text])[0]
 
     def ids_of(self, texts: Sequence[str]) -> list[uuid.UUID]:
-        """Return the ids that several texts mean, each as by `id_of`; read all containers at most once."""
+        """Return the ids that several texts mean, each as by `id_of`; read all containers at most once.
+
+        A beginning of an id can be a name as well. Other users choose the ids of what they share.
+        """
         ids = {text: self._by_prefix(text) for text in texts if _PREFIX.fullmatch(text)}
-        normal = {text: unicodedata.normalize("NFC", text) for text in texts}
-        named = self.named({name for text, name in normal.items() if ids.get(text) is None})
-        return [ids.get(text) or _only(text, named[normal[text]]) for text in texts]
+        names = {
+            text: unicodedata.normalize("NFC", text)
+            for text in texts
+            if (id := ids.get(text)) is None or not is_whole(text, id)
+        }
+        named = self.named(set(names.values()))
+        return [_only(text, ids.get(text), named.get(names.get(text, ""), [])) for text in texts]
 
     def container(self, text: str) -> scbroker.Container[Any]:
         """Return the container, without content, that a text means as by `id_of`."""
@@ -114,7 +129,19 @@ class Names:
         return [each for each in containers if matches(name_of(each) or "")]
 
 
-def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
+def is_whole(text: str, id: uuid.UUID) -> bool:
+    """Return whether a text is this id, not only the beginning of it."""
+    return text.replace("-", "").lower() == id.hex
+
+
+def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]]) -> uuid.UUID:
+    """Return the one container that a text means by the beginning of its id, or by its name."""
+    if id is not None:
+        if others := [each for each in named if each.id != id]:
+            raise errors.InvalidArgumentError(
+                f"{text!r} is a name, and the beginning of the id {id} too: use an id. {_listed(others)}"
+            )
+        return id
     if not named:
         if LINK_MARK in text:  # a secret, which no message repeats
             raise errors.InvalidArgumentError(

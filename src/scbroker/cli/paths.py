@@ -46,7 +46,8 @@ def relative_path(name: str) -> PurePosixPath:
     Raises `InvalidArgumentError` with the reason for a name that no file gets: it would lead out of the
     folder, deceive a person who reads it, or have another meaning on another system.
     """
-    found = unicodedata.normalize("NFC", name)
+    # The time to normalize grows with the square of the length.
+    found = unicodedata.normalize("NFC", name) if len(name) <= 4 * _LONGEST_PATH else name
     try:
         parts = found.split("/")
         if len(found.encode("utf-8", "surrogatepass")) > _LONGEST_PATH:
