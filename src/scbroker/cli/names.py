@@ -46,8 +46,14 @@ def label_of(container: scbroker.Container[Any]) -> str:
 class Names:
     """The user's containers by id and name, each time as the broker has them."""
 
-    def __init__(self, session: scbroker.BrokerProvider) -> None:
-        self._session = session
+    def __init__(
+        self,
+        session: scbroker.BrokerProvider,
+        failed: Callable[[str, errors.BrokerError], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._session, self._failed, self._warn = session, failed, warn
+        self._damaged: set[uuid.UUID | None] = set()
 
     def all(
         self, type: str | None = None
@@ -85,19 +91,39 @@ class Names:
         return found
 
     def named(self, names: Collection[str]) -> Mapping[str, list[scbroker.Container[Any]]]:
-        """Return the containers of each of these names, which are in NFC; none for a name that none has."""
+        """Return the containers of each of these names, which are in NFC; none for a name that none has.
+
+        Warn of damaged containers: each could have one of the names.
+        """
         found: dict[str, list[scbroker.Container[Any]]] = {name: [] for name in names}
-        for container in self._matching(lambda name: name != "" and name in found) if found else ():
-            found[name_of(container) or ""].append(container)
+        damaged = list[uuid.UUID | None]()
+        for each in self.all() if found else ():
+            if isinstance(each, errors.BrokerError):
+                damaged.append(each.containerId)
+            elif (name := name_of(each)) in found:
+                found[name].append(each)
+        if damaged:
+            self._warn(
+                f"{len(damaged)} of your containers cannot be read, such as {damaged[0]}, so their names are "
+                "not known: `scbroker ls` lists them."
+            )
         return found
 
     def below(self, folder: str) -> list[scbroker.Container[Any]]:
         """Return the containers whose names begin with a folder, such as "photos/".
 
-        Raises `NotFoundError` without any.
+        A damaged container fails, once for each command, because it could be one of the folder. Raises
+        `NotFoundError` without any.
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
-        found = self._matching(lambda name: name.startswith(beginning))
+        found = []
+        for each in self.all():
+            if isinstance(each, scbroker.Container):
+                if (name_of(each) or "").startswith(beginning):
+                    found.append(each)
+            elif each.containerId not in self._damaged:
+                self._damaged.add(each.containerId)
+                self._failed(str(each.containerId), each)
         if not found:
             raise errors.NotFoundError(
                 f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists them."
@@ -123,10 +149,6 @@ class Names:
                 f"Several ids begin with {text}, such as {found[0]} and {found[1]}: type more of it."
             )
         return found[0] if found else None
-
-    def _matching(self, matches: Callable[[str], bool]) -> list[scbroker.Container[Any]]:
-        containers = (each for each in self.all() if isinstance(each, scbroker.Container))
-        return [each for each in containers if matches(name_of(each) or "")]
 
 
 def is_whole(text: str, id: uuid.UUID) -> bool:

@@ -90,6 +90,17 @@ def _check_part(part: str) -> None:
         raise _UnsafeError(f"has a part of more than {_LONGEST_PART} bytes")
 
 
+def visible_path(name: str) -> PurePosixPath:
+    """Return the relative path that a name means.
+
+    Raises `InvalidArgumentError` for a name that no file gets, or that would make a hidden file or folder.
+    """
+    path = relative_path(name)
+    if any(part.startswith(".") for part in path.parts):
+        raise _hidden(name)
+    return path
+
+
 def file_name(name: str) -> str:
     """Return the name for a file with one container's content: the last part of the container's name.
 
@@ -97,10 +108,14 @@ def file_name(name: str) -> str:
     """
     last = relative_path(name).name
     if last.startswith("."):
-        raise errors.InvalidArgumentError(
-            f"The name {name!r} would make a hidden file: choose another name."
-        )
+        raise _hidden(name)
     return last
+
+
+def _hidden(name: str) -> errors.BrokerError:
+    return errors.InvalidArgumentError(
+        f"The name {name!r} would make a hidden file: choose another name."
+    )
 
 
 def container_name(path: PurePath) -> str:
