@@ -40,8 +40,8 @@ _HAS_DIR_FD: Final = os.open in os.supports_dir_fd  # not on Windows
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def relative_path(name: str) -> PurePosixPath:
-    """Return the relative path that a container's name means on every system.
+def relative_path(name: str, longest: int = _LONGEST_PATH) -> PurePosixPath:
+    """Return the relative path that a container's name means on every system, of at most so many bytes.
 
     Raises `InvalidArgumentError` with the reason for a name that no file gets: it would lead out of the
     folder, deceive a person who reads it, or have another meaning on another system.
@@ -50,8 +50,8 @@ def relative_path(name: str) -> PurePosixPath:
     found = unicodedata.normalize("NFC", name) if len(name) <= 4 * _LONGEST_PATH else name
     try:
         parts = found.split("/")
-        if len(found.encode("utf-8", "surrogatepass")) > _LONGEST_PATH:
-            raise _UnsafeError(f"is longer than {_LONGEST_PATH} bytes")
+        if len(found.encode("utf-8", "surrogatepass")) > longest:
+            raise _UnsafeError(f"is longer than {longest} bytes")
         if found.startswith("/"):
             raise _UnsafeError("is an absolute path")
         for part in parts:

@@ -26,6 +26,8 @@ from scbroker.cli.paths import relative_path, translated
 _LONGEST: Final = 2**30
 """Bytes of the record: about a million files."""
 _LONGEST_LINE: Final = 16384
+_LONGEST_PATH: Final = 2048
+"""Bytes: a name of the greatest length, with what the mirror adds to paths that collide."""
 _SPARE: Final = 10_000
 """Lines that say nothing any more, before the record is written anew."""
 
@@ -217,7 +219,7 @@ def _checked(text: str) -> PurePosixPath:
     if path.parent == MOVING and str(path) == text and path.name.isalnum():
         return path
     try:
-        return relative_path(text)
+        return relative_path(text, _LONGEST_PATH)
     except errors.InvalidArgumentError:
         raise _DamagedError from None
 
