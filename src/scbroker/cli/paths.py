@@ -275,10 +275,17 @@ class Folder:
 
     def remove(self, path: PurePosixPath) -> None:
         """Remove a file, if it exists, and the folders on the way to it that are empty then."""
-        with translated(self.path / path):
-            with contextlib.suppress(FileNotFoundError), self._parent(path) as (name, folder):
-                os.unlink(name, dir_fd=folder)
-            self.remove_empty(path.parent)
+        self.unlink(path)
+        self.remove_empty(path.parent)
+
+    def unlink(self, path: PurePosixPath) -> None:
+        """Remove a file, if it exists."""
+        with (
+            translated(self.path / path),
+            contextlib.suppress(FileNotFoundError),
+            self._parent(path) as (name, folder),
+        ):
+            os.unlink(name, dir_fd=folder)
 
     def remove_empty(self, path: PurePosixPath) -> None:
         """Remove a folder and those above it, up to one that is not empty."""
