@@ -23,7 +23,15 @@ from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.files import STREAM, modified_of, time_of
 from scbroker.cli.names import ContainersArgument, label_of, name_of
 from scbroker.cli.output import Size, printable
-from scbroker.cli.paths import OWN, Folder, collision_key, file_name, relative_path, visible_path
+from scbroker.cli.paths import (
+    OWN,
+    Folder,
+    collision_key,
+    file_name,
+    make_folder,
+    relative_path,
+    visible_path,
+)
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
 
@@ -181,7 +189,7 @@ class _Target:
         try:
             is_folder = is_folder or path.is_dir() or str(output).endswith("/")
             if is_folder:
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folder(path)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "the name is not valid"
             raise errors.InvalidArgumentError(
