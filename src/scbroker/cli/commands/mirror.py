@@ -47,8 +47,8 @@ def mirror(
     """Keep a folder up to date with your containers, until Ctrl-C.
 
     Files get the names of the containers. The folder has the containers that you or your contacts created;
-    with --everyone also those that strangers have shared with you. Changes go one way, from the broker to the
-    folder, and are printed, one in a line.
+    with --everyone also those that strangers have shared with you, but no hidden files of them. Changes go
+    one way, from the broker to the folder, and are printed, one in a line.
 
     A file that the command did not write, or that was changed since, is never overwritten and never removed:
     a new version goes beside it, with the version in its name. If several containers have one name, all but
