@@ -111,7 +111,7 @@ def test_a_container_that_cannot_be_opened_is_a_failure_of_a_command_on_a_folder
     """It may be one of the folder: its name cannot be read."""
     spoilt, _ = put(session, "f/spoilt"), put(session, "f/whole")
     damage_parts(alice.broker.database_url, spoilt)
-    done = alice.run(command[0], "-r", "f/", *command[1:], status=1)
+    done = alice.run(command[0], "-r", "f/", "f", *command[1:], status=1)
     assert done.error.count(f"{spoilt}: ") == 1
 
 
