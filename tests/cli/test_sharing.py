@@ -187,7 +187,7 @@ def test_the_first_share_with_somebody_who_is_not_verified_warns_and_says_how_to
     store(alice, "plan")
     first = alice.run("share", "plan", "Bob").error
     assert "Warning: Bob is not verified" in first
-    assert "scbroker contacts verify 'Bob'" in first
+    assert "scbroker contacts verify Bob" in first
     assert "Warning" not in alice.run("share", "plan", "Bob", "--until", "1d").error
     assert (
         "anybody can make a card that says 'Carol'"
