@@ -263,7 +263,7 @@ def test_a_key_file_that_does_not_open_or_is_another_users_is_refused(
     error = alice.run("key-file", "import", copy, status=2, **SECRETS).error
     assert f"{copy} is the KeyFile of user" in error
     error = carol.run("login", str(uuid.uuid4()), "--key-file", copy, status=2, **SECRETS).error
-    assert "The KeyFile is of user" in error
+    assert "The KeyFile is that of user" in error
     (carol.home / "text").write_text("hello")
     for reading in (["login", "--key-file"], ["key-file", "import"]):
         error = carol.run(*reading, "text", status=2, **SECRETS).error

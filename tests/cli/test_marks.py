@@ -53,7 +53,7 @@ def test_both_heads_are_shown_and_the_served_one_is_accepted_as_it_was_printed(
         assert accept.startswith("1:")
         assert alice.json("mark", *command)["served"] == accept
         done = alice.run("mark", *command, "--accept", accept, "--yes")
-        assert "The served one is accepted." in done.output
+        assert "The served head is accepted." in done.output
         assert "--accept" not in alice.run("mark", *command).output
     assert alice.json("verify", "plan")["verified"] == 1
     assert len(alice.json("events")) == 1

@@ -85,6 +85,14 @@ def test_the_help_lists_commands_by_panel_and_each_command_has_the_common_option
         assert option in stranger.run("whoami", "--help").output
 
 
+def test_the_first_line_of_each_help_fits_into_the_lists_of_commands(stranger: Person) -> None:
+    groups = ("admin", "conformance", "contacts", "key-file", "links", "mark", "profiles")
+    for group in ([], *([name] for name in groups)):
+        listed = stranger.run(*group, "--help", COLUMNS="80").output
+        assert "\n  " in listed
+        assert "..." not in listed.replace("[ARGS]...", ""), listed
+
+
 def _without(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the program where a module is not installed."""
     code = f"import sys; sys.modules[{module!r}] = None; from scbroker.cli import main; main()"

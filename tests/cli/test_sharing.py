@@ -19,7 +19,7 @@ pytestmark = pytest.mark.mostly_on_sqlite
 
 
 MISTAKES: Final[list[tuple[list[str], int, str]]] = [
-    (["share", "plan"], 2, "Nobody is named: put the people behind the container 'plan', or pass --with"),
+    (["share", "plan"], 2, "No person is named: add the people after the container 'plan', or pass --with"),
     (["share"], 2, "Missing argument"),
     (["share", "plan", "Bbo"], 3, "add the person's card with `scbroker contacts add`"),
     (["share", "plan", "memo", "Bob"], 3, "For several containers, use --with PERSON"),
@@ -151,7 +151,7 @@ def test_permissions_that_a_person_has_are_not_taken_without_being_named(
     [box] = store(alice, "plan")
     alice.run("share", "plan", "Bob", "--can", "write")
     refused = alice.run("share", "plan", "Bob", "--until", "1d", status=2).error
-    assert "Bob has more permissions on 'plan' than to read it (write): say with --can" in refused
+    assert "Bob has more permissions on 'plan' than to read it (write): pass --can" in refused
     assert access(alice, box)[id_of(bob)] == rights.WORDS["write"]
     alice.run("share", "plan", "Bob", "--can", "read")
     assert access(alice, box)[id_of(bob)] == rights.READ
@@ -195,7 +195,7 @@ def test_the_first_share_with_somebody_who_is_not_verified_warns_and_says_how_to
     )
     dave = person("Dave")
     assert (
-        f"nothing says who the user {id_of(dave)} is"
+        f"an id alone does not say who the user {id_of(dave)} is"
         in alice.run("share", "plan", id_of(dave)).error
     )
     knows(alice, dave)

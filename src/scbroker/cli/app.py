@@ -96,7 +96,7 @@ def _options(
             metavar="SHELL",
             callback=_install_script,
             is_eager=True,
-            help="Install that script for yourself.",
+            help="Install this script for your user.",
         ),
     ] = None,
 ) -> None:

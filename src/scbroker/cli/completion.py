@@ -107,7 +107,7 @@ def script_for(shell: str) -> str:
     """Return the script for a shell. Raises `InvalidArgumentError` for an unknown one."""
     if shell not in SCRIPTS:
         raise errors.InvalidArgumentError(
-            f"There is no completion for {shell!r}: name one of {', '.join(SCRIPTS)}."
+            f"{shell!r} cannot be completed: name one of {', '.join(SCRIPTS)}."
         )
     return SCRIPTS[shell]
 

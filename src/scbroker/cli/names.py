@@ -85,7 +85,8 @@ class Names:
         found = self._matching(lambda name: name.startswith(beginning))
         if not found:
             raise errors.NotFoundError(
-                f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists them."
+                f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists your "
+                "containers."
             )
         return found
 
@@ -105,7 +106,7 @@ class Names:
         found = sorted(id for id in ids if id is not None and id.hex.startswith(digits))
         if len(found) > 1:
             raise errors.InvalidArgumentError(
-                f"Several ids begin with {text}, such as {found[0]} and {found[1]}: type more of it."
+                f"Several ids begin with {text}, such as {found[0]} and {found[1]}: type more of the id."
             )
         return found[0] if found else None
 
@@ -121,11 +122,12 @@ def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
                 "This is a link, not a container: `scbroker open` opens it."
             )
         raise errors.NotFoundError(
-            f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
+            f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists your "
+            "containers."
         )
     if len(named) > 1:
         raise errors.InvalidArgumentError(
-            f"{len(named)} containers are named {text!r}: use an id. {_listed(named)}"
+            f"{len(named)} containers are named {text!r}: use the id of one. {_listed(named)}"
         )
     return named[0].id
 
@@ -175,7 +177,15 @@ ContainersArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="CONTAINER",
-        help="Containers: their names, their ids, or four or more first digits of the ids.",
+        help="A container: its name, its id, or four or more first digits of the id.",
         autocompletion=complete_container,
+    ),
+]
+Recursive = Annotated[
+    bool,
+    typer.Option(
+        "--recursive",
+        "-r",
+        help="Take each CONTAINER as a folder, such as photos/: all containers whose names begin with it.",
     ),
 ]

@@ -363,7 +363,7 @@ def translated(path: Path) -> Iterator[None]:
         why = error.strerror or "the name is not valid"
         if error.errno in _NO_SPACE:
             raise errors.TooLargeError(
-                f"There is no room for {str(path)!r} ({why}): make some and repeat the command."
+                f"No space is left for {str(path)!r} ({why}): free some and repeat the command."
             ) from None
         if error.errno in _NO_FOLDER:
             why = "a part of the path is a symbolic link or not a folder; links are not followed"

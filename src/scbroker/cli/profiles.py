@@ -141,7 +141,7 @@ def _found(name: str | None, file: File) -> Profile | None:
 def _unknown(name: str, file: File) -> errors.BrokerError:
     known = ", ".join(sorted(file.profiles))
     return errors.InvalidArgumentError(
-        f"There is no profile {name}: use one of {known}, or run `scbroker login --profile {name}`."
+        f"Profile {name} does not exist: use one of {known}, or run `scbroker login --profile {name}`."
         if known
         else "You have no profile yet: run `scbroker register`, or `scbroker login` on another device."
     )
@@ -172,7 +172,7 @@ def changed(profile: Profile, **values: str | None) -> Profile:
 
 def _taken(name: str) -> errors.BrokerError:
     return errors.InvalidArgumentError(
-        f"There is a profile {name} already: choose another name with --profile, or log in to it by "
+        f"Profile {name} exists already: choose another name with --profile, or log in to it with "
         f"`scbroker login --profile {name}`."
     )
 

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 _FOLDER: Final = (
-    "pass --session-folder DIR to `scbroker register` or `scbroker login`: the key is in a file then, and "
+    "pass --session-folder FOLDER to `scbroker register` or `scbroker login`: the key is in a file then, and "
     "anybody who can read this folder has the account"
 )
 _PHRASES: Final = (

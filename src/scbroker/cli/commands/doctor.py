@@ -45,18 +45,20 @@ def doctor(
     run: Run,
     server: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Check this broker's address instead of the profile's."),
+        typer.Option(
+            metavar="URL", help="Check this address of a broker in place of the profile's."
+        ),
     ] = None,
 ) -> None:
     """Check what keeps scbroker from working here.
 
-    It checks profile, folders, disk, address, TLS, broker, clocks, protocol, API key, origin and session.
-    Each check is a line: ok, warning or failed, and what to do. The exit status is 0, or that of the first
-    failure. Without a profile the command checks what it can; SCBROKER_API_KEY and SCBROKER_SERVER_URL
-    name a broker then.
+    The command checks profile, folders, disk, address, TLS, broker, clocks, protocol, API key, origin and
+    session. Each check is a line: ok, warning or failed, with the reason and what to do. The exit status is
+    0, or that of the first failure. Without a profile, SCBROKER_SERVER_URL and SCBROKER_API_KEY name the
+    broker.
 
-    The command reads no container. To test the broker's origins it attempts a log-in with a throw-away
-    key, which the broker refuses.
+    The command reads no container. To check the origin (whether the broker accepts log-ins at this address),
+    it attempts a log-in with a new key, which the broker refuses.
     """
     status = 0
     rows = []

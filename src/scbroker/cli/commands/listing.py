@@ -59,13 +59,13 @@ def ls(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
-            help="Only the container of this name, and those below it, such as photos/.",
+            metavar="NAME",
+            help="Only the container of this name, and those below this folder, such as photos/.",
             autocompletion=complete_container,
         ),
     ] = None,
     type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only containers of exactly this type.")
+        str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")
     ] = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Only containers that others can access too.")
@@ -79,7 +79,9 @@ def ls(
     long: Annotated[
         bool,
         typer.Option(
-            "--long", "-l", help="Show more: whole ids, all members, creators, your permissions."
+            "--long",
+            "-l",
+            help="Show more: whole ids, all members, creators, times and your permissions.",
         ),
     ] = False,
     tree: Annotated[
@@ -87,20 +89,24 @@ def ls(
     ] = False,
     sort: Annotated[
         Sort | None,
-        typer.Option(help="Sort by this field; on a terminal by name if it is left out."),
+        typer.Option(
+            metavar="name|changed|size",
+            help="Sort by this field. By default a terminal gets a list by name.",
+        ),
     ] = None,
     all: Annotated[
-        bool, typer.Option("--all", help="Show your address book and your list of links as well.")
+        bool,
+        typer.Option("--all", help="List the containers of your contacts and your links as well."),
     ] = False,
 ) -> None:
     """List your containers.
 
-    In a pipe and with --json, containers come in the order of their ids, each as soon as it is read, unless
-    you pass --sort. A container that cannot be verified or opened is a row with the error, and the exit
-    status is 1 at the end.
+    In a pipe and with --json, the containers come in the order of their ids, each as soon as it is read; with
+    --sort, in that order. A container that cannot be verified or opened is a row with the error, and the exit
+    status is then 1.
 
-    Names are encrypted: the command reads the header of each container, and members with the permission
-    ReceiveAccessEvents see that.
+    Names are encrypted in the header. So the command reads the header of each container, and members with the
+    permission ReceiveAccessEvents see that.
     """
     if mine and others:
         raise errors.InvalidArgumentError("--mine and --others exclude each other: pass one.")
@@ -131,7 +137,8 @@ def ls(
                 yield each
         if name is not None and not count and not damaged:
             raise errors.NotFoundError(
-                f"You have no container named {name!r}, and none below it: `scbroker ls` lists all."
+                f"You have no container named {name!r}, and none below it: `scbroker ls` lists your "
+                "containers."
             )
 
     if tree:
@@ -144,9 +151,9 @@ def ls(
 
 @command(CONTAINERS)
 def info(run: Run, container: ContainerArgument) -> None:
-    """Show all about a container, but its content.
+    """Show everything about a container except its content.
 
-    The command reads the header: members with the permission ReceiveAccessEvents see that.
+    The command reads the header, and members with the permission ReceiveAccessEvents see that.
     """
     found = run.session.getContainers([run.names.id_of(container)], content=False).result()[0]
     if isinstance(found, errors.BrokerError):
