@@ -82,7 +82,7 @@ def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(strang
         ("New password again: ", PASSWORD),
         ("New passphrase: ", PASSPHRASE),
         ("New passphrase again: ", "mistyped Staple 8"),
-        ("not the same", ""),
+        ("They differ", ""),
         ("New passphrase: ", PASSPHRASE),
         ("New passphrase again: ", PASSPHRASE),
     ):
@@ -217,7 +217,7 @@ def test_a_machine_without_a_keychain_is_refused_before_secrets_are_asked_for(
     environment = {**broker_of(stranger), "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
     error = stranger.run("register", status=1, **environment).error
     assert "no usable keychain" in error
-    assert "--session-folder DIR" in error
+    assert "--session-folder FOLDER" in error
     assert "anybody who can read this folder has the account" in error
     assert "sessionStore" not in error
     assert users_at(stranger.broker) == before
