@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,20 +11,8 @@ from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
 from tests.kit.people import Person, befriend, put, screen
 from tests.kit.tables import damage_parts
 
-pytestmark = pytest.mark.mostly_on_sqlite
 PATIENCE = 30.0
 NO_ONE = uuid.UUID(int=7)
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
 
 
 def test_a_list_has_name_type_size_members_version_time_and_id(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
@@ -33,12 +32,7 @@ class Run:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._provider is not None:
             self._provider.close()
 
