@@ -189,6 +189,23 @@ def test_info_shows_header_members_permissions_and_what_the_broker_sees(
     assert "Bob (read)" in screen(alice, "info", str(id))
 
 
+def test_after_a_revocation_only_ls_says_that_something_is_missing(
+    alice: Person, bob: Person, session: ServerProvider
+) -> None:
+    befriend(session, bob, "Bob")
+    for name in ("taken", "kept"):
+        put(session, name, b"text")
+        alice.run("share", name, "Bob")
+    bob.run("ls")
+    alice.run("revoke", "taken", "Bob")
+    listed = bob.run("ls")
+    assert [line.split("\t")[0] for line in listed.lines] == ["kept"]
+    assert listed.error.count("\n") == 1
+    assert "your access has ended, or the broker withholds them" in listed.error
+    assert bob.run("cat", "kept").error == ""
+    assert len(bob.json("verify")["leftOut"]) == 1
+
+
 def test_info_of_an_unknown_container_is_an_error_of_status_3(alice: Person) -> None:
     assert "no container named" in alice.run("info", "nothing", status=3).error
     alice.run("info", str(NO_ONE), status=3)
