@@ -31,12 +31,6 @@ SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE":
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
 def lone(start_broker: StartBroker, tmp_path: Path) -> Person:
     """Somebody with an empty home folder and a broker of the test's own, which the test may stop."""
     return Person(tmp_path / "home", start_broker())

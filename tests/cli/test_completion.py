@@ -62,12 +62,6 @@ _HIDDEN = ["esc\x1b[2J", "-rf", "line\nbreak"]
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the command line knows nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
 def alice(person: Callable[[str], Person], tmp_path: Path) -> Person:
     """Alice, whose PATH has a program `scbroker` with one command more, which prints its arguments."""
     made = person("Alice")

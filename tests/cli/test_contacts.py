@@ -11,7 +11,6 @@ from tests.cli.test_sharing import alice, bob, card_of, carol, id_of, knows, own
 from tests.kit.people import Person
 
 __all__ = ["alice", "bob", "carol"]
-pytestmark = pytest.mark.mostly_on_sqlite
 
 
 def fingerprint_of(who: Person) -> str:

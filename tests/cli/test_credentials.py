@@ -28,18 +28,6 @@ NEW: dict[str, Any] = {
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    """A person with a session, and a KeyFile that no secret opens."""
-    return person("Alice")
-
-
-@pytest.fixture
 def carol(stranger: Person) -> Person:
     """A person who registered with PASSWORD and PASSPHRASE and the reminder "the horse"."""
     stranger.run(

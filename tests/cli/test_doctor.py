@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -19,7 +19,6 @@ from tests.kit.people import Person, screen
 from tests.kit.tcp import PROTOCOL, BadBroker, cut, hang, http
 from tests.kit.tls import DAY, Terminator, certificate
 
-pytestmark = pytest.mark.mostly_on_sqlite
 SECONDS = 10.0
 
 
@@ -35,11 +34,6 @@ def examine(someone: Person, *options: str, status: int = 0, **env: str) -> dict
     lines = someone.run("doctor", *options, status=status, stdin=b"", **env).lines
     rows = [line.split("\t") for line in lines]
     return {check: Found(state, detail) for state, check, detail in rows}
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
 
 
 def test_a_right_set_up_is_ok_in_all_checks(alice: Person) -> None:

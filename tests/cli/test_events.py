@@ -15,19 +15,6 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import command
 from tests.kit.people import Person, befriend, put, screen
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
-
 
 @pytest.fixture
 def following(alice: Person) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:

@@ -4,7 +4,7 @@ import os
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pexpect
@@ -20,22 +20,10 @@ from scbroker import (
 from tests.kit.nursery import command
 from tests.kit.people import Person
 
-pytestmark = pytest.mark.mostly_on_sqlite
 MIB = 1_048_576
 PATIENCE = 30.0
 TIME = "2026-03-01T12:00:00.123457Z"
 NANOSECONDS = 1_772_366_400_123_457_000
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
 
 
 def put(

@@ -1,7 +1,6 @@
 """The commands that show and reset a device's marks, and tell what it has sent, against a real broker."""
 
 import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pexpect
@@ -13,19 +12,6 @@ from scbroker.client.containers import fetching
 from scbroker.client.containers.fetching import mark_of
 from tests.kit.network import Network
 from tests.kit.people import Person, put
-
-pytestmark = pytest.mark.mostly_on_sqlite
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
 
 
 def put_ahead(device: ServerProvider, container: uuid.UUID) -> None:

@@ -21,12 +21,6 @@ FINGERPRINT = KeyRing.generate().fingerprint
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the configuration file will be."""
     monkeypatch.delenv("SCBROKER_SERVER_URL", raising=False)

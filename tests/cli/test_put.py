@@ -5,7 +5,6 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +24,10 @@ from scbroker.cli.files import find
 from scbroker.cli.together import Together, Total
 from tests.kit.people import Person
 
-pytestmark = pytest.mark.mostly_on_sqlite
 MIB = 1_048_576
 PATIENCE = 30.0
 NOON = dt.datetime(2026, 3, 1, 12, 0, 0, 123456, dt.UTC)
 WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def bob(person: Callable[[str], Person]) -> Person:
-    return person("Bob")
 
 
 def write(home: Path, name: str, content: bytes = b"text", at: dt.datetime = NOON) -> Path:

@@ -15,7 +15,6 @@ from tests.kit.people import Person
 
 People = Callable[[str], Person]
 STRANGER = uuid.UUID("8bc85a1e-7008-81b5-a4a4-91ea171fbdd7")
-pytestmark = pytest.mark.mostly_on_sqlite
 
 
 MISTAKES: Final[list[tuple[list[str], int, str]]] = [

@@ -17,7 +17,6 @@ from tests.kit.people import Person
 PASSWORD: Final = "A password 1"
 PASSPHRASE: Final = "A passphrase 1"
 COLOUR: Final = "\x1b["
-pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 NewPerson = Callable[[str], Person]
 
 

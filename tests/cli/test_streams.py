@@ -11,12 +11,6 @@ from tests.kit.nursery import command
 from tests.kit.people import Person
 
 
-@pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
-
-
 def shell(person: Person, line: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     """Run a line of a shell in which "$@" is the program."""
     return subprocess.run(

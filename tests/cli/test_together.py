@@ -16,7 +16,6 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
 from tests.kit.people import Person
 
-pytestmark = pytest.mark.mostly_on_sqlite
 COLUMNS = {"name": "NAME"}
 
 

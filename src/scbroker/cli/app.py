@@ -6,8 +6,9 @@ import typer
 
 import scbroker
 from scbroker.cli import broker
-from scbroker.cli.command import BROKER, app
-from scbroker.cli.commands import (
+from scbroker.cli.command import BROKER
+from scbroker.cli.command import app as app
+from scbroker.cli.commands import (  # noqa: F401 # each module adds its commands
     account,
     card,
     changing,
@@ -25,26 +26,6 @@ from scbroker.cli.commands import (
     putting,
     sharing,
 )
-
-__all__ = [
-    "account",
-    "app",
-    "card",
-    "changing",
-    "checking",
-    "contacts",
-    "credentials",
-    "doctor",
-    "events",
-    "getting",
-    "links",
-    "listing",
-    "marks",
-    "mirror",
-    "profiles",
-    "putting",
-    "sharing",
-]
 
 app.command(rich_help_panel=BROKER)(broker.serve)
 app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)

@@ -140,11 +140,6 @@ class Output:
         with self._without_bar():
             print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
 
-    def warn(self, text: str) -> None:
-        """Write the failure of one item to standard error, also with `--quiet`."""
-        with self._without_bar():
-            print(f"scbroker: {printable(text)}", file=sys.stderr, flush=True)
-
     @contextmanager
     def progress(
         self, what: str, total: int | None, *, of_bytes: bool = True

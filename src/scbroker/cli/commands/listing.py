@@ -145,6 +145,11 @@ def ls(
         _print_tree(run, found())
     else:
         _print_list(run, found(), sort, long=long)
+    if run.has_left_out:
+        run.out.say(
+            "Some containers that you could read before are not listed any more: your access has ended, or "
+            "the broker withholds them. `scbroker verify` names them."
+        )
     if damaged:
         raise typer.Exit(1)
 

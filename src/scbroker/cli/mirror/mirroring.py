@@ -266,7 +266,7 @@ class Mirror:
         self._failed.add(id)
         # A wrong name is no wrong use of the command.
         self.status = self.status or (1 if isinstance(error, ValueError) else status_of(error))
-        self._run.out.warn(f"{id if path is None else path}: {error.message}")
+        self._run.out.error(f"{id if path is None else path}: {error.message}")
 
     def _tell(self, change: Change) -> None:
         told = f"{change.action} {change.path}"
