@@ -382,13 +382,13 @@ def test_a_log_in_to_a_profile_of_another_user_or_broker_is_refused(
 ) -> None:
     alice, bob = person("Alice"), register(stranger)
     error = log_in(alice, bob["userId"], status=2)
-    assert "Profile default is of user" in error
+    assert "Profile default belongs to user" in error
     assert "--profile" in error
     error = log_in(alice, "--server", "https://other.example", status=2)
-    assert "is of the broker" in error
+    assert "is for the broker" in error
     assert str(alice.config) in error
     moved = ContactCard(bob["fingerprint"], "https://other.example", "Bob")
-    assert "is of the broker" in log_in(stranger, moved.text, status=2)
+    assert "is for the broker" in log_in(stranger, moved.text, status=2)
     error = log_in(stranger, status=2, SCBROKER_SERVER_URL="https://other.example")
     assert "unset SCBROKER_SERVER_URL" in error
 

@@ -325,7 +325,7 @@ def test_any_line_is_split(line: str) -> None:
     assert split(f"scbroker {line}").words
 
 
-def test_names_that_fail_or_take_long_are_as_many_as_were_read(
+def test_names_read_before_a_failure_or_the_time_limit_are_offered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing() -> Iterator[str]:

@@ -96,7 +96,7 @@ def test_a_mistake_with_contacts_is_an_error_that_says_what_to_do_and_changes_no
         (
             ["add", elsewhere],
             2,
-            "The card is of a user of https://other.example, and profile default",
+            "The card names a user of https://other.example, and profile default",
         ),
         (["add", unknown], 3, "The broker does not know user"),
         (["add", card_of(carol), "--name", "bob"], 1, "pass another one with --name"),

@@ -247,7 +247,7 @@ def test_a_key_file_that_does_not_open_or_is_another_users_is_refused(
     error = carol.run("login", "--key-file", copy, status=4, SCBROKER_PASSWORD="wrong").error
     assert "The password does not open the KeyFile" in error
     error = alice.run("login", "--key-file", copy, status=2, **SECRETS).error
-    assert "Profile default is of user" in error
+    assert "Profile default belongs to user" in error
     error = alice.run("key-file", "import", copy, status=2, **SECRETS).error
     assert f"{copy} is the KeyFile of user" in error
     error = carol.run("login", str(uuid.uuid4()), "--key-file", copy, status=2, **SECRETS).error

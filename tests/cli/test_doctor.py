@@ -127,7 +127,7 @@ def test_a_broker_that_has_other_origins_is_named_before_a_log_in_fails(tmp_path
         (120, "warning", "set it right"),
     ],
 )
-def test_a_clock_that_differs_is_told_with_the_difference(
+def test_a_different_clock_is_reported_with_the_difference(
     tmp_path: Path, ahead: int, state: str, words: str
 ) -> None:
     with broker_of(tmp_path, clock_ahead=ahead) as someone:

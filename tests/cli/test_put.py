@@ -297,7 +297,7 @@ def test_an_update_that_others_can_read_is_confirmed_and_names_them(
     assert found(bob, row["id"]).content == b"new secret"
 
 
-def test_a_member_who_renames_a_container_catches_no_upload_and_hides_no_file(
+def test_a_member_who_renames_a_container_diverts_no_upload_and_hides_no_file(
     alice: Person, bob: Person
 ) -> None:
     write(alice.home, "shared.txt", b"1234")

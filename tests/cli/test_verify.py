@@ -60,7 +60,7 @@ def spoil_objects(alice: Person, container: uuid.UUID) -> None:
     assert changed, (container, found)
 
 
-def test_hidden_contents_and_denied_containers_are_told(
+def test_hidden_contents_and_denied_containers_are_reported(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
     bob = person("Bob")

@@ -50,8 +50,8 @@ class Names:
     def id_of(self, text: str) -> uuid.UUID:
         """Return the id of the container that an id, the beginning of an id or a name means.
 
-        Raises `NotFoundError` if there is none, and `InvalidArgumentError`, which lists them, if there are
-        several: which of them is meant is never guessed.
+        Raises `NotFoundError` if none exists, and `InvalidArgumentError`, which lists them, if several do:
+        the command never guesses.
         """
         return self.ids_of([text])[0]
 
@@ -79,7 +79,7 @@ class Names:
     def below(self, folder: str) -> list[scbroker.Container[Any]]:
         """Return the containers whose names begin with a folder, such as "photos/".
 
-        Raises `NotFoundError` without any.
+        Raises `NotFoundError` if none exists.
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
         found = self._matching(lambda name: name.startswith(beginning))

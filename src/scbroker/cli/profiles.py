@@ -132,8 +132,8 @@ def _found(name: str | None, file: File) -> Profile | None:
     is_other = found and other and other.rstrip("/") != found.server_url.rstrip("/")
     if found is not None and name is None and is_other:
         raise errors.InvalidArgumentError(
-            f"SCBROKER_SERVER_URL names {other}, and profile {found.name} is of {found.server_url}: unset "
-            f"SCBROKER_SERVER_URL, or choose with --profile."
+            f"SCBROKER_SERVER_URL names {other}, and profile {found.name} is for {found.server_url}: unset "
+            f"SCBROKER_SERVER_URL, or choose a profile with --profile."
         )
     return found
 

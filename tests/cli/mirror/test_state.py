@@ -76,7 +76,7 @@ def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
         + b"\n",
     ],
 )
-def test_a_damaged_record_is_begun_anew_until_a_comparison_is_complete(
+def test_a_damaged_record_counts_as_rebuilt_until_a_comparison_is_complete(
     line: bytes, tmp_path: Path
 ) -> None:
     with State(tmp_path, SELECTION) as written:

@@ -300,7 +300,7 @@ def _absolute(option: str, folder: str | None) -> str | None:
 
 
 def _checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
-    """Return a provider of a profile; raise an error for whatever would fail only after a registration."""
+    """Return a provider of a profile; check first what would otherwise fail after a registration."""
     import platformdirs
 
     provider = run.provider(profile)
@@ -365,12 +365,12 @@ def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> No
 
     if user_id != stored.user_id:
         raise errors.InvalidArgumentError(
-            f"Profile {stored.name} is of user {stored.user_id}: choose another name with --profile to log "
-            f"in as {user_id}."
+            f"Profile {stored.name} belongs to user {stored.user_id}: choose another name with --profile to "
+            f"log in as {user_id}."
         )
     if server is not None and server.rstrip("/") != stored.server_url.rstrip("/"):
         raise errors.InvalidArgumentError(
-            f"Profile {stored.name} is of the broker {stored.server_url}, not {server}: choose another name "
+            f"Profile {stored.name} is for the broker {stored.server_url}, not {server}: choose another name "
             f"with --profile. If the broker has moved, correct server_url in {profiles.path()}."
         )
 

@@ -56,8 +56,9 @@ def add(
         contact = adding.result()
     except errors.InvalidArgumentError:
         raise errors.InvalidArgumentError(
-            f"The card is of a user of {parsed.serverUrl}, and profile {run.profile.name} is of "
-            f"{run.profile.server_url}: people share at one broker. Choose a profile of it with --profile."
+            f"The card names a user of {parsed.serverUrl}, and profile {run.profile.name} is for "
+            f"{run.profile.server_url}: people share at the same broker. Choose another profile with "
+            "--profile."
         ) from None
     verified = (
         "verified."

@@ -246,8 +246,8 @@ def import_key_file(
     given, user_id = key_files.read(file), run.profile.user_id
     if given.userId != user_id:
         raise errors.InvalidArgumentError(
-            f"{file} is the KeyFile of user {given.userId}, and profile {run.profile.name} is of user "
-            f"{user_id}: choose the profile of that user with --profile."
+            f"{file} is the KeyFile of user {given.userId}, and profile {run.profile.name} belongs to "
+            f"user {user_id}: choose the profile of that user with --profile."
         )
     session = run.session
     password = secret("password", password_file)

@@ -29,7 +29,7 @@ _SECONDS: Final = 15.0
 _LEAST_SPACE: Final = 256 * 1_048_576
 _URL: Final = re.compile(r"https?://[^\s,()'\"]+")
 _ON_THE_WAY: Final = ("address", "tls", "broker", "protocol", "API key")
-"""Checks without which the later ones tell nothing."""
+"""If one of these checks fails, the later ones are left out."""
 _WIDTHS: Final = {"state": 7, "check": 13, "detail": 0}
 
 
@@ -129,7 +129,7 @@ class _Doctor:
         found = self.run.profile
         if given and given.rstrip("/") != found.server_url.rstrip("/"):
             # The profile's API key and session are for its own broker alone.
-            return f"{found.name} is of another broker: it is not used for {given}"
+            return f"{found.name} is for another broker, and not used for {given}"
         self.profile, self.server, self.api_key = found, found.server_url, found.api_key
         return f"{found.name}: user {found.user_id}, in {profiles.path()}"
 
@@ -194,9 +194,11 @@ class _Doctor:
         return "the broker knows it"
 
     def _origin(self) -> str:
-        """Attempt a log-in of nobody: the broker refuses a wrong origin before it looks for the user."""
+        """Attempt a log-in as an unknown user: the broker refuses a wrong origin before it reads the user."""
         if self.api_key is None:
-            raise DoubtfulError("Without an API key the broker does not tell its origins.")
+            raise DoubtfulError(
+                "The broker names its origins only for an API key: set SCBROKER_API_KEY to check this."
+            )
         ring = scbroker.KeyRing.generate()
         with self._provider(self.api_key) as provider:
             try:

@@ -206,8 +206,8 @@ def _with_own_paths(
 ) -> Iterator[_Item]:
     """Yield the containers with their paths, each path once.
 
-    Anybody can share a container of any name. So a name that several containers have is that of the one that
-    the user created, and otherwise of none.
+    Anybody can share a container with any name. So if several containers have the same path, only the one
+    that the user created gets it; if the user created none or several of them, each is an error.
     """
     user = run.session.getUserId().result()
     paths: dict[str, list[_Item]] = {}
@@ -369,9 +369,9 @@ def _pieces(
     with reader:
         starts = range(0, reader.size, _PIECE)
         promises = (reader.readRange(start, _PIECE) for start in starts)
-        ahead = next(promises, None)
-        while ahead is not None:
-            present, ahead = ahead, next(promises, None)
+        prefetched = next(promises, None)
+        while prefetched is not None:
+            present, prefetched = prefetched, next(promises, None)
             yield together.wait(present)
 
 

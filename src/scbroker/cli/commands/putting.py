@@ -131,14 +131,16 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
     """Plan a new version of the container that `--into` names."""
     if len(files) != 1:
         raise errors.InvalidArgumentError(
-            f"--into takes one file, and there are {len(files)}: name the one to store."
+            f"--into takes one file, not {len(files)}: name the one to store."
         )
     container = run.names.container(text)
     is_by_id = container.id.hex.startswith(text.replace("-", "").lower())
     if container.createdBy != run.people.own_id and not is_by_id:
         # Anybody can share a container whose name is that of a file that the user keeps.
         creator = run.people.name_of(container.createdBy)
-        run.confirm(f"The container {text!r} is of {creator}, not yours: write into it?", yes)
+        run.confirm(
+            f"{creator} created the container {text!r}, not you: write a new version of it?", yes
+        )
     file = files[0]
     return Work(updates=[(file._replace(name=name_of(container) or file.name), container)])
 
