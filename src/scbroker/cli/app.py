@@ -8,24 +8,14 @@ import scbroker
 from scbroker.cli import broker
 from scbroker.cli.command import BROKER
 from scbroker.cli.command import app as app
-from scbroker.cli.commands import (  # noqa: F401 # each module adds its commands
-    account,
-    card,
-    changing,
-    checking,
-    contacts,
-    credentials,
-    doctor,
-    events,
-    getting,
-    links,
-    listing,
-    marks,
-    mirror,
-    profiles,
-    putting,
-    sharing,
-)
+
+# Each module adds its commands; the help lists them in the order of these imports.
+# isort: off
+from scbroker.cli.commands import account, credentials, profiles  # noqa: F401
+from scbroker.cli.commands import putting, listing, getting, changing  # noqa: F401
+from scbroker.cli.commands import card, contacts, sharing, links  # noqa: F401
+from scbroker.cli.commands import events, mirror, checking, marks, doctor  # noqa: F401
+# isort: on
 
 app.command(rich_help_panel=BROKER)(broker.serve)
 app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)

@@ -108,7 +108,7 @@ app: typer.Typer = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,  # scbroker.cli.completion has scripts that evaluate no names
     pretty_exceptions_enable=False,
-    help="Containers that only their members can read, on a broker that cannot.",
+    help="Store and share files that the broker cannot read.",
 )
 
 

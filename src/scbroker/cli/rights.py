@@ -58,7 +58,7 @@ def permissions_of(can: str | None, rights: str | None) -> ContainerAccessLevel 
         found |= _named("--rights", each.strip(), _RIGHTS)
     if missing := found.missing():
         raise errors.InvalidArgumentError(
-            f"--rights {rights} also needs {_listed(missing)}: add it."
+            f"--rights {rights} also needs {_listed(missing)}: pass all of them."
         )
     return found
 

@@ -199,8 +199,8 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
     changed = [file.name for file, _ in work.updates]
     if changed and not update:
         raise errors.AlreadyExistsError(
-            f"You have other containers named {_some(map(repr, changed))}: --update writes a new version, "
-            "--name gives another name."
+            f"Your containers named {_some(map(repr, changed))} differ from the files: --update writes new "
+            "versions, --name gives another name."
         )
     if several:
         raise errors.InvalidArgumentError(
