@@ -67,7 +67,7 @@ def _options(
             metavar="SHELL",
             callback=_install_script,
             is_eager=True,
-            help="Install this script for your user.",
+            help="Install this script for your user of the machine.",
         ),
     ] = None,
 ) -> None:

@@ -63,20 +63,19 @@ def verify(
     containers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CONTAINER]...",
-            help="Only these containers: names, ids, or four or more first digits of ids.",
+            metavar="CONTAINER",
+            help="A container: its name, its id, or four or more first digits of the id. By default all.",
             autocompletion=complete_container,
         ),
     ] = None,
 ) -> None:
     """Read and verify all your containers, or some.
 
-    The command reads records, headers and contents. Nothing is stored. Each failure is a line on standard
-    error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see these
-    reads.
+    The command reads records, headers and contents, and saves none of them. Each failure is a line on standard
+    error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see these reads.
 
-    Containers that this device has read before and that the broker now denies are named too: either your
-    access has ended, or the broker withholds them.
+    It also says which containers this device has read before and the broker now denies: either your access
+    has ended, or the broker withholds them.
     """
     report = _Report()
     if containers:
@@ -208,5 +207,5 @@ def _end(run: Run, report: _Report) -> None:
     parts = [f"{report.verified} of {report.containers} containers verified"]
     parts.append(f"{Size(report.bytes).shown()} of contents read")
     if report.hidden:
-        parts.append(f"{report.hidden} of them hide a content or header from you")
+        parts.append(f"{report.hidden} of them hide content or header from you")
     run.out.done(report.row, f"{', '.join(parts)}.")

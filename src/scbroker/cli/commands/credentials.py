@@ -29,7 +29,9 @@ Reminder = Annotated[
         "without the option it stays.",
     ),
 ]
-KeyFileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The KeyFile.")]
+KeyFileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A KeyFile from `scbroker key-file export`.")
+]
 
 
 @command(ACCOUNT)

@@ -46,7 +46,7 @@ def doctor(
     server: Annotated[
         str | None,
         typer.Option(
-            metavar="URL", help="Check this address of a broker in place of the profile's."
+            metavar="URL", help="Check the broker at this address in place of the profile's."
         ),
     ] = None,
 ) -> None:

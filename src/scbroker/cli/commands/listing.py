@@ -91,12 +91,14 @@ def ls(
         Sort | None,
         typer.Option(
             metavar="name|changed|size",
-            help="Sort by this field. By default a terminal gets a list by name.",
+            help="Sort by this field; on a terminal the default is name.",
         ),
     ] = None,
     all: Annotated[
         bool,
-        typer.Option("--all", help="List the containers of your contacts and your links as well."),
+        typer.Option(
+            "--all", help="Also list the containers in which your contacts and links are kept."
+        ),
     ] = False,
 ) -> None:
     """List your containers.

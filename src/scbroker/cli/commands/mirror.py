@@ -42,7 +42,7 @@ def mirror(
     delete: Annotated[
         bool,
         typer.Option(
-            "--delete/--keep", help="Whether to remove a file when you have its container no more."
+            "--delete/--keep", help="Remove the file of a container that is gone, or keep it."
         ),
     ] = True,
 ) -> None:
