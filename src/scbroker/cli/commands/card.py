@@ -19,7 +19,7 @@ def card(
     text: Annotated[
         str,
         typer.Argument(
-            metavar="CARD", help="A contact card: the text that begins with scbroker-contact:."
+            metavar="CARD", help="A contact card: the text that begins with `scbroker-contact:`."
         ),
     ],
     svg: Annotated[

@@ -71,11 +71,12 @@ def verify(
 ) -> None:
     """Read and verify all your containers, or some.
 
-    The command reads records, headers and contents, and saves none of them. Each failure is a line on standard
-    error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see these reads.
+    The command reads records, headers and contents, and saves none of them. Each failure is a line on
+    standard error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see
+    these reads.
 
-    It also says which containers this device has read before and the broker now denies: either your access
-    has ended, or the broker withholds them.
+    The command also reports containers that this device has read before and that the broker now denies:
+    either your access has ended, or the broker withholds them.
     """
     report = _Report()
     if containers:

@@ -29,7 +29,7 @@ def add(
         str,
         typer.Argument(
             metavar="CARD",
-            help="A contact card: the text that begins with scbroker-contact:, as `scbroker whoami` shows "
+            help="A contact card: the text that begins with `scbroker-contact:`, as `scbroker whoami` shows "
             "it; `-` reads it from standard input.",
         ),
     ],

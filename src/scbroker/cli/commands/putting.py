@@ -86,8 +86,8 @@ def put(
     photos/2026/a.jpg. The header has name, time and media type, encrypted.
 
     A file is skipped as "unchanged" if a container of yours has its name, size and time, and you wrote it
-    last. If the file differs, --update writes a new version. So after an interruption, run the same command
-    again: it skips the files that are stored, and resumes a large one where it stopped.
+    last. So after an interruption, run the same command again: it skips the files that are stored, and
+    resumes a large one where it stopped. For a file that differs, --update writes a new version.
 
     Symbolic links and special files in folders are skipped.
     """
