@@ -272,7 +272,7 @@ def test_the_address_book_cannot_be_shared(alice: Person, bob: Person) -> None:
         [book] = session.listContainers("scbroker.contacts").result(30).containers
     assert isinstance(book, Container)
     refused = alice.run("share", str(book.id), "Bob", status=2)
-    assert "in which scbroker keeps what is yours alone" in refused.error
+    assert "has your contacts or your links, and cannot be shared" in refused.error
 
 
 def test_a_member_leaves_after_a_question_and_the_last_who_may_share_only_with_abandon(
