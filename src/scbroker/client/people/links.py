@@ -206,8 +206,7 @@ async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
             # It would be ignored from then on: links in it could not be listed and revoked any more.
             error = errors.InvalidArgumentError(
                 f"Container {container_id} of type {container.type} has your contacts or your links, and "
-                "cannot be "
-                "shared: leave it out."
+                "cannot be shared: leave it out."
             )
         elif missing := needed & ~_permissions(container, user):
             error = errors.PermissionDeniedError(
