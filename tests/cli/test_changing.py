@@ -94,7 +94,7 @@ def test_rm_without_the_permission_is_refused_and_the_others_are_deleted(
     done = bob.run("rm", "hers", "his", "--yes", status=4)
     assert done.error.startswith("scbroker: hers: ")
     assert [line.split("\t")[0] for line in done.lines] == ["his"]
-    assert "members that you cannot see" in bob.run("rm", "unseen", status=2).error
+    assert "members whom you cannot see" in bob.run("rm", "unseen", status=2).error
     assert set(listed(session)) == {mine, unseen}
 
 

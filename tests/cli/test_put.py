@@ -343,7 +343,7 @@ def test_into_writes_a_version_of_exactly_that_container(alice: Person, bob: Per
     container = found(bob, row["id"])
     assert container.content == b"from Alice"
     assert container.header.customHeaderObject == {"title": "T"}  # of another program
-    assert "is of" in alice.run("put", "x.txt", "--into", "n", status=2).error
+    assert "created the container" in alice.run("put", "x.txt", "--into", "n", status=2).error
     [row] = alice.json("put", "x.txt", "--into", "n", "--yes")
     assert row["name"] == "n"
     assert row["version"] == 3
@@ -352,7 +352,7 @@ def test_into_writes_a_version_of_exactly_that_container(alice: Person, bob: Per
     assert found(bob, str(named.id)).content == b"piped"
     write(alice.home, "f/1")
     write(alice.home, "f/2")
-    assert "there are 2" in alice.run("put", "-r", "f", "--into", "n", status=2).error
+    assert "one file, not 2" in alice.run("put", "-r", "f", "--into", "n", status=2).error
 
 
 def test_into_without_upload_is_refused(alice: Person, bob: Person) -> None:
