@@ -24,7 +24,7 @@ from scbroker.cli.run import Run
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
-from tests.kit.people import Person
+from tests.kit.people import Person, interrupted
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
 SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE": PASSPHRASE}
@@ -508,19 +508,12 @@ def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) 
     for options in (["register"], ["login", str(uuid.uuid4())]):
         terminal = stranger.at_terminal(*options, "--session-folder", "sessions")
         terminal.expect_exact("Address of the broker")
-        terminal.sendintr()
-        terminal.expect(pexpect.EOF)
-        terminal.close()
-        assert terminal.exitstatus == 130
+        interrupted(terminal)
     terminal = stranger.at_terminal(
         "register", "--session-folder", "sessions", "--name", "A", **broker_of(stranger)
     )
     terminal.expect_exact("New password: ")
-    terminal.sendintr()
-    terminal.expect(pexpect.EOF)
-    terminal.close()
-    assert terminal.exitstatus == 130
-    assert "Traceback" not in (terminal.before or "")
+    assert "Traceback" not in interrupted(terminal)
     assert not stranger.config.exists()
 
 

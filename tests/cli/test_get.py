@@ -18,7 +18,7 @@ from scbroker import (
     ServerProvider,
 )
 from tests.kit.nursery import command
-from tests.kit.people import Person
+from tests.kit.people import Person, interrupted
 
 MIB = 1_048_576
 PATIENCE = 30.0
@@ -282,9 +282,7 @@ def test_an_interrupted_get_stops_at_once_and_goes_on_where_it_stopped(
         assert terminal.isalive()
         time.sleep(0.02)
     began = time.monotonic()
-    terminal.sendintr()
-    assert "Traceback" not in shown(terminal)
-    assert terminal.exitstatus == 130
+    assert "Traceback" not in interrupted(terminal)
     assert time.monotonic() - began < 5
     assert not (alice.home / "large").exists()
     [part] = alice.home.glob(".*.part")

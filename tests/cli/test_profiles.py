@@ -15,7 +15,7 @@ import pytest
 from scbroker import KeyRing, errors
 from scbroker.cli import profiles
 from scbroker.cli.profiles import Profile
-from tests.kit.people import Person
+from tests.kit.people import Person, ended, interrupted
 
 FINGERPRINT = KeyRing.generate().fingerprint
 
@@ -291,12 +291,8 @@ def test_a_person_is_asked_before_a_profile_is_removed(person: Callable[[str], P
     terminal = alice.at_terminal("profiles", "rm", "default")
     terminal.expect_exact("Remove profile default")
     terminal.sendline("n")
-    terminal.expect_exact("Nothing was changed")
-    terminal.wait()
-    assert terminal.exitstatus == 1
+    assert "Nothing was changed" in ended(terminal, 1)
     terminal = alice.at_terminal("profiles", "rm", "default")
     terminal.expect_exact("Remove profile default")
-    terminal.sendintr()
-    terminal.wait()
-    assert terminal.exitstatus == 130
+    interrupted(terminal)
     assert alice.json("profiles")[0]["sessionKept"] is True

@@ -11,7 +11,7 @@ import pytest
 from scbroker import BrokerError, ContactCard, Contacts, Container, ContainerAccessLevel
 from scbroker.cli import rights
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from tests.kit.people import Person
+from tests.kit.people import Person, ended
 
 People = Callable[[str], Person]
 STRANGER = uuid.UUID("8bc85a1e-7008-81b5-a4a4-91ea171fbdd7")
@@ -284,10 +284,7 @@ def test_a_member_leaves_after_a_question_and_the_last_who_may_share_only_with_a
     asked = bob.at_terminal("leave", "plan")
     asked.expect(r"Give up your access to 'plan'\? \[y/N\]")
     asked.sendline("n")
-    asked.expect("Nothing was changed")
-    asked.expect(pexpect.EOF)
-    asked.wait()
-    assert asked.exitstatus == 1
+    assert "Nothing was changed" in ended(asked, 1)
     asked = bob.at_terminal("leave", "plan")
     asked.expect(r"\[y/N\]")
     asked.sendline("y")

@@ -147,11 +147,30 @@ def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
 
 def screen(someone: Person, *arguments: str, status: int = 0) -> str:
     """Return all that a command shows on a terminal, without styles."""
-    terminal = someone.at_terminal(*arguments)
-    terminal.expect(pexpect.EOF)
+    return ended(someone.at_terminal(*arguments), status)
+
+
+def ended(terminal: pexpect.spawn[str], status: int = 0) -> str:
+    """Wait for the end of a command, and return what it has shown since the last `expect`, without styles."""
+    terminal.expect(pexpect.EOF, timeout=120)
     terminal.close()
-    assert terminal.exitstatus == status, terminal.before
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.before or "")
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.before or "")
+    assert terminal.exitstatus == status, shown
+    return shown
+
+
+def interrupted(terminal: pexpect.spawn[str]) -> str:
+    """Press Ctrl-C until the command ends, with status 130; return what it has shown since then.
+
+    Python misses an interrupt in the moment between writing a prompt and reading the answer.
+    """
+    shown = ""
+    for _ in range(5):
+        terminal.sendintr()
+        if terminal.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=6) == 0:
+            break
+        shown = terminal.before or ""
+    return shown + ended(terminal, 130)
 
 
 @pytest.fixture
