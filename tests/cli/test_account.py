@@ -525,7 +525,7 @@ def test_profiles_are_listed_without_the_broker_and_with_unusable_kept_sessions(
     assert lone.json("whoami")["profile"] == "default"
     assert lone.json("profiles")[0]["sessionKept"] is True
     (lone.home / "sessions").chmod(0o777)
-    done = lone.run("profiles", "--json")
+    done = lone.run("profiles", "--json", status=1)
     assert json.loads(done.output)[0]["sessionKept"] is None
     assert "default: The kept sessions in" in done.error
     assert "--session-folder" in done.error

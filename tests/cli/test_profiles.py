@@ -153,7 +153,7 @@ def test_a_file_that_others_can_access_is_refused_with_the_command_that_closes_i
 ) -> None:
     profiles.save(profile())
     file.chmod(mode)
-    assert f"run `chmod 600 '{file}'`" in refused()
+    assert f"run `chmod 600 {file}`" in refused()
     file.chmod(0o400)
     assert profiles.load(None).name == "default"
 

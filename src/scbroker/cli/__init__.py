@@ -61,8 +61,13 @@ def main() -> None:
         sys.exit(1)
     except OSError as error:
         _drop_output()
+        from scbroker.cli.output import Output
+
         where = error.filename or "standard output"
-        sys.exit(f"scbroker: {where} cannot be used: {error.strerror or error}.")
+        Output(as_json=False, quiet=False).error(
+            f"{where} cannot be used: {error.strerror or error}."
+        )
+        sys.exit(1)
 
 
 def _complete_streams() -> None:

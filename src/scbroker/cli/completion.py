@@ -81,6 +81,8 @@ def install(shell: str) -> Path:
     """
     import platformdirs
 
+    from scbroker.cli.paths import make_folder, write_own
+
     script = script_for(shell)
     home = Path.home()
     if shell == "fish":
@@ -91,8 +93,8 @@ def install(shell: str) -> Path:
         config = platformdirs.user_config_path("scbroker", appauthor=False)
         path = config / f"completion.{shell}"
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(script, "utf-8")
+        make_folder(path.parent)
+        write_own(path, script.encode())
         if shell != "fish":
             _add_line(home / f".{shell}rc", f"source {shlex.quote(str(path))}")
     except OSError as error:
@@ -115,7 +117,8 @@ def script_for(shell: str) -> str:
 def _add_line(path: Path, line: str) -> None:
     text = path.read_bytes() if path.exists() else b""
     if line.encode() not in text.splitlines():
-        with path.open("ab") as file:
+        # Another user who could write the file would have commands run by the shell, whatever the umask.
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "wb") as file:
             separator = b"" if not text or text.endswith(b"\n") else b"\n"
             file.write(separator + line.encode() + b"\n")
 

@@ -9,6 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from scbroker import errors
+from scbroker.cli import output
 
 _DURATION: Final = re.compile(r"([0-9]{1,6})\s*(m|min|h|d|w)", re.IGNORECASE)
 _UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -48,7 +49,7 @@ def end_of(until: str) -> dt.datetime:
 
 def local(time: dt.datetime) -> str:
     """Return a time for a person: local, with the time zone."""
-    return f"{time.astimezone():%Y-%m-%d %H:%M %Z}"
+    return f"{output.local(time):%Y-%m-%d %H:%M %Z}"
 
 
 def _parsed(text: str, now: dt.datetime) -> dt.datetime:

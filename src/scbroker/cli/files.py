@@ -63,11 +63,16 @@ def modified_of(container: scbroker.Container[Any]) -> dt.datetime | None:
 
 
 def time_of(state: os.stat_result) -> dt.datetime:
-    """Return a file's modification time, to the microsecond."""
-    return _EPOCH + dt.timedelta(microseconds=state.st_mtime_ns // 1000)
+    """Return a file's modification time, to the microsecond; the nearest one of the years 1 to 9999."""
+    try:
+        return _EPOCH + dt.timedelta(microseconds=state.st_mtime_ns // 1000)
+    except OverflowError:
+        return _LAST if state.st_mtime_ns > 0 else _FIRST
 
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_FIRST: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
+_LAST: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 def _text_of(time: dt.datetime) -> str:

@@ -19,27 +19,41 @@ from scbroker.cli.output import SHORT_ID
 
 _PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
+_LONGEST_NAME: Final = 1024
+"""Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
 LINK_MARK: Final = "#scbroker-link:"
 """What the URL of a link contains."""
 
 
 def name_of(container: scbroker.Container[Any]) -> str | None:
-    """Return a container's name in Unicode's NFC; None if its header has none or is hidden."""
+    """Return a container's name in Unicode's NFC; None if its header has none or is hidden.
+
+    A name that is too long for any file stays as it is.
+    """
     header = container.header and container.header.customHeaderObject
     name = header.get("name") if isinstance(header, dict) else None
-    return unicodedata.normalize("NFC", name) if isinstance(name, str) and name else None
+    if not isinstance(name, str) or not name:
+        return None
+    return name if len(name) > _LONGEST_NAME else unicodedata.normalize("NFC", name)
 
 
 def label_of(container: scbroker.Container[Any]) -> str:
     """Return a container's name, or its id, for a message."""
-    return name_of(container) or str(container.id)
+    name = name_of(container) or str(container.id)
+    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
 
 
 class Names:
     """The user's containers by id and name, each time as the broker has them."""
 
-    def __init__(self, session: scbroker.BrokerProvider) -> None:
-        self._session = session
+    def __init__(
+        self,
+        session: scbroker.BrokerProvider,
+        failed: Callable[[str, errors.BrokerError], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._session, self._failed, self._warn = session, failed, warn
+        self._damaged: set[uuid.UUID | None] = set()
 
     def all(
         self, type: str | None = None
@@ -56,11 +70,18 @@ class Names:
         return self.ids_of([text])[0]
 
     def ids_of(self, texts: Sequence[str]) -> list[uuid.UUID]:
-        """Return the ids that several texts mean, each as by `id_of`; read all containers at most once."""
+        """Return the ids that several texts mean, each as by `id_of`; read all containers at most once.
+
+        A beginning of an id can be a name as well. Other users choose the ids of what they share.
+        """
         ids = {text: self._by_prefix(text) for text in texts if _PREFIX.fullmatch(text)}
-        normal = {text: unicodedata.normalize("NFC", text) for text in texts}
-        named = self.named({name for text, name in normal.items() if ids.get(text) is None})
-        return [ids.get(text) or _only(text, named[normal[text]]) for text in texts]
+        names = {
+            text: unicodedata.normalize("NFC", text)
+            for text in texts
+            if (id := ids.get(text)) is None or not is_whole(text, id)
+        }
+        named = self.named(set(names.values()))
+        return [_only(text, ids.get(text), named.get(names.get(text, ""), [])) for text in texts]
 
     def container(self, text: str) -> scbroker.Container[Any]:
         """Return the container, without content, that a text means as by `id_of`."""
@@ -70,19 +91,39 @@ class Names:
         return found
 
     def named(self, names: Collection[str]) -> Mapping[str, list[scbroker.Container[Any]]]:
-        """Return the containers of each of these names, which are in NFC; none for a name that none has."""
+        """Return the containers of each of these names, which are in NFC; none for a name that none has.
+
+        Warn of damaged containers: each could have one of the names.
+        """
         found: dict[str, list[scbroker.Container[Any]]] = {name: [] for name in names}
-        for container in self._matching(lambda name: name != "" and name in found) if found else ():
-            found[name_of(container) or ""].append(container)
+        damaged = list[uuid.UUID | None]()
+        for each in self.all() if found else ():
+            if isinstance(each, errors.BrokerError):
+                damaged.append(each.containerId)
+            elif (name := name_of(each)) in found:
+                found[name].append(each)
+        if damaged:
+            self._warn(
+                f"{len(damaged)} of your containers cannot be read, such as {damaged[0]}, so their names are "
+                "not known: `scbroker ls` lists them."
+            )
         return found
 
     def below(self, folder: str) -> list[scbroker.Container[Any]]:
         """Return the containers whose names begin with a folder, such as "photos/".
 
-        Raises `NotFoundError` if none exists.
+        A damaged container is reported as a failure, once for each command, because it could be one of the
+        folder. Raises `NotFoundError` if none exists.
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
-        found = self._matching(lambda name: name.startswith(beginning))
+        found = []
+        for each in self.all():
+            if isinstance(each, scbroker.Container):
+                if (name_of(each) or "").startswith(beginning):
+                    found.append(each)
+            elif each.containerId not in self._damaged:
+                self._damaged.add(each.containerId)
+                self._failed(str(each.containerId), each)
         if not found:
             raise errors.NotFoundError(
                 f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists your "
@@ -110,12 +151,20 @@ class Names:
             )
         return found[0] if found else None
 
-    def _matching(self, matches: Callable[[str], bool]) -> list[scbroker.Container[Any]]:
-        containers = (each for each in self.all() if isinstance(each, scbroker.Container))
-        return [each for each in containers if matches(name_of(each) or "")]
+
+def is_whole(text: str, id: uuid.UUID) -> bool:
+    """Return whether a text is this id, not only the beginning of it."""
+    return text.replace("-", "").lower() == id.hex
 
 
-def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
+def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]]) -> uuid.UUID:
+    """Return the one container that a text means by the beginning of its id, or by its name."""
+    if id is not None:
+        if others := [each for each in named if each.id != id]:
+            raise errors.InvalidArgumentError(
+                f"{text!r} is a name, and the beginning of the id {id} too: use an id. {_listed(others)}"
+            )
+        return id
     if not named:
         if LINK_MARK in text:  # a secret, which no message repeats
             raise errors.InvalidArgumentError(

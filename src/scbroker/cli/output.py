@@ -65,6 +65,17 @@ def printable(text: str) -> str:
     )
 
 
+def local(time: dt.datetime) -> dt.datetime:
+    """Return a time in the zone of this machine; in UTC if the year would be after 9999.
+
+    Other users choose the end of an access that they give.
+    """
+    try:
+        return time.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return time.astimezone(dt.UTC)
+
+
 class Output:
     """The output of one command. `as_json` and `quiet` are the options `--json` and `--quiet`."""
 
@@ -280,7 +291,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Size | ShortId):
         return value.shown()
     if isinstance(value, dt.datetime):
-        return f"{value.astimezone():%Y-%m-%d %H:%M}"
+        return f"{local(value):%Y-%m-%d %H:%M}"
     if isinstance(value, list | tuple):
         return ", ".join(map(_shown, value))
     return _cell(value)

@@ -39,17 +39,18 @@ _HAS_DIR_FD: Final = os.open in os.supports_dir_fd  # not on Windows
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def relative_path(name: str) -> PurePosixPath:
-    """Return the relative path that a container's name means on every system.
+def relative_path(name: str, longest: int = _LONGEST_PATH) -> PurePosixPath:
+    """Return the relative path that a container's name means on every system, of at most so many bytes.
 
     Raises `InvalidArgumentError` with the reason for a name that no file gets: it would lead out of the
     folder, deceive a person who reads it, or have another meaning on another system.
     """
-    found = unicodedata.normalize("NFC", name)
+    # The time to normalize grows with the square of the length.
+    found = unicodedata.normalize("NFC", name) if len(name) <= 4 * _LONGEST_PATH else name
     try:
         parts = found.split("/")
-        if len(found.encode("utf-8", "surrogatepass")) > _LONGEST_PATH:
-            raise _UnsafeError(f"is longer than {_LONGEST_PATH} bytes")
+        if len(found.encode("utf-8", "surrogatepass")) > longest:
+            raise _UnsafeError(f"is longer than {longest} bytes")
         if found.startswith("/"):
             raise _UnsafeError("is an absolute path")
         for part in parts:
@@ -88,6 +89,17 @@ def _check_part(part: str) -> None:
         raise _UnsafeError(f"has a part of more than {_LONGEST_PART} bytes")
 
 
+def visible_path(name: str) -> PurePosixPath:
+    """Return the relative path that a name means.
+
+    Raises `InvalidArgumentError` for a name that no file gets, or that would make a hidden file or folder.
+    """
+    path = relative_path(name)
+    if any(part.startswith(".") for part in path.parts):
+        raise _hidden(name)
+    return path
+
+
 def file_name(name: str) -> str:
     """Return the name for a file with one container's content: the last part of the container's name.
 
@@ -95,10 +107,14 @@ def file_name(name: str) -> str:
     """
     last = relative_path(name).name
     if last.startswith("."):
-        raise errors.InvalidArgumentError(
-            f"The name {name!r} would make a hidden file: choose another name."
-        )
+        raise _hidden(name)
     return last
+
+
+def _hidden(name: str) -> errors.BrokerError:
+    return errors.InvalidArgumentError(
+        f"The name {name!r} would make a hidden file: choose another name."
+    )
 
 
 def container_name(path: PurePath) -> str:
@@ -119,6 +135,16 @@ def collision_key(text: str) -> str:
     seen = "".join(each for each in text if unicodedata.category(each) != "Cf")
     folded = unicodedata.normalize("NFD", seen).casefold()
     return unicodedata.normalize("NFC", folded)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, as far as they do not exist, for this user alone.
+
+    `Path.mkdir` would make those above it with the mode that the umask leaves.
+    """
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def write_own(path: Path, content: bytes) -> None:
@@ -253,10 +279,17 @@ class Folder:
 
     def remove(self, path: PurePosixPath) -> None:
         """Remove a file, if it exists, and the folders on the way to it that are empty then."""
-        with translated(self.path / path):
-            with contextlib.suppress(FileNotFoundError), self._parent(path) as (name, folder):
-                os.unlink(name, dir_fd=folder)
-            self.remove_empty(path.parent)
+        self.unlink(path)
+        self.remove_empty(path.parent)
+
+    def unlink(self, path: PurePosixPath) -> None:
+        """Remove a file, if it exists."""
+        with (
+            translated(self.path / path),
+            contextlib.suppress(FileNotFoundError),
+            self._parent(path) as (name, folder),
+        ):
+            os.unlink(name, dir_fd=folder)
 
     def remove_empty(self, path: PurePosixPath) -> None:
         """Remove a folder and those above it, up to one that is not empty."""

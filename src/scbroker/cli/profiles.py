@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import stat
 import tempfile
 import tomllib
@@ -217,7 +218,7 @@ def _text() -> str:
             if os.name == "posix" and state.st_mode & 0o077:
                 raise errors.InvalidArgumentError(
                     f"Other users of this machine can access {path()}, which has API keys: run "
-                    f"`chmod 600 '{path()}'`."
+                    f"`chmod 600 {shlex.quote(str(path()))}`."
                 )
             data = file.read(_LARGEST + 1)
     except FileNotFoundError:
@@ -291,9 +292,11 @@ def _editing() -> Iterator[tuple[TOMLDocument, File]]:
 def _locked() -> Iterator[None]:
     import filelock
 
+    from scbroker.cli.paths import make_folder
+
     folder = path().parent
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         with filelock.FileLock(folder / ".config.lock", timeout=_LOCK_SECONDS, mode=0o600):
             yield
     except filelock.Timeout:

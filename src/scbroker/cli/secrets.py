@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import stat
 import sys
 from pathlib import Path
@@ -124,7 +125,7 @@ def _read(file: Path) -> bytes:
             mode = os.fstat(opened.fileno()).st_mode
             if os.name == "posix" and stat.S_ISREG(mode) and mode & 0o077:
                 raise errors.InvalidArgumentError(
-                    f"Other users of this machine can read {file}: run `chmod 600 '{file}'`."
+                    f"Other users of this machine can read {file}: run `chmod 600 {shlex.quote(str(file))}`."
                 )
             return opened.read(_LONGEST + 1)
     except (OSError, ValueError) as error:  # ValueError for a NUL in the path

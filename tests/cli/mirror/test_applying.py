@@ -124,3 +124,24 @@ def test_a_path_that_cannot_be_read_stays_recorded_and_a_new_one_is_an_error_of_
     monkeypatch.undo()
     world.sync()
     assert world.files()["b"] == b"new c"
+
+
+@pytest.mark.parametrize(
+    "part", ["n" * 200, "\u00e9" * 100, '"' * 200], ids=["ascii", "two bytes", "quotes"]
+)
+def test_names_of_the_greatest_length_do_not_damage_the_record(part: str, tmp_path: Path) -> None:
+    """Their files get longer paths: with a part of the id, with the version, or with both."""
+    world = World(tmp_path)
+    name = "/".join([part] * 5 + ["n" * 19])
+    assert len(name.encode()) == 1024
+    (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / name).write_bytes(b"mine")
+    for content in (b"1", b"2"):
+        world.make(name, content)
+    world.sync()
+    assert sorted(world.files().values()) == [b"1", b"2", b"mine"]
+    assert sorted(map(len, world.record().values())) == [1, 1]
+    assert not world.sync()
+    world.containers.clear()
+    world.sync()
+    assert world.files() == {name: b"mine"}

@@ -303,6 +303,8 @@ def _checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider"
     """Return a provider of a profile; check first what would otherwise fail after a registration."""
     import platformdirs
 
+    from scbroker.cli.paths import make_folder
+
     provider = run.provider(profile)
     _ = profile.card
     if profile.session_folder is None:
@@ -312,7 +314,7 @@ def _checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider"
     sessions.check()
     marks = Path(profile.trust_folder or platformdirs.user_state_dir("scbroker"))
     try:
-        marks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(marks)
         for folder in (marks, Path(profile.session_folder or marks)):
             tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -159,12 +159,12 @@ def _read() -> str:
 
 
 def _asked(run: Run, name: str) -> str:
-    if not sys.stdin.isatty():
-        raise errors.InvalidArgumentError(
-            f"The fingerprint of {name} is missing: pass what the person reads out with --fingerprint, or "
-            "run the command in a terminal."
+    if sys.stdin.isatty():
+        run.out.say(
+            f"Call {name}, who runs `scbroker whoami` and reads out the fingerprint: 16 groups of 4 digits."
         )
-    run.out.say(
-        f"Call {name}, who runs `scbroker whoami` and reads out the fingerprint: 16 groups of 4 digits."
+    return run.ask(
+        "Fingerprint",
+        f"The fingerprint of {name} is missing: pass what the person reads out with --fingerprint, or run "
+        "the command in a terminal.",
     )
-    return str(typer.prompt("Fingerprint", err=True))

@@ -217,6 +217,10 @@ def export_key_file(
     to_stdout = str(file) == "-"
     if not to_stdout:
         key_files.check_new(file)
+    elif sys.stdout.isatty():
+        raise errors.InvalidArgumentError(
+            "A KeyFile is binary, and could steer the terminal: name a file, or use a pipe."
+        )
     data = run.session.getKeyFile(secret("passphrase", passphrase_file)).result()
     if to_stdout:
         sys.stdout.buffer.write(data)

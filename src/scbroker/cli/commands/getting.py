@@ -7,7 +7,8 @@ import itertools
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,7 +23,15 @@ from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.files import STREAM, modified_of, time_of
 from scbroker.cli.names import ContainersArgument, Recursive, label_of, name_of
 from scbroker.cli.output import Size, printable
-from scbroker.cli.paths import OWN, Folder, collision_key, file_name, relative_path
+from scbroker.cli.paths import (
+    OWN,
+    Folder,
+    collision_key,
+    file_name,
+    make_folder,
+    relative_path,
+    visible_path,
+)
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
 
@@ -50,6 +59,12 @@ def get(
         ),
     ] = None,
     recursive: Recursive = False,
+    everyone: Annotated[
+        bool,
+        typer.Option(
+            "--everyone", help="Also containers that people who are not your contacts have shared."
+        ),
+    ] = False,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite files that exist.")
     ] = False,
@@ -62,9 +77,15 @@ def get(
     An existing file is not overwritten without --force. It is skipped as "unchanged" if it has the size and
     time of the stored one. So after an interruption, run the same command again: it skips the files that are
     complete, and resumes a large one where it stopped.
+
+    With --recursive, the command gets the containers that you or your contacts created; with --everyone, also
+    those that other people have shared with you, but no hidden files of these people.
     """
     found = found_containers(run, containers, recursive=recursive)
-    save(run, found, output, recursive=recursive, force=force)
+    trusted = _trusted(run, found) if recursive else ()
+    if recursive and not everyone:
+        found = _without_strangers(run, found, trusted)
+    save(run, found, output, recursive=recursive, force=force, trusted=trusted)
 
 
 @command(CONTAINERS)
@@ -95,6 +116,30 @@ def found_containers(
     return containers
 
 
+def _trusted(run: Run, found: list[scbroker.Container[Any]]) -> set[uuid.UUID]:
+    """Return the user's own id, and those of the contacts if others have created a container of these."""
+    own = run.people.own_id
+    if all(each.createdBy == own for each in found):
+        return {own}
+    return {own, *(each.userId for each in run.people.book.list().result())}
+
+
+def _without_strangers(
+    run: Run, found: list[scbroker.Container[Any]], trusted: Collection[uuid.UUID]
+) -> list[scbroker.Container[Any]]:
+    """Return the containers of these creators; say that there are others, which anybody can have named."""
+    kept = [each for each in found if each.createdBy in trusted]
+    if len(kept) < len(found):
+        message = (
+            f"{len(found) - len(kept)} containers below the folder were created by users who are not your "
+            "contacts: --everyone gets them too."
+        )
+        if not kept:
+            raise errors.NotFoundError(message)
+        run.out.say(message)
+    return kept
+
+
 def save(
     run: Run,
     found: list[scbroker.Container[Any]],
@@ -102,39 +147,51 @@ def save(
     *,
     recursive: bool,
     force: bool,
+    trusted: Collection[uuid.UUID] = (),
     how: str = "scbroker get",
 ) -> None:
-    """Write contents to files, or to standard output; `how` is the command that gets a single one."""
+    """Write contents to files, or to standard output; `how` is the command that gets a single one.
+
+    A tree gets hidden files only of containers that the users in `trusted` have created.
+    """
     if output == STREAM:
         _write_out(run, found)
         return
-    with _Target.of(output, recursive or len(found) > 1, how) as target:
+    with _Target.of(output, recursive or len(found) > 1, how, trusted) as target:
         _transfer(run, found, target, recursive=recursive, force=force)
 
 
 class _Target:
     """The folder that files are written to, or the one file that `--output` names."""
 
-    def __init__(self, folder: Folder, how: str, file: PurePosixPath | None = None) -> None:
-        self.folder, self.how, self._file = folder, how, file
+    def __init__(
+        self,
+        folder: Folder,
+        how: str,
+        trusted: Collection[uuid.UUID],
+        file: PurePosixPath | None = None,
+    ) -> None:
+        self.folder, self.how, self._trusted, self._file = folder, how, trusted, file
 
     @classmethod
-    def of(cls, output: str | None, is_folder: bool, how: str) -> _Target:
+    def of(
+        cls, output: str | None, is_folder: bool, how: str, trusted: Collection[uuid.UUID]
+    ) -> _Target:
         """Return what `--output` names; a folder that does not exist is made."""
         path = Path(output or ".")
         try:
             is_folder = is_folder or path.is_dir() or str(output).endswith("/")
             if is_folder:
-                path.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_folder(path)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "the name is not valid"
             raise errors.InvalidArgumentError(
                 f"{output!r} cannot be written ({why}): name another one with --output."
             ) from None
         return (
-            cls(Folder(path), how)
+            cls(Folder(path), how, trusted)
             if is_folder
-            else cls(Folder(path.parent), how, PurePosixPath(path.name))
+            else cls(Folder(path.parent), how, trusted, PurePosixPath(path.name))
         )
 
     def __enter__(self) -> _Target:
@@ -153,7 +210,10 @@ class _Target:
                 "The container has no name: name a file with --output."
             )
         try:
-            return relative_path(name) if recursive else PurePosixPath(file_name(name))
+            if not recursive:
+                return PurePosixPath(file_name(name))
+            is_trusted = container.createdBy in self._trusted
+            return relative_path(name) if is_trusted else visible_path(name)
         except errors.InvalidArgumentError as error:
             raise errors.InvalidArgumentError(
                 f"{error.message} `{self.how} {container.id} --output FILE` names the file."

@@ -15,7 +15,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.names import ContainerArgument, complete_container, name_of
-from scbroker.cli.output import SHORT_ID, Row, ShortId, Size
+from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
 from scbroker.cli.rights import in_words
 from scbroker.cli.run import Run
 
@@ -311,7 +311,7 @@ def _access_in_words(run: Run, found: scbroker.Container[Any]) -> list[str] | No
         return None
     return [
         f"{run.people.name_of(level.userId)} ({in_words(level.permissions)}"
-        + (f" until {level.expiresAt.astimezone():%Y-%m-%d %H:%M}" if level.expiresAt else "")
+        + (f" until {local(level.expiresAt):%Y-%m-%d %H:%M}" if level.expiresAt else "")
         + ")"
         for level in found.access
     ]

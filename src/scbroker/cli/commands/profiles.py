@@ -53,7 +53,7 @@ def _is_kept(run: Run, profile: "Profile") -> bool | None:
         with run.provider(profile) as provider:
             return profile.user_id in provider.getKeptSessions().result()
     except errors.BrokerError as error:
-        run.out.error(f"{profile.name}: {error.message}")
+        run.failed(profile.name, error)
         return None
 
 

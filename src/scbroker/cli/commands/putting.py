@@ -19,7 +19,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.files import STREAM, File, find, header_of, why_unread
-from scbroker.cli.names import name_of
+from scbroker.cli.names import is_whole, label_of, name_of
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
@@ -134,13 +134,17 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
             f"--into takes one file, not {len(files)}: name the one to store."
         )
     container = run.names.container(text)
-    is_by_id = container.id.hex.startswith(text.replace("-", "").lower())
-    if container.createdBy != run.people.own_id and not is_by_id:
-        # Anybody can share a container whose name is that of a file that the user keeps.
-        creator = run.people.name_of(container.createdBy)
-        run.confirm(
-            f"{creator} created the container {text!r}, not you: write a new version of it?", yes
-        )
+    if not is_whole(text, container.id):
+        # Anybody can share a container with any name, and choose the beginning of its id. A member with
+        # Upload can rename a container of the user.
+        if container.createdBy != run.people.own_id:
+            creator = run.people.name_of(container.createdBy)
+            run.confirm(
+                f"{creator} created the container {text!r}, not you: write a new version of it?",
+                yes,
+            )
+        else:
+            _confirm_readers(run, [container], yes)
     file = files[0]
     return Work(updates=[(file._replace(name=name_of(container) or file.name), container)])
 
@@ -216,7 +220,7 @@ def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: b
         return
     others = [(container, run.people.others(container)) for container in containers]
     shared = [
-        f"{name_of(container)!r} ({'members are hidden' if who is None else ', '.join(who)})"
+        f"{label_of(container)!r} ({'members are hidden' if who is None else ', '.join(who)})"
         for container, who in others
         if who != []
     ]

@@ -17,7 +17,7 @@ from scbroker import errors
 from scbroker.cli import status_of
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
-from scbroker.cli.mirror.state import Selection, State
+from scbroker.cli.mirror.state import INCOMING, Selection, State
 from scbroker.cli.names import name_of
 from scbroker.cli.paths import Folder, relative_path, translated, write_own
 from scbroker.cli.run import Run
@@ -42,7 +42,8 @@ class Mirror:
         self, run: Run, folder: Folder, state: State, selection: Selection, *, keep: bool
     ) -> None:
         self._run, self._session = run, run.session
-        self._state, self._selection, self._keep = state, selection, keep
+        self._folder, self._state = folder, state
+        self._selection, self._keep = selection, keep
         self._applying = Applying(folder, state, self._tell)
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
@@ -280,10 +281,14 @@ class Mirror:
         self._run.out.line(row, text)
 
     def _remove_downloads(self) -> None:
-        """Remove downloads that were cut off, of containers that are gone by now."""
+        """Remove downloads that were cut off, of containers that are gone by now.
+
+        Somebody else who can write the folder could put a link to another one in place of the mirror's own.
+        """
         with translated(self._state.incoming):
-            for each in self._state.incoming.iterdir():
-                each.unlink()
+            names = [each.name for each in self._state.incoming.iterdir()]
+        for name in names:
+            self._folder.unlink(INCOMING / name)
 
 
 def _content_of(read: scbroker.Container[Any] | errors.BrokerError) -> tuple[bytes, int]:

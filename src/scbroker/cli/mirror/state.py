@@ -23,9 +23,13 @@ from scbroker import errors
 from scbroker.cli.mirror.plan import MOVING, OWN_FOLDER, Stamp
 from scbroker.cli.paths import relative_path, translated
 
+INCOMING: Final = OWN_FOLDER / "incoming"
+"""The folder of downloads."""
 _LONGEST: Final = 2**30
 """Bytes of the record: about a million files."""
 _LONGEST_LINE: Final = 16384
+_LONGEST_PATH: Final = 2048
+"""Bytes: a name of the greatest length, with what the mirror adds to paths that collide."""
 _SPARE: Final = 10_000
 """Superseded lines, above which the record is rewritten."""
 
@@ -56,8 +60,7 @@ class State:
     def __init__(self, folder: Path, selection: Selection) -> None:
         self._own = folder / OWN_FOLDER
         self._path = self._own / "files"
-        self.incoming: Path = self._own / "incoming"
-        """The folder for downloads."""
+        self.incoming: Path = folder / INCOMING
         self.files: dict[PurePosixPath, tuple[Stamp, ...]] = {}
         self._selection = selection
         self._rebuilding = self._own / "rebuilding"
@@ -217,7 +220,7 @@ def _checked(text: str) -> PurePosixPath:
     if path.parent == MOVING and str(path) == text and path.name.isalnum():
         return path
     try:
-        return relative_path(text)
+        return relative_path(text, _LONGEST_PATH)
     except errors.InvalidArgumentError:
         raise _DamagedError from None
 

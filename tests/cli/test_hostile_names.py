@@ -1,0 +1,176 @@
+"""Other users choose names and ids of what they share: none of them steers a command."""
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
+from tests.kit.people import Person, befriend, put
+from tests.kit.tables import damage_parts
+
+pytestmark = pytest.mark.mostly_on_sqlite
+WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
+PATIENCE = 30.0
+SLOW = "a" + "\u0301" * 60_000 + "\u0327" * 60_000
+"""To normalize this takes more than a minute."""
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
+        yield provider
+
+
+@pytest.fixture
+def mallory(person: Callable[[str], Person]) -> Iterator[ServerProvider]:
+    with person("Mallory").session() as provider:
+        yield provider
+
+
+def share(
+    mallory: ServerProvider, session: ServerProvider, name: str, *, writable: bool = False
+) -> uuid.UUID:
+    """Have Mallory share a container with the user of `session`."""
+    may = WRITER if writable else ContainerAccessLevel.DefaultUserPermissions
+    level = AccessLevel(session.getUserId().result(), may)
+    own = AccessLevel(mallory.getUserId().result(), ContainerAccessLevel.DefaultOwnerPermissions)
+    return put(mallory, name, b"evil", accessLevels=[own, level])
+
+
+def test_a_name_that_begins_the_id_of_a_stranger_s_container_is_not_guessed(
+    alice: Person, session: ServerProvider, mallory: ServerProvider
+) -> None:
+    hers = share(mallory, session, "any", writable=True)
+    name = hers.hex[:6]
+    own = put(session, name, b"mine")
+    (alice.home / "file").write_text("secret")
+    for command in (["get", name], ["cat", name], ["rm", name, "--yes"], ["info", name]):
+        done = alice.run(*command, status=2)
+        assert str(hers) in done.error, done
+        assert own.hex[:8] in done.error
+    assert "use an id" in alice.run("put", "file", "--into", name, "--yes", status=2).error
+    assert alice.run("cat", str(own)).output == "mine"
+    assert alice.run("cat", hers.hex[:7]).output == "evil"
+
+
+def test_into_asks_before_it_writes_into_a_stranger_s_container_by_the_beginning_of_its_id(
+    alice: Person, session: ServerProvider, mallory: ServerProvider
+) -> None:
+    hers = share(mallory, session, "any", writable=True)
+    (alice.home / "file").write_text("secret")
+    assert "not yours" in alice.run("put", "file", "--into", hers.hex[:8], status=2).error
+    assert mallory.getContainerContent(hers).result(PATIENCE) == b"evil"
+
+
+def test_into_by_name_asks_before_it_writes_what_others_can_read(
+    alice: Person, session: ServerProvider, mallory: ServerProvider
+) -> None:
+    levels = [
+        AccessLevel(session.getUserId().result(), 511),
+        AccessLevel(mallory.getUserId().result(), WRITER),
+    ]
+    own = put(session, "shared.txt", b"known", accessLevels=levels)
+    mallory.updateContainerHeader(own, {"name": "diary.txt"}).result(PATIENCE)
+    (alice.home / "diary.txt").write_text("secret")
+    error = alice.run("put", "diary.txt", "--into", "diary.txt", status=2).error
+    assert "Others can read 'diary.txt'" in error
+    assert mallory.getContainerContent(own).result(PATIENCE) == b"known"
+    alice.run("put", "diary.txt", "--into", str(own))
+
+
+def test_a_name_that_takes_minutes_to_normalize_does_not_slow_commands_down(
+    alice: Person, session: ServerProvider, mallory: ServerProvider
+) -> None:
+    share(mallory, session, SLOW)
+    share(mallory, session, f"f/{SLOW}")
+    put(session, "f/a.txt", b"mine")
+    start = time.monotonic()
+    alice.run("ls")
+    assert alice.run("cat", "f/a.txt").output == "mine"
+    error = alice.run("get", "-r", "f/", "--everyone", status=2).error
+    assert "is longer than 1024 bytes" in error
+    assert len(error) < 20_000
+    assert time.monotonic() - start < PATIENCE
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["get"], ["rm", "--yes"], ["leave", "--yes", "--abandon"], ["link", "--until", "1h"]],
+    ids=lambda command: command[0],
+)
+def test_a_container_that_cannot_be_opened_is_a_failure_of_a_command_on_a_folder(
+    command: list[str], alice: Person, session: ServerProvider
+) -> None:
+    """It may be one of the folder: its name cannot be read."""
+    spoilt, _ = put(session, "f/spoilt"), put(session, "f/whole")
+    damage_parts(alice.broker.database_url, spoilt)
+    done = alice.run(command[0], "-r", "f/", *command[1:], status=1)
+    assert done.error.count(f"{spoilt}: ") == 1
+
+
+def test_revoke_on_a_folder_does_not_say_success_while_a_container_cannot_be_read(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    bob = befriend(session, person("Bob"), "Bob")
+    levels = [AccessLevel(session.getUserId().result(), 511), AccessLevel(bob)]
+    spoilt = put(session, "f/spoilt", accessLevels=levels)
+    put(session, "f/whole", accessLevels=levels)
+    damage_parts(alice.broker.database_url, spoilt)
+    assert str(spoilt) in alice.run("revoke", "-r", "f/", "--from", "Bob", status=1).error
+
+
+def test_a_name_that_a_container_without_readable_name_may_have_is_found_with_a_warning(
+    alice: Person, session: ServerProvider, mallory: ServerProvider
+) -> None:
+    spoilt = put(session, "plan", b"mine")
+    damage_parts(alice.broker.database_url, spoilt)
+    share(mallory, session, "plan")
+    done = alice.run("cat", "plan", "--quiet")
+    assert f"1 of your containers cannot be read, such as {spoilt}" in done.error
+
+
+def test_a_tree_has_no_files_of_strangers_unless_they_are_wanted(
+    alice: Person, session: ServerProvider, mallory: ServerProvider
+) -> None:
+    put(session, "project/.env", b"mine")
+    share(mallory, session, "project/conftest.py")
+    share(mallory, session, "project/.git/config")
+    done = alice.run("get", "-r", "project/", "-o", "out")
+    assert [line.split("\t")[0] for line in done.lines] == ["project/.env"]
+    assert "2 containers below" in done.error
+    assert "--everyone" in alice.run("get", "-r", "project/.git", status=3).error
+    done = alice.run("get", "-r", "project/", "-o", "out", "--everyone", status=2)
+    assert (alice.home / "out/project/conftest.py").read_bytes() == b"evil"
+    assert "hidden" in done.error
+    assert not (alice.home / "out/project/.git").exists()
+
+
+def test_a_tree_has_the_files_of_contacts(
+    alice: Person, session: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    bob = person("Bob")
+    befriend(session, bob, "Bob")
+    with bob.session() as his:
+        share(his, session, "project/.gitignore")
+    put(session, "project/a")
+    assert len(alice.run("get", "-r", "project/").lines) == 2
+
+
+def test_a_link_makes_no_hidden_files(person: Callable[[str], Person], stranger: Person) -> None:
+    """A hostile link would write .bash_profile or .ssh/authorized_keys of a person who opens it at home."""
+    mallory = person("Mallory")
+    with mallory.session() as hers:
+        ids = [str(put(hers, name)) for name in (".ssh/authorized_keys", "a/.bashrc", "harmless")]
+    [url] = mallory.run("link", *ids, "--until", "1h").lines
+    done = stranger.run("open", "-", "-o", ".", stdin=url.encode(), status=2)
+    assert done.error.count("would make a hidden file") == 2
+    assert not (stranger.home / ".ssh").exists()
+    assert not (stranger.home / "a").exists()
+    assert (stranger.home / "harmless").exists()
