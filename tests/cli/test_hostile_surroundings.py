@@ -19,6 +19,7 @@ from tests.kit.people import Person, befriend, put
 
 pytestmark = pytest.mark.mostly_on_sqlite
 PATIENCE = 30.0
+NAME = "O'$(touch pwned)"
 LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
@@ -162,3 +163,35 @@ def test_what_the_broker_denies_is_said_also_with_quiet(
         alice.run("verify")
         his.revokeAccess(id, [user]).result(PATIENCE)
     assert f"such as {id}" in alice.run("verify", "--quiet").error
+
+
+def test_a_command_line_in_a_message_runs_nothing_that_a_card_says(
+    alice: Person, person: Callable[[str], Person]
+) -> None:
+    mallory = person(NAME)
+    card = mallory.json("whoami")["card"]
+    (alice.home / "scbroker").write_text('#!/bin/sh\nfor each; do echo "$each"; done\n')
+    (alice.home / "scbroker").chmod(0o700)
+    with alice.session() as session:
+        put(session, "plan")
+    added = alice.run("contacts", "add", card).error
+    shared = alice.run("share", "plan", NAME).error
+    for message in (added, shared):
+        shell = message[message.index("`") + 1 : message.rindex("`")]
+        done = subprocess.run(
+            shell, shell=True, cwd=alice.home, env={"PATH": str(alice.home)}, check=True,
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.stdout.splitlines() == ["contacts", "verify", NAME]
+
+
+def test_an_error_does_not_repeat_the_secret_of_a_link(alice: Person) -> None:
+    url = "https://broker.example/#scbroker-link:SECRET"
+    for command_line in (
+        ["ls", url],
+        ["rm", "-r", url, "--yes"],
+        ["get", url],
+        ["share", "x", url],
+    ):
+        done = alice.run(*command_line, status=2 if command_line[0] in ("get", "share") else 3)
+        assert "SECRET" not in done.error

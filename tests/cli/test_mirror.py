@@ -177,10 +177,14 @@ def test_containers_of_strangers_are_mirrored_on_demand_and_those_of_contacts_al
     alice: Person, device: ServerProvider, bob: ServerProvider
 ) -> None:
     create(bob, "from bob", b"hello", **shared_with(alice))
+    create(bob, ".git/config", b"hidden", **shared_with(alice))
     assert alice.run("mirror", "own", "--once").lines == []
-    assert alice.run("mirror", "all", "--once", "--everyone").lines == ["added from bob"]
+    everything = alice.run("mirror", "all", "--once", "--everyone", status=1)
+    assert everything.lines == ["added from bob"]
+    assert "would make a hidden file" in everything.error
     Contacts(device).add(bob.getContactCard("Bob").result(30)).result(30)
-    assert alice.run("mirror", "own", "--once").lines == ["added from bob"]
+    known = alice.run("mirror", "own", "--once").lines
+    assert sorted(known) == ["added .git/config", "added from bob"]
 
 
 def test_a_name_and_a_type_select_and_another_selection_is_refused(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import mimetypes
 import os
+import shlex
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePath
@@ -124,7 +125,8 @@ def _files(
         yield File(path, named, state.st_size, time_of(state))
     elif not stat.S_ISDIR(state.st_mode):
         raise errors.InvalidArgumentError(
-            f"{text!r} is not a regular file: `scbroker put - --name NAME <{text}` stores what it gives."
+            f"{text!r} is not a regular file: `scbroker put - --name NAME <{shlex.quote(text)}` stores what "
+            "it gives."
         )
     elif not recursive:
         raise errors.InvalidArgumentError(

@@ -10,6 +10,7 @@ import datetime as dt
 import enum
 import json
 import os
+import re
 import sys
 import unicodedata
 import uuid
@@ -28,6 +29,8 @@ _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Unicode's categories of characters that could steer a terminal or hide a part of a text."""
 SHORT_ID: Final = 8
+_LINK: Final = re.compile(r"(#scbroker-link:)[^\s'\"]+")
+"""The secret of a link, which a person may have passed in place of a container."""
 
 
 class Size(int):
@@ -149,7 +152,8 @@ class Output:
     def error(self, text: str) -> None:
         """Write an error to standard error, also with `--quiet`, in the words of the command line."""
         with self._without_bar():
-            print(f"scbroker: {printable(in_words(text))}", file=sys.stderr, flush=True)
+            shown = printable(in_words(_LINK.sub(r"\1…", text)))
+            print(f"scbroker: {shown}", file=sys.stderr, flush=True)
 
     @contextmanager
     def progress(

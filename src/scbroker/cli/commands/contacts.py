@@ -1,5 +1,6 @@
 """Define the commands of the address book: people and their fingerprints."""
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +65,7 @@ def add(
         "verified."
         if contact.verified
         else "not verified: ask for the fingerprint, and run "
-        f"`scbroker contacts verify {contact.name!r}`."
+        f"`scbroker contacts verify {shlex.quote(contact.name)}`."
     )
     run.out.done(_row(contact), f"{contact.name} is in your contacts, {verified}")
 

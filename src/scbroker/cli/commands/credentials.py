@@ -219,7 +219,7 @@ def export_key_file(
         key_files.check_new(file)
     elif sys.stdout.isatty():
         raise errors.InvalidArgumentError(
-            "A KeyFile is binary, and could steer the terminal: name a file, or use a pipe."
+            "A KeyFile is binary, and a terminal could act on it: name a file, or use a pipe."
         )
     data = run.session.getKeyFile(secret("passphrase", passphrase_file)).result()
     if to_stdout:

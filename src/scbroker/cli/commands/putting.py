@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import shlex
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -157,7 +158,7 @@ def _person(run: Run, text: str) -> Person:
     if isinstance(found, scbroker.Contact) and not found.verified:
         run.out.say(
             f"Warning: {found.name} is not verified, so this may be somebody else's card. Compare "
-            f"fingerprints with `scbroker contacts verify {found.name!r}`."
+            f"fingerprints with `scbroker contacts verify {shlex.quote(found.name)}`."
         )
     return found
 

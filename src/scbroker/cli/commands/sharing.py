@@ -1,6 +1,7 @@
 """Define the commands that give, take and refuse access to containers."""
 
 import datetime as dt
+import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -318,7 +319,7 @@ def _warn(run: Run, person: Person, found: Mapping[uuid.UUID, "scbroker.Containe
         if not person.who.verified:
             run.out.say(
                 f"Warning: {person.name} is not verified, so this may be somebody else's card. Compare "
-                f"fingerprints with `scbroker contacts verify {person.name!r}`."
+                f"fingerprints with `scbroker contacts verify {shlex.quote(person.name)}`."
             )
     elif isinstance(person.who, scbroker.ContactCard):
         run.out.say(

@@ -19,7 +19,7 @@ from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
 from scbroker.cli.mirror.state import INCOMING, Selection, State
 from scbroker.cli.names import name_of
-from scbroker.cli.paths import Folder, relative_path, translated, write_own
+from scbroker.cli.paths import Folder, relative_path, translated, visible_path, write_own
 from scbroker.cli.run import Run
 
 _SMALL: Final = 65536
@@ -140,8 +140,7 @@ class Mirror:
         self._apply(touched=ids)
 
     def _read_contacts(self) -> None:
-        if not self._selection.everyone:
-            self._contacts = {each.userId for each in self._run.people.book.list().result()}
+        self._contacts = {each.userId for each in self._run.people.book.list().result()}
 
     def _note(
         self, id: uuid.UUID | None, read: scbroker.Container[Any] | errors.BrokerError
@@ -160,7 +159,8 @@ class Mirror:
     def _remote(self, container: scbroker.Container[Any]) -> Remote | None:
         """Return what the folder should have of a container; None if it is not selected."""
         own = container.createdBy == self._selection.user
-        if not (own or self._selection.everyone or container.createdBy in self._contacts):
+        is_known = own or container.createdBy in self._contacts
+        if not (is_known or self._selection.everyone):
             return None
         wanted = self._selection.type
         name = name_of(container)
@@ -171,7 +171,7 @@ class Mirror:
             return None
         return Remote(
             id=container.id,
-            path=relative_path(name.removeprefix(below)),
+            path=(relative_path if is_known else visible_path)(name.removeprefix(below)),
             version=container.version,
             length=container.length,
             is_own=own,
