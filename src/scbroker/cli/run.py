@@ -92,7 +92,7 @@ class Run:
         """The names of the user's containers."""
         from scbroker.cli.names import Names
 
-        return Names(self.session, self.failed, self.out.warn)
+        return Names(self.session, self.failed, self.out.error)
 
     @cached_property
     def people(self) -> People:

@@ -201,7 +201,7 @@ def _failed(
 
 def _end(run: Run, report: _Report) -> None:
     if report.left_out:
-        run.out.warn(
+        run.out.error(
             f"The broker denies {len(report.left_out)} containers that this device has read before, such as "
             f"{report.left_out[0]}: your access has ended, or the broker withholds them. Ask another member."
         )
