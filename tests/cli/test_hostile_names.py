@@ -111,7 +111,7 @@ def test_a_container_that_cannot_be_opened_is_a_failure_of_a_command_on_a_folder
     """It may be one of the folder: its name cannot be read."""
     spoilt, _ = put(session, "f/spoilt"), put(session, "f/whole")
     damage_parts(alice.broker.database_url, spoilt)
-    done = alice.run(command[0], "-r", "f/", *command[1:], status=1)
+    done = alice.run(command[0], "-r", "f/", "f", *command[1:], status=1)
     assert done.error.count(f"{spoilt}: ") == 1
 
 
@@ -174,3 +174,17 @@ def test_a_link_makes_no_hidden_files(person: Callable[[str], Person], stranger:
     assert not (stranger.home / ".ssh").exists()
     assert not (stranger.home / "a").exists()
     assert (stranger.home / "harmless").exists()
+
+
+def test_a_member_does_not_hide_a_container_from_the_list_by_its_type(
+    alice: Person, session: ServerProvider, mallory: ServerProvider
+) -> None:
+    may = WRITER | ContainerAccessLevel.ModifyType
+    levels = [
+        AccessLevel(session.getUserId().result(), 511),
+        AccessLevel(mallory.getUserId().result(), may),
+    ]
+    own = put(session, "plan", accessLevels=levels)
+    mallory.updateContainerType(own, "scbroker.contacts").result(PATIENCE)
+    assert [row["id"] for row in alice.json("ls")] == [str(own)]
+    assert [row["id"] for row in alice.json("ls", "--shared")] == [str(own)]

@@ -195,3 +195,20 @@ def test_an_error_does_not_repeat_the_secret_of_a_link(alice: Person) -> None:
     ):
         done = alice.run(*command_line, status=2 if command_line[0] in ("get", "share") else 3)
         assert "SECRET" not in done.error
+
+
+def test_a_link_is_printed_although_its_qr_code_finds_no_room(alice: Person) -> None:
+    """The link exists then: the person must be able to revoke it, or to use it."""
+    with alice.session() as session:
+        put(session, "plan")
+    limited = "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); "
+    code = limited + "os.execv(sys.argv[1], sys.argv[1:])"
+    [link] = alice.run("link", "plan", "--until", "1h", "--name", "x").lines
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command("links", "show", "x", "--svg", "x.svg")],
+        env=alice.environment, cwd=alice.home, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == f"{link}\n", done.stderr
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert not (alice.home / "x.svg").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,9 +78,12 @@ def test_everything_is_compared_again_after_a_gap_in_the_events_and_after_an_out
 
     monkeypatch.setattr(mirror, "_apply_events", ended)
     monkeypatch.setattr(mirroring, "_FIRST_PAUSE", 0.01)
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
     with pytest.raises(KeyboardInterrupt):
         mirror.follow()
     assert [len(each) for each in times] == [0, 1, 2]
+    assert pauses == [0.01, 0.01]
 
 
 def test_a_broker_that_is_away_at_the_start_ends_the_mirror(

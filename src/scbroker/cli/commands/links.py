@@ -138,9 +138,9 @@ def _write(
     qr: bool,
 ) -> None:
     """Write the URL, which is a secret, to standard output, and its QR code where it is wanted."""
-    if file is not None:
-        _qr_code(link.url).save(file, kind="svg", scale=4)
     run.out.line({"url": link.url, **_row(link, names)}, link.url)
+    if file is not None:  # after the URL: the link exists also if the disk is full
+        _qr_code(link.url).save(file, kind="svg", scale=4)
     if qr:
         _qr_code(link.url).terminal(sys.stdout, compact=True)
 

@@ -121,11 +121,11 @@ def ls(
     def wanted(each: scbroker.Container[Any]) -> bool:
         is_mine = each.createdBy == run.people.own_id
         return (
-            (all or not (is_mine and (each.type or "").startswith(_OWN_TYPES)))
+            (all or not (is_mine and _is_own_document(each)))
             and (name is None or _is_below(name_of(each) or "", name))
             and not (mine and not is_mine)
             and not (others and is_mine)
-            and not (shared and each.access is not None and len(each.access) == 1)
+            and not (shared and _is_unshared(each))
         )
 
     def found() -> Iterator[Entry]:
@@ -167,6 +167,15 @@ def info(run: Run, container: ContainerArgument) -> None:
         run.failed(container, found)
     else:
         run.out.fields(_details(run, found))
+
+
+def _is_own_document(container: scbroker.Container[Any]) -> bool:
+    """Return whether the library keeps a document in it: a member could give its type to any shared one."""
+    return (container.type or "").startswith(_OWN_TYPES) and _is_unshared(container)
+
+
+def _is_unshared(container: scbroker.Container[Any]) -> bool:
+    return container.access is not None and len(container.access) == 1
 
 
 def _is_below(name: str, wanted: str) -> bool:

@@ -73,7 +73,7 @@ class Mirror:
                     has_compared, pause = True, _FIRST_PAUSE
                     self._apply_events(events)
             except errors.EventsExpiredError:
-                continue
+                time.sleep(_FIRST_PAUSE)  # a broker could say so each time
             except errors.BrokerUnavailableError as error:
                 if not has_compared:
                     raise
