@@ -25,7 +25,7 @@ MISTAKES: Final[list[tuple[list[str], int, str]]] = [
     (["share", "memo", "Bob"], 3, "You have no container named 'memo'"),
     (["share", "-r", "memo/", "Bob"], 3, "no container whose name begins with 'memo/'"),
     (["share", "plan", ""], 3, "No contact is named ''"),
-    (["share", "plan", "Bob", "--can", "see"], 2, "--can cannot be 'see': pass one of read, write, manage, owner"),
+    (["share", "plan", "Bob", "--can", "see"], 2, "--can cannot be 'see': pass one of read, write, manage"),
     (["share", "plan", "Bob", "--can", "read", "--rights", "Decrypt"], 2, "exclude each other"),
     (["share", "plan", "Bob", "--rights", "Upload"], 2, "also needs Decrypt,ViewAccess"),
     (["share", "plan", "Bob", "--rights", ""], 2, "--rights cannot be ''"),
