@@ -47,7 +47,9 @@ def serve(
 
 @admin.command("create-api-key")
 def create_api_key(
-    name: Annotated[str, typer.Argument(help="A name for the key, stored beside its hash.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name for the key, stored beside its hash.")
+    ],
     data_dir: DataDir = None,
 ) -> None:
     """Create an API key and print it once; the broker stores only its hash."""
@@ -87,7 +89,7 @@ def check(
 
 @admin.command()
 def backup(
-    target: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     link: Annotated[
         bool, typer.Option(help="Make hard links instead of copies, on the same file system only.")
     ] = False,
@@ -110,7 +112,7 @@ def backup(
 
 @admin.command()
 def restore(
-    source: Annotated[Path, typer.Argument(help="A folder that `backup` made.")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `backup` made.")],
     damaged: Annotated[
         bool, typer.Option(help="Restore even if objects are damaged or missing.")
     ] = False,
@@ -129,7 +131,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes as a JS
 
 @conformance.command("broker")
 def conformance_broker(
-    url: Annotated[str, typer.Argument(help="The broker's address, as https://broker.example.")],
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The broker's address, as https://broker.example.")
+    ],
     api_key: Annotated[
         uuid.UUID, typer.Option(help="An API key of the broker.", envvar="SCBROKER_API_KEY")
     ],
@@ -148,7 +152,9 @@ def conformance_broker(
 
 @conformance.command("client")
 def conformance_client(
-    command: Annotated[list[str], typer.Argument(help="The program that drives the client.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="The program that drives the client.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Play scenes with a client against honest and lying brokers; exit status 1 if one ends wrong.
