@@ -14,6 +14,7 @@ import typer
 
 from scbroker import ContactCard, errors
 from scbroker.cli import _EXTRAS, status_of
+from scbroker.cli.app import app, program
 from scbroker.cli.command import command
 from scbroker.cli.run import Run
 from tests.kit.people import Person
@@ -162,6 +163,16 @@ def test_a_package_that_every_installation_has_is_named_if_it_is_missing() -> No
 )
 def test_each_family_of_errors_has_an_exit_status(error: errors.BrokerError, status: int) -> None:
     assert status_of(error) == status
+
+
+def test_a_command_starts_alone_and_a_wrong_one_is_compared_with_all(stranger: Person) -> None:
+    for name in ("ls", "change-credentials", "key-file", "serve"):
+        built = program([name, "--help"])
+        assert len(built.registered_commands) + len(built.registered_groups) == 1
+        assert f"scbroker {name}" in stranger.run(name, "--help").output.replace("_", "-")
+    for wrong in ([], ["--version"], ["lss"]):
+        assert program(wrong) is app
+    assert "ls" in stranger.run("lss", status=2).error
 
 
 def test_without_a_profile_the_message_names_the_command_to_run(stranger: Person) -> None:

@@ -47,7 +47,7 @@ def _convert_quickly(parameters: list[Any]) -> None:
 
 
 def _no_type(ctx: Any) -> None:
-    """Return what the help shows behind the name of an argument, where typer writes "<list[str]>"."""
+    """Return no type for the help of an argument, where typer would write "<list[str]>"."""
 
 
 def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:

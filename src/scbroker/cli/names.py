@@ -176,7 +176,7 @@ def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]])
         )
     if len(named) > 1:
         raise errors.InvalidArgumentError(
-            f"{len(named)} containers are named {text!r}: use the id of one. {_listed(named)}"
+            f"{len(named)} containers are named {text!r}: use an id. {_listed(named)}"
         )
     return named[0].id
 
