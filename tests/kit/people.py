@@ -149,16 +149,14 @@ def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
 
 def screen(someone: Person, *arguments: str, status: int = 0) -> str:
     """Return all that a command shows on a terminal, without styles."""
-    return ended(someone.at_terminal(*arguments), status)
+    shown = ended(someone.at_terminal(*arguments), status)
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown)
 
 
 def ended(terminal: pexpect.spawn[str], status: int = 0) -> str:
-    """Wait for the end of a command, and return what it has shown since the last `expect`, without styles."""
+    """Wait for the end of a command, and return what it has shown since the last `expect`."""
     terminal.expect(pexpect.EOF, timeout=120)
-    terminal.close()
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.before or "")
-    assert terminal.exitstatus == status, shown
-    return shown
+    return _closed(terminal, status)
 
 
 def interrupted(terminal: pexpect.spawn[str]) -> str:
@@ -166,13 +164,17 @@ def interrupted(terminal: pexpect.spawn[str]) -> str:
 
     Python misses an interrupt in the moment between writing a prompt and reading the answer.
     """
-    shown = ""
     for _ in range(5):
         terminal.sendintr()
         if terminal.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=6) == 0:
             break
-        shown = terminal.before or ""
-    return shown + ended(terminal, 130)
+    return _closed(terminal, 130)
+
+
+def _closed(terminal: pexpect.spawn[str], status: int) -> str:
+    terminal.close()
+    assert terminal.exitstatus == status, terminal.before
+    return terminal.before or ""
 
 
 @pytest.fixture
