@@ -43,7 +43,7 @@ def leaves(of: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _is_empty(one: Any) -> bool:
-    """Whether a group does nothing without one of its commands."""
+    """Return whether a group does nothing without one of its commands."""
     return hasattr(one, "commands") and not one.invoke_without_command
 
 

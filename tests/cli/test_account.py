@@ -24,16 +24,10 @@ from scbroker.cli.run import Run
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
-from tests.kit.people import Person
+from tests.kit.people import Person, interrupted
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
 SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE": PASSPHRASE}
-
-
-@pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
 
 
 @pytest.fixture
@@ -82,7 +76,7 @@ def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(strang
         ("New password again: ", PASSWORD),
         ("New passphrase: ", PASSPHRASE),
         ("New passphrase again: ", "mistyped Staple 8"),
-        ("not the same", ""),
+        ("They differ", ""),
         ("New passphrase: ", PASSPHRASE),
         ("New passphrase again: ", PASSPHRASE),
     ):
@@ -217,7 +211,7 @@ def test_a_machine_without_a_keychain_is_refused_before_secrets_are_asked_for(
     environment = {**broker_of(stranger), "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
     error = stranger.run("register", status=1, **environment).error
     assert "no usable keychain" in error
-    assert "--session-folder DIR" in error
+    assert "--session-folder FOLDER" in error
     assert "anybody who can read this folder has the account" in error
     assert "sessionStore" not in error
     assert users_at(stranger.broker) == before
@@ -388,13 +382,13 @@ def test_a_log_in_to_a_profile_of_another_user_or_broker_is_refused(
 ) -> None:
     alice, bob = person("Alice"), register(stranger)
     error = log_in(alice, bob["userId"], status=2)
-    assert "Profile default is of user" in error
+    assert "Profile default belongs to user" in error
     assert "--profile" in error
     error = log_in(alice, "--server", "https://other.example", status=2)
-    assert "is of the broker" in error
+    assert "is for the broker" in error
     assert str(alice.config) in error
     moved = ContactCard(bob["fingerprint"], "https://other.example", "Bob")
-    assert "is of the broker" in log_in(stranger, moved.text, status=2)
+    assert "is for the broker" in log_in(stranger, moved.text, status=2)
     error = log_in(stranger, status=2, SCBROKER_SERVER_URL="https://other.example")
     assert "unset SCBROKER_SERVER_URL" in error
 
@@ -514,19 +508,12 @@ def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) 
     for options in (["register"], ["login", str(uuid.uuid4())]):
         terminal = stranger.at_terminal(*options, "--session-folder", "sessions")
         terminal.expect_exact("Address of the broker")
-        terminal.sendintr()
-        terminal.expect(pexpect.EOF)
-        terminal.close()
-        assert terminal.exitstatus == 130
+        interrupted(terminal)
     terminal = stranger.at_terminal(
         "register", "--session-folder", "sessions", "--name", "A", **broker_of(stranger)
     )
     terminal.expect_exact("New password: ")
-    terminal.sendintr()
-    terminal.expect(pexpect.EOF)
-    terminal.close()
-    assert terminal.exitstatus == 130
-    assert "Traceback" not in (terminal.before or "")
+    assert "Traceback" not in interrupted(terminal)
     assert not stranger.config.exists()
 
 

@@ -1,11 +1,9 @@
 """`scbroker rm` and `scbroker mv`, with a real broker."""
 
 import uuid
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pexpect
-import pytest
 
 from scbroker import (
     AccessLevel,
@@ -18,24 +16,7 @@ from scbroker import (
 )
 from tests.kit.people import Person
 
-pytestmark = pytest.mark.mostly_on_sqlite
 PATIENCE = 30.0
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def bob(person: Callable[[str], Person]) -> Person:
-    return person("Bob")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
 
 
 def put(session: ServerProvider, header: Any, *levels: AccessLevel) -> uuid.UUID:
@@ -113,7 +94,7 @@ def test_rm_without_the_permission_is_refused_and_the_others_are_deleted(
     done = bob.run("rm", "hers", "his", "--yes", status=4)
     assert done.error.startswith("scbroker: hers: ")
     assert [line.split("\t")[0] for line in done.lines] == ["his"]
-    assert "members that you cannot see" in bob.run("rm", "unseen", status=2).error
+    assert "members whom you cannot see" in bob.run("rm", "unseen", status=2).error
     assert set(listed(session)) == {mine, unseen}
 
 

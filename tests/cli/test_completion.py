@@ -62,12 +62,6 @@ _HIDDEN = ["esc\x1b[2J", "-rf", "line\nbreak"]
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the command line knows nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
 def alice(person: Callable[[str], Person], tmp_path: Path) -> Person:
     """Alice, whose PATH has a program `scbroker` with one command more, which prints its arguments."""
     made = person("Alice")
@@ -331,7 +325,7 @@ def test_any_line_is_split(line: str) -> None:
     assert split(f"scbroker {line}").words
 
 
-def test_names_that_fail_or_take_long_are_as_many_as_were_read(
+def test_names_read_before_a_failure_or_the_time_limit_are_offered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing() -> Iterator[str]:

@@ -28,18 +28,6 @@ NEW: dict[str, Any] = {
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    """A person with a session, and a KeyFile that no secret opens."""
-    return person("Alice")
-
-
-@pytest.fixture
 def carol(stranger: Person) -> Person:
     """A person who registered with PASSWORD and PASSPHRASE and the reminder "the horse"."""
     stranger.run(
@@ -259,11 +247,11 @@ def test_a_key_file_that_does_not_open_or_is_another_users_is_refused(
     error = carol.run("login", "--key-file", copy, status=4, SCBROKER_PASSWORD="wrong").error
     assert "The password does not open the KeyFile" in error
     error = alice.run("login", "--key-file", copy, status=2, **SECRETS).error
-    assert "Profile default is of user" in error
+    assert "Profile default belongs to user" in error
     error = alice.run("key-file", "import", copy, status=2, **SECRETS).error
     assert f"{copy} is the KeyFile of user" in error
     error = carol.run("login", str(uuid.uuid4()), "--key-file", copy, status=2, **SECRETS).error
-    assert "The KeyFile is of user" in error
+    assert "The KeyFile is that of user" in error
     (carol.home / "text").write_text("hello")
     for reading in (["login", "--key-file"], ["key-file", "import"]):
         error = carol.run(*reading, "text", status=2, **SECRETS).error

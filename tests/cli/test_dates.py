@@ -60,7 +60,7 @@ def test_a_time_with_its_zone_is_taken_as_it_is() -> None:
     "text,words",
     [
         ("", "cannot be ''"),
-        ("7", "pass a duration as 90m, 12h, 7d or 4w"),
+        ("7", "pass a duration such as 90m, 12h, 7d or 4w"),
         ("-7d", "cannot be '-7d'"),
         ("7y", "cannot be '7y'"),
         ("999999w", "cannot be '999999w'"),

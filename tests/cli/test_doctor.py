@@ -3,7 +3,7 @@
 import datetime as dt
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
@@ -19,7 +19,6 @@ from tests.kit.people import Person, screen
 from tests.kit.tcp import PROTOCOL, BadBroker, cut, hang, http
 from tests.kit.tls import DAY, Terminator, certificate
 
-pytestmark = pytest.mark.mostly_on_sqlite
 SECONDS = 10.0
 
 
@@ -35,11 +34,6 @@ def examine(someone: Person, *options: str, status: int = 0, **env: str) -> dict
     lines = someone.run("doctor", *options, status=status, stdin=b"", **env).lines
     rows = [line.split("\t") for line in lines]
     return {check: Found(state, detail) for state, check, detail in rows}
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
 
 
 def test_a_right_set_up_is_ok_in_all_checks(alice: Person) -> None:
@@ -133,7 +127,7 @@ def test_a_broker_that_has_other_origins_is_named_before_a_log_in_fails(tmp_path
         (120, "warning", "set it right"),
     ],
 )
-def test_a_clock_that_differs_is_told_with_the_difference(
+def test_a_different_clock_is_reported_with_the_difference(
     tmp_path: Path, ahead: int, state: str, words: str
 ) -> None:
     with broker_of(tmp_path, clock_ahead=ahead) as someone:

@@ -65,7 +65,7 @@ def test_into_asks_before_it_writes_into_a_stranger_s_container_by_the_beginning
 ) -> None:
     hers = share(mallory, session, "any", writable=True)
     (alice.home / "file").write_text("secret")
-    assert "not yours" in alice.run("put", "file", "--into", hers.hex[:8], status=2).error
+    assert ", not you: write" in alice.run("put", "file", "--into", hers.hex[:8], status=2).error
     assert mallory.getContainerContent(hers).result(PATIENCE) == b"evil"
 
 

@@ -7,14 +7,12 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 import pexpect
-import pytest
 
 from scbroker import Link
 from tests.cli.test_sharing import alice, bob, card_of, store
 from tests.kit.people import Person
 
 __all__ = ["alice", "bob"]
-pytestmark = pytest.mark.mostly_on_sqlite
 PASSWORD = "correct Horse 7"
 STRANGER = uuid.UUID("8bc85a1e-7008-81b5-a4a4-91ea171fbdd7")
 

@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,20 +11,8 @@ from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
 from tests.kit.people import Person, befriend, put, screen
 from tests.kit.tables import damage_parts
 
-pytestmark = pytest.mark.mostly_on_sqlite
 PATIENCE = 30.0
 NO_ONE = uuid.UUID(int=7)
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
 
 
 def test_a_list_has_name_type_size_members_version_time_and_id(
@@ -199,6 +187,23 @@ def test_info_shows_header_members_permissions_and_what_the_broker_sees(
     assert sorted(fields["access"].split(",")) == ["Bob (read)", "you (owner)"]
     assert fields["createdBy"] == f"you ({own})"
     assert "Bob (read)" in screen(alice, "info", str(id))
+
+
+def test_after_a_revocation_only_ls_says_that_something_is_missing(
+    alice: Person, bob: Person, session: ServerProvider
+) -> None:
+    befriend(session, bob, "Bob")
+    for name in ("taken", "kept"):
+        put(session, name, b"text")
+        alice.run("share", name, "Bob")
+    bob.run("ls")
+    alice.run("revoke", "taken", "Bob")
+    listed = bob.run("ls")
+    assert [line.split("\t")[0] for line in listed.lines] == ["kept"]
+    assert listed.error.count("\n") == 1
+    assert "your access has ended, or the broker withholds them" in listed.error
+    assert bob.run("cat", "kept").error == ""
+    assert len(bob.json("verify")["leftOut"]) == 1
 
 
 def test_info_of_an_unknown_container_is_an_error_of_status_3(alice: Person) -> None:

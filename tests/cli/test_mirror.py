@@ -25,17 +25,6 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the command knows nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
 def device(alice: Person) -> Iterator[ServerProvider]:
     """Another device of Alice's, which changes her containers."""
     with alice.device() as provider:

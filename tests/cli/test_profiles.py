@@ -15,15 +15,9 @@ import pytest
 from scbroker import KeyRing, errors
 from scbroker.cli import profiles
 from scbroker.cli.profiles import Profile
-from tests.kit.people import Person
+from tests.kit.people import Person, ended, interrupted
 
 FINGERPRINT = KeyRing.generate().fingerprint
-
-
-@pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
 
 
 @pytest.fixture
@@ -69,7 +63,7 @@ def test_a_saved_profile_is_loaded_and_the_first_one_is_the_default(file: Path) 
 
 def test_a_profile_of_a_name_that_exists_is_replaced_only_if_that_is_meant(file: Path) -> None:
     profiles.save(profile())
-    with pytest.raises(errors.InvalidArgumentError, match="There is a profile default already"):
+    with pytest.raises(errors.InvalidArgumentError, match="Profile default exists already"):
         profiles.save(profile(card_name="Bob"))
     assert profiles.load(None).card_name == "Alice"
     profiles.save(profile(card_name="Bob"), replace=True)
@@ -94,12 +88,12 @@ def test_a_removed_default_leaves_none_and_the_error_lists_the_others(file: Path
     for name in ("a", "b", "c"):
         profiles.save(profile(name))
     profiles.remove("a")
-    assert "There is no profile default: use one of b, c" in refused()
+    assert "Profile default does not exist: use one of b, c" in refused()
     profiles.use("c")
     assert profiles.load(None).name == "c"
     assert tomllib.loads(file.read_text())["default"] == "c"
     for change in (profiles.use, profiles.remove):
-        with pytest.raises(errors.InvalidArgumentError, match="There is no profile a"):
+        with pytest.raises(errors.InvalidArgumentError, match="Profile a does not exist"):
             change("a")
     profiles.remove("b")
     profiles.remove("c")
@@ -278,7 +272,7 @@ def test_the_commands_list_choose_and_remove_profiles(person: Callable[[str], Pe
     assert alice.run("profiles").lines[1].split("\t")[:2] == ["work", "no"]
     alice.run("profiles", "use", "work")
     assert alice.json("whoami")["profile"] == "work"
-    assert "There is no profile play" in alice.run("profiles", "use", "play", status=2).error
+    assert "Profile play does not exist" in alice.run("profiles", "use", "play", status=2).error
     error = alice.run("profiles", "rm", "work", status=2).error
     assert "Pass --yes to confirm" in error
     assert f"User {user} stays at" in error
@@ -297,12 +291,8 @@ def test_a_person_is_asked_before_a_profile_is_removed(person: Callable[[str], P
     terminal = alice.at_terminal("profiles", "rm", "default")
     terminal.expect_exact("Remove profile default")
     terminal.sendline("n")
-    terminal.expect_exact("Nothing was changed")
-    terminal.wait()
-    assert terminal.exitstatus == 1
+    assert "Nothing was changed" in ended(terminal, 1)
     terminal = alice.at_terminal("profiles", "rm", "default")
     terminal.expect_exact("Remove profile default")
-    terminal.sendintr()
-    terminal.wait()
-    assert terminal.exitstatus == 130
+    interrupted(terminal)
     assert alice.json("profiles")[0]["sessionKept"] is True

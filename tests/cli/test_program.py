@@ -14,6 +14,7 @@ import typer
 
 from scbroker import ContactCard, errors
 from scbroker.cli import _EXTRAS, status_of
+from scbroker.cli.app import app, program
 from scbroker.cli.command import command
 from scbroker.cli.run import Run
 from tests.kit.people import Person
@@ -85,6 +86,14 @@ def test_the_help_lists_commands_by_panel_and_each_command_has_the_common_option
         assert option in stranger.run("whoami", "--help").output
 
 
+def test_the_first_line_of_each_help_fits_into_the_lists_of_commands(stranger: Person) -> None:
+    groups = ("admin", "conformance", "contacts", "key-file", "links", "mark", "profiles")
+    for group in ([], *([name] for name in groups)):
+        listed = stranger.run(*group, "--help", COLUMNS="80").output
+        assert "\n  " in listed
+        assert "..." not in listed.replace("[ARGS]...", ""), listed
+
+
 def _without(module: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run the program where a module is not installed."""
     code = f"import sys; sys.modules[{module!r}] = None; from scbroker.cli import main; main()"
@@ -154,6 +163,16 @@ def test_a_package_that_every_installation_has_is_named_if_it_is_missing() -> No
 )
 def test_each_family_of_errors_has_an_exit_status(error: errors.BrokerError, status: int) -> None:
     assert status_of(error) == status
+
+
+def test_a_command_starts_alone_and_a_wrong_one_is_compared_with_all(stranger: Person) -> None:
+    for name in ("ls", "change-credentials", "key-file", "serve"):
+        built = program([name, "--help"])
+        assert len(built.registered_commands) + len(built.registered_groups) == 1
+        assert f"scbroker {name}" in stranger.run(name, "--help").output.replace("_", "-")
+    for wrong in ([], ["--version"], ["lss"]):
+        assert program(wrong) is app
+    assert "ls" in stranger.run("lss", status=2).error
 
 
 def test_without_a_profile_the_message_names_the_command_to_run(stranger: Person) -> None:

@@ -120,7 +120,7 @@ def test_a_prompt_asks_again_for_an_empty_secret_and_until_two_are_the_same(
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     assert secret("passphrase", None, new=True) == "right"
     assert prompts == ["New passphrase: ", *["New passphrase: ", "New passphrase again: "] * 2]
-    assert "not the same" in capsys.readouterr().err
+    assert "They differ" in capsys.readouterr().err
     answers = iter(["key"])
     assert secret("API key", None) == "key"
     assert prompts[-1] == "API key: "

@@ -12,21 +12,12 @@ import pexpect
 import pytest
 
 from tests.kit.brokers import BrokerProcess
-from tests.kit.people import Person
+from tests.kit.people import Person, ended, interrupted
 
 PASSWORD: Final = "A password 1"
 PASSPHRASE: Final = "A passphrase 1"
 COLOUR: Final = "\x1b["
-pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 NewPerson = Callable[[str], Person]
-
-
-def ended(child: pexpect.spawn[str], status: int = 0) -> str:
-    """Wait for the end of a command at a terminal and return what it showed since the last answer."""
-    child.expect(pexpect.EOF, timeout=120)
-    child.close()
-    assert child.exitstatus == status, child.before
-    return str(child.before)
 
 
 def register(who: Person, name: str) -> str:
@@ -128,8 +119,7 @@ def test_a_put_that_ctrl_c_interrupts_goes_on_by_the_same_command(person: NewPer
         (folder / f"{number}.bin").write_bytes(bytes([number]) * 2_000_000)
     child = alice.at_terminal("put", "-r", "many")
     child.expect(r"MiB", timeout=60)  # the bar shows what is done
-    child.sendintr()
-    shown = ended(child, 130)
+    shown = interrupted(child)
     assert "Traceback" not in shown
     done = alice.json("put", "-r", "many")
     assert {each["status"] for each in done} <= {"stored", "unchanged"}
@@ -196,5 +186,4 @@ def test_followed_events_are_lines_of_json_until_ctrl_c(person: NewPerson) -> No
     child.expect(r"\{[^\r\n]*\}", timeout=60)
     assert isinstance(child.match, re.Match)
     assert json.loads(child.match[0])["eventType"] == "Added"
-    child.sendintr()
-    assert "Traceback" not in ended(child, 130)
+    assert "Traceback" not in interrupted(child)

@@ -11,12 +11,6 @@ from tests.kit.nursery import command
 from tests.kit.people import Person
 
 
-@pytest.fixture
-def engine() -> str:
-    """SQLite: the commands know nothing of it."""
-    return "sqlite"
-
-
 def shell(person: Person, line: str, **env: str) -> subprocess.CompletedProcess[bytes]:
     """Run a line of a shell in which "$@" is the program."""
     return subprocess.run(
@@ -32,7 +26,7 @@ def test_a_closed_stream_is_no_failure(person: Callable[[str], Person], closed: 
     assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
 
 
-def test_an_error_is_said_also_if_standard_output_is_closed(stranger: Person) -> None:
+def test_an_error_is_printed_also_if_standard_output_is_closed(stranger: Person) -> None:
     done = shell(stranger, '"$@" whoami >&-')
     assert done.returncode == 2
     assert b"scbroker register" in done.stderr
@@ -45,9 +39,7 @@ def test_output_to_a_full_disk_is_an_error_in_one_line(person: Callable[[str], P
     assert done.stderr == (b"scbroker: standard output cannot be used: No space left on device.\n")
 
 
-def test_a_reader_that_has_ended_is_an_error_without_a_word(
-    person: Callable[[str], Person],
-) -> None:
+def test_a_closed_pipe_ends_the_command_without_a_message(person: Callable[[str], Person]) -> None:
     alice = person("Alice")
     program: Any = command("whoami")
     with subprocess.Popen(

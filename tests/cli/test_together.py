@@ -16,7 +16,6 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
 from tests.kit.people import Person
 
-pytestmark = pytest.mark.mostly_on_sqlite
 COLUMNS = {"name": "NAME"}
 
 
@@ -77,7 +76,7 @@ def test_a_defect_is_raised_and_not_hidden() -> None:
         work(lambda: failing(ZeroDivisionError()))
 
 
-def test_jobs_are_taken_as_there_is_room_for_them() -> None:
+def test_a_job_is_read_when_a_thread_can_run_it() -> None:
     taken: list[int] = []
     go_on = threading.Event()
 

@@ -2,28 +2,14 @@
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
-
-import pytest
+from collections.abc import Callable
 
 from scbroker import AccessLevel, NewContainer, ServerProvider
 from scbroker.cli.commands import checking
 from tests.kit.people import Person, befriend, put
 from tests.kit.tables import damage_parts
 
-pytestmark = pytest.mark.mostly_on_sqlite
 MIB = 1_048_576
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
 
 
 def test_all_containers_are_read_and_counted_small_and_large_ones(
@@ -74,7 +60,7 @@ def spoil_objects(alice: Person, container: uuid.UUID) -> None:
     assert changed, (container, found)
 
 
-def test_hidden_contents_and_denied_containers_are_told(
+def test_hidden_contents_and_denied_containers_are_reported(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
     bob = person("Bob")

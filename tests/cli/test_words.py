@@ -14,6 +14,7 @@ from scbroker.cli.words import in_words
 SOURCE = Path(scbroker.__file__).parent
 # What only a program can do, and no command does.
 OF_PROGRAMS = (
+    "The provider was closed",
     "must be the path of a folder, a",
     "logIn takes a KeyRing or secrets",
     "logIn needs the passphrase",

@@ -171,13 +171,18 @@ def run(
 
 
 def _import_everything() -> None:
-    # Beside the commands, what typer and uvicorn import when they are used.
+    # Beside the commands, what they import when they run, and what typer and uvicorn do.
+    import aiohttp  # noqa: F401
+    import rich.progress
+    import rich.table  # noqa: F401
     import typer._adapters  # noqa: F401
     import uvicorn.lifespan.on
     import uvicorn.loops.auto
     import uvicorn.protocols.http.auto  # noqa: F401
 
     import scbroker.cli.app
+    import scbroker.cli.mirror.mirroring
+    import scbroker.cli.profiles
     import scbroker.client.people.contacts
     import scbroker.client.server_provider
     import scbroker.server.commands  # noqa: F401

@@ -18,7 +18,7 @@ DAY: Final = dt.timedelta(days=1)
 
 
 def certificate(folder: Path, name: str = "localhost", ends: dt.timedelta = DAY) -> Path:
-    """A file with a key and a certificate that vouches for itself."""
+    """Make a key and a self-signed certificate; return the path of the file with both."""
     key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
     made = (

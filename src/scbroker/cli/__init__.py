@@ -43,10 +43,10 @@ def main() -> None:
         answer()
     try:
         _complete_streams()
-        from scbroker.cli.app import app
+        from scbroker.cli.app import program
 
         try:
-            app()
+            program(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # at the end of the process, nobody would handle an error
     except ModuleNotFoundError as error:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from scbroker.cli.command import Command
+
 T = TypeVar("T")
 admin: typer.Typer = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Administer a broker."
@@ -16,24 +18,30 @@ admin: typer.Typer = typer.Typer(
 conformance: typer.Typer = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Test a broker or a client for conformance with the specification.",
+    help="Test a broker or a client against the specification.",
 )
 
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 DataDir = Annotated[
-    str | None, typer.Option(help="The folder of a broker without external stores.")
+    str | None,
+    typer.Option(metavar="FOLDER", help="The folder of a broker without external stores."),
 ]
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(help="The port; 0 chooses a free one.", min=0, max=65535)
+        int, typer.Option(metavar="PORT", help="The port; 0 chooses a free one.", min=0, max=65535)
     ] = 8400,
     data_dir: DataDir = None,
     workers: Annotated[
-        int, typer.Option(help="Number of processes; more than one needs PostgreSQL.", min=1)
+        int,
+        typer.Option(
+            metavar="N", help="Number of processes; more than one needs PostgreSQL.", min=1
+        ),
     ] = 1,
 ) -> None:
     """Serve a broker until SIGTERM or Ctrl-C.
@@ -45,37 +53,47 @@ def serve(
     commands.serve(commands.begin(data_dir), host, port, workers)
 
 
-@admin.command("create-api-key")
+@admin.command("create-api-key", cls=Command)
 def create_api_key(
-    name: Annotated[str, typer.Argument(help="A name for the key, stored beside its hash.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name for the key, stored beside its hash.")
+    ],
     data_dir: DataDir = None,
 ) -> None:
-    """Create an API key and print it once; the broker stores only its hash."""
+    """Create an API key and print it.
+
+    It is shown this once only: the broker stores its hash.
+    """
     from scbroker.server import commands
 
     settings = commands.begin(data_dir)
     print(_run(commands.create_api_key(settings, name)))
 
 
-@admin.command()
+@admin.command(cls=Command)
 def sweep(data_dir: DataDir = None) -> None:
-    """Delete abandoned uploads, replaced contents and unreferenced objects now."""
+    """Delete what the broker does not need any more.
+
+    These are abandoned uploads, replaced contents and unreferenced objects, which a running broker deletes
+    from time to time.
+    """
     from scbroker.server import commands
 
     settings = commands.begin(data_dir)
     _run(commands.sweep(settings, print))
 
 
-@admin.command()
+@admin.command(cls=Command)
 def check(
     quick: Annotated[
         bool, typer.Option(help="Skip the bytes of objects and the database file's own check.")
     ] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Check everything that the broker keeps and report each fault; exit status 1 if any is found.
+    """Check everything that the broker keeps.
 
-    The check changes nothing and can run beside the broker.
+    Each fault is a line, and the exit status is 1 if there is one. The check changes nothing and can run
+    beside the broker.
     """
     from scbroker.server import commands
 
@@ -85,18 +103,18 @@ def check(
     sys.exit(not right)
 
 
-@admin.command()
+@admin.command(cls=Command)
 def backup(
-    target: Annotated[Path, typer.Argument(help="A new or empty folder.")],
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
     link: Annotated[
         bool, typer.Option(help="Make hard links instead of copies, on the same file system only.")
     ] = False,
     with_key: Annotated[bool, typer.Option(help="Include the broker's key.")] = False,
     data_dir: DataDir = None,
 ) -> None:
-    """Copy a broker on SQLite and a folder while it runs.
+    """Copy a broker on SQLite and a folder, while it runs.
 
-    Exit status 1 if an object was missing or damaged.
+    The exit status is 1 if an object was missing or damaged.
     """
     from scbroker.server import commands
 
@@ -108,9 +126,9 @@ def backup(
     sys.exit(not right)
 
 
-@admin.command()
+@admin.command(cls=Command)
 def restore(
-    source: Annotated[Path, typer.Argument(help="A folder that `backup` made.")],
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `backup` made.")],
     damaged: Annotated[
         bool, typer.Option(help="Restore even if objects are damaged or missing.")
     ] = False,
@@ -127,17 +145,22 @@ def restore(
 AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes as a JSON list.")]
 
 
-@conformance.command("broker")
+@conformance.command("broker", cls=Command)
 def conformance_broker(
-    url: Annotated[str, typer.Argument(help="The broker's address, as https://broker.example.")],
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="The broker's address, such as https://broker.example."),
+    ],
     api_key: Annotated[
-        uuid.UUID, typer.Option(help="An API key of the broker.", envvar="SCBROKER_API_KEY")
+        uuid.UUID,
+        typer.Option(metavar="KEY", help="An API key of the broker.", envvar="SCBROKER_API_KEY"),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Ask a broker about 190 questions and compare its answers; exit status 1 if one is wrong.
+    """Compare the answers of a broker with the specification.
 
-    The command registers users of its own and deletes them at the end.
+    The command sends about 190 requests. The exit status is 1 if an answer is wrong. It registers users of
+    its own and deletes them at the end.
     """
     from scbroker.conformance.broker import probe
     from scbroker.conformance.outcomes import conclude
@@ -146,14 +169,17 @@ def conformance_broker(
     sys.exit(not right)
 
 
-@conformance.command("client")
+@conformance.command("client", cls=Command)
 def conformance_client(
-    command: Annotated[list[str], typer.Argument(help="The program that drives the client.")],
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND", help="The program that drives the client.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Play scenes with a client against honest and lying brokers; exit status 1 if one ends wrong.
+    """Test a client against honest and lying brokers.
 
-    COMMAND comes after `--`. It reads steps from standard input, one JSON object in each line.
+    The exit status is 1 if a scene ends wrong. COMMAND comes after `--`. It reads steps from standard input,
+    one JSON object in each line.
     """
     from scbroker.conformance.client import play
     from scbroker.conformance.outcomes import conclude

@@ -35,13 +35,19 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def _convert_quickly(parameters: list[Any]) -> None:
-    """Leave to typer's conversion only numbers, dates and choices.
+    """Leave to typer's conversion only numbers, dates and choices; name no type of Python in the help.
 
     To convert any value, typer imports pydantic, which takes as long as all else that a command without the
     network imports.
     """
     for each in parameters:
         each.process_value = _conversion(each)
+        if each.param_type_name == "argument":
+            each.display_type_rich = _no_type
+
+
+def _no_type(ctx: Any) -> None:
+    """Return no type for the help of an argument, where typer would write "<list[str]>"."""
 
 
 def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
@@ -64,7 +70,9 @@ def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
     return convert
 
 
-class _Command(TyperCommand):
+class Command(TyperCommand):
+    """A command whose help and conversion of values are those of this program."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _convert_quickly(self.get_params(ctx))
         return super().parse_args(ctx, args)
@@ -100,7 +108,7 @@ app: typer.Typer = typer.Typer(
     rich_markup_mode=None,
     add_completion=False,  # scbroker.cli.completion has scripts that evaluate no names
     pretty_exceptions_enable=False,
-    help="Containers that only their members can read, on a broker that cannot.",
+    help="Store and share files that the broker cannot read.",
 )
 
 
@@ -117,7 +125,7 @@ def command(
     """Return a decorator that adds a function, whose first parameter is a `Run`, as a command."""
 
     def add(function: Function) -> Function:
-        add_command = of.command(name, cls=_Command, rich_help_panel=panel, hidden=hidden)
+        add_command = of.command(name, cls=Command, rich_help_panel=panel, hidden=hidden)
         add_command(_with_options(function))
         return function
 
@@ -125,7 +133,7 @@ def command(
 
 
 def listing(of: typer.Typer) -> Callable[[Function], Function]:
-    """Return a decorator that adds a function as what a group does if no command of it is named."""
+    """Return a decorator that adds a function as the action of a group without a command."""
 
     def add(function: Function) -> Function:
         run_command = _with_options(function)
@@ -156,7 +164,7 @@ def _common(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The profile, which names a broker and a user.",
+            help="The profile to use: it names a broker and a user.",
             envvar="SCBROKER_PROFILE",
             autocompletion=_complete_profile,
         ),

@@ -109,7 +109,7 @@ def script_for(shell: str) -> str:
     """Return the script for a shell. Raises `InvalidArgumentError` for an unknown one."""
     if shell not in SCRIPTS:
         raise errors.InvalidArgumentError(
-            f"There is no completion for {shell!r}: name one of {', '.join(SCRIPTS)}."
+            f"{shell!r} is not a shell with completion: name one of {', '.join(SCRIPTS)}."
         )
     return SCRIPTS[shell]
 
@@ -145,8 +145,8 @@ def _answer(shell: str, given: list[str]) -> list[str]:
     line = split(given[0])
     found = _found(line.words)
     if shell == "bash":
-        begun = line.words[-1][: line.at_break]
-        return [line.quoted(each) for each in found if each.startswith(begun)]
+        kept = line.words[-1][: line.at_break]
+        return [line.quoted(each) for each in found if each.startswith(kept)]
     return found
 
 

@@ -15,13 +15,13 @@ _DURATION: Final = re.compile(r"([0-9]{1,6})\s*(m|min|h|d|w)", re.IGNORECASE)
 _UNITS: Final = {"m": "minutes", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _HOW: Final = (
-    "pass a duration as 90m, 12h, 7d or 4w, a day as 2026-12-31, or a time with its zone as "
+    "pass a duration such as 90m, 12h, 7d or 4w, a day such as 2026-12-31, or a time with its zone such as "
     "2026-12-31T18:00+01:00"
 )
 
 UNTIL_HELP: Final = (
-    "When it ends: after a duration (90m, 12h, 7d, 4w), at the end of a day of your time zone (2026-12-31), "
-    "or at a time with its zone (2026-12-31T18:00Z)."
+    "When the access ends: after a duration (90m, 12h, 7d, 4w), at the end of a day of your time zone "
+    "(2026-12-31), or at a time with its zone (2026-12-31T18:00Z)."
 )
 Until = Annotated[str | None, typer.Option(metavar="TIME", help=UNTIL_HELP)]
 
@@ -38,7 +38,7 @@ def end_of(until: str) -> dt.datetime:
         raise errors.InvalidArgumentError(f"--until cannot be {until!r}: {_HOW}.") from None
     if end.tzinfo is None:
         raise errors.InvalidArgumentError(
-            f"--until {until!r} lacks a time zone: add Z for UTC, or the offset of yours, as +01:00."
+            f"--until {until!r} lacks a time zone: add Z for UTC, or the offset of yours, such as +01:00."
         )
     if end <= now:
         raise errors.InvalidArgumentError(

@@ -64,8 +64,8 @@ class Names:
     def id_of(self, text: str) -> uuid.UUID:
         """Return the id of the container that an id, the beginning of an id or a name means.
 
-        Raises `NotFoundError` if there is none, and `InvalidArgumentError`, which lists them, if there are
-        several: which of them is meant is never guessed.
+        Raises `NotFoundError` if none exists, and `InvalidArgumentError`, which lists them, if several do:
+        the command never guesses.
         """
         return self.ids_of([text])[0]
 
@@ -112,8 +112,8 @@ class Names:
     def below(self, folder: str) -> list[scbroker.Container[Any]]:
         """Return the containers whose names begin with a folder, such as "photos/".
 
-        A damaged container fails, once for each command, because it could be one of the folder. Raises
-        `NotFoundError` without any.
+        A damaged container is reported as a failure, once for each command, because it could be one of the
+        folder. Raises `NotFoundError` if none exists.
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
         found = []
@@ -126,7 +126,8 @@ class Names:
                 self._failed(str(each.containerId), each)
         if not found:
             raise errors.NotFoundError(
-                f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists them."
+                f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists your "
+                "containers."
             )
         return found
 
@@ -146,7 +147,7 @@ class Names:
         found = sorted(id for id in ids if id is not None and id.hex.startswith(digits))
         if len(found) > 1:
             raise errors.InvalidArgumentError(
-                f"Several ids begin with {text}, such as {found[0]} and {found[1]}: type more of it."
+                f"Several ids begin with {text}, such as {found[0]} and {found[1]}: type more of the id."
             )
         return found[0] if found else None
 
@@ -170,7 +171,8 @@ def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]])
                 "This is a link, not a container: `scbroker open` opens it."
             )
         raise errors.NotFoundError(
-            f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists them."
+            f"You have no container named {text!r}, and no id begins with it: `scbroker ls` lists your "
+            "containers."
         )
     if len(named) > 1:
         raise errors.InvalidArgumentError(
@@ -224,7 +226,15 @@ ContainersArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="CONTAINER",
-        help="Containers: their names, their ids, or four or more first digits of the ids.",
+        help="A container: its name, its id, or four or more first digits of the id.",
         autocompletion=complete_container,
+    ),
+]
+Recursive = Annotated[
+    bool,
+    typer.Option(
+        "--recursive",
+        "-r",
+        help="Take each CONTAINER as a folder, such as photos/: all containers whose names begin with it.",
     ),
 ]

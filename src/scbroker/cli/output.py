@@ -155,19 +155,14 @@ class Output:
             shown = printable(in_words(_LINK.sub(r"\1…", text)))
             print(f"scbroker: {shown}", file=sys.stderr, flush=True)
 
-    def warn(self, text: str) -> None:
-        """Write the failure of one item to standard error, also with `--quiet`."""
-        with self._without_bar():
-            print(f"scbroker: {printable(text)}", file=sys.stderr, flush=True)
-
     @contextmanager
     def progress(
         self, what: str, total: int | None, *, of_bytes: bool = True
     ) -> Iterator[Callable[[int], None]]:
         """Yield a function that takes how much is done of `total`, and shows a bar, rate and time left.
 
-        `total` is None if it is not known; then the amount and the rate are shown. There is no bar without a
-        terminal, and none with `--quiet` or `--json`.
+        `total` is None if it is not known; then the amount and the rate are shown. No bar is shown without a
+        terminal, or with `--quiet` or `--json`.
         """
         if self.quiet or self.as_json or not sys.stderr.isatty() or _cannot_redraw():
             yield lambda _: None
@@ -257,7 +252,7 @@ def _print_json(value: Any) -> None:
 
 
 def _print_array(rows: Iterable[Row]) -> None:
-    """Print a JSON array row by row. An error in between leaves it open: nobody takes it for a whole one."""
+    """Print a JSON array row by row. After an error it stays open, so that no reader takes it for all."""
     before = "["
     for row in rows:
         text = json.dumps(_plain(row), indent=2).replace("\n", "\n  ")

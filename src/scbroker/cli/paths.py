@@ -15,7 +15,6 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePath, PurePosixPath
-from types import TracebackType
 from typing import BinaryIO, Final, Self
 
 from scbroker import errors
@@ -177,12 +176,7 @@ class Folder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -396,7 +390,7 @@ def translated(path: Path) -> Iterator[None]:
         why = error.strerror or "the name is not valid"
         if error.errno in _NO_SPACE:
             raise errors.TooLargeError(
-                f"There is no room for {str(path)!r} ({why}): make some and repeat the command."
+                f"No space is left for {str(path)!r} ({why}): free some and repeat the command."
             ) from None
         if error.errno in _NO_FOLDER:
             why = "a part of the path is a symbolic link or not a folder; links are not followed"

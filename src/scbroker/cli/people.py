@@ -32,7 +32,7 @@ class People:
         return {each.userId: each for each in self.book.list().result()}
 
     def find(self, text: str) -> scbroker.Contact | scbroker.ContactCard | uuid.UUID:
-        """Return whom a contact's name, a user id or the text of a card means: the contact, if it is one.
+        """Return the person of a contact's name, a user id or a card's text: the contact, if it is one.
 
         Raises `NotFoundError`, which suggests similar names, for an unknown name.
         """

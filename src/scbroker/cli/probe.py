@@ -1,4 +1,4 @@
-"""Ask a broker's address one question, and find out from the answer what is wrong on the way there."""
+"""Send one request to a broker's address, and say what is wrong on the way to the broker."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class _Answer:
 
 
 class Probe:
-    """One request to a broker's address, without API key, session or redirect: what it says of the way.
+    """One request to a broker's address, without API key, session or redirect.
 
     `GET /health/ready` needs no header, and each answer of a broker carries its protocol's version
-    (docs/spec/protocol.md, section 1). The whole of it has `seconds`, however slowly the server answers.
+    (docs/spec/protocol.md, section 1). The request ends after `seconds`, however slowly the server answers.
     """
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -98,8 +98,9 @@ class Probe:
 
         if isinstance(self._error, ssl.SSLCertVerificationError):
             raise errors.UnreachableError(
-                f"The certificate of {self._url} is refused: {self._error.verify_message}. If it is of an "
-                "authority of your own, set SSL_CERT_FILE to a file with the authority's certificate; "
+                f"The certificate of {self._url} is refused: {self._error.verify_message}. If an "
+                "authority of your own issued it, set SSL_CERT_FILE to a file with the authority's "
+                "certificate; "
                 "otherwise ask the broker's operator."
             )
         if self._certificate is None:
@@ -161,7 +162,7 @@ class Probe:
         return "agrees with the broker's within a second or two" if abs(ahead) < 3 else by
 
     def protocol(self) -> str:
-        """Return both ends' versions; the command for the API key finds out whether they fit."""
+        """Return the version of the protocol; raise if the broker speaks another one."""
         version = ", ".join(self._answered().protocol)
         if version != _PROTOCOL:
             raise errors.UnsupportedVersionError(

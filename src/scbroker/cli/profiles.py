@@ -133,8 +133,8 @@ def _found(name: str | None, file: File) -> Profile | None:
     is_other = found and other and other.rstrip("/") != found.server_url.rstrip("/")
     if found is not None and name is None and is_other:
         raise errors.InvalidArgumentError(
-            f"SCBROKER_SERVER_URL names {other}, and profile {found.name} is of {found.server_url}: unset "
-            f"SCBROKER_SERVER_URL, or choose with --profile."
+            f"SCBROKER_SERVER_URL names {other}, and profile {found.name} is for {found.server_url}: unset "
+            f"SCBROKER_SERVER_URL, or choose a profile with --profile."
         )
     return found
 
@@ -142,7 +142,7 @@ def _found(name: str | None, file: File) -> Profile | None:
 def _unknown(name: str, file: File) -> errors.BrokerError:
     known = ", ".join(sorted(file.profiles))
     return errors.InvalidArgumentError(
-        f"There is no profile {name}: use one of {known}, or run `scbroker login --profile {name}`."
+        f"Profile {name} does not exist: use one of {known}, or run `scbroker login --profile {name}`."
         if known
         else "You have no profile yet: run `scbroker register`, or `scbroker login` on another device."
     )
@@ -173,7 +173,7 @@ def changed(profile: Profile, **values: str | None) -> Profile:
 
 def _taken(name: str) -> errors.BrokerError:
     return errors.InvalidArgumentError(
-        f"There is a profile {name} already: choose another name with --profile, or log in to it by "
+        f"Profile {name} exists already: choose another name with --profile, or log in to it with "
         f"`scbroker login --profile {name}`."
     )
 

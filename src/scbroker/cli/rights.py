@@ -27,7 +27,7 @@ Can = Annotated[
         metavar="|".join(WORDS),
         help="What the people can do. read: see content, name, members and type. write: also replace content "
         "and name. manage: also share, and change the type. owner: also delete, and get an event when "
-        "somebody reads. Default: read.",
+        "somebody reads. By default read.",
     ),
 ]
 Rights = Annotated[
@@ -35,7 +35,7 @@ Rights = Annotated[
     typer.Option(
         "--rights",
         metavar="RIGHT,...",
-        help=f"The exact permissions in place of --can, of {_NAMES}.",
+        help=f"The exact permissions in place of --can: one or more of {_NAMES}.",
     ),
 ]
 
@@ -58,7 +58,7 @@ def permissions_of(can: str | None, rights: str | None) -> ContainerAccessLevel 
         found |= _named("--rights", each.strip(), _RIGHTS)
     if missing := found.missing():
         raise errors.InvalidArgumentError(
-            f"--rights {rights} also needs {_listed(missing)}: add it."
+            f"--rights {rights} also needs {_listed(missing)}: pass all of them."
         )
     return found
 
@@ -73,7 +73,7 @@ def _named(option: str, name: str, known: dict[str, ContainerAccessLevel]) -> Co
     found = known.get(name.lower())
     if found is None:
         names = ", ".join(WORDS) if known is WORDS else _NAMES
-        raise errors.InvalidArgumentError(f"{option} cannot be {name!r}: use {names}.")
+        raise errors.InvalidArgumentError(f"{option} cannot be {name!r}: pass one of {names}.")
     return found
 
 

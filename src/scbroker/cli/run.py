@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from functools import cached_property
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Self
+from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from scbroker.cli.people import People
     from scbroker.cli.profiles import Profile
 
+_LEFT_OUT: Final = "The broker leaves out containers that this device has read"
+
 
 class Run:
     """One run of a command; closes the session at the end."""
@@ -28,17 +29,17 @@ class Run:
         self._profile_name = profile
         self._provider: scbroker.ServerProvider | None = None
         self._status = 0
-        _log_to_standard_error(out)
+        self.has_left_out = False
+        """Whether a list lacked containers that this device has read before, as after access has ended.
+
+        Only `ls` says so: every command that looks up a name would repeat it for ever.
+        """
+        _log_to_standard_error(self)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._provider is not None:
             self._provider.close()
 
@@ -91,7 +92,7 @@ class Run:
         """The names of the user's containers."""
         from scbroker.cli.names import Names
 
-        return Names(self.session, self.failed, self.out.warn)
+        return Names(self.session, self.failed, self.out.error)
 
     @cached_property
     def people(self) -> People:
@@ -150,17 +151,20 @@ class Run:
 
 
 class _ToOutput(logging.Handler):
-    def __init__(self, out: Output) -> None:
+    def __init__(self, run: Run) -> None:
         super().__init__(logging.WARNING)
-        self._out = out
+        self._run = run
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._out.say(f"scbroker: {in_words(record.getMessage())}")
+        if record.msg.startswith(_LEFT_OUT):
+            self._run.has_left_out = True
+        else:
+            self._run.out.say(f"scbroker: {in_words(record.getMessage())}")
 
 
-def _log_to_standard_error(out: Output) -> None:
+def _log_to_standard_error(run: Run) -> None:
     """Show the library's warnings, such as those of retries, as messages of the command."""
     logger = logging.getLogger("scbroker")
-    logger.handlers, logger.propagate = [_ToOutput(out)], False
+    logger.handlers, logger.propagate = [_ToOutput(run)], False
     # A request that is cancelled when the command ends may still fail: asyncio would print its traceback.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -24,8 +24,8 @@ _LONGEST: Final = 4096
 def _file_option(what: str) -> Any:
     return typer.Option(
         metavar="FILE",
-        help=f"A file that has the {what} in its first line; `-` reads a line of standard input. Otherwise "
-        f"{_variable(what)} has it, or you are asked.",
+        help=f"A file with the {what} in its first line; `-` reads a line of standard input. Without it, "
+        f"{_variable(what)} is used, or you are asked.",
     )
 
 
@@ -42,14 +42,14 @@ LinkPasswordFile = Annotated[
     typer.Option(
         "--password-file",
         metavar="FILE",
-        help="A file that has the link's password in its first line; `-` reads a line of standard input.",
+        help="A file with the link's password in its first line; `-` reads a line of standard input.",
     ),
 ]
 LinkArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="LINK",
-        help="The link; `-` or a pipe gives it on standard input. Else you are asked.",
+        help="The link; `-` or a pipe gives it on standard input. Without it, you are asked.",
     ),
 ]
 ApiKeyFile = Annotated[Path | None, _file_option("API key")]
@@ -99,7 +99,7 @@ def _asked(label: str, what: str, *, twice: bool) -> str:
                 return given
         except EOFError:
             raise errors.InvalidArgumentError(f"No {what} was typed.") from None
-        print("These were not the same: type it twice again.", file=sys.stderr)
+        print("They differ: type it twice again.", file=sys.stderr)
 
 
 def _from_file(what: str, file: Path) -> str:

@@ -7,7 +7,6 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
 import scbroker
@@ -33,12 +32,7 @@ class Together:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         with self._lock:
             self.is_over = True
             for promise in self._running:

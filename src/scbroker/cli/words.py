@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 _FOLDER: Final = (
-    "pass --session-folder DIR to `scbroker register` or `scbroker login`: the key is in a file then, and "
+    "pass --session-folder FOLDER to `scbroker register` or `scbroker login`: the key is in a file then, and "
     "anybody who can read this folder has the account"
 )
 _PHRASES: Final = (
@@ -45,7 +45,8 @@ _PHRASES: Final = (
     (r"resetContainerMark(?= accepts)", "`scbroker mark container`"),
     (r"pass abandon=True", "pass --abandon"),
     (r"getLinks lists your links", "`scbroker links` lists your links"),
-    (r"^link is not a link from createLink, which contains", "This is not a link, which contains"),
+    (r"^link is not a link from createLink, which contains (\S+):",
+     r"This is not a link, because it lacks \1:"),
     (r"^name of a link", "--name of a link"),
     (r"^newName (?=must)", "The new name "),
 )  # fmt: skip

@@ -52,7 +52,7 @@ def restarted(world: World) -> None:
     assert world.files() == newest | {"mine": b"mine", "mine (version 2)": b"newest"}
 
 
-def test_a_kill_before_any_change_of_the_file_system_is_made_good(
+def test_a_kill_before_any_change_of_the_file_system_is_repaired_by_the_next_run(
     world: World, tmp_path: Path
 ) -> None:
     copy, containers = tmp_path / "copy", world.containers
@@ -75,7 +75,9 @@ def test_a_kill_before_any_change_of_the_file_system_is_made_good(
 
 
 @pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EIO, errno.EACCES])
-def test_a_failure_of_any_operation_is_an_error_and_is_made_good(kind: int, world: World) -> None:
+def test_a_failure_of_any_operation_is_an_error_and_repaired_by_the_next_run(
+    kind: int, world: World
+) -> None:
     for number in range(1, 60):
         with contextlib.suppress(errors.BrokerError), failing_at(number, OSError(kind, "failed")):
             world.sync()

@@ -21,12 +21,6 @@ from tests.kit.people import Person
 
 
 @pytest.fixture
-def engine() -> str:
-    """SQLite: the command knows nothing of it."""
-    return "sqlite"
-
-
-@pytest.fixture
 def mirror(
     person: Callable[[str], Person], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Mirror]:

@@ -76,7 +76,7 @@ def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
         + b"\n",
     ],
 )
-def test_a_damaged_record_is_begun_anew_until_a_comparison_is_complete(
+def test_a_damaged_record_counts_as_rebuilt_until_a_comparison_is_complete(
     line: bytes, tmp_path: Path
 ) -> None:
     with State(tmp_path, SELECTION) as written:
@@ -142,14 +142,14 @@ def test_a_folder_that_others_can_write_and_links_are_refused(tmp_path: Path) ->
         State(tmp_path, SELECTION)
 
 
-def test_a_full_disk_leaves_no_half_a_line_and_the_next_sync_writes_all(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_partial_line_and_the_next_sync_writes_all(tmp_path: Path) -> None:
     with State(tmp_path, SELECTION) as written:
         written.put(P("a"), (ONE,))
         written.sync()
         size = record(tmp_path).stat().st_size
         written.put(P("b"), (ONE,))
         error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        with failing_at(2, error), pytest.raises(errors.TooLargeError, match="make some"):
+        with failing_at(2, error), pytest.raises(errors.TooLargeError, match="free some"):
             written.sync()
         assert record(tmp_path).stat().st_size == size
     with State(tmp_path, SELECTION) as read:

@@ -59,9 +59,9 @@ def test_the_own_book_and_links_cannot_be_shared_and_other_containers_can(
         assert isinstance(own, Container)
         [granted] = alice.grantAccess(own.id, AccessLevel(contact)).result(PATIENCE)
         assert granted == INVALID
-        assert f"of type {kind}, in which scbroker keeps what is yours alone" in str(granted)
+        assert f"of type {kind} has your contacts or your links" in str(granted)
         for levels in (both, both[1:]):
-            with pytest.raises(INVALID, match="yours alone"):
+            with pytest.raises(INVALID, match="has your contacts or your links"):
                 alice.updateContainerAccessLevels(own.id, levels).result(PATIENCE)
         alice.updateContainerAccessLevels(own.id).result(PATIENCE)
         found = alice.getContainerMetadata(own.id).result(PATIENCE)

@@ -26,22 +26,22 @@ Server = Annotated[
     str | None,
     typer.Option(
         metavar="URL",
-        help="The broker's address, such as https://broker.example. Otherwise SCBROKER_SERVER_URL has it, or "
-        "you are asked.",
+        help="The broker's address, such as https://broker.example. Without it, SCBROKER_SERVER_URL is "
+        "used, or you are asked.",
     ),
 ]
 CardName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Your name on your contact card. Otherwise you are asked; without a terminal it is your login "
+        help="Your name on your contact card. Without it, you are asked; without a terminal it is your login "
         "name on this machine.",
     ),
 ]
 SessionFolder = Annotated[
     str | None,
     typer.Option(
-        metavar="DIR",
+        metavar="FOLDER",
         help="Keep the session in this folder instead of the system's keychain. Anybody who can read the "
         "folder has the account: use it on an encrypted disk, and leave it out of backups.",
     ),
@@ -49,7 +49,7 @@ SessionFolder = Annotated[
 TrustFolder = Annotated[
     str | None,
     typer.Option(
-        metavar="DIR",
+        metavar="FOLDER",
         help="Keep in this folder what this device has verified, instead of the system's state folder.",
     ),
 ]
@@ -74,9 +74,10 @@ def register(
 ) -> None:
     """Make a new user at a broker, and log in.
 
-    The broker's operator gives you its address and an API key. You choose a password and a passphrase: at
-    least 8 characters each, from 3 of lower case, upper case, digits and others. The passphrase logs you
-    in on other devices; the password opens copies of your KeyFile. Nobody can reset them.
+    The broker's operator gives you its address and an API key. You choose a password and a passphrase. Each
+    needs at least 8 characters of 3 kinds: lower case, upper case, digits, others. The passphrase logs you in
+    on other devices; the password opens saved copies of your keys (`scbroker key-file`). Nobody can reset
+    them.
 
     The broker and the user are saved as a profile: `default`, or the name that --profile gives.
     """
@@ -132,9 +133,9 @@ def login(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A KeyFile, as `scbroker key-file export` saves it, for a user who forgot the passphrase "
-            "and for a broker without the KeyFile. It opens with the password; with --passphrase-file, with "
-            "the passphrase.",
+            help="A copy of your encrypted keys from `scbroker key-file export`: for a log-in without the "
+            "passphrase, or at a broker that has lost them. It opens with the password; with "
+            "--passphrase-file, with the passphrase.",
         ),
     ] = None,
     name: CardName = None,
@@ -147,12 +148,12 @@ def login(
 ) -> None:
     """Log in on this device, and keep the session.
 
-    The first log-in on a device needs your user id or contact card, which `scbroker whoami` shows on
-    another device, and saves a profile. Later ones need nothing but the passphrase: after a log-out, and
-    after `scbroker rotate` on another device.
+    The first log-in on a device saves a profile. It needs your user id or contact card, which `scbroker
+    whoami` shows on another device; the card gives your name and the broker's address as well.
 
-    A log-in to an existing profile must be of its user and broker. --api-key-file, --session-folder,
-    --trust-folder and --name replace what the profile has.
+    A later log-in to a profile needs nothing but the passphrase, such as after `scbroker logout`, or after
+    `scbroker rotate` on another device. It must be of the profile's user and broker. --api-key-file,
+    --session-folder, --trust-folder and --name replace what the profile has.
     """
     from scbroker.cli import key_files, profiles
 
@@ -193,7 +194,7 @@ def login(
 def logout(run: Run) -> None:
     """End the session on this device.
 
-    The keys are removed from this device; the profile stays. Log in again by `scbroker login`.
+    The keys are removed from this device; the profile stays. `scbroker login` logs in again.
     """
     profile = run.profile
     provider = run.provider(profile)
@@ -218,13 +219,13 @@ def whoami(
     run: Run,
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A new file to write the card's QR code to, as SVG."),
+        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
     ] = None,
 ) -> None:
     """Show your user id, fingerprint and contact card.
 
-    Hand the card, or its QR code, to people who are to share with you: it has no secret. Needs no
-    network.
+    Give the card or its QR code to people who are to share containers with you. It contains no secret. The
+    command needs no network.
     """
     show_card(run, run.profile.card, svg, {"profile": run.profile.name})
 
@@ -234,8 +235,7 @@ def delete_account(run: Run, yes: Yes = False) -> None:
     """Delete your user and its data for ever.
 
     Containers that nobody else has access to are deleted. Containers that others have access to stay,
-    with what you wrote in them. The user id can never be registered again. The profile is removed as
-    well.
+    with what you wrote in them. The user id can never be registered again. The profile is removed too.
     """
     from scbroker.cli import profiles
 
@@ -264,7 +264,7 @@ def delete_account(run: Run, yes: Yes = False) -> None:
         f"User {profile.user_id} of {profile.server_url} is deleted.",
     )
     if left is not None:
-        raise errors.BrokerError(f"Something of the deleted user is left on this device. {left}")
+        raise errors.BrokerError(f"Data of the deleted user is left on this device. {left}")
 
 
 def _server(run: Run, given: str | None) -> str:
@@ -300,7 +300,7 @@ def _absolute(option: str, folder: str | None) -> str | None:
 
 
 def _checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
-    """Return a provider of a profile; raise an error for whatever would fail only after a registration."""
+    """Return a provider of a profile; check first what would otherwise fail after a registration."""
     import platformdirs
 
     from scbroker.cli.paths import make_folder
@@ -356,7 +356,7 @@ def _whom(
             ) from None
     if key_file is not None and key_file.userId != user_id:
         raise errors.InvalidArgumentError(
-            f"The KeyFile is of user {key_file.userId}, not of {user_id}."
+            f"The KeyFile is that of user {key_file.userId}, not of {user_id}."
         )
     return card, user_id
 
@@ -367,12 +367,12 @@ def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> No
 
     if user_id != stored.user_id:
         raise errors.InvalidArgumentError(
-            f"Profile {stored.name} is of user {stored.user_id}: choose another name with --profile to log "
-            f"in as {user_id}."
+            f"Profile {stored.name} belongs to user {stored.user_id}: choose another name with --profile to "
+            f"log in as {user_id}."
         )
     if server is not None and server.rstrip("/") != stored.server_url.rstrip("/"):
         raise errors.InvalidArgumentError(
-            f"Profile {stored.name} is of the broker {stored.server_url}, not {server}: choose another name "
+            f"Profile {stored.name} is for the broker {stored.server_url}, not {server}: choose another name "
             f"with --profile. If the broker has moved, correct server_url in {profiles.path()}."
         )
 

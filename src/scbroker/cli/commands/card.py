@@ -19,7 +19,7 @@ def card(
     text: Annotated[
         str,
         typer.Argument(
-            metavar="CARD", help="The card: it begins with scbroker-contact: in any case."
+            metavar="CARD", help="A contact card: the text that begins with `scbroker-contact:`."
         ),
     ],
     svg: Annotated[
@@ -27,9 +27,10 @@ def card(
         typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
     ] = None,
 ) -> None:
-    """Check a contact card; show its user, broker, name and QR code.
+    """Check a contact card, and show what it says.
 
-    A card proves nothing by itself: compare the fingerprint with the person.
+    It says a name, a user, a fingerprint and a broker; a terminal also shows its QR code. A card alone proves
+    nothing: compare the fingerprint with the person.
     """
     show_card(run, scbroker.ContactCard.parse(text), svg)
 

@@ -13,7 +13,7 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.commands.getting import found_containers
 from scbroker.cli.files import header_of
-from scbroker.cli.names import ContainerArgument, ContainersArgument, label_of, name_of
+from scbroker.cli.names import ContainerArgument, ContainersArgument, Recursive, label_of, name_of
 from scbroker.cli.paths import relative_path
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
@@ -24,21 +24,11 @@ _NAMED: Final = 3
 
 @command(CONTAINERS)
 def rm(
-    run: Run,
-    containers: ContainersArgument,
-    recursive: Annotated[
-        bool,
-        typer.Option(
-            "--recursive",
-            "-r",
-            help="Take CONTAINER as a folder: delete all containers whose names begin so.",
-        ),
-    ] = False,
-    yes: Yes = False,
+    run: Run, containers: ContainersArgument, recursive: Recursive = False, yes: Yes = False
 ) -> None:
-    """Delete containers for everybody; this cannot be undone.
+    """Delete containers for all of their members.
 
-    Needs the permission Delete. To give up your own access only, use `scbroker leave`.
+    This cannot be undone, and needs the permission Delete. `scbroker leave` gives up your own access only.
     """
     found = found_containers(run, containers, recursive=recursive)
     if not found:
@@ -69,7 +59,7 @@ def _question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
     others = [run.people.others(container) for container in containers]
     people = {name for each in others for name in each or []}
     if None in others:
-        return f"Delete {what} for everybody, also for members that you cannot see?"
+        return f"Delete {what} for everybody, also for members whom you cannot see?"
     if not people:
         return f"Delete {what}?"
     who = ", ".join(sorted(people)) if len(people) <= _NAMED else f"{len(people)} other people"
@@ -80,11 +70,13 @@ def _question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
 def mv(
     run: Run,
     container: ContainerArgument,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The new name, with / for folders.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NEW-NAME", help="The new name, with / for folders.")
+    ],
 ) -> None:
-    """Give a container another name, for all of its members.
+    """Give a container another name.
 
-    Only the name in the header changes. Needs the permission Upload.
+    All members see the new name. Nothing else in the header changes. This needs the permission Upload.
     """
     new = str(relative_path(name))
     found = run.names.container(container)

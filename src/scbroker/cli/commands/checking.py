@@ -63,20 +63,20 @@ def verify(
     containers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CONTAINER]...",
-            help="Only these containers: names, ids, or four or more first digits of ids.",
+            metavar="CONTAINER",
+            help="A container: its name, its id, or four or more first digits of the id. By default all.",
             autocompletion=complete_container,
         ),
     ] = None,
 ) -> None:
     """Read and verify all your containers, or some.
 
-    The command reads records, headers and contents. Nothing is stored. Each failure is a line on standard
-    error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see these
-    reads.
+    The command reads records, headers and contents, and saves none of them. Each failure is a line on
+    standard error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see
+    these reads.
 
-    Containers that this device has read before and that the broker now denies are named too: either your
-    access has ended, or the broker withholds them.
+    The command also reports containers that this device has read before and that the broker now denies:
+    either your access has ended, or the broker withholds them.
     """
     report = _Report()
     if containers:
@@ -201,12 +201,12 @@ def _failed(
 
 def _end(run: Run, report: _Report) -> None:
     if report.left_out:
-        run.out.warn(
+        run.out.error(
             f"The broker denies {len(report.left_out)} containers that this device has read before, such as "
             f"{report.left_out[0]}: your access has ended, or the broker withholds them. Ask another member."
         )
     parts = [f"{report.verified} of {report.containers} containers verified"]
     parts.append(f"{Size(report.bytes).shown()} of contents read")
     if report.hidden:
-        parts.append(f"{report.hidden} of them hide a content or header from you")
+        parts.append(f"{report.hidden} of them hide content or header from you")
     run.out.done(report.row, f"{', '.join(parts)}.")

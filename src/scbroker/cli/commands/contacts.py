@@ -14,9 +14,7 @@ from scbroker.cli.commands.card import show_card
 from scbroker.cli.people import complete_person
 from scbroker.cli.run import Run
 
-contacts: typer.Typer = group(
-    "contacts", SHARING, "Keep the people whom you share with, the same on all of your devices."
-)
+contacts: typer.Typer = group("contacts", SHARING, "Keep a list of the people whom you share with.")
 _LONGEST_CARD = 4096
 _COLUMNS = {"name": "NAME", "verified": "VERIFIED", "userId": "USER", "addedAt": "ADDED"}
 NameArgument = Annotated[
@@ -32,19 +30,22 @@ def add(
         str,
         typer.Argument(
             metavar="CARD",
-            help="The card, which begins with scbroker-contact: and which `scbroker whoami` shows; `-` reads "
-            "it from standard input.",
+            help="A contact card: the text that begins with `scbroker-contact:`, as `scbroker whoami` shows "
+            "it; `-` reads it from standard input.",
         ),
     ],
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="What you call the person. Default: the card's name."),
+        typer.Option(
+            metavar="NAME", help="Your name for the person; by default the name on the card."
+        ),
     ] = None,
 ) -> None:
     """Add the person of a contact card.
 
-    Anybody can make a card with any name: compare fingerprints with `scbroker contacts verify`, before
-    you share something that matters.
+    Your contacts are stored at the broker, encrypted, and are the same on all of your devices. Anybody can
+    make a card with any name: compare fingerprints with `scbroker contacts verify`, before you share
+    something that matters.
     """
     parsed = scbroker.ContactCard.parse(_read() if card == "-" else card)
     if parsed.userId == run.profile.user_id:
@@ -56,8 +57,9 @@ def add(
         contact = adding.result()
     except errors.InvalidArgumentError:
         raise errors.InvalidArgumentError(
-            f"The card is of a user of {parsed.serverUrl}, and profile {run.profile.name} is of "
-            f"{run.profile.server_url}: people share at one broker. Choose a profile of it with --profile."
+            f"The card names a user of {parsed.serverUrl}, and profile {run.profile.name} is for "
+            f"{run.profile.server_url}: people share at the same broker. Choose another profile with "
+            "--profile."
         ) from None
     verified = (
         "verified."
@@ -80,10 +82,10 @@ def show(
     name: NameArgument,
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="A new file to write the card's QR code to, as SVG."),
+        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
     ] = None,
 ) -> None:
-    """Show a contact: fingerprint, contact card and its QR code."""
+    """Show a contact with fingerprint, card and QR code."""
     contact = run.people.book.get(name).result()
     card = scbroker.ContactCard(contact.fingerprint, contact.serverUrl, contact.name)
     show_card(run, card, svg, {"verified": contact.verified, "addedAt": contact.addedAt})
@@ -97,14 +99,14 @@ def verify(
         str | None,
         typer.Option(
             metavar="DIGITS",
-            help="The whole fingerprint, as the person reads it out. Otherwise you are asked for it.",
+            help="The whole fingerprint, as the person reads it out. Without it, you are asked.",
         ),
     ] = None,
 ) -> None:
-    """Compare the fingerprint that a person reads out with that of the contact.
+    """Compare the fingerprint of a contact with the person.
 
-    Call the person, or meet: a message could be from somebody else. They run `scbroker whoami` and read out
-    the fingerprint; you type it. If it is the same, the contact is marked as verified.
+    Call or meet the person: a message could be from somebody else. The person runs `scbroker whoami` and
+    reads out the fingerprint; you type it. If it is the same, the contact is marked as verified.
     """
     contact = run.people.book.get(name).result()
     read_out = _asked(run, contact.name) if fingerprint is None else fingerprint
@@ -118,7 +120,10 @@ def rename(
     name: NameArgument,
     new_name: Annotated[str, typer.Argument(metavar="NEW-NAME", help="The new name.")],
 ) -> None:
-    """Give a contact another name. The contact stays verified."""
+    """Give a contact another name.
+
+    A verified contact stays verified.
+    """
     contact = run.people.book.rename(name, new_name).result()
     run.out.done(_row(contact), f"The contact is named {contact.name} now.")
 

@@ -25,11 +25,13 @@ Reminder = Annotated[
     str | None,
     typer.Option(
         metavar="TEXT",
-        help="A hint at the passphrase, which everybody with the API key can read. '' removes the stored "
-        "one; without the option it stays.",
+        help="A hint at the passphrase. Everybody with the API key can read it. '' removes the stored one; "
+        "without the option it stays.",
     ),
 ]
-KeyFileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The KeyFile.")]
+KeyFileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A KeyFile from `scbroker key-file export`.")
+]
 
 
 @command(ACCOUNT)
@@ -39,15 +41,15 @@ def keys(
         str | None,
         typer.Argument(
             metavar="PERSON",
-            help="A contact, a user id or a contact card; by default yourself.",
+            help="A person: the name of a contact, a user id or a contact card. By default yourself.",
             autocompletion=complete_person,
         ),
     ] = None,
 ) -> None:
     """Show a person's public keys, or your own.
 
-    All keys of a user have one fingerprint: compare it with the person. A retired key verifies and opens
-    older containers only.
+    The fingerprint is that of the user, and the same for all keys: compare it with the person. Retired keys
+    only verify and open what was written before.
     """
     user = None if person is None else run.people.find(person)
     found = run.session.getPublicKeys(user).result()
@@ -84,19 +86,20 @@ def rotate(
 ) -> None:
     """Replace your keys, password and passphrase.
 
-    Do this after you lost a device or if somebody may know a secret. Every other device has to log in
-    with the new passphrase. The old secrets and old keys do not open what is written from now on, by you
-    or by other members, once the writer's device has seen the change.
+    Run this after you lost a device, or if somebody may know a secret. Every other device has to log in
+    with the new passphrase. The old keys do not open what you write from now on, nor what other members
+    write once their devices have seen the change.
 
-    It does not protect what was written before: the old keys still open that. Write it again if they may
-    have been stolen. And it does not help against somebody who has the private keys themselves, from a
-    device that was logged in and unlocked or from a session folder: your user id belongs to the first
-    key. Then register a new user, share your containers with it, and tell the people who share with you.
+    The old keys still open what was written before: write it again if they may have been stolen.
+
+    The command does not help if somebody has the private keys themselves, from a device that was logged in
+    and unlocked or from a session folder, because your user id belongs to the first key. Then register a new
+    user, share your containers with it, and tell the people who share with you.
     """
     _change(run, reminder, new_password_file, new_passphrase_file, compromised=True)
     run.out.say("Log in on your other devices again by `scbroker login`, with the new passphrase.")
     run.out.say(
-        "The old keys still open what was written before: write again what must stay secret."
+        "The old keys still open what was written before: write it again if it must stay secret."
     )
     run.out.say(
         "Earlier copies of your KeyFile are out of date: `scbroker key-file export` saves another."
@@ -114,8 +117,8 @@ def change_credentials(
 
     The keys stay the same, and other devices stay logged in.
 
-    If a secret or a device may be in other hands, run `scbroker rotate` instead. An earlier copy of the
-    KeyFile still opens with the old secrets.
+    If somebody else may have a secret or a device, run `scbroker rotate` instead. Earlier copies of your
+    KeyFile still open with the old secrets.
     """
     _change(run, reminder, new_password_file, new_passphrase_file, compromised=False)
 
@@ -154,7 +157,8 @@ def _check_another(session: "scbroker.ServerProvider", passphrase: str) -> None:
     except errors.CredentialsError:
         return
     raise errors.InvalidArgumentError(
-        "The new passphrase is the present one, with which a thief could fetch the new keys: choose another."
+        "The new passphrase is the present one, with which a thief could fetch the new keys: choose "
+        "another one."
     )
 
 
@@ -170,8 +174,8 @@ def reminder(
 ) -> None:
     """Show the reminder of a user's passphrase.
 
-    Needs no session. The broker stores it in clear text, and everybody with the API key can read it.
-    `scbroker change-credentials --reminder` changes it.
+    The broker stores it in clear text, and everybody with the API key can read it. `scbroker
+    change-credentials --reminder` changes it. The command needs no session.
     """
     profile = run.profile
     user_id = profile.user_id if user is None else _user_id(user)
@@ -189,7 +193,8 @@ def _user_id(text: str) -> uuid.UUID:
         return uuid.UUID(text.strip())
     except ValueError:
         raise errors.InvalidArgumentError(
-            f"{text!r} is neither a user id nor a contact card: `scbroker contacts show` has those of people."
+            f"{text!r} is neither a user id nor a contact card: `scbroker contacts show` shows those of a "
+            "contact."
         ) from None
 
 
@@ -203,9 +208,9 @@ def export_key_file(
 ) -> None:
     """Save a copy of your encrypted keys.
 
-    It opens with the password or the passphrase. With it and the password you can log in although you
-    forgot the passphrase, or the broker lost the KeyFile: `scbroker login --key-file FILE`. Make a new
-    copy after `rotate` and `change-credentials`.
+    The copy is called a KeyFile, and opens with the password or the passphrase. If you forget the passphrase,
+    or if the broker loses the keys, `scbroker login --key-file FILE` logs in with it. Save a new copy after
+    `scbroker rotate` and `scbroker change-credentials`.
     """
     from scbroker.cli import key_files
 
@@ -214,7 +219,7 @@ def export_key_file(
         key_files.check_new(file)
     elif sys.stdout.isatty():
         raise errors.InvalidArgumentError(
-            "A KeyFile is binary, and could steer the terminal: name a file, or use a pipe."
+            "A KeyFile is binary, and a terminal could act on it: name a file, or use a pipe."
         )
     data = run.session.getKeyFile(secret("passphrase", passphrase_file)).result()
     if to_stdout:
@@ -236,19 +241,19 @@ def import_key_file(
     password_file: PasswordFile = None,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Store a saved KeyFile at the broker again.
+    """Store a saved copy at the broker again.
 
     This is for a broker without your KeyFile, such as after `scbroker key-file delete`. The password must
-    open the file. The passphrase may be another one than the file's; it logs you in from then on. To log
-    in with a KeyFile, run `scbroker login --key-file FILE`.
+    open the file. The passphrase logs you in from now on, and may be a new one. To log in with a KeyFile, run
+    `scbroker login --key-file FILE`.
     """
     from scbroker.cli import key_files
 
     given, user_id = key_files.read(file), run.profile.user_id
     if given.userId != user_id:
         raise errors.InvalidArgumentError(
-            f"{file} is the KeyFile of user {given.userId}, and profile {run.profile.name} is of user "
-            f"{user_id}: choose the profile of that user with --profile."
+            f"{file} is the KeyFile of user {given.userId}, and profile {run.profile.name} belongs to "
+            f"user {user_id}: choose the profile of that user with --profile."
         )
     session = run.session
     password = secret("password", password_file)
@@ -267,10 +272,10 @@ def import_key_file(
 
 @command(name="delete", of=key_file)
 def delete_key_file(run: Run, yes: Yes = False) -> None:
-    """Delete the KeyFile and the reminder from the broker.
+    """Delete the encrypted keys and the reminder from the broker.
 
-    Nobody can log in with the passphrase then. Sessions that are kept on devices go on. `key-file import`
-    and `change-credentials` store a KeyFile again.
+    Nobody can log in with the passphrase then. Kept sessions go on. `scbroker key-file import` and `scbroker
+    change-credentials` store a KeyFile again.
     """
     user_id, session = run.profile.user_id, run.session
     run.confirm(

@@ -29,7 +29,7 @@ _SECONDS: Final = 15.0
 _LEAST_SPACE: Final = 256 * 1_048_576
 _URL: Final = re.compile(r"https?://[^\s,()'\"]+")
 _ON_THE_WAY: Final = ("address", "tls", "broker", "protocol", "API key")
-"""Checks without which the later ones tell nothing."""
+"""If one of these checks fails, the later ones are left out."""
 _WIDTHS: Final = {"state": 7, "check": 13, "detail": 0}
 
 
@@ -45,18 +45,20 @@ def doctor(
     run: Run,
     server: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="Check this broker's address instead of the profile's."),
+        typer.Option(
+            metavar="URL", help="Check the broker at this address in place of the profile's."
+        ),
     ] = None,
 ) -> None:
     """Check what keeps scbroker from working here.
 
-    It checks profile, folders, disk, address, TLS, broker, clocks, protocol, API key, origin and session.
-    Each check is a line: ok, warning or failed, and what to do. The exit status is 0, or that of the first
-    failure. Without a profile the command checks what it can; SCBROKER_API_KEY and SCBROKER_SERVER_URL
-    name a broker then.
+    The command checks profile, folders, disk, address, TLS, broker, clocks, protocol, API key, origin and
+    session. Each check is a line: ok, warning or failed, with the reason and what to do. The exit status is
+    0, or that of the first failure. Without a profile, SCBROKER_SERVER_URL and SCBROKER_API_KEY name the
+    broker.
 
-    The command reads no container. To test the broker's origins it attempts a log-in with a throw-away
-    key, which the broker refuses.
+    The command reads no container. To check the origin (whether the broker accepts log-ins at this address),
+    it attempts a log-in with a new key, which the broker refuses.
     """
     status = 0
     rows = []
@@ -127,7 +129,7 @@ class _Doctor:
         found = self.run.profile
         if given and given.rstrip("/") != found.server_url.rstrip("/"):
             # The profile's API key and session are for its own broker alone.
-            return f"{found.name} is of another broker: it is not used for {given}"
+            return f"{found.name} is for another broker, and not used for {given}"
         self.profile, self.server, self.api_key = found, found.server_url, found.api_key
         return f"{found.name}: user {found.user_id}, in {profiles.path()}"
 
@@ -192,9 +194,11 @@ class _Doctor:
         return "the broker knows it"
 
     def _origin(self) -> str:
-        """Attempt a log-in of nobody: the broker refuses a wrong origin before it looks for the user."""
+        """Attempt a log-in as an unknown user: the broker refuses a wrong origin before it reads the user."""
         if self.api_key is None:
-            raise DoubtfulError("Without an API key the broker does not tell its origins.")
+            raise DoubtfulError(
+                "The broker names its origins only for an API key: set SCBROKER_API_KEY to check this."
+            )
         ring = scbroker.KeyRing.generate()
         with self._provider(self.api_key) as provider:
             try:

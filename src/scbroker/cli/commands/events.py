@@ -44,7 +44,7 @@ def events(
         typer.Option(
             metavar="EVENT",
             min=1,
-            help="The number of the first event to show.",
+            help="The number of the first event to show, from the column EVENT.",
             show_default=False,
         ),
     ] = None,
@@ -52,7 +52,7 @@ def events(
         str | None,
         typer.Option(
             metavar="CONTAINER",
-            help="Only events of this container: its name, its id, or first digits of the id.",
+            help="Only events of this container: its name, its id, or four or more first digits of the id.",
             autocompletion=complete_container,
         ),
     ] = None,
@@ -75,18 +75,18 @@ def events(
         bool,
         typer.Option(
             "--names",
-            help="Show the names of containers. Their headers are read once at the start, which members with "
-            "ReceiveAccessEvents see.",
+            help="Show the names of containers. The command reads their headers once, and members with the "
+            "permission ReceiveAccessEvents see that.",
         ),
     ] = False,
 ) -> None:
     """List or follow the events of your containers.
 
-    Events tell what has changed, when and by whom, as the broker says it: what they point to is verified
-    when you read it.
+    Events say what has changed, when and by whom. They are the broker's word: the container itself is
+    verified when you read it.
 
-    With --follow, the command shows what happens from now on, or from --since on. It goes on after the
-    broker was away, and ends with Ctrl-C. With --json each event is then a line of its own.
+    With --follow, the command shows each event from now on, or from --since on, until Ctrl-C. It reconnects
+    if the connection ends. With --json each event is then one line.
     """
     kinds = None if kind is None else _kinds(kind)
     id = None if container is None else run.names.id_of(container)

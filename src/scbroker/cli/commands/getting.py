@@ -21,7 +21,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.files import STREAM, modified_of, time_of
-from scbroker.cli.names import ContainersArgument, label_of, name_of
+from scbroker.cli.names import ContainersArgument, Recursive, label_of, name_of
 from scbroker.cli.output import Size, printable
 from scbroker.cli.paths import (
     OWN,
@@ -54,22 +54,15 @@ def get(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file or folder to write, or - for standard output. By default a file in this folder.",
+            help="The file or folder to write; `-` writes to standard output. By default a file in this "
+            "folder.",
         ),
     ] = None,
-    recursive: Annotated[
-        bool,
-        typer.Option(
-            "--recursive",
-            "-r",
-            help="Take CONTAINER as a folder: get all containers whose names begin so, as a tree.",
-        ),
-    ] = False,
+    recursive: Recursive = False,
     everyone: Annotated[
         bool,
         typer.Option(
-            "--everyone",
-            help="With --recursive, get also the containers that strangers have shared.",
+            "--everyone", help="Also containers that people who are not your contacts have shared."
         ),
     ] = False,
     force: Annotated[
@@ -78,17 +71,16 @@ def get(
 ) -> None:
     """Save contents to files.
 
-    A content is written to a temporary file, and gets its name once all of it is verified. The file gets the
-    last part of the container's name, and with --recursive the whole name as its path. Its time is that of
-    the file that was stored. Only you can read it.
+    A file gets the last part of the container's name; with --recursive the whole name, as a path. It has the
+    time of the file that was stored, and only you can read it. It gets its name once all of it is verified.
 
-    A file that exists is never overwritten without --force. It is skipped as "unchanged" if it has the size
-    and time of the stored one, so the same command goes on after an interruption; large contents go on within
-    the file.
+    An existing file is not overwritten without --force. It is skipped as "unchanged" if it has the size and
+    time of the stored one. So after an interruption, run the same command again: it skips the files that are
+    complete, and resumes a large one where it stopped.
 
-    Anybody can share a container of any name. So --recursive takes the containers that you or your contacts
-    created; with --everyone also those that strangers have shared with you, but no hidden files of them.
-    """  # fmt: skip
+    With --recursive, the command gets the containers that you or your contacts created; with --everyone, also
+    those that other people have shared with you, but no hidden files of these people.
+    """
     found = found_containers(run, containers, recursive=recursive)
     trusted = _trusted(run, found) if recursive else ()
     if recursive and not everyone:
@@ -98,9 +90,10 @@ def get(
 
 @command(CONTAINERS)
 def cat(run: Run, containers: ContainersArgument) -> None:
-    """Write contents to standard output, one after the other.
+    """Write contents to standard output.
 
-    A terminal gets plain text only: anything else could steer it. Use a pipe, or `scbroker get`.
+    Several contents come one after the other. A terminal shows plain text only, because control characters
+    could act on it. For other contents, use a pipe or `scbroker get`.
     """
     _write_out(run, found_containers(run, containers, recursive=False))
 
@@ -273,8 +266,8 @@ def _with_own_paths(
 ) -> Iterator[_Item]:
     """Yield the containers with their paths, each path once.
 
-    Anybody can share a container of any name. So a name that several containers have is that of the one that
-    the user created, and otherwise of none.
+    Anybody can share a container with any name. So if several containers have the same path, only the one
+    that the user created gets it; if the user created none or several of them, each is an error.
     """
     user = run.session.getUserId().result()
     paths: dict[str, list[_Item]] = {}
@@ -436,9 +429,9 @@ def _pieces(
     with reader:
         starts = range(0, reader.size, _PIECE)
         promises = (reader.readRange(start, _PIECE) for start in starts)
-        ahead = next(promises, None)
-        while ahead is not None:
-            present, ahead = ahead, next(promises, None)
+        prefetched = next(promises, None)
+        while prefetched is not None:
+            present, prefetched = prefetched, next(promises, None)
             yield together.wait(present)
 
 
@@ -457,6 +450,6 @@ def plain_text(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
         visible = _HARMLESS.sub("", text)
         if printable(visible) != visible:
             raise errors.InvalidArgumentError(
-                f"{name!r} is not plain text, and could steer the terminal: use a pipe, or `scbroker get`."
+                f"{name!r} is not plain text, and a terminal could act on it: use a pipe, or `scbroker get`."
             )
         yield text.encode()

@@ -15,8 +15,8 @@ from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command, group, listing
 from scbroker.cli.commands.getting import found_containers, save
-from scbroker.cli.commands.sharing import Recursive, ids_of
-from scbroker.cli.names import LINK_MARK, ContainersArgument, label_of, name_of
+from scbroker.cli.commands.sharing import ids_of
+from scbroker.cli.names import LINK_MARK, ContainersArgument, Recursive, label_of, name_of
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
@@ -39,7 +39,7 @@ Svg = Annotated[
     Path | None, typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG.")
 ]
 LinkName = Annotated[
-    str, typer.Argument(metavar="LINK", help="The name of a link, or the id of its user.")
+    str, typer.Argument(metavar="NAME", help="The name of a link, or the id of its user.")
 ]
 
 
@@ -50,29 +50,34 @@ def link(
     until: Annotated[str, typer.Option(metavar="TIME", help=dates.UNTIL_HELP)],
     recursive: Recursive = False,
     password: Annotated[
-        bool, typer.Option("--password", help="Ask for a password that is needed beside the link.")
+        bool,
+        typer.Option("--password", help="Ask for a password, which is needed to open the link."),
     ] = False,
     password_file: LinkPasswordFile = None,
     name: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A name for your own list of links.")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="A name for your own list of links, which others do not see."
+        ),
     ] = None,
     qr: Qr = False,
     svg: Svg = None,
 ) -> None:
-    """Make a link by which people without an account can read containers until a time.
+    """Make a link for people without an account.
 
-    Anybody who has the link, and its password if it has one, can read the containers: send the password
-    another way than the link. SCBROKER_LINK_PASSWORD gives the password as well. `scbroker open` opens a
-    link, and so does a program; a browser does not.
+    Anybody who has the link, and its password if it has one, can read the containers until the end: send the
+    password another way than the link. The link contains the API key of the profile.
 
-    Standard output gets the link alone. It contains the API key of the profile.
+    `scbroker open` opens a link, and so does a Python program; a browser does not. Only the link goes to
+    standard output. SCBROKER_LINK_PASSWORD gives a password without a terminal.
     """
     end = dates.end_of(until)
     _check_terminal(run, qr)
     ids = ids_of(run, containers, recursive)
     if len(ids) > _MOST_CONTAINERS:
         raise errors.InvalidArgumentError(
-            f"A link opens at most {_MOST_CONTAINERS} containers, and these are {len(ids)}: make several."
+            f"A link opens at most {_MOST_CONTAINERS} containers, and these are {len(ids)}: make several "
+            "links."
         )
     needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
     found = secret("link password", password_file, new=True) if needs_password else None
@@ -107,9 +112,10 @@ def show(run: Run, link: LinkName, qr: Qr = False, svg: Svg = None) -> None:
 
 @command(name="revoke", of=links)
 def revoke(run: Run, link: LinkName, yes: Yes = False) -> None:
-    """End a link, also for people who have it already. They may have kept copies.
+    """End a link, also for people who have it already.
 
-    Revoke expired links too: it removes their users from the containers.
+    They may have kept copies. Revoke expired links too: this removes the users of the links from the
+    containers.
     """
     found = _find(run, link)
     run.confirm(f"Revoke the link {_called(found)}?", yes)
@@ -171,8 +177,8 @@ def open_link(
         list[str] | None,
         typer.Argument(
             metavar="CONTAINER",
-            help="Containers of the link: the name, the id, or four or more first digits of the id. All if "
-            "left out.",
+            help="A container: its name, its id, or four or more first digits of the id. By default all "
+            "containers of the link.",
         ),
     ] = None,
     output: Annotated[
@@ -181,7 +187,8 @@ def open_link(
             "--output",
             "-o",
             metavar="FILE",
-            help="Save the contents to this file or folder; - writes them to standard output.",
+            help="The file or folder to write; `-` writes to standard output. Without it, the containers are "
+            "listed.",
         ),
     ] = None,
     force: Annotated[
@@ -189,13 +196,14 @@ def open_link(
     ] = False,
     password_file: LinkPasswordFile = None,
 ) -> None:
-    """List what a link opens, or save it with --output. Needs no account and no profile.
+    """List or save what a link opens.
 
-    Several contents are saved below a folder, under the names of their containers.
+    This needs no account and no profile. With --output, several contents are saved below a folder, under the
+    names of their containers.
 
-    Other users of this machine can see the arguments of a command, and shells keep them: leave LINK out, and
-    you are asked for it, or give it on standard input with `-`. SCBROKER_LINK_PASSWORD has the password of
-    the link, or you are asked.
+    Other users of this machine can see the arguments of a command, and shells keep them. So leave LINK out
+    and type it when you are asked, or give it on standard input. If the link has a password,
+    SCBROKER_LINK_PASSWORD is used, or you are asked.
     """
     url = link_url(link)
     try:

@@ -59,13 +59,13 @@ def ls(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NAME]",
-            help="Only the container of this name, and those below it, such as photos/.",
+            metavar="NAME",
+            help="Only the container of this name, and those below this folder, such as photos/.",
             autocompletion=complete_container,
         ),
     ] = None,
     type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only containers of exactly this type.")
+        str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")
     ] = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Only containers that others can access too.")
@@ -79,7 +79,9 @@ def ls(
     long: Annotated[
         bool,
         typer.Option(
-            "--long", "-l", help="Show more: whole ids, all members, creators, your permissions."
+            "--long",
+            "-l",
+            help="Show more: whole ids, all members, creators, times and your permissions.",
         ),
     ] = False,
     tree: Annotated[
@@ -87,20 +89,26 @@ def ls(
     ] = False,
     sort: Annotated[
         Sort | None,
-        typer.Option(help="Sort by this field; on a terminal by name if it is left out."),
+        typer.Option(
+            metavar="name|changed|size",
+            help="Sort by this field; on a terminal the default is name.",
+        ),
     ] = None,
     all: Annotated[
-        bool, typer.Option("--all", help="Show your address book and your list of links as well.")
+        bool,
+        typer.Option(
+            "--all", help="Also list the containers in which your contacts and links are kept."
+        ),
     ] = False,
 ) -> None:
     """List your containers.
 
-    In a pipe and with --json, containers come in the order of their ids, each as soon as it is read, unless
-    you pass --sort. A container that cannot be verified or opened is a row with the error, and the exit
-    status is 1 at the end.
+    In a pipe and with --json, the containers come in the order of their ids, each as soon as it is read; with
+    --sort, in that order. A container that cannot be verified or opened is a row with the error, and the exit
+    status is then 1.
 
-    Names are encrypted: the command reads the header of each container, and members with the permission
-    ReceiveAccessEvents see that.
+    Names are encrypted in the header. So the command reads the header of each container, and members with the
+    permission ReceiveAccessEvents see that.
     """
     if mine and others:
         raise errors.InvalidArgumentError("--mine and --others exclude each other: pass one.")
@@ -131,22 +139,28 @@ def ls(
                 yield each
         if name is not None and not count and not damaged:
             raise errors.NotFoundError(
-                f"You have no container named {name!r}, and none below it: `scbroker ls` lists all."
+                f"You have no container named {name!r}, and none below it: `scbroker ls` lists your "
+                "containers."
             )
 
     if tree:
         _print_tree(run, found())
     else:
         _print_list(run, found(), sort, long=long)
+    if run.has_left_out:
+        run.out.say(
+            "Some containers that you could read before are not listed any more: your access has ended, or "
+            "the broker withholds them. `scbroker verify` names them."
+        )
     if damaged:
         raise typer.Exit(1)
 
 
 @command(CONTAINERS)
 def info(run: Run, container: ContainerArgument) -> None:
-    """Show all about a container, but its content.
+    """Show everything about a container except its content.
 
-    The command reads the header: members with the permission ReceiveAccessEvents see that.
+    The command reads the header, and members with the permission ReceiveAccessEvents see that.
     """
     found = run.session.getContainers([run.names.id_of(container)], content=False).result()[0]
     if isinstance(found, errors.BrokerError):

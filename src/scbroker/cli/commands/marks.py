@@ -15,21 +15,20 @@ from scbroker.cli.command import WATCHING, Yes, command, group
 from scbroker.cli.names import ContainerArgument
 from scbroker.cli.run import Run
 
-mark: typer.Typer = group(
-    "mark", WATCHING, "Compare and accept the histories of a container or the event log."
-)
+mark: typer.Typer = group("mark", WATCHING, "Compare a history with what this device has verified.")
 Accept = Annotated[
     str | None,
     typer.Option(
         metavar="VERSION:HASH",
-        help="The served head as this command shows it, to follow it from now on.",
+        help="Accept the broker's history with this head, which the command shows without --accept.",
     ),
 ]
 TrustFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="The trust store of another program, whose marks are meant; the profile's if left out.",
+        help="Use the trust store in this folder, such as that of another program, in place of the "
+        "profile's.",
     ),
 ]
 
@@ -42,11 +41,15 @@ def mark_container(
     trust_folder: TrustFolder = None,
     yes: Yes = False,
 ) -> None:
-    """Show both heads of a container; with --accept, follow the served one from now on.
+    """Compare the history of a container, and accept the broker's.
 
-    Needed only after a "rollback" or "fork" that you trust the broker about, as after its operator has
-    restored a backup. Compare the heads with another member first: a broker that hides changes wants you to
-    accept.
+    A head is the version and hash at the end of a history. The command shows the head that this device has
+    verified and the head that the broker serves. With --accept, the device follows the broker's history from
+    now on.
+
+    Accept it only after a "rollback" or "fork" for which you know the reason, such as a backup that the
+    operator has restored. Compare the heads with another member first: a broker that hides changes wants you
+    to accept its history.
     """
     _use_store(run, trust_folder)
     id = run.names.id_of(container)
@@ -57,9 +60,11 @@ def mark_container(
 def mark_events(
     run: Run, accept: Accept = None, trust_folder: TrustFolder = None, yes: Yes = False
 ) -> None:
-    """Show both ends of the event log; with --accept, follow the served one from now on.
+    """Compare the history of events, and accept the broker's.
 
-    Needed only after a "rollback" or "fork" of the event log that you trust the broker about.
+    The command shows the head of the event log that this device has verified and the head that the broker
+    serves. With --accept, the device follows the broker's log from now on. Accept it only after a "rollback"
+    or "fork" for which you know the reason.
     """
     _use_store(run, trust_folder)
     _show(run, lambda head: run.session.resetEventMark(head).result(), accept, yes)
@@ -67,18 +72,17 @@ def mark_events(
 
 @command(WATCHING)
 def sent(run: Run, container: ContainerArgument) -> None:
-    """Show what became of changes whose outcome was uncertain.
+    """Show the outcome of changes that got no answer.
 
-    These are changes of a container that this device sent, and whose answer it did not get.
-
-    A change is Stored, NotStored or still Uncertain. Any other change of the container decides: it takes the
-    version of the uncertain one, unless that has taken effect.
+    These are changes of a container that this device sent and that the broker did not answer. Each is Stored,
+    NotStored or still Uncertain. An uncertain one is decided by the next change of the container, which gets
+    its version unless it was stored.
     """
     found = run.session.getSentChanges(run.names.id_of(container)).result()
     rows = [{"version": each.version, "outcome": each.outcome} for each in found]
     run.out.rows(rows, {"version": "VERSION", "outcome": "OUTCOME"})
     if not rows:
-        run.out.say("This device has sent no change of it without an answer.")
+        run.out.say("Every change of the container that this device sent got an answer.")
 
 
 def _use_store(run: Run, folder: Path | None) -> None:
@@ -86,7 +90,9 @@ def _use_store(run: Run, folder: Path | None) -> None:
     if folder is None:
         return
     if not folder.is_dir():
-        raise errors.InvalidArgumentError(f"{folder} is not a folder: name a trust store's folder.")
+        raise errors.InvalidArgumentError(
+            f"{folder} is not a folder: pass the folder of a trust store with --trust-folder."
+        )
     import msgspec
 
     run.profile = msgspec.structs.replace(run.profile, trust_folder=str(folder.absolute()))
@@ -98,7 +104,7 @@ def _show(
     head = None if accept is None else _parsed(accept)
     if head is not None:
         run.confirm(
-            "This device forgets the history that it has verified, and follows the accepted one. Go on?",
+            "This device forgets the history that it has verified, and follows the broker's. Go on?",
             yes,
         )
     try:
@@ -116,9 +122,9 @@ def _show(
     run.out.line({}, f"verified by this device: {stored or 'nothing'}")
     run.out.line({}, f"served by the broker:    {served}")
     if head is not None:
-        run.out.line({}, "The served one is accepted.")
+        run.out.line({}, "The served head is accepted.")
     elif heads.stored != heads.served:
-        run.out.line({}, f"To accept the served one, add --accept {served}")
+        run.out.line({}, f"To accept the served head, add --accept {served}")
 
 
 def _text(head: scbroker.Head) -> str:

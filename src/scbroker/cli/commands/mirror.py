@@ -23,38 +23,42 @@ def mirror(
         str,
         typer.Argument(
             metavar="NAME/",
-            help="Mirror only the containers whose names begin with this.",
+            help="Only containers below this folder, such as photos/.",
             autocompletion=complete_folder,
         ),
     ] = "",
     once: Annotated[
-        bool, typer.Option("--once", help="Compare once and end, instead of following changes.")
+        bool, typer.Option("--once", help="Compare once, and end instead of following changes.")
     ] = False,
     type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Mirror only the containers of this type.")
+        str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")
     ] = None,
     everyone: Annotated[
         bool,
-        typer.Option("--everyone", help="Mirror also the containers that strangers have shared."),
+        typer.Option(
+            "--everyone", help="Also containers that people who are not your contacts have shared."
+        ),
     ] = False,
     delete: Annotated[
         bool,
         typer.Option(
-            "--delete/--keep", help="Whether to remove a file when its container is gone."
+            "--delete/--keep", help="Remove the file of a container that is gone, or keep it."
         ),
     ] = True,
 ) -> None:
-    """Keep a folder up to date with your containers, until Ctrl-C.
+    """Keep a folder up to date with your containers.
 
-    Files get the names of the containers. The folder has the containers that you or your contacts created;
-    with --everyone also those that strangers have shared with you, but no hidden files of them. Changes go
-    one way, from the broker to the folder, and are printed, one in a line.
+    The command runs until Ctrl-C. It writes the contents of containers to files of the same names, and prints
+    each change of the folder as a line. Changes go one way: what you change in the folder is not stored.
 
-    A file that the command did not write, or that was changed since, is never overwritten and never removed:
-    a new version goes beside it, with the version in its name. If several containers have one name, all but
-    one get the beginning of their ids into their names.
+    The folder gets the containers that you or your contacts created; with --everyone, also those that other
+    people have shared with you, but no hidden files of these people.
 
-    The folder .scbroker-mirror in it has the record of the files. After an interruption, run the command
+    A file that the command did not write, or that was changed since, is never overwritten or removed: a new
+    version goes into a file beside it, with the version in its name. If several containers have the same
+    name, the files of all but one have the first digits of the id in their names.
+
+    The folder .scbroker-mirror inside it has the record of the files. After an interruption, run the command
     again.
     """
     from scbroker.cli.mirror.mirroring import Mirror

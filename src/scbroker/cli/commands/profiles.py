@@ -70,7 +70,7 @@ def use(run: Run, name: NameArgument) -> None:
 def rm(run: Run, name: NameArgument, yes: Yes = False) -> None:
     """Remove a profile and its session from this device.
 
-    The user stays at the broker. Log in again by `scbroker login USER`: note the user id before.
+    The user stays at the broker. Note the user id before: `scbroker login USER` logs in again.
     """
     from scbroker.cli import profiles as saved
 
@@ -88,4 +88,4 @@ def rm(run: Run, name: NameArgument, yes: Yes = False) -> None:
         f"Profile {name} is removed. User {profile.user_id} stays at {profile.server_url}.",
     )
     if was_default and saved.read().profiles:
-        run.out.say("It was the default one: choose another by `scbroker profiles use NAME`.")
+        run.out.say("It was the default one: choose another with `scbroker profiles use NAME`.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import select
+import shlex
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -42,48 +43,54 @@ if TYPE_CHECKING:
 def put(
     run: Run,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="Files, folders, or - for standard input.")
+        list[str],
+        typer.Argument(metavar="FILE", help="A file or folder; `-` reads standard input."),
     ],
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="Store the files in folders as well.")
     ] = False,
     name: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The container's name in place of the file's."),
+        typer.Option(metavar="NAME", help="A name in place of that of the file or folder."),
     ] = None,
     type: Annotated[
         str | None,
-        typer.Option(metavar="TYPE", help="A label for new containers, which the broker can read."),
+        typer.Option(metavar="TYPE", help="A label of new containers, which the broker can read."),
     ] = None,
     share: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PERSON",
-            help="A person who may read new containers: a contact, a user id or a card. Can be repeated.",
+            help="A person who may read new containers: the name of a contact, a user id or a contact "
+            "card. Can be repeated.",
         ),
     ] = None,
     update: Annotated[
         bool,
         typer.Option(
-            "--update", "-u", help="Write a new version of containers whose file has changed."
+            "--update", "-u", help="Write a new version of containers whose files have changed."
         ),
     ] = False,
     into: Annotated[
         str | None,
         typer.Option(
-            metavar="CONTAINER", help="Write a new version of this container, also another user's."
+            metavar="CONTAINER",
+            help="Write a new version of this container: its name, its id, or four or more first digits "
+            "of the id.",
         ),
     ] = None,
     yes: Yes = False,
 ) -> None:
     """Store files, each in a container of its own.
 
-    The container of a file gets the file's name; that of a file in a folder gets a path that begins with the
-    folder's name, such as photos/2026/a.jpg. The header keeps name, time and media type, encrypted.
+    A container gets the name of its file. With --recursive the name is the path from the folder on, such as
+    photos/2026/a.jpg. The header has name, time and media type, encrypted.
 
-    A file is skipped as "unchanged" if a container of yours has its name, size and time, and you wrote it.
-    So after an interruption the same command goes on where it stopped; large files go on within the file.
-    If the file differs, --update writes a new version. Links and special files in folders are skipped.
+    A file is skipped as "unchanged" if a container of yours has its name, size and time, and you wrote it
+    last. So after an interruption, run the same command again: it skips the files that are stored, and
+    resumes a large one where it stopped. For a file that differs, --update writes a new version.
+
+    Symbolic links and special files in folders are skipped.
     """
     _check_options(files, name, type, share, into)
     if into is not None and files == [STREAM]:
@@ -125,15 +132,18 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
     """Plan a new version of the container that `--into` names."""
     if len(files) != 1:
         raise errors.InvalidArgumentError(
-            f"--into takes one file, and there are {len(files)}: name the one to store."
+            f"--into takes one file, not {len(files)}: name the one to store."
         )
     container = run.names.container(text)
     if not is_whole(text, container.id):
-        # Anybody can share a container whose name, or beginning of the id, is that of a file that the user
-        # keeps; and a member with Upload can give such a name to a container of the user.
+        # Anybody can share a container with any name, and choose the beginning of its id. A member with
+        # Upload can rename a container of the user.
         if container.createdBy != run.people.own_id:
             creator = run.people.name_of(container.createdBy)
-            run.confirm(f"The container {text!r} is of {creator}, not yours: write into it?", yes)
+            run.confirm(
+                f"{creator} created the container {text!r}, not you: write a new version of it?",
+                yes,
+            )
         else:
             _confirm_readers(run, [container], yes)
     file = files[0]
@@ -144,10 +154,11 @@ def _person(run: Run, text: str) -> Person:
     """Return a person of `--share`, who must be a user of the broker."""
     found = run.people.find(text)
     if run.session.getLatestActiveSigningKey(found).result() is None:
-        raise errors.NotFoundError(f"No user of this broker is {text!r}: check --share.")
+        raise errors.NotFoundError(f"{text!r} is not a user of this broker: check --share.")
     if isinstance(found, scbroker.Contact) and not found.verified:
         run.out.say(
-            f"{found.name} is not verified: compare the fingerprints, then `scbroker contacts verify`."
+            f"Warning: {found.name} is not verified, so this may be somebody else's card. Compare "
+            f"fingerprints with `scbroker contacts verify {shlex.quote(found.name)}`."
         )
     return found
 
@@ -163,7 +174,9 @@ def _access(run: Run, people: list[Person]) -> list[scbroker.AccessLevel] | None
     own = run.people.own_id
     others = {_id_of(person): scbroker.AccessLevel(person) for person in people}
     if own in others:
-        raise errors.InvalidArgumentError("--share names yourself: you have access in any case.")
+        raise errors.InvalidArgumentError(
+            "--share names you, and you have access in any case: leave it out."
+        )
     owner = scbroker.ContainerAccessLevel.DefaultOwnerPermissions
     return [scbroker.AccessLevel(own, owner), *others.values()]
 
@@ -191,12 +204,12 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
     changed = [file.name for file, _ in work.updates]
     if changed and not update:
         raise errors.AlreadyExistsError(
-            f"You have other containers named {_some(map(repr, changed))}: --update writes a new version, "
-            "--name gives another name."
+            f"Your containers named {_some(map(repr, changed))} differ from the files: --update writes new "
+            "versions, --name gives another name."
         )
     if several:
         raise errors.InvalidArgumentError(
-            f"Several of your containers are named {several!r}: choose one by its id, with --into."
+            f"Several of your containers are named {several!r}: choose one with --into and its id."
         )
     _confirm_readers(run, [container for _, container in work.updates], yes)
     return work
@@ -234,7 +247,8 @@ def _tell_who_lacks(run: Run, work: Work, people: list[Person]) -> None:
     ]
     if wanted and lacking:
         run.out.say(
-            f"--share is for new containers, and {len(lacking)} existed before: `scbroker share` adds people."
+            f"--share is for new containers, and {len(lacking)} existed before: `scbroker share` shares "
+            "those."
         )
 
 

@@ -13,7 +13,7 @@ from scbroker import errors
 from scbroker.cli import dates, rights
 from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.dates import Until
-from scbroker.cli.names import ContainerArgument, ContainersArgument, label_of
+from scbroker.cli.names import ContainerArgument, ContainersArgument, Recursive, label_of
 from scbroker.cli.people import PersonArgument, complete_person
 from scbroker.cli.rights import Can, Rights
 from scbroker.cli.run import Run
@@ -21,19 +21,11 @@ from scbroker.cli.run import Run
 if TYPE_CHECKING:
     from scbroker.vocabulary import ContainerAccessLevel
 
-Recursive = Annotated[
-    bool,
-    typer.Option(
-        "--recursive",
-        "-r",
-        help="Take each CONTAINER as the beginning of names, such as photos/, and do it for all below it.",
-    ),
-]
 PeopleArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="PERSON",
-        help="People: the name of a contact, a user id or a contact card.",
+        help="A person: the name of a contact, a user id or a contact card.",
         autocompletion=complete_person,
     ),
 ]
@@ -45,7 +37,7 @@ def _of_people(option: str) -> Any:
     return typer.Option(
         option,
         metavar="PERSON",
-        help="A person, for several containers: then all arguments are containers. Can be repeated.",
+        help="A person, for several containers: all arguments are containers then. Can be repeated.",
         autocompletion=complete_person,
     )
 
@@ -71,18 +63,18 @@ def share(
 ) -> None:
     """Give people access to a container.
 
-    All others keep their access. People who have access already get the permissions and the end that this
-    command names in place of their own.
+    People who have access already get the named permissions and end in place of their present ones. All other
+    members keep their access.
 
     For several containers, name the people with --with: `scbroker share *.pdf --with Bob --with Carol`.
 
-    You can give only permissions that you have, and for no longer than you have them. Anybody who could
-    read may keep a copy.
+    You can give only permissions that you have, and for no longer than you have them. Anybody who can read
+    may keep a copy.
     """
     permissions = rights.permissions_of(can, exactly)
     end = None if until is None else dates.end_of(until)
     texts, members = _named(run, [container, *(people or ())], others, "--with")
-    _check_others(run, members, "You have access already: name somebody else.")
+    _check_others(run, members, "You have access already: name another person.")
     ids = ids_of(run, texts, recursive)
     given = rights.READ if permissions is None else permissions
     found = _changeable(run, ids, members, given, end)
@@ -106,8 +98,8 @@ def revoke(
 ) -> None:
     """Take people's access to a container away.
 
-    The container gets a new key: they cannot open what is written from now on, but may have kept copies of
-    what they could read.
+    The container gets a new key, so these people cannot open what is written from now on. They may have kept
+    copies of what they could read.
 
     For several containers, name the people with --from: `scbroker revoke -r photos/ --from Bob`.
     """
@@ -143,15 +135,15 @@ def leave(
         bool,
         typer.Option(
             "--abandon",
-            help="Leave even if nobody else may change access: then nobody can share it any more.",
+            help="Leave even if nobody else may change access: nobody can share the container any more then.",
         ),
     ] = False,
     yes: Yes = False,
 ) -> None:
     """Give up your own access to containers.
 
-    Only a member who may share the container can give you access again. You may have kept copies; the next
-    change of the container makes a new key without you.
+    Only a member who may share a container can give you access again. The next change of the container makes
+    a new key, which you do not get.
     """
     ids = ids_of(run, containers, recursive)
     run.confirm(f"Give up your access to {_some(list(ids.values()))}?", yes)
@@ -170,10 +162,10 @@ def leave(
 
 @command(SHARING)
 def block(run: Run, person: PersonArgument) -> None:
-    """Refuse containers that a person would share with you from now on.
+    """Let a person share no more containers with you.
 
-    What they have shared already stays: `scbroker leave` gives it up. The broker enforces a block, and the
-    person can notice it. They could register as another user.
+    What the person has shared already stays: `scbroker leave` gives it up. The broker enforces the block. The
+    person can notice it, and could register as another user.
     """
     blocked = _person(run, person)
     _check_others(run, [blocked], "Name another person.")
@@ -186,7 +178,7 @@ def block(run: Run, person: PersonArgument) -> None:
 
 @command(SHARING)
 def unblock(run: Run, person: PersonArgument) -> None:
-    """Let a person whom you have blocked share containers with you again."""
+    """Let a person share containers with you again."""
     found = _person(run, person)
     if found.user_id not in run.session.getBlockedUsers().result():
         raise errors.NotFoundError(
@@ -224,7 +216,7 @@ def _named(
     texts, names = (arguments, people) if people else (arguments[:1], arguments[1:])
     if not names:
         raise errors.InvalidArgumentError(
-            f"Nobody is named: put the people behind the container {texts[0]!r}, or pass {option} PERSON."
+            f"No person is named: add the people after the container {texts[0]!r}, or pass {option} PERSON."
         )
     try:
         found = [_person(run, each) for each in names]
@@ -280,7 +272,7 @@ def _check_allowed(
     own = levels.get(run.profile.user_id)
     if own is None or not own.permissions & rights.SHARE:
         raise errors.PermissionDeniedError(
-            "You may not change who has access: ask a member who can manage or own it."
+            "You may not change who has access: ask a member who can manage or own the container."
         )
     if given is not None and (lacking := given & ~own.permissions):
         raise errors.PermissionDeniedError(
@@ -315,7 +307,7 @@ def _check_keeps(
             if level is not None and level.permissions & ~rights.READ:
                 raise errors.InvalidArgumentError(
                     f"{each.name} has more permissions on {ids[container_id]!r} than to read it "
-                    f"({rights.in_words(level.permissions)}): say with --can which ones to have from now on."
+                    f"({rights.in_words(level.permissions)}): pass --can with the ones to have from now on."
                 )
 
 
@@ -327,7 +319,7 @@ def _warn(run: Run, person: Person, found: Mapping[uuid.UUID, "scbroker.Containe
         if not person.who.verified:
             run.out.say(
                 f"Warning: {person.name} is not verified, so this may be somebody else's card. Compare "
-                f"fingerprints: `scbroker contacts verify {shlex.quote(person.name)}`."
+                f"fingerprints with `scbroker contacts verify {shlex.quote(person.name)}`."
             )
     elif isinstance(person.who, scbroker.ContactCard):
         run.out.say(
@@ -336,8 +328,8 @@ def _warn(run: Run, person: Person, found: Mapping[uuid.UUID, "scbroker.Containe
         )
     else:
         run.out.say(
-            f"Warning: nothing says who the user {person.user_id} is. Make sure that the id is from the "
-            "person, or better: add their card with `scbroker contacts add`, and verify it."
+            f"Warning: an id alone does not say who the user {person.user_id} is. Add the person's card with "
+            "`scbroker contacts add`, and compare fingerprints with `scbroker contacts verify`."
         )
 
 

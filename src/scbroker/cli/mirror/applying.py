@@ -111,26 +111,26 @@ class Applying:
 
         A file in the way stays, and the content goes beside it.
         """
-        failed, begun = [], []
+        failed, started = [], []
         for fetch, source, version in fetches:
             try:
-                found = self._begin(fetch, source, version)
+                found = self._start(fetch, source, version)
                 if found is not None:
-                    begun.append((fetch, source, *found))
+                    started.append((fetch, source, *found))
             except errors.BrokerError as error:
                 failed.append((fetch, error))
         try:
             self._state.sync()
         except errors.BrokerError as error:
-            return [*failed, *((fetch, error) for fetch, *_ in begun)]
-        for fetch, source, target, stamp in begun:
+            return [*failed, *((fetch, error) for fetch, *_ in started)]
+        for fetch, source, target, stamp in started:
             try:
                 self._finish(fetch.remote, source, target, stamp)
             except errors.BrokerError as error:
                 failed.append((fetch, error))
         return failed
 
-    def _begin(
+    def _start(
         self, fetch: Fetch, source: Path, version: int
     ) -> tuple[PurePosixPath, Stamp] | None:
         """Choose the path and record the content for it; None if a file has the content already."""

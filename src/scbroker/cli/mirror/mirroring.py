@@ -187,7 +187,7 @@ class Mirror:
                 return Other.Foreign if stamps[0].found else stamps[0]
             return self._applying.look(path, stamps)
 
-        # A copy: to look updates the times in the record.
+        # A copy, because `look` updates the times in the record.
         files = dict(self._state.files)
         steps = plan(self._remotes, self._failed, files, look, keep=self._keep)
         fetches = []
@@ -225,7 +225,7 @@ class Mirror:
         for fetch, read in zip(fetches, containers, strict=True):
             with self._failing(fetch.remote.id, fetch.path):
                 if isinstance(read, _GONE):
-                    continue  # the event of it comes
+                    continue  # its event follows
                 content, version = _content_of(read)
                 source = self._state.incoming / fetch.remote.id.hex
                 write_own(source, content)
@@ -241,10 +241,10 @@ class Mirror:
                     remote.id, source, progress=lambda done, _: show(done)
                 ).result()
             except _GONE:
-                return  # the event of it comes
+                return  # its event follows
         if saved is None:
             raise _hidden()
-        # If it is a newer version by now, the event of it comes, and the file is found to have it already.
+        # If a newer version was read, its event follows, and the file is found to have that version already.
         self._place([(fetch, source, remote.version)])
 
     def _place(self, downloaded: list[tuple[Fetch, Path, int]]) -> None:
@@ -253,7 +253,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def _failing(self, id: uuid.UUID, path: PurePosixPath) -> Iterator[None]:
-        """Report a failure of one container, and go on; not if the broker or the session is away."""
+        """Report an error of one container, and continue; raise one that every container would meet."""
         try:
             yield
         except (errors.BrokerUnavailableError, errors.NotAuthenticatedError):
@@ -262,23 +262,23 @@ class Mirror:
             self._fail(id, path, error)
 
     def _fail(self, id: uuid.UUID, path: PurePosixPath | None, error: errors.BrokerError) -> None:
-        """Report that a container's file stays as it is; it is tried again when everything is compared."""
+        """Report that a container's file stays as it is; the next comparison tries it again."""
         self._remotes.pop(id, None)
         self._failed.add(id)
-        # A wrong name is no wrong use of the command.
+        # An unsafe name is not a wrong use of the command.
         self.status = self.status or (1 if isinstance(error, ValueError) else status_of(error))
-        self._run.out.warn(f"{id if path is None else path}: {error.message}")
+        self._run.out.error(f"{id if path is None else path}: {error.message}")
 
     def _tell(self, change: Change) -> None:
-        told = f"{change.action} {change.path}"
+        text = f"{change.action} {change.path}"
         if change.oldPath is not None:
-            told = f"{change.action} {change.oldPath} to {change.path}"
+            text = f"{change.action} {change.oldPath} to {change.path}"
         if change.reason is not None:
-            told += f": {change.reason}"
+            text += f": {change.reason}"
         row = change._asdict()
         for key in ("path", "oldPath"):
             row[key] = None if row[key] is None else str(row[key])
-        self._run.out.line(row, told)
+        self._run.out.line(row, text)
 
     def _remove_downloads(self) -> None:
         """Remove downloads that were cut off, of containers that are gone by now.
@@ -300,7 +300,9 @@ def _content_of(read: scbroker.Container[Any] | errors.BrokerError) -> tuple[byt
 
 
 def _hidden() -> errors.BrokerError:
-    return errors.PermissionDeniedError("Your permissions hide the content: ask for Download.")
+    return errors.PermissionDeniedError(
+        "Your permissions on this container hide the content: ask a member for Download and Decrypt."
+    )
 
 
 def _modified(container: scbroker.Container[Any]) -> dt.datetime:

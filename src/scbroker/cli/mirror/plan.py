@@ -50,7 +50,7 @@ class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A content that the mirror wrote to a path; `modified` is the file's time in nanoseconds.
 
     It is PLANNED until the content is in place: after a crash, only the file's bytes say whether it is.
-    With `found`, the file had this content already when the mirror was begun: it is nobody's to change.
+    With `found`, the file had this content before the mirror: the mirror never changes or removes it.
     """
 
     container: uuid.UUID
@@ -80,7 +80,7 @@ Look = Callable[[PurePosixPath, tuple[Stamp, ...]], Stamp | Other]
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """Remove a path from the record. The file stays; None for the reason if there is no file."""
+    """Remove a path from the record. A file stays; `reason` is None if none exists."""
 
     path: PurePosixPath
     id: uuid.UUID
@@ -149,7 +149,7 @@ class _Plan:
         self._folders = {above for path in files for above in path.parents}
         self._first: list[Action] = []
         self._written: dict[uuid.UUID, list[tuple[PurePosixPath, Stamp]]] = defaultdict(list)
-        self._settled: set[uuid.UUID] = set()
+        self._edited: set[uuid.UUID] = set()
         """Containers whose file was changed here, and that have no newer version."""
 
     def actions(self) -> list[Action]:
@@ -189,7 +189,7 @@ class _Plan:
         elif not (written := [each for each in stamps if each.modified != PLANNED]):
             self._first.append(Forget(path, id))  # somebody else's file, from after a crash
         elif remote is not None and remote.version == written[-1].version:
-            self._settled.add(id)
+            self._edited.add(id)
         else:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
 
@@ -213,7 +213,7 @@ class _Plan:
         targets: dict[uuid.UUID, PurePosixPath] = {}
         crowded = []
         for id, place in places.items():
-            if id in self._settled and id not in self._written:
+            if id in self._edited and id not in self._written:
                 continue
             if self._is_free(place, id):
                 targets[id] = place
@@ -306,7 +306,7 @@ def assign(
 
 
 class _Taken:
-    """The paths that are given away."""
+    """The paths that are in use."""
 
     def __init__(self) -> None:
         self._files: set[str] = set()

@@ -31,7 +31,7 @@ _LONGEST_LINE: Final = 16384
 _LONGEST_PATH: Final = 2048
 """Bytes: a name of the greatest length, with what the mirror adds to paths that collide."""
 _SPARE: Final = 10_000
-"""Lines that say nothing any more, before the record is written anew."""
+"""Superseded lines, above which the record is rewritten."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -80,7 +80,7 @@ class State:
         try:
             with translated(self._path):
                 self._load(folder)
-                self._write_anew()
+                self._rewrite()
         except BaseException:
             self.close()
             raise
@@ -117,7 +117,7 @@ class State:
         self._lock.release()
 
     def put(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
-        """Record which contents the mirror may have written to a path; none removes it from the record."""
+        """Record which contents the mirror may have written to a path; an empty tuple removes the path."""
         if stamps:
             self.files[path] = stamps
         else:
@@ -125,7 +125,7 @@ class State:
         self._lines.append(_line(path, stamps))
 
     def sync(self) -> None:
-        """Make durable what was recorded. Without room, raise `TooLargeError`; the next call tries again."""
+        """Make the record durable. On a full disk, raise `TooLargeError`; the next call tries again."""
         if not self._lines:
             return
         with translated(self._path):
@@ -134,12 +134,12 @@ class State:
                 _write(self._file, b"".join(self._lines))
                 os.fsync(self._file)
             except OSError:
-                os.ftruncate(self._file, end)  # no half a line
+                os.ftruncate(self._file, end)  # no partial line
                 raise
             self._written += len(self._lines)
             self._lines.clear()
             if self._written > 2 * len(self.files) + _SPARE:
-                self._write_anew()
+                self._rewrite()
 
     def _load(self, folder: Path) -> None:
         try:
@@ -166,7 +166,7 @@ class State:
             if not line.endswith(b"\n"):
                 if len(line) == _LONGEST_LINE:
                     raise _DamagedError
-                break  # the last one, which a crash cut off: its change was not begun
+                break  # the last one, which a crash cut off: its change was not started
             said = decode(line)
             path = _checked(said.path)
             if said.stamps:
@@ -174,8 +174,8 @@ class State:
             else:
                 self.files.pop(path, None)
 
-    def _write_anew(self) -> None:
-        """Write the record without lines that say nothing any more; replace the old one in one step."""
+    def _rewrite(self) -> None:
+        """Write the record without superseded lines; replace the old one in one step."""
         temporary = self._path.with_name("files.new")
         temporary.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

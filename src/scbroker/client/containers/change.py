@@ -44,7 +44,7 @@ Keep = msgspec.UnsetType
 KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
 OWN_TYPES: Final = "scbroker."
-"""How the types of containers begin in which scbroker keeps what is a user's alone: contacts and links."""
+"""The beginning of the types of a user's own documents: the address book and the list of links."""
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
 

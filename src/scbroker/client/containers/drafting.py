@@ -183,7 +183,7 @@ async def check_allowed(session: Session, fetched: Fetched, change: Change) -> N
     """Raise `PermissionDeniedError` for a change that the author's entry, or rule 4, does not allow.
 
     Raises `InvalidArgumentError` if access goes to the creator by default and the creator was deleted, and
-    for access to a document in which scbroker keeps what is the author's alone.
+    if others would get access to the author's own address book or list of links.
     """
     state, time = fetched.state, fetched.time
     entry = state.governing.entry_of(session.fingerprint, time)
@@ -223,7 +223,8 @@ def _check_not_own(session: Session, fetched: Fetched, asked: Grants) -> None:
     is_own = state.createdBy == session.fingerprint and members_of(state).keys() == own
     if is_own and text.startswith(OWN_TYPES) and asked.keys() != own:
         raise errors.InvalidArgumentError(
-            f"This container is of type {text}, in which scbroker keeps what is yours alone: leave it out."
+            f"This container of type {text} has your contacts or your links, and cannot be shared: leave "
+            "it out."
         )
 
 

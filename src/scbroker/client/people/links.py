@@ -205,8 +205,8 @@ async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
         elif container.type is not None and container.type.startswith(OWN_TYPES):
             # It would be ignored from then on: links in it could not be listed and revoked any more.
             error = errors.InvalidArgumentError(
-                f"Container {container_id} is of type {container.type}, in which scbroker keeps what is this "
-                "user's alone: leave it out."
+                f"Container {container_id} of type {container.type} has your contacts or your links, and "
+                "cannot be shared: leave it out."
             )
         elif missing := needed & ~_permissions(container, user):
             error = errors.PermissionDeniedError(

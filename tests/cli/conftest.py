@@ -1,0 +1,30 @@
+"""Fixtures for tests of commands: Alice, Bob, and Alice's session as a program has it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from scbroker import ServerProvider
+from tests.kit.people import Person
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: commands know nothing of the broker's engine."""
+    return "sqlite"
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def bob(person: Callable[[str], Person]) -> Person:
+    return person("Bob")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
+        yield provider

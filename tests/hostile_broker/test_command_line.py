@@ -1,0 +1,122 @@
+"""Attacks on people at the command line by names, contents and files of others."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scbroker import AccessLevel, ContainerAccessLevel
+from tests.hostile_broker.catalogue import attack
+from tests.kit.people import Person, ended, put, screen
+
+ESCAPES = "\x1b]0;stolen\x07\x1b[2J\u202etxt.exe"
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: commands know nothing of the broker's engine."""
+    return "sqlite"
+
+
+@pytest.fixture
+def victim(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def share(person: Callable[[str], Person], victim: Person) -> Callable[[str, bytes], str]:
+    """Share a container of a stranger with the victim, by name and content; return its id."""
+    stranger = person("Mallory")
+
+    def make(name: str, content: bytes) -> str:
+        with stranger.session() as session:
+            levels = [AccessLevel(stranger.ring.userId), AccessLevel(victim.ring.userId)]
+            return str(put(session, name, content, accessLevels=levels))
+
+    return make
+
+
+def files_of(folder: Path) -> set[Path]:
+    return {each for each in folder.rglob("*") if each.is_file()}
+
+
+@attack(100, "name that leaves a folder")
+@pytest.mark.parametrize("name", ["../outside", "in/../../outside", "in\\..\\outside", "absolute"])
+def test_a_name_that_leads_out_of_the_folder_is_never_a_path(
+    victim: Person, share: Callable[[str, bytes], str], name: str
+) -> None:
+    work = victim.home / "work"
+    work.mkdir()
+    if name == "absolute":
+        name = str(victim.home / "outside")
+    container = share(name, b"evil")
+    before = files_of(victim.home.parent)
+    assert "--output" in victim.run("get", container, status=2).error
+    victim.run("get", "-r", name.partition("/")[0] or "/", "-o", "work", status=None)
+    victim.run("mirror", "work", "--once", "--everyone", status=None)
+    new = files_of(victim.home.parent) - before
+    assert not [each for each in new if each.read_bytes() == b"evil" and work not in each.parents]
+
+
+@attack(101, "terminal steered by others")
+def test_no_name_and_no_content_steers_the_terminal(
+    victim: Person, share: Callable[[str, bytes], str]
+) -> None:
+    container = share(f"a{ESCAPES}", f"b{ESCAPES}".encode())
+    for command in (["ls"], ["info", container], ["ls", "--tree"], ["verify"]):
+        shown = screen(victim, *command)
+        assert "stolen\x07" not in shown
+        assert "\u202e" not in shown
+    refused = ended(victim.at_terminal("cat", container), 2)
+    assert "stolen\x07" not in refused
+    assert "\x1b]0" not in victim.run("ls").output
+
+
+@attack(102, "upload caught by a rename")
+def test_a_renamed_shared_container_does_not_catch_a_private_file(
+    victim: Person, person: Callable[[str], Person]
+) -> None:
+    mallory = person("Mallory")
+    rights = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
+    with victim.session() as session:
+        levels = [AccessLevel(victim.ring.userId, 511), AccessLevel(mallory.ring.userId, rights)]
+        shared = put(session, "shared.txt", b"1234", accessLevels=levels)
+    with mallory.session() as session:
+        session.updateContainerHeader(shared, {"name": "diary.txt"}).result(30)
+        (victim.home / "diary.txt").write_text("private")
+        victim.run("put", "diary.txt", status=1)
+        victim.run("put", "diary.txt", "--update", status=2)
+        assert session.getContainerContent(shared).result(30) == b"1234"
+
+
+@attack(103, "namesake of a container")
+def test_a_stranger_with_the_same_name_is_never_taken_in_place_of_ones_own(
+    victim: Person, share: Callable[[str, bytes], str]
+) -> None:
+    with victim.session() as session:
+        own = str(put(session, "plan.txt", b"mine"))
+    other = share("plan.txt", b"evil")
+    for command in (["cat", "plan.txt"], ["rm", "plan.txt", "--yes"], ["get", "plan.txt"]):
+        message = victim.run(*command, status=2).error
+        assert own[:8] in message
+        assert other[:8] in message
+    (victim.home / "plan.txt").write_text("newer")
+    [row] = victim.json("put", "plan.txt", "--update", "--yes")
+    assert (row["id"], row["status"]) == (own, "updated")
+    assert victim.run("cat", other).output == "evil"
+
+
+@attack(104, "link planted in a mirror")
+def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person) -> None:
+    with victim.session() as session:
+        container = put(session, "photos/lake.txt", b"lake")
+        victim.run("mirror", "copy", "--once")
+        elsewhere = victim.home / "kept by the victim"
+        (victim.home / "copy" / "photos").rename(elsewhere)
+        (victim.home / "copy" / "photos").symlink_to(elsewhere)
+        session.updateContainerContent(container, b"changed").result(30)
+        victim.run("mirror", "copy", "--once", status=None)
+        assert (elsewhere / "lake.txt").read_text() == "lake"
+        session.deleteContainer(container).result(30)
+        victim.run("mirror", "copy", "--once", status=None)
+    assert (elsewhere / "lake.txt").read_text() == "lake"
