@@ -57,10 +57,16 @@ class Names:
 
     def ids_of(self, texts: Sequence[str]) -> list[uuid.UUID]:
         """Return the ids that several texts mean, each as by `id_of`; read all containers at most once."""
-        ids = {text: self._by_prefix(text) for text in texts if _PREFIX.fullmatch(text)}
+        ids = [text for text in texts if _PREFIX.fullmatch(text)]
+        whole = {text: uuid.UUID(_digits(text)) for text in ids if len(_digits(text)) == 32}
+        begun = {text: self._by_prefix(text) for text in ids if text not in whole}
         normal = {text: unicodedata.normalize("NFC", text) for text in texts}
-        named = self.named({name for text, name in normal.items() if ids.get(text) is None})
-        return [ids.get(text) or _only(text, named[normal[text]]) for text in texts]
+        # A name can look like the beginning of an id, as 2024 does, and others can share a container whose
+        # id begins with it: so both are looked for.
+        named = self.named({name for text, name in normal.items() if text not in whole})
+        return [
+            whole.get(text) or _only(text, named[normal[text]], begun.get(text)) for text in texts
+        ]
 
     def container(self, text: str) -> scbroker.Container[Any]:
         """Return the container, without content, that a text means as by `id_of`."""
@@ -90,9 +96,7 @@ class Names:
         return found
 
     def _by_prefix(self, text: str) -> uuid.UUID | None:
-        digits = text.replace("-", "").lower()
-        if len(digits) == 32:
-            return uuid.UUID(digits)
+        digits = _digits(text)
         if not 4 <= len(digits) < 32:
             return None
         before = int(digits.ljust(32, "0"), 16) - 1
@@ -114,7 +118,19 @@ class Names:
         return [each for each in containers if matches(name_of(each) or "")]
 
 
-def _only(text: str, named: list[scbroker.Container[Any]]) -> uuid.UUID:
+def _digits(text: str) -> str:
+    return text.replace("-", "").lower()
+
+
+def _only(text: str, named: list[scbroker.Container[Any]], begun: uuid.UUID | None) -> uuid.UUID:
+    """Return the one container that has a text as its name, or that has an id which begins with it."""
+    if begun is not None:
+        if others := [each for each in named if each.id != begun]:
+            raise errors.InvalidArgumentError(
+                f"The id {begun} begins with {text!r}, and other containers have it as their name: use a "
+                f"whole id. {_listed(others)}"
+            )
+        return begun
     if not named:
         if LINK_MARK in text:  # a secret, which no message repeats
             raise errors.InvalidArgumentError(
