@@ -40,6 +40,8 @@ class Run:
         tb: TracebackType | None,
     ) -> None:
         if self._provider is not None:
+            # Closing cuts off what is being fetched ahead: nobody needs the warnings of these requests.
+            logging.getLogger("scbroker").handlers = [logging.NullHandler()]
             self._provider.close()
 
     @cached_property
