@@ -49,7 +49,8 @@ def test_a_file_that_others_can_access_is_refused_with_the_command_that_closes_i
     file.chmod(mode)
     with pytest.raises(errors.InvalidArgumentError) as found:
         secret("passphrase", file)
-    assert f"run `chmod 600 '{file}'`" in str(found.value)
+    assert str(found.value).startswith(f"Other users of this machine can read {file}: ")
+    assert str(found.value).endswith(f"run `chmod 600 '{file}'`.")
     assert "Staple" not in str(found.value)
 
 

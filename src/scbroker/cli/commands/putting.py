@@ -188,8 +188,8 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
     changed = [file.name for file, _ in work.updates]
     if changed and not update:
         raise errors.AlreadyExistsError(
-            f"You have other containers named {_some(map(repr, changed))}: --update writes a new version, "
-            "--name gives another name."
+            f"You have containers with other contents or times that are named {_some(map(repr, changed))}: "
+            "--update writes a new version, --name gives another name."
         )
     if several:
         raise errors.InvalidArgumentError(
