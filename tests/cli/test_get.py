@@ -133,17 +133,40 @@ def test_output_names_a_file_a_folder_or_standard_output(
     assert alice.run("get", "a.txt", "b.txt", "-o", "-").output == "AB"
 
 
+def test_a_name_that_another_id_begins_with_is_not_guessed_among(
+    alice: Person, session: ServerProvider
+) -> None:
+    one = put(session, "one", b"one")
+    start = one.hex[:4]
+    assert alice.run("cat", start).output == "one"
+    other = put(session, start, b"other")  # as a container named 2024 can have this name
+    done = alice.run("cat", start, status=2)
+    assert str(one) in done.error
+    assert other.hex[:8] in done.error
+    assert "use a whole id" in done.error
+    assert alice.run("cat", str(one), str(other)).output == "oneother"
+
+
+def test_a_container_whose_id_begins_with_its_name_is_found_by_it(
+    alice: Person, session: ServerProvider
+) -> None:
+    made = put(session, "first name")
+    session.updateContainerHeader(made, {"name": made.hex[:6]}).result(PATIENCE)
+    assert alice.run("cat", made.hex[:6]).output == "text"
+
+
 def test_wrong_targets_are_errors_that_name_them(alice: Person, session: ServerProvider) -> None:
     put(session, "a.txt")
     put(session, "b.txt")
     (alice.home / "file").write_text("file")
     (alice.home / "folder" / "a.txt").mkdir(parents=True)
     cases = [
-        (("a.txt", "-o", "missing/x"), 2, "missing"),
+        (("a.txt", "-o", "missing/x"), 2, "The folder 'missing' does not exist: create it"),
         (("a.txt", "b.txt", "-o", "file"), 2, "'file'"),
         (("a.txt", "-o", "folder"), 1, "not a regular file"),
         (("a.txt", "-o", "/dev/null"), 1, "not a regular file"),
         (("a.txt", "-o", "x" * 300), 2, "x" * 300),
+        (("a.txt", "-o", ""), 2, "--output is empty: name a file or a folder."),
         (("missing",), 3, "missing"),
         (("-r", "missing"), 3, "missing/"),
         (("",), 3, "''"),

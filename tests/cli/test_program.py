@@ -1,10 +1,12 @@
 """The program as a whole: how it starts, its exit statuses, and the options that all commands have."""
 
+import logging
 import os
 import re
 import subprocess
 import sys
 import tomllib
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +14,11 @@ from typing import Annotated
 import pytest
 import typer
 
-from scbroker import ContactCard, errors
+from scbroker import ContactCard, ServerProvider, errors
 from scbroker.cli import _EXTRAS, status_of
 from scbroker.cli.app import app, program
 from scbroker.cli.command import command
+from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 from tests.kit.people import Person
 
@@ -175,6 +178,24 @@ def test_a_command_starts_alone_and_a_wrong_one_is_compared_with_all(stranger: P
     assert "ls" in stranger.run("lss", status=2).error
 
 
+@pytest.mark.parametrize(
+    "arguments,named",
+    [
+        (["put", "-r", ""], "FILE"),
+        (["put", "letter.txt", ""], "FILE"),
+        (["mirror", ""], "FOLDER"),
+        (["login", "--session-folder", ""], "--session-folder"),
+        (["login", "--passphrase-file="], "--passphrase-file"),
+        (["open", "link", "-o", ""], "--output"),
+    ],
+)
+def test_an_empty_path_is_refused_and_not_the_current_folder(
+    stranger: Person, arguments: list[str], named: str
+) -> None:
+    done = stranger.run(*arguments, status=2)
+    assert done.error == f"scbroker: {named} is empty: name a file or a folder.\n"
+
+
 def test_without_a_profile_the_message_names_the_command_to_run(stranger: Person) -> None:
     assert "run `scbroker register`" in stranger.run("whoami", status=2).error
 
@@ -187,3 +208,34 @@ def test_whoami_shows_the_card_of_the_profile_as_lines_or_json(
     card = ContactCard.parse(shown["card"])
     assert card.name == shown["name"] == "Alice"
     assert f"userId\t{card.userId}" in alice.run("whoami").lines
+
+
+def test_a_narrow_terminal_keeps_every_column_of_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    out = Output(as_json=False, quiet=False)
+    out.on_terminal = True
+    user = uuid.uuid4()
+    out.rows(
+        [{"name": "Bob", "note": "n" * 40, "id": user}],
+        {"name": "NAME", "note": "NOTE", "id": "ID"},
+    )
+    first, *others = capsys.readouterr().out.splitlines()[1:]
+    assert first.split() == ["Bob", "n" * 16, str(user)]
+    assert "".join(others).replace(" ", "") == "n" * 24
+
+
+def test_requests_that_the_end_of_a_command_cuts_off_are_no_warnings(
+    person: Callable[[str], Person], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Closing(ServerProvider):
+        def close(self) -> None:
+            logging.getLogger("scbroker.client").warning("A request failed and is sent again")
+            super().close()
+
+    alice = person("Alice")
+    with Run(None, Output(as_json=False, quiet=False)) as run:
+        run.use(Closing(alice.broker.api_key, alice.broker.url, "tests"))
+        logging.getLogger("scbroker.client").warning("Slow")
+    assert capsys.readouterr().err == "scbroker: Slow\n"

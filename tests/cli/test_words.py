@@ -20,6 +20,7 @@ OF_PROGRAMS = (
     "logIn needs the passphrase",
     "pass userId, one of",
     "what urllib.parse.urlsplit",
+    "The provider was closed",
 )
 TERMS = re.compile(
     r"keep=|sessionStore|trustStore|serverUrl|apiKey|logIn|resumeSession|changeCredentials|createOrUpdateKeyFile"
@@ -71,6 +72,7 @@ def test_no_message_of_a_session_speaks_to_programmers(message: str) -> None:
         (str(errors.SessionStoreError()), "--session-folder"),
         ("serverUrl must be an origin", "The broker's address must be an origin"),
         ("name must be printable: x", "--name must be printable: x"),
+        ("startId must be from 0 to 9", "--since must be from 0 to 9"),
     ],
 )
 def test_a_message_names_the_command_or_option(message: str, words: str) -> None:

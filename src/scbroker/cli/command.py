@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from scbroker import errors
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 
@@ -30,6 +31,9 @@ _PLAIN: Final[dict[object, Callable[[str], object]]] = {
     str: str, list[str]: str, Path: Path, list[Path]: Path,
 }  # fmt: skip
 """Types of parameters with the conversion of each value."""
+
+_PATHS: Final = ("DIR", "FILE", "FOLDER")
+"""What the metavar of a path is."""
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -57,8 +61,15 @@ def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
     info = described.parameter_info
     is_checked = info.exists or info.resolve_path or info.allow_dash or info.parser
     takes_many = parameter.multiple or parameter.nargs == -1
+    is_path = parameter.metavar in _PATHS
 
     def convert(context: Any, value: Any) -> Any:
+        if is_path and "" in (value or () if takes_many else [value]):
+            # As a path, it would be the current folder: `put -r "$UNSET"` would store all that is there.
+            option = (
+                parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
+            )
+            raise errors.InvalidArgumentError(f"{option} is empty: name a file or a folder.")
         if value is None and not parameter.required:
             found: Any = () if takes_many else None
         elif value and into and not is_checked:

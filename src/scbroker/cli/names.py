@@ -132,9 +132,7 @@ class Names:
         return found
 
     def _by_prefix(self, text: str) -> uuid.UUID | None:
-        digits = text.replace("-", "").lower()
-        if len(digits) == 32:
-            return uuid.UUID(digits)
+        digits = _digits(text)
         if not 4 <= len(digits) < 32:
             return None
         before = int(digits.ljust(32, "0"), 16) - 1

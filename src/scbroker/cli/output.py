@@ -68,6 +68,10 @@ def printable(text: str) -> str:
     )
 
 
+_LEAST_TEXT: Final = 16
+"""Characters to which a narrow terminal narrows a column of texts at most."""
+
+
 def local(time: dt.datetime) -> dt.datetime:
     """Return a time in the zone of this machine; in UTC if the year would be after 9999.
 
@@ -205,11 +209,13 @@ class Output:
             print(text, flush=True)
 
     def _table(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
+        from rich.cells import cell_len
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         listed = list(rows)
+        least = 2 * (len(columns) - 1)  # the spaces between the columns
         for key, heading in columns.items():
             is_number = any(isinstance(row[key], int) for row in listed)
             # A narrow terminal folds texts only: half an id or half a time is of no use.
@@ -220,10 +226,15 @@ class Output:
                 overflow="fold",
                 no_wrap=not is_text,
             )
+            width = max(cell_len(each) for each in (heading, *(_shown(row[key]) for row in listed)))
+            least += min(width, _LEAST_TEXT) if is_text else width
         for row in listed:
             table.add_row(*(Text(_shown(row[key])) for key in columns))
         with self._without_bar():
-            _console(sys.stdout).print(table)
+            # Columns that a narrow terminal has no space for would vanish: it wraps these lines instead.
+            console = _console(sys.stdout)
+            console.width = max(console.width, least)
+            console.print(table)
 
 
 def _cannot_redraw() -> bool:

@@ -41,6 +41,8 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         if self._provider is not None:
+            # Closing cuts off what is being fetched ahead: nobody needs the warnings of these requests.
+            logging.getLogger("scbroker").handlers = [logging.NullHandler()]
             self._provider.close()
 
     @cached_property

@@ -128,6 +128,8 @@ def _read(file: Path) -> bytes:
                     f"Other users of this machine can read {file}: run `chmod 600 {shlex.quote(str(file))}`."
                 )
             return opened.read(_LONGEST + 1)
+    except errors.InvalidArgumentError:  # is a ValueError as well
+        raise
     except (OSError, ValueError) as error:  # ValueError for a NUL in the path
         why = error.strerror if isinstance(error, OSError) else error
         raise errors.InvalidArgumentError(f"{file} cannot be read: {why}.") from None

@@ -26,6 +26,7 @@ _PHRASES: Final = (
     (r"^serverUrl (?=must|redirects)", "The broker's address "),
     # A name that a person typed stands in quotes.
     (r"(?<!['\w.])serverUrl(?!['\w]|\.\w)", "the broker's address"),
+    (r"^startId (?=must)", "--since "),
     (r"^name (?=must)", "--name "),
     (r"^reminder (?=must)", "--reminder "),
     (r"^passphrase must (differ from|be)", r"The passphrase must \1"),

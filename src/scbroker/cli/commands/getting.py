@@ -188,6 +188,11 @@ class _Target:
             raise errors.InvalidArgumentError(
                 f"{output!r} cannot be written ({why}): name another one with --output."
             ) from None
+        if not is_folder and not path.parent.exists():
+            raise errors.InvalidArgumentError(
+                f"The folder {str(path.parent)!r} does not exist: create it, or name another file with "
+                "--output."
+            )
         return (
             cls(Folder(path), how, trusted)
             if is_folder
