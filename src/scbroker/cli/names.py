@@ -132,7 +132,9 @@ class Names:
         return found
 
     def _by_prefix(self, text: str) -> uuid.UUID | None:
-        digits = _digits(text)
+        digits = text.replace("-", "").lower()
+        if len(digits) == 32:
+            return uuid.UUID(digits)
         if not 4 <= len(digits) < 32:
             return None
         before = int(digits.ljust(32, "0"), 16) - 1
