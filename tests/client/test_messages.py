@@ -15,11 +15,11 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, Promise, SecuredContainer, ServerProvider
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
-from tests.client.http.test_transport_tls import Terminator, certificate
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import BadBroker, hang
+from tests.kit.tls import Terminator, certificate
 
 PATIENCE = 30.0
 KEY = uuid.UUID("bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb")

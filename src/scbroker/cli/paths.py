@@ -165,7 +165,7 @@ class Folder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
+        self.path: Path = path.absolute()
         self._root: int | None = None
         with translated(self.path):
             if not self.path.is_dir():
