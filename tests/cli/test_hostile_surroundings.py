@@ -100,7 +100,7 @@ def test_an_error_of_the_system_does_not_print_escape_sequences(stranger: Person
     code = (
         "import scbroker.cli.app as a, scbroker.cli as c\n"
         "def fail(): raise OSError(5, 'broken', 'x\\x1b[31m')\n"
-        "a.app = fail\nc.main()"
+        "a.program = lambda _: fail\nc.main()"
     )
     done_raw = subprocess.run(
         [sys.executable, "-c", code],

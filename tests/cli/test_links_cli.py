@@ -159,9 +159,12 @@ def test_the_qr_code_of_a_link_is_written_to_a_new_file_for_the_owner_alone(alic
     written = target.read_bytes()
     assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    for path in (target, alice.home / "no" / "x.svg", alice.home, ""):
+    for path in (target, alice.home / "no" / "x.svg", alice.home):
         refused = alice.run("link", "plan", "--until", "1h", "--svg", path, status=2).error
         assert "name a new file with --svg" in refused
+    assert (
+        "--svg is empty" in alice.run("link", "plan", "--until", "1h", "--svg", "", status=2).error
+    )
     assert target.read_bytes() == written
     alice.run("link", str(STRANGER), "--until", "1h", "--svg", alice.home / "new.svg", status=3)
     assert not (alice.home / "new.svg").exists()

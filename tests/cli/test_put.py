@@ -91,7 +91,7 @@ def test_an_equal_file_is_unchanged_and_a_changed_one_is_an_error_that_says_what
     assert again == {**first, "status": "unchanged"}
     write(alice.home, "a.txt", at=NOON + dt.timedelta(microseconds=1))
     done = alice.run("put", "a.txt", status=1)
-    assert "with other contents or times that are named 'a.txt'" in done.error
+    assert "Your containers named 'a.txt' differ from the files" in done.error
     assert "--update" in done.error
     assert "--name" in done.error
     assert done.output == ""

@@ -156,7 +156,8 @@ def run(
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as stderr:
         given.write(stdin)
         given.seek(0)
-        if not is_available():
+        # aiohttp reads SSL_CERT_FILE when it is imported, which the nursery has done already.
+        if not is_available() or "SSL_CERT_FILE" in env:
             done = subprocess.run(
                 command(*options), env=env, cwd=cwd, stdin=given, capture_output=True,
                 encoding="utf-8", timeout=timeout, check=False,

@@ -35,7 +35,7 @@ def _refusal(data_dir: Path, *options: str, settings: Mapping[str, object] = {})
 
 
 def _refused(status: int, output: str, error: str) -> str:
-    assert (status, output) == (1, ""), error
+    assert (status, output) == (2, ""), error
     assert "Traceback" not in error, error
     assert error.startswith("scbroker: "), error
     return error
@@ -210,7 +210,7 @@ def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path:
             env=environment({"database_url": url}), stdin=subprocess.DEVNULL, capture_output=True,
             text=True, timeout=60, check=False,
         )  # fmt: skip
-    assert (finished.returncode, finished.stdout) == (1, ""), finished
+    assert (finished.returncode, finished.stdout) == (5, ""), finished
     *waited, said = finished.stderr.splitlines()
     assert waited
     assert all("waiting for the database" in line for line in waited)

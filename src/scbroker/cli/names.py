@@ -162,7 +162,7 @@ def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]])
     if id is not None:
         if others := [each for each in named if each.id != id]:
             raise errors.InvalidArgumentError(
-                f"{text!r} is a name, and the beginning of the id {id} too: use an id. {_listed(others)}"
+                f"{text!r} is a name, and the beginning of the id {id} too: use a whole id. {_listed(others)}"
             )
         return id
     if not named:

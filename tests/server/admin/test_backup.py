@@ -242,7 +242,7 @@ def test_a_backup_that_is_not_whole_is_refused_and_nothing_is_made(
     damage, said = REFUSED[what]
     damage(backed_up)
     there = tmp_path / "there"
-    assert said in admin(served, "restore", backed_up, at=there).expect(1).error
+    assert said in admin(served, "restore", backed_up, at=there).expect(2).error
     assert not there.exists()
 
 
@@ -264,10 +264,10 @@ def test_neither_backup_nor_restore_writes_into_a_folder_that_is_not_empty(
     (there / "mine").write_text("mine")
     made = there if command == "backup" else backed_up
     at = there if command == "restore" else None
-    assert "not empty" in admin(served, command, made, at=at).expect(1).error
+    assert "not empty" in admin(served, command, made, at=at).expect(2).error
     assert everything(there) == {("mine", b"mine")}
     at = served.directory
-    assert "not empty" in admin(served, "restore", backed_up, at=at).expect(1).error
+    assert "not empty" in admin(served, "restore", backed_up, at=at).expect(2).error
 
 
 def test_a_backup_names_what_is_damaged_and_takes_all_the_rest(
@@ -322,13 +322,13 @@ def test_a_broker_does_not_start_where_a_restore_was_cut_off(
     (there / "restoring").mkdir(parents=True)
     with pytest.raises(RuntimeError, match="cut off"):
         BrokerProcess(there).start()
-    assert "cut off" in admin(served, "create-api-key", "x", at=there).expect(1).error
+    assert "cut off" in admin(served, "create-api-key", "x", at=there).expect(2).error
     assert not (there / "broker.sqlite").exists()
 
 
 def test_backup_and_restore_of_a_broker_on_postgresql_name_the_guide(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", "postgresql://user:secret@127.0.0.1:1/x")
     for command in ("backup", "restore"):
-        done = admin(broker, command, tmp_path / "copy").expect(1)
+        done = admin(broker, command, tmp_path / "copy").expect(2)
         assert "docs/guide/backup.md" in done.error
         assert "secret" not in done.error

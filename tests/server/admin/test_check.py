@@ -388,9 +388,9 @@ def test_a_missing_database_or_one_of_another_version_is_refused_and_nothing_is_
     for command in ("check", "sweep"):
         assert (
             "is not a broker's database"
-            in admin(copied.broker, command, at=nowhere).expect(1).error
+            in admin(copied.broker, command, at=nowhere).expect(2).error
         )
     assert not nowhere.exists()
     copied.run("UPDATE alembic_version SET version_num = '0000'")
     for command in ("check", "sweep"):
-        assert "revision 0000" in admin(copied.broker, command).expect(1).error
+        assert "revision 0000" in admin(copied.broker, command).expect(2).error

@@ -125,7 +125,7 @@ def test_a_database_without_an_id_is_refused_until_its_broker_starts(
 ) -> None:
     admin(stopped, "create-api-key", "x", at=tmp_path / "new").expect(0)
     for command in (*COMMANDS, ("backup", str(tmp_path / "copy"))):
-        said = admin(stopped, *command, at=tmp_path / "new").expect(1).error
+        said = admin(stopped, *command, at=tmp_path / "new").expect(2).error
         assert "start the broker" in said
 
 
@@ -183,7 +183,7 @@ def test_while_its_object_store_is_away_a_broker_starts_and_sweeps_nothing(tmp_p
     with broker, Wire(broker) as wire:
         wire.call("GET", "/health/live").expect(200)
         wire.call("GET", "/health/ready").expect(503)
-        assert "object store" in admin(broker, "sweep").expect(1).error
+        assert "object store" in admin(broker, "sweep").expect(5).error
 
 
 def test_restored_objects_belong_to_the_restored_database_before_any_start(
