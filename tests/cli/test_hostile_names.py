@@ -55,7 +55,7 @@ def test_a_name_that_begins_the_id_of_a_stranger_s_container_is_not_guessed(
         done = alice.run(*command, status=2)
         assert str(hers) in done.error, done
         assert own.hex[:8] in done.error
-    assert "use an id" in alice.run("put", "file", "--into", name, "--yes", status=2).error
+    assert "use a whole id" in alice.run("put", "file", "--into", name, "--yes", status=2).error
     assert alice.run("cat", str(own)).output == "mine"
     assert alice.run("cat", hers.hex[:7]).output == "evil"
 

@@ -157,7 +157,8 @@ def run(
         given.write(stdin)
         given.seek(0)
         # aiohttp reads SSL_CERT_FILE when it is imported, which the nursery has done already.
-        if not is_available() or "SSL_CERT_FILE" in env:
+        trust = os.environ.get("SSL_CERT_FILE")
+        if not is_available() or env.get("SSL_CERT_FILE", trust) != trust:
             done = subprocess.run(
                 command(*options), env=env, cwd=cwd, stdin=given, capture_output=True,
                 encoding="utf-8", timeout=timeout, check=False,
