@@ -86,6 +86,38 @@ def test_a_file_that_was_changed_here_stays_and_the_next_version_goes_beside_it(
     assert world.files() == {"a.txt": b"3"}
 
 
+def test_a_file_of_a_person_in_the_place_of_a_folder_stays_and_the_folder_gets_an_id(
+    world: World,
+) -> None:
+    one, two = world.make("a", b"1"), world.make("b", b"2")
+    world.sync()
+    (world.path / "d").write_bytes(b"mine")
+    world.change(one, name="d/a")
+    world.make("d/c", b"3")
+    world.sync()
+    third = next(each for each in world.containers if each not in (one, two))
+    assert world.files() == {
+        "d": b"mine", "b": b"2", f"d ({one.hex[:8]})/a": b"1", f"d ({third.hex[:8]})/c": b"3",
+    }  # fmt: skip
+    assert world.sync() == []
+    (world.path / "d").unlink()
+    world.sync()
+    assert world.files() == {"b": b"2", "d/a": b"1", "d/c": b"3"}
+
+
+def test_a_place_beside_a_changed_file_is_kept_when_another_container_gets_the_name(
+    world: World,
+) -> None:
+    one, two = world.make("b", b"1"), world.make("a", b"2")
+    world.sync()
+    (world.path / "a").write_bytes(b"mine")
+    world.change(two, content=b"3")
+    world.change(one, name="a")
+    world.sync()
+    assert set(world.files().values()) == {b"mine", b"1", b"3"}
+    assert world.sync() == []
+
+
 def test_a_changed_file_of_the_same_size_and_time_is_not_replaced_and_not_removed(
     world: World,
 ) -> None:

@@ -28,6 +28,7 @@ MOVING: Final = OWN_FOLDER / "moving"
 """Files that change places are here in between."""
 _LONGEST_PART: Final = 255
 _LONGEST_SUFFIX: Final = 32
+_CHOICES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +195,11 @@ class _Plan:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
 
     def _holders(self) -> dict[uuid.UUID, set[PurePosixPath]]:
-        """Return the paths that each container has a file at."""
+        """Return the paths that each container has a file at, or had one that is missing now."""
+        left = {each.path for each in self._first if self._seen[each.path] is not Other.Missing}
         found: dict[uuid.UUID, set[PurePosixPath]] = defaultdict(set)
         for path, stamps in self._files.items():
-            for stamp in stamps:
+            for stamp in stamps if path not in left else ():
                 found[stamp.container].add(path)
         return found
 
@@ -219,20 +221,39 @@ class _Plan:
                 targets[id] = place
             else:
                 crowded.append(id)
-        taken = {collision_key(str(place)) for place in (*places.values(), *targets.values())}
+        taken = _Taken()
+        for place in places.values():
+            taken.add(place)
         for id in crowded:
             own = {path for path, _ in self._written.get(id, ())}
-            choices = list(beside(places[id], self._remotes[id]))
             free = [
                 each
-                for each in choices
-                if collision_key(str(each)) not in taken
+                for each in self._choices(places[id], self._remotes[id])
+                if taken.conflict(each) is None
                 and (each in own or self._seen_at(each) is Other.Missing)
             ]
             if free:
                 targets[id] = next((each for each in free if each in own), free[0])
-                taken.add(collision_key(str(targets[id])))
+                taken.add(targets[id])
         return targets
+
+    def _choices(self, place: PurePosixPath, remote: Remote) -> list[PurePosixPath]:
+        """Return paths to use instead of one where a file is in the way, or in the way of a folder of it."""
+        position = self._blocked(place)
+        if position is None:
+            return list(beside(place, remote))
+        tags = itertools.islice(_tags(remote.id), _CHOICES)
+        return [_tagged(place, position, tag) for tag in tags]
+
+    def _blocked(self, place: PurePosixPath) -> int | None:
+        """Return the position of the first part where the mirror must keep a file, and needs a folder."""
+        for position, above in enumerate(reversed(place.parents[:-1])):
+            seen = self._seen_at(above)
+            if seen is Other.Foreign or (
+                isinstance(seen, Stamp) and seen.container in self._failed
+            ):
+                return position
+        return None
 
     def _is_free(self, place: PurePosixPath, id: uuid.UUID) -> bool:
         """Return whether nothing is at the path that the mirror must keep there.
@@ -240,6 +261,8 @@ class _Plan:
         A file of another container is moved or removed first, because this path is not its own.
         """
         seen = self._seen_at(place)
+        if self._blocked(place) is not None:
+            return False
         if isinstance(seen, Stamp):
             return seen.container not in self._failed
         if (
@@ -299,8 +322,9 @@ def assign(
     for remote in sorted(remotes.values(), key=order):
         tags = _tags(remote.id)
         place = remote.path
-        while (conflict := taken.add(place)) is not None:
+        while (conflict := taken.conflict(place)) is not None:
             place = _tagged(remote.path, conflict, next(tags))
+        taken.add(place)
         places[remote.id] = place
     return places
 
@@ -312,19 +336,23 @@ class _Taken:
         self._files: set[str] = set()
         self._folders: set[str] = set()
 
-    def add(self, path: PurePosixPath) -> int | None:
-        """Take a path and return None; or return the position of the part that collides."""
-        keys = list(
-            itertools.accumulate((collision_key(part) for part in path.parts), "{}/{}".format)
-        )
+    def conflict(self, path: PurePosixPath) -> int | None:
+        """Return the position of the part that collides, or None."""
+        keys = self._keys(path)
         for position, key in enumerate(keys):
             if key in self._files:
                 return position
-        if keys[-1] in self._folders:
-            return len(keys) - 1
-        self._files.add(keys[-1])
-        self._folders.update(keys[:-1])
-        return None
+        return len(keys) - 1 if keys[-1] in self._folders else None
+
+    def add(self, path: PurePosixPath) -> None:
+        """Take a path."""
+        *folders, file = self._keys(path)
+        self._files.add(file)
+        self._folders.update(folders)
+
+    def _keys(self, path: PurePosixPath) -> list[str]:
+        parts = (collision_key(part) for part in path.parts)
+        return list(itertools.accumulate(parts, "{}/{}".format))
 
 
 def beside(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
