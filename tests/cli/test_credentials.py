@@ -2,7 +2,6 @@
 
 import json
 import stat
-import subprocess
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from scbroker import KeyFile, errors
 from scbroker.cli import key_files
 from scbroker.cli.commands import credentials
 from tests.kit.fixtures import StartBroker
-from tests.kit.nursery import command
 from tests.kit.people import Person
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
@@ -195,11 +193,9 @@ def test_an_exported_key_file_opens_with_both_secrets_and_is_the_owners_alone(
 
 
 def test_an_export_to_standard_output_is_the_bytes_alone(carol: Person) -> None:
-    done = subprocess.run(
-        command("key-file", "export", "-"), env={**carol.environment, **SECRETS},
-        cwd=carol.home, capture_output=True, check=True,
-    )  # fmt: skip
-    assert str(KeyFile(done.stdout).userId) == carol.json("whoami")["userId"]
+    exported = carol.run("key-file", "export", "-", **SECRETS).output
+    key_file = KeyFile(exported.encode("utf-8", "surrogateescape"))
+    assert str(key_file.userId) == carol.json("whoami")["userId"]
     assert not (carol.home / "-").exists()
 
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from scbroker import AccessLevel
 from scbroker.cli import files, output
 from scbroker.cli.paths import make_folder
 from tests.kit.nursery import command
-from tests.kit.people import Person, befriend, put
+from tests.kit.people import Person, befriend, interrupted, put
 
 pytestmark = pytest.mark.mostly_on_sqlite
 PATIENCE = 30.0
@@ -128,10 +127,7 @@ def test_ctrl_c_at_the_question_for_a_fingerprint_is_status_130(
         befriend(session, person("Bob"), "Bob")
     terminal = alice.at_terminal("contacts", "verify", "Bob")
     terminal.expect("Fingerprint")
-    terminal.kill(signal.SIGINT)
-    terminal.expect(pexpect.EOF)
-    terminal.close()
-    assert terminal.exitstatus == 130
+    interrupted(terminal)
 
 
 def test_a_profile_whose_session_cannot_be_looked_up_is_a_failure_of_the_list(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ import pexpect
 import pytest
 
 from tests.kit.brokers import BrokerProcess
+from tests.kit.nursery import command
 from tests.kit.people import Person, ended, interrupted
 
 PASSWORD: Final = "A password 1"
@@ -159,10 +161,7 @@ def test_a_result_goes_to_the_file_that_standard_output_is_while_a_bar_is_shown(
 ) -> None:
     alice = person("Alice")
     (alice.home / "big").write_bytes(bytes(30_000_000))
-    child = alice.at_terminal("put", "big")
-    program, arguments = child.command, child.args[1:]
-    child.close(force=True)
-    words = " ".join(f"'{each!s}'" for each in [program, *map(_text, arguments)])
+    words = shlex.join(command("put", "big"))
     shell = pexpect.spawn(
         "sh", ["-c", f"{words} > out"], env={**alice.environment, "TERM": "xterm"},
         cwd=str(alice.home), encoding="utf-8",
@@ -171,10 +170,6 @@ def test_a_result_goes_to_the_file_that_standard_output_is_while_a_bar_is_shown(
     assert "━" in shown
     assert "stored" not in shown
     assert (alice.home / "out").read_text().split("\t")[:2] == ["big", "stored"]
-
-
-def _text(argument: str | bytes) -> str:
-    return argument.decode() if isinstance(argument, bytes) else argument
 
 
 def test_followed_events_are_lines_of_json_until_ctrl_c(person: NewPerson) -> None:

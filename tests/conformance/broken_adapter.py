@@ -10,15 +10,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import aiohttp
-from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from scbroker import MemoryTrustStore, ServerProvider, keys
 from scbroker.conformance import adapter
 from scbroker.crypto.verify import VerifyingKey
-
-
-def _stretch(secret: bytes, salt: bytes) -> bytes:
-    return Argon2id(salt=salt, length=32, iterations=1, lanes=1, memory_cost=8).derive(secret)
+from tests.kit import argon2
 
 
 class _NoMarks:
@@ -62,6 +58,6 @@ BREAKING: Final[dict[str, Callable[[], None]]] = {
 
 if __name__ == "__main__":
     assert MemoryTrustStore is vars(adapter)["MemoryTrustStore"]
-    vars(keys)["stretch"] = _stretch
+    vars(keys)["stretch"] = argon2.stretch
     BREAKING[sys.argv[1]]()
     adapter.main()

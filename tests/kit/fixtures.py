@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from hypothesis import Phase, settings
 
 from assurance.cluster.deployment import Addresses
 from scbroker import KeyRing, MemoryTrustStore, ServerProvider, keys
 from scbroker.crypto import seal
+from tests.kit import argon2
 from tests.kit.brokers import ENGINES, BrokerProcess, Wire
 from tests.kit.engine_choice import CHOICE, CLUSTER, pytest_addoption, pytest_configure
 from tests.kit.engines import PostgresServer
@@ -61,17 +61,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
-@functools.cache
-def _stretch(secret: bytes, salt: bytes) -> bytes:
-    """Argon2id as in `seal.stretch`, with 8 KiB, one pass and one lane: no cost to speak of."""
-    return Argon2id(salt=salt, length=32, iterations=1, lanes=1, memory_cost=8).derive(secret)
-
-
 @pytest.fixture(autouse=True, scope="session")
 def _stretched_quickly() -> Iterator[None]:
     """A secret of a KeyFile costs 0.3 s of processor time: a test of the cost sets the real one."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(keys, "stretch", _stretch)
+        patched.setattr(keys, "stretch", argon2.stretch)
         yield
 
 

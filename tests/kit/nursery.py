@@ -1,7 +1,8 @@
 """Processes of `scbroker` that start in a moment: forked from one that has imported everything.
 
 Of the second that a start takes, nearly all is Python reading modules, and a test run starts hundreds.
-What runs in the fork is the command, all of it, with nothing shared but what was imported.
+What runs in the fork is the command, all of it, with nothing shared but what was imported. Argon2id alone
+costs nothing there, as in the process of the tests.
 
     python -m tests.kit.nursery FD
 
@@ -12,28 +13,37 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
+import io
 import json
 import os
+import pty
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Final
+from types import SimpleNamespace
+from typing import IO, TYPE_CHECKING, Any, Final, cast
+
+import pexpect
 
 _LONGEST: Final = 262_144
+_ERRORS: Final = "surrogateescape"
 
 
 class Forked:
     """A process of the nursery, with what `subprocess.Popen` has and brokers need."""
 
-    def __init__(self, nursery: Nursery, pid: int, stdout: IO[str]) -> None:
+    def __init__(self, nursery: Nursery, pid: int, stdout: IO[str] | None = None) -> None:
         self.pid = pid
         self.stdout = stdout
         self.returncode: int | None = None
@@ -66,6 +76,54 @@ class Forked:
         return self.returncode
 
 
+if TYPE_CHECKING:
+    _Spawn = pexpect.spawn[str]
+else:
+    _Spawn = pexpect.spawn
+
+
+class ForkedTerminal(_Spawn):
+    """A process of the nursery at a pseudo-terminal, as `pexpect.spawn` shows one."""
+
+    def __init__(self, process: Forked, terminal: int, **options: Any) -> None:
+        super().__init__(cast(str, None), encoding="utf-8", **options)
+        self.child_fd, self.pid, self._forked = terminal, process.pid, process
+        self.name = f"process {process.pid}"
+        self.ptyproc = SimpleNamespace(flag_eof=False)  # where pexpect keeps it
+        self.closed = self.terminated = False
+
+    def isalive(self) -> bool:
+        return self.wait_for(0)
+
+    def wait_for(self, seconds: float) -> bool:
+        """Wait for the end; return whether the process still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            status = self._forked.wait(seconds)
+            self.exitstatus = status if status >= 0 else None
+            self.signalstatus = -status if status < 0 else None
+            self.terminated = True
+        return not self.terminated
+
+    def kill(self, sig: int) -> None:
+        self._forked.send_signal(sig)
+
+    def sendintr(self) -> None:
+        self.send("\x03")
+
+    def sendeof(self) -> None:
+        self.send("\x04")
+
+    def close(self, force: bool = True) -> None:
+        """Close the terminal, which hangs up, and wait for the end; with `force` kill what goes on."""
+        if self.closed:
+            return
+        os.close(self.child_fd)
+        self.child_fd, self.closed = -1, True
+        if self.wait_for(10) and force:
+            self._forked.kill()
+            self.wait_for(10)
+
+
 class Nursery:
     """The process that forks, as the test runner sees it."""
 
@@ -91,17 +149,44 @@ class Nursery:
         stdin: IO[bytes] | None = None,
     ) -> Forked:
         """`scbroker` with these options, a pipe as its standard output; it reads nothing, or a file."""
-        order = json.dumps([list(options), dict(env), str(cwd or Path.cwd())]).encode()
-        assert len(order) <= _LONGEST
         ours, theirs = os.pipe()
         try:
-            with self._lock:
-                descriptors = [theirs, stderr.fileno(), *([stdin.fileno()] if stdin else [])]
-                socket.send_fds(self._link, [order], descriptors)
-                pid = int(self._link.recv(_LONGEST))
+            descriptors = [theirs, stderr.fileno(), *([stdin.fileno()] if stdin else [])]
+            pid = self._fork(options, env, cwd, descriptors)
         finally:
             os.close(theirs)
-        return Forked(self, pid, os.fdopen(ours))
+        return Forked(self, pid, os.fdopen(ours, encoding="utf-8", errors=_ERRORS, newline=""))
+
+    def start_at_terminal(
+        self,
+        options: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path,
+        size: tuple[int, int],
+        timeout: float,
+    ) -> ForkedTerminal:
+        """`scbroker` with these options at a pseudo-terminal of so many lines and columns."""
+        ours, theirs = pty.openpty()
+        try:
+            fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", *size, 0, 0))
+            pid = self._fork(options, env, cwd, [theirs] * 3)
+        finally:
+            os.close(theirs)
+        return ForkedTerminal(Forked(self, pid), ours, timeout=timeout)
+
+    def _fork(
+        self,
+        options: Sequence[str],
+        env: Mapping[str, str],
+        cwd: Path | None,
+        descriptors: Sequence[int],
+    ) -> int:
+        """Have a process made with these as standard output, error and input; return its id."""
+        order = json.dumps([list(options), dict(env), str(cwd or Path.cwd())]).encode()
+        assert len(order) <= _LONGEST
+        with self._lock:
+            socket.send_fds(self._link, [order], descriptors)
+            return int(self._link.recv(_LONGEST))
 
     def reap(self, pid: int) -> int:
         """The exit status of a process that has ended."""
@@ -152,7 +237,10 @@ def run(
     stdin: bytes = b"",
     cwd: Path | None = None,
 ) -> tuple[int, str, str]:
-    """Runs `scbroker` with these options to its end; gives exit status, standard output and error."""
+    """Runs `scbroker` with these options to its end; gives exit status, standard output and error.
+
+    Bytes of the output that are no UTF-8 stand as surrogates (`surrogateescape`).
+    """
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as stderr:
         given.write(stdin)
         given.seek(0)
@@ -161,10 +249,11 @@ def run(
         if not is_available() or env.get("SSL_CERT_FILE", trust) != trust:
             done = subprocess.run(
                 command(*options), env=env, cwd=cwd, stdin=given, capture_output=True,
-                encoding="utf-8", timeout=timeout, check=False,
+                timeout=timeout, check=False,
             )  # fmt: skip
-            return done.returncode, done.stdout, done.stderr
+            return done.returncode, done.stdout.decode("utf-8", _ERRORS), done.stderr.decode()
         process = nursery().start(options, env, cwd, stderr, given)
+        assert process.stdout is not None
         with process.stdout:
             output = process.stdout.read()
         status = process.wait(timeout)
@@ -187,8 +276,11 @@ def _import_everything() -> None:
     import scbroker.cli.profiles
     import scbroker.client.people.contacts
     import scbroker.client.server_provider
-    import scbroker.server.commands  # noqa: F401
+    import scbroker.keys
+    import scbroker.server.commands
+    from tests.kit import argon2
 
+    vars(scbroker.keys)["stretch"] = argon2.stretch
     gc.collect()
     gc.freeze()  # the first collection in a fork would copy every page
 
@@ -205,6 +297,9 @@ def _become_scbroker(
     os.dup2(stderr, 2)
     os.close(stdout)
     os.close(stderr)
+    if os.isatty(1):
+        fcntl.ioctl(1, termios.TIOCSCTTY, 0)
+        cast(io.TextIOWrapper, sys.stdout).reconfigure(line_buffering=True)
     from scbroker.cli import main
 
     sys.argv = ["scbroker", *options]

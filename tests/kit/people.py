@@ -24,9 +24,10 @@ import pytest
 
 from scbroker import ContactCard, Contacts, MemoryTrustStore, SecuredContainer, ServerProvider
 from tests.kit.brokers import BrokerProcess
-from tests.kit.nursery import command, run
+from tests.kit.nursery import command, is_available, nursery, run
 
 _SECONDS: Final = 120.0
+_PATIENCE: Final = 30.0
 _COLUMNS, _LINES = 120, 40
 
 
@@ -122,10 +123,14 @@ class Person:
 
     def at_terminal(self, *arguments: str | Path, **env: str) -> pexpect.spawn[str]:
         """Start `scbroker` on a pseudo-terminal of 120 columns; the caller types and expects."""
-        program, *options = command(*map(str, arguments))
+        options, size = [str(each) for each in arguments], (_LINES, _COLUMNS)
+        variables = {**self.environment, "TERM": "xterm-256color", **env}
+        if is_available():
+            return nursery().start_at_terminal(options, variables, self.home, size, _PATIENCE)
+        program, *options = command(*options)
         return pexpect.spawn(
-            program, options, env={**self.environment, "TERM": "xterm-256color", **env},
-            cwd=str(self.home), encoding="utf-8", timeout=30, dimensions=(_LINES, _COLUMNS),
+            program, options, env=variables, cwd=str(self.home), encoding="utf-8",
+            timeout=_PATIENCE, dimensions=size,
         )  # fmt: skip
 
 
