@@ -196,6 +196,24 @@ def test_an_empty_path_is_refused_and_not_the_current_folder(
     assert done.error == f"scbroker: {named} is empty: name a file or a folder.\n"
 
 
+@pytest.mark.parametrize(
+    "arguments,said",
+    [
+        (["ls", "--sort", "x"], "'--sort': 'x' is not one of 'name', 'changed', 'size'."),
+        (["events", "--limit", "x"], "'--limit': 'x' is not a whole number."),
+        (["--profile", "work", "ls"], "--profile stands after the command: scbroker ls --profile"),
+        (["--json", "ls"], "--json stands after the command: scbroker ls --json"),
+        (["--quiet"], "--quiet stands after the command: scbroker ls --quiet"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_words_without_types_of_python(
+    stranger: Person, arguments: list[str], said: str
+) -> None:
+    done = stranger.run(*arguments, status=2)
+    assert said in done.error
+    assert "Value error" not in done.error
+
+
 def test_without_a_profile_the_message_names_the_command_to_run(stranger: Person) -> None:
     assert "run `scbroker register`" in stranger.run("whoami", status=2).error
 

@@ -1,12 +1,13 @@
 """Put the commands of all modules into the program."""
 
 import copy
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.models import CommandInfo, TyperInfo
 
 import scbroker
+from scbroker import errors
 from scbroker.cli import broker
 from scbroker.cli.command import BROKER
 from scbroker.cli.command import app as app
@@ -46,6 +47,16 @@ def _install_script(shell: str | None) -> None:
         raise typer.Exit()
 
 
+def _refuse_before_command(option: typer.CallbackParam, wanted: object) -> None:
+    if wanted:
+        name = option.opts[0]
+        raise errors.InvalidArgumentError(f"{name} stands after the command: scbroker ls {name} …")
+
+
+def _after_command(name: str) -> Any:
+    return typer.Option(name, hidden=True, is_eager=True, callback=_refuse_before_command)
+
+
 @app.callback()
 def _options(
     version: Annotated[
@@ -72,6 +83,9 @@ def _options(
             help="Install this script for your user of the machine.",
         ),
     ] = None,
+    profile: Annotated[str | None, _after_command("--profile")] = None,
+    as_json: Annotated[bool, _after_command("--json")] = False,
+    quiet: Annotated[bool, _after_command("--quiet")] = False,
 ) -> None:
     pass
 

@@ -75,10 +75,21 @@ def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
         elif value and into and not is_checked:
             found = [into(each) for each in value] if takes_many else into(value)
         else:
-            return by_typer(context, value)
+            return _in_our_words(lambda: by_typer(context, value), value)
         return parameter.callback(context, parameter, found) if parameter.callback else found
 
     return convert
+
+
+def _in_our_words(convert: Callable[[], Any], value: Any) -> Any:
+    """Return what a conversion returns; a refusal of typer's names no type of pydantic."""
+    try:
+        return convert()
+    except typer.BadParameter as refused:
+        refused.message = refused.message.removeprefix("Value error, ")
+        if "valid integer" in refused.message:
+            refused.message = f"{value!r} is not a whole number."
+        raise
 
 
 class Command(TyperCommand):

@@ -8,6 +8,7 @@ from typing import Final
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.paths import new_file
 
 _LARGEST: Final = 65_536
 
@@ -38,15 +39,5 @@ def check_new(file: Path) -> None:
 
 def write(file: Path, data: bytes) -> None:
     """Write a new file that only this user can read; leave nothing behind if it fails."""
-    try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                os.fsync(opened.fileno())
-        except BaseException:
-            file.unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise errors.InvalidArgumentError(f"{file} cannot be written: {error.strerror}.") from None
+    with new_file(file) as opened:
+        opened.write(data)

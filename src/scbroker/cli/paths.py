@@ -156,6 +156,39 @@ def write_own(path: Path, content: bytes) -> None:
             file.write(content)
 
 
+@contextmanager
+def new_file(path: Path, *, option: str | None = None, mode: int = 0o600) -> Iterator[BinaryIO]:
+    """Create a file, by default for this user alone; remove it again after an error.
+
+    Raises `InvalidArgumentError`, which names the option that gave the path, if the file exists or cannot be
+    written.
+    """
+    place = f" with {option}" if option else ""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    with _refusing_file(path, place):
+        descriptor = os.open(path, flags, mode)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+            with _refusing_file(path, place):
+                file.flush()
+                os.fsync(descriptor)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def _refusing_file(path: Path, place: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
+        why = getattr(error, "strerror", None) or error
+        raise errors.InvalidArgumentError(
+            f"{path} cannot be written ({why}): name a new file{place}."
+        ) from None
+
+
 class Folder:
     """A folder below which files are written and removed by relative paths.
 

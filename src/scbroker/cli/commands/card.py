@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
-from scbroker import errors
 from scbroker.cli.command import SHARING, command
 from scbroker.cli.output import Row
+from scbroker.cli.paths import new_file
 from scbroker.cli.run import Run
 
 
@@ -41,13 +41,8 @@ def show_card(
     """Write the fields of a card and more, its QR code on a terminal, and the code into a new file."""
     if svg is not None:
         code = _qr_code(card)
-        try:
-            with svg.open("xb") as file:
-                code.save(file, kind="svg", scale=4)
-        except OSError as error:
-            raise errors.InvalidArgumentError(
-                f"{svg} cannot be written ({error.strerror}): name a new file with --svg."
-            ) from None
+        with new_file(svg, option="--svg", mode=0o666) as file:
+            code.save(file, kind="svg", scale=4)
     run.out.fields(
         {
             "name": card.name,

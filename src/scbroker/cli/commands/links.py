@@ -3,8 +3,8 @@
 import os
 import sys
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -18,6 +18,7 @@ from scbroker.cli.commands.getting import found_containers, save
 from scbroker.cli.commands.sharing import ids_of
 from scbroker.cli.names import LINK_MARK, ContainersArgument, Recursive, label_of, name_of
 from scbroker.cli.output import Size
+from scbroker.cli.paths import new_file
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
 
@@ -81,7 +82,7 @@ def link(
         )
     needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
     found = secret("link password", password_file, new=True) if needs_password else None
-    with _new_file(svg) as file:
+    with _svg_file(svg) as file:
         try:
             making = run.session.createLink(list(ids), expiresAt=end, password=found, name=name)
             made = making.result()
@@ -106,7 +107,7 @@ def show(run: Run, link: LinkName, qr: Qr = False, svg: Svg = None) -> None:
     _check_terminal(run, qr)
     found = _find(run, link)
     names = _names(run, [found])
-    with _new_file(svg) as file:
+    with _svg_file(svg) as file:
         _write(run, found, names, file, qr=qr)
 
 
@@ -267,25 +268,8 @@ def _with_name(error: errors.BrokerError, names: Mapping[uuid.UUID, str]) -> err
     return error if name is None else type(error)(f"{name}: {error.message}")
 
 
-@contextmanager
-def _new_file(path: Path | None) -> Iterator[BinaryIO | None]:
-    """Create a file that only this user can read; remove it again after an error."""
-    if path is None:
-        yield None
-        return
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise errors.InvalidArgumentError(
-            f"{path} cannot be written ({why}): name a new file with --svg."
-        ) from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
+def _svg_file(path: Path | None) -> AbstractContextManager[BinaryIO | None]:
+    return nullcontext() if path is None else new_file(path, option="--svg")
 
 
 def _qr_code(url: str) -> Any:
