@@ -39,7 +39,6 @@ from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import added, count_rows, dump, gone, query
-from tests.kit.waiting import wait_until
 from tests.kit.writers import (
     OWNER,
     READER,
@@ -411,7 +410,8 @@ def test_a_user_who_left_and_was_deleted_leaves_their_keys_until_the_container_i
     assert left(alice.view(story)) == [bob.name]
     check(broker)
     story.tell(alice, story.follow(alice, tombstone=True))
-    wait_until(lambda: count_rows(broker.database_url, "key_records", where, own) == 0)
+    admin(broker, "sweep").expect(0)
+    assert count_rows(broker.database_url, "key_records", where, own) == 0
     assert count_rows(broker.database_url, "departures", where, own) == 0
     check(broker)
 
