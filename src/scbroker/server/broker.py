@@ -8,18 +8,17 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeGuard, cast
 
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
-from scbroker.crypto.at_rest import open_stored, seal_stored
-from scbroker.crypto.verify import keyed_hash
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity import Buffers, Gate, LargeBodies
+from scbroker.server.keys import BrokerKeys
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs
@@ -30,8 +29,6 @@ SECOND: Final = 1_000_000
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 _REFUSED_NONCES: Final = 10_000  # about 0.2 kB each
-KEY_FILE: Final = "stored-key-file"
-"""The label of the keys under which KeyFiles are stored."""
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""
 
@@ -245,8 +242,9 @@ class Broker:
     settings: Settings
     database: Database
     blobs: Blobs
-    key: bytes
+    key: InitVar[bytes]
     origins: frozenset[str]
+    keys: BrokerKeys = field(init=False)
     chains: ChainCache = field(default_factory=ChainCache)
     sessions: SessionCache = field(default_factory=SessionCache)
     refused_nonces: RefusedNonces = field(default_factory=RefusedNonces)
@@ -264,8 +262,9 @@ class Broker:
     is_scrubbed: bool = False
     """Whether no KeyFile was replaced or deleted since the database last cleared its write-ahead log."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, key: bytes) -> None:
         limits = self.settings
+        self.keys = BrokerKeys(limits, key)
         self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
 
@@ -284,12 +283,4 @@ class Broker:
 
     def keyed(self, name: str, *parts: bytes) -> bytes:
         """Return a hash under the broker's key, which is kept outside the database."""
-        return keyed_hash(self.key, name, *parts)
-
-    def seal_key_file(self, user_id: UserId, key_file: bytes) -> bytes:
-        """Return a KeyFile as the database stores it: a thief could test guesses with a plain one."""
-        return seal_stored(self.key, KEY_FILE, user_id, key_file)
-
-    def open_key_file(self, user_id: UserId, stored: bytes) -> bytes:
-        """Return the KeyFile as the user sent it; raise `IntegrityError` if it is damaged."""
-        return open_stored(self.key, KEY_FILE, user_id, stored)
+        return self.keys.keyed(name, *parts)

@@ -144,6 +144,20 @@ KEY_CHAIN: Final = _page(
 ADD_KEY_FILE: Final = insert(key_files)
 FIND_KEY_FILE: Final = select(key_files).where(key_files.c.user_id == b("user_id"))
 DROP_KEY_FILE: Final = delete(key_files).where(_user(key_files))
+COUNT_KEY_FILES: Final = select(func.count()).select_from(key_files)
+KEY_FILES_AFTER: Final = (
+    select(key_files)
+    .where(key_files.c.user_id > b("last"))
+    .order_by(key_files.c.user_id)
+    .limit(b("count"))
+)
+# Only if the KeyFile is still the one that was opened: its user may have replaced it meanwhile.
+RESEAL_KEY_FILE: Final = _set(
+    key_files,
+    (key_files.c.user_id == b("user")) & (key_files.c.key_file == b("old")),
+    key_file=b("new_key_file"),
+    verifier=b("new_verifier"),
+)
 FIND_REMINDER: Final = select(key_files.c.reminder).where(key_files.c.user_id == b("user_id"))
 ADD_SESSION: Final = insert(sessions)
 FIND_SESSION: Final = (
@@ -451,7 +465,12 @@ POSTPONE_BLOB: Final = _set(pending_blobs, pending_blobs.c.name == b("blob"), si
 FORGET_BLOBS: Final = delete(pending_blobs).where(_among(pending_blobs.c.name, "names"))
 
 FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
+FIND_CHECKS: Final = select(checks).where(_among(checks.c.name, "names")).order_by(checks.c.name)
+LOCK_CHECK: Final = FIND_CHECK.with_for_update()
+SHARE_CHECK: Final = FIND_CHECK.with_for_update(read=True)
 ADD_CHECK: Final = insert(checks)
+SET_CHECK: Final = _set(checks, checks.c.name == b("check"), value=b("new"))
+DROP_CHECK: Final = delete(checks).where(checks.c.name == b("check"))
 
 # Events
 ADD_EVENTS: Final = insert(events)
