@@ -488,7 +488,7 @@ def _effective(quota: Column[Any], kind: str) -> Any:
     return func.coalesce(quota, default.scalar_subquery()).label(quota.name)
 
 
-_QUOTAS: Final = (
+QUOTAS: Final = (
     _effective(usage.c.quota_bytes, "bytes"),
     _effective(usage.c.quota_containers, "containers"),
 )
@@ -497,14 +497,14 @@ CHARGE: Final = _set(
     _user(usage),
     bytes=usage.c.bytes + b("more_bytes"),
     containers=usage.c.containers + b("more_containers"),
-).returning(usage.c.bytes, usage.c.containers, *_QUOTAS)
+).returning(usage.c.bytes, usage.c.containers, *QUOTAS)
 ADD_USAGE: Final = insert(usage)
 # A user without a row of usage has used nothing.
 FIND_USAGE: Final = (
     select(
         func.coalesce(usage.c.bytes, 0).label("bytes"),
         func.coalesce(usage.c.containers, 0).label("containers"),
-        *_QUOTAS,
+        *QUOTAS,
     )
     .select_from(users)
     .outerjoin(usage, usage.c.user_id == users.c.id)
