@@ -42,9 +42,9 @@ def end_of(until: str, option: str = "--until") -> dt.datetime:
 
 
 def past(text: str, option: str) -> dt.datetime:
-    """Return the time that an option means: a duration before now, a day's beginning, or a time with its zone.
+    """Return the time that an option means: a duration before now, the beginning of a day, or a time.
 
-    Raises `InvalidArgumentError` for anything else.
+    Raises `InvalidArgumentError` for anything else, and for a time without its zone.
     """
 
     def parsed() -> dt.datetime:

@@ -23,9 +23,7 @@ _COLUMNS: Final = {
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name for the key, stored beside its hash.")
 ]
-Key = Annotated[
-    str, typer.Argument(metavar="KEY", help="An API key: its id in `ls`, or its name.")
-]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="An API key: its id in `ls`, or its name.")]
 Expires = Annotated[
     str | None,
     typer.Option(

@@ -20,8 +20,7 @@ _COLUMNS: Final = {
 }  # fmt: skip
 
 Who = Annotated[
-    str,
-    typer.Argument(metavar="USER", help="A user id, or four or more of its first digits."),
+    str, typer.Argument(metavar="USER", help="A user id, or four or more of its first digits.")
 ]
 
 
@@ -131,7 +130,9 @@ def delete(run: Admin, user: Who, yes: Yes = False) -> None:
         run.confirm(f"Delete user {found.id} ({size}) for ever?", yes)
     is_new = run.do(queries.delete(run.settings, queries.UserId(found.id.bytes)))
     said = "is deleted" if is_new else "was deleted already"
-    run.out.done({"userId": found.id, "deleted": True, "changed": is_new}, f"User {found.id} {said}.")
+    run.out.done(
+        {"userId": found.id, "deleted": True, "changed": is_new}, f"User {found.id} {said}."
+    )
 
 
 def _row(user: User) -> dict[str, Any]:

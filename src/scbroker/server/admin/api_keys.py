@@ -150,7 +150,9 @@ def _find_valid(connection: Connection, text: str) -> Row[Any]:
         return valid[0]
     if valid:
         listed = ", ".join(f"{_id_of(row)} ({row.name})" for row in valid)
-        raise InvalidArgumentError(f"{text!r} means several API keys: pass the id of one: {listed}.")
+        raise InvalidArgumentError(
+            f"{text!r} means several API keys: pass the id of one: {listed}."
+        )
     if meant:
         ended = "was revoked" if meant[-1].revoked_at is not None else "has expired"
         raise InvalidArgumentError(f"The API key {_id_of(meant[-1])} {ended} already.")

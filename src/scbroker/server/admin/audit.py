@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -107,7 +108,7 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
         faults.append("its key does not open under the broker's key, so nothing was verified.")
         chain_key = None
     count, last, before, found = 0, 0, BEFORE_ALL, head is None
-    while rows := await database.read(lambda c: _after(c, last), large=True):
+    while rows := await database.read(partial(_after, last=last), large=True):
         for row in rows:
             if row.id != last + 1:
                 faults.append(f"entries {last + 1} to {row.id - 1} are missing.")

@@ -1,8 +1,8 @@
 """Record acts of operators and users in the table `audit`, which only grows.
 
-The rows are a chain: the `mac` of each is a keyed hash of the row and of the mac before it. Its key is random,
-and the database has it only sealed under the broker's key. So somebody who can write to the database, and
-does not have the broker's key, can cut the end of the log off, and can change nothing else unnoticed.
+The rows are a chain: the `mac` of each is a keyed hash of the row and of the mac before it. Its key is
+random, and the database has it only sealed under the broker's key. So somebody who can write to the database,
+and does not have the broker's key, can cut the end of the log off, and can change nothing else unnoticed.
 docs/guide/controlling-access.md says what `scbroker admin audit verify` proves.
 """
 

@@ -403,20 +403,28 @@ def _sum(number: Any) -> Any:
     return func.coalesce(func.sum(number), 0)
 
 
-def _charged_objects(*conditions: ColumnElement[bool]) -> Any:
-    """Return a subquery for the bytes that are charged to a user for objects without a chunk's row."""
-    found = select(_sum(pending_blobs.c.size)).where(_user(pending_blobs), *conditions)
+def _reserved(condition: ColumnElement[bool]) -> Any:
+    """Return a subquery for the bytes of objects that a user may be storing."""
+    found = select(_sum(pending_blobs.c.size)).where(_user(pending_blobs), condition)
     return found.scalar_subquery()
 
 
-# A user's unfinished uploads, and those of one session among them.
+# A user's unfinished uploads with objects that running sessions may be storing, and those of one session
+# among them.
 UNFINISHED_PARTS: Final = select(
     func.count().label("parts"),
-    (_sum(parts.c.received) + _charged_objects()).label("received"),
+    (
+        _sum(parts.c.received)
+        + _reserved(
+            exists().where(
+                sessions.c.token_hash == pending_blobs.c.session, sessions.c.expires_at > b("now")
+            )
+        )
+    ).label("received"),
     _sum(case((_IS_OWN, 1), else_=0)).label("own_parts"),
     (
         _sum(case((_IS_OWN, parts.c.received), else_=0))
-        + _charged_objects(pending_blobs.c.session == b("session"))
+        + _reserved(pending_blobs.c.session == b("session"))
     ).label("own_received"),
 ).where(_UNFINISHED)
 UNFINISHED_OF_ENDED_SESSIONS: Final = (
@@ -496,7 +504,7 @@ def _effective(quota: Column[Any], kind: str) -> Any:
     return func.coalesce(quota, default.scalar_subquery()).label(quota.name)
 
 
-_QUOTAS: Final = (
+QUOTAS: Final = (
     _effective(usage.c.quota_bytes, "bytes"),
     _effective(usage.c.quota_containers, "containers"),
 )
@@ -505,14 +513,14 @@ CHARGE: Final = _set(
     _user(usage),
     bytes=usage.c.bytes + b("more_bytes"),
     containers=usage.c.containers + b("more_containers"),
-).returning(usage.c.bytes, usage.c.containers, *_QUOTAS)
+).returning(usage.c.bytes, usage.c.containers, *QUOTAS)
 ADD_USAGE: Final = insert(usage)
 # A user without a row of usage has used nothing.
 FIND_USAGE: Final = (
     select(
         func.coalesce(usage.c.bytes, 0).label("bytes"),
         func.coalesce(usage.c.containers, 0).label("containers"),
-        *_QUOTAS,
+        *QUOTAS,
     )
     .select_from(users)
     .outerjoin(usage, usage.c.user_id == users.c.id)

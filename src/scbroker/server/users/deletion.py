@@ -1,7 +1,8 @@
 """Delete a user, and everything of theirs that others do not need. Spec: docs/spec/protocol.md, section 5.
 
-One transaction ends the user for everybody (`end`, or `end_by_operator`). Their id is then pending deletion until their rows are
-deleted as well, some in each transaction, so that others can write in between. Any broker continues this.
+One transaction ends the user for everybody (`end`, or `end_by_operator`). Their id is then pending deletion
+until their rows are deleted as well, some in each transaction, so that others can write in between. Any
+broker continues this.
 The id stays, so that nobody can register it again. Containers with other members stay; so do the user's
 public keys, as long as the table `authors` has a row of them: readers need the keys to verify records. When
 the last such container is purged, its deleted authors are pending deletion again, and their keys are deleted.
