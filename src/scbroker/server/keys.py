@@ -39,8 +39,7 @@ VERIFIER: Final = "stored-verifier"
 KEY_CHECK: Final = "broker-key"
 NEXT_CHECK: Final = "broker-key-next"
 FIRST_KEY: Final = "first-broker-key"
-SEALED_CHECKS: Final = (FIRST_KEY,)
-"""The checks whose values are sealed under the broker's key, each under its name as the label."""
+"""This row, and that of the audit log's key, are sealed under the broker's key."""
 _GRACE_SECONDS: Final = 120.0
 """How long a process accepts nonces and passes under a key that was replaced: the life of a nonce."""
 

@@ -23,7 +23,6 @@ from scbroker.server.keys import (
     KEY_CHECK,
     NEXT_CHECK,
     NEXT_KEY,
-    SEALED_CHECKS,
     Keys,
     create_key,
     find_keys,
@@ -32,6 +31,7 @@ from scbroker.server.keys import (
     read_key,
 )
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database
 
@@ -120,6 +120,7 @@ def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
     if not keys.is_rotated:
         value = Keys(keys.active, new, keys.first, is_rotated=True).seal(FIRST_KEY, b"", keys.first)
         connection.execute(sql.ADD_CHECK, {"name": FIRST_KEY, "value": value})
+    audit.record(connection, keys.active, "broker-key-rotation-started", "broker")
 
 
 async def _reseal(database: Database, settings: Settings, progress: Progress) -> int:
@@ -164,10 +165,9 @@ def _finish(connection: Connection, settings: Settings) -> None:
     keys = find_keys(connection, settings)
     if keys.next is None:
         return
-    for name in SEALED_CHECKS:
-        row = sql.one(connection, sql.FIND_CHECK, check=name)
-        if row is not None:
-            value = keys.seal(name, b"", keys.open(name, b"", row.value))
-            connection.execute(sql.SET_CHECK, {"check": name, "new": value})
-    connection.execute(sql.SET_CHECK, {"check": KEY_CHECK, "new": hash_of_key(keys.next)})
+    first = keys.seal(FIRST_KEY, b"", keys.first)
+    connection.execute(sql.SET_CHECK, {"check": FIRST_KEY, "value": first})
+    connection.execute(sql.SET_CHECK, {"check": KEY_CHECK, "value": hash_of_key(keys.next)})
     connection.execute(sql.DROP_CHECK, {"check": NEXT_CHECK})
+    audit.reseal_key(connection, keys.active, keys.next)
+    audit.record(connection, keys.next, "broker-key-rotated", "broker")

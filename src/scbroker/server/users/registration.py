@@ -56,6 +56,8 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
         connection.execute(sql.ADD_USER, user)
         key_files.add_key_records(connection, user_id, records, 0)
         connection.execute(sql.ADD_KEY_FILE, key_file.row(keys, user_id))
+        user_name = str(chain.userId)
+        broker.record(connection, "user-registered", user_name, actor=user_name)
 
     await broker.database.write(store)
     return wire.Registered(userId=str(chain.userId))
