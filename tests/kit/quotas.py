@@ -9,7 +9,6 @@ from sqlalchemy import Connection
 
 from scbroker.server.admin import usage
 from scbroker.server.charges import Resource
-from scbroker.server.settings import Settings
 from scbroker.server.storage.database import Database, open_database
 from tests.kit.writers import User
 
@@ -47,7 +46,7 @@ def set_quota(url: str, *users: User | None, **quotas: int | None) -> None:
     """Set the quotas of these users; None stands for the default."""
     names: list[uuid.UUID | None] = [None if user is None else user.ring.userId for user in users]
     given: dict[Resource, int | None] = dict(quotas)  # type: ignore[arg-type] # the names of quotas
-    _opened(url, lambda it: usage.change_quotas(Settings(), it, names, given))
+    _opened(url, lambda it: it.write(lambda c: usage.set_quotas(c, names, given)))
 
 
 def leave_free(url: str, user: User, size: int) -> None:
