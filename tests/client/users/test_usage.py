@@ -14,20 +14,13 @@ PATIENCE = 30.0
 MIB = 1_048_576
 
 
-class Named:
-    """A user as `set_quota` takes it."""
-
-    def __init__(self, device: ServerProvider) -> None:
-        self.ring = device.getKeyRing().result(PATIENCE)
-
-
 @pytest.fixture
 def device(broker: BrokerProcess, new_provider: NewProvider) -> ServerProvider:
     return new_provider(broker.new_user())
 
 
 def limit(broker: BrokerProcess, device: ServerProvider, **quotas: int | None) -> None:
-    set_quota(broker.database_url, Named(device), **quotas)  # type: ignore[arg-type] # has the KeyRing
+    set_quota(broker.database_url, device.getKeyRing().result(PATIENCE), **quotas)
 
 
 def test_a_user_reads_their_usage_and_what_their_quotas_leave(
