@@ -31,6 +31,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
+_KEYS: Final = 5.0  # admin.rotation waits for twice as long
 _MINUTE: Final = 60 * SECOND
 _CLOCK_BOUND: Final = 30.0
 _FIRST_ROUTES: Final = (
@@ -79,6 +80,9 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
         asyncio.create_task(_repeat(_CHECK, lambda: _scrub(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: check_clock(broker), at_once=True)),
+        asyncio.create_task(
+            _repeat(_KEYS, lambda: broker.database.read(broker.keys.at), at_once=True)
+        ),
         asyncio.create_task(_repeat(_SWEEP, lambda: pages.drop_old(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: record_api_key_uses(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
