@@ -11,7 +11,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli import status_of
 from scbroker.cli.output import Output, printable
-from scbroker.cli.words import in_words
+from scbroker.cli.words import in_words, with_request
 
 if TYPE_CHECKING:
     from scbroker.cli.names import Names
@@ -105,7 +105,7 @@ class Run:
 
     def failed(self, item: str, error: errors.BrokerError) -> None:
         """Write the error of one item of many to standard error; the command goes on with the others."""
-        self.out.error(f"{item}: {error.message}")
+        self.out.error(f"{item}: {with_request(error)}")
         self._status = self._status or status_of(error)
 
     def end(self) -> None:

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
+import structlog
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
@@ -27,6 +28,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of, sync
 from scbroker.server.storage.database import Database, open_database
 
+_log: Final = structlog.get_logger("scbroker.server")
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
 KEY: Final = "broker.key"
@@ -161,7 +163,10 @@ async def _check_revision(database: Database) -> None:
 def provision(connection: Connection, settings: Settings) -> None:
     """Give a new database its id and create the broker's key, or check that the key is this database's."""
     if sql.one(connection, sql.FIND_CHECK, check=_KEY_CHECK) is None:
-        key = _configured_key(settings) or _create_key(settings.directory / KEY)
+        key = _configured_key(settings)
+        if key is None:
+            key = _create_key(settings.directory / KEY)
+            _log.info("broker key made", file=str(settings.directory / KEY))
         row = {"name": _KEY_CHECK, "value": keyed_hash(key, "key-check")}
         connection.execute(sql.ADD_CHECK, row)
     find_key(connection, settings)
