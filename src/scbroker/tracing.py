@@ -1,4 +1,4 @@
-"""Trace operations and requests with OpenTelemetry. Guide: docs/guide/tracing.md.
+"""Trace operations and requests with OpenTelemetry. Guide: docs/guide/watching.md.
 
 A program that uses the SDK of OpenTelemetry gets spans of this library in its traces. The broker and the
 command line set the SDK up themselves if a variable OTEL_EXPORTER_OTLP_… names a receiver. Otherwise nothing

@@ -109,14 +109,14 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
 
 async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
     """Repeat some work for ever; a failure is logged, and the work is tried again."""
-    wait = 0.0 if name in _AT_ONCE else seconds
+    wait, failures = 0.0 if name in _AT_ONCE else seconds, metrics.background_failures(name)
     while True:
         await asyncio.sleep(wait)
         wait = seconds
         try:
             await work()
         except Exception as error:
-            metrics.count_background_failure(name)
+            failures.inc()
             _log.warning("background work failed", work=name, error=repr(error))
 
 
@@ -203,5 +203,6 @@ async def _fault(request: Request, error: Exception) -> Response:
     entry = request_log.current()
     path = entry.path if entry is not None else None  # the path with ids is not for the log
     _log.error("fault", method=request.method, path=path, exc_info=error)
-    metrics.count_problem(errors.BrokerFaultError.code)
-    return problem(errors.BrokerFaultError("The broker failed. Its log says why."))
+    answered = errors.BrokerFaultError("The broker failed. Its log says why.")
+    metrics.count_problem(answered)
+    return problem(answered)

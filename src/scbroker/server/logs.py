@@ -5,9 +5,11 @@ address of a client: the proxy's log has that, under the same request id.
 """
 
 import contextlib
+import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -49,6 +51,15 @@ def configure() -> None:
         ],
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
     )
+    traces = logging.getLogger("opentelemetry")
+    traces.handlers, traces.propagate = [_OfTraces(logging.WARNING)], False
+
+
+class _OfTraces(logging.Handler):
+    """Writes what OpenTelemetry logs, such as that its receiver is away, into the broker's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _traces.info("traces", text=record.getMessage())
 
 
 def _renderers() -> list[Processor]:
@@ -107,11 +118,13 @@ def noting_stop() -> Iterator[Callable[[], str]]:
 
         return call
 
-    with contextlib.suppress(ValueError):  # not on the main thread, as in a test
-        for each in _SIGNALS:
-            if callable(handler := signal.getsignal(each)):
-                signal.signal(each, note(handler))
-    yield lambda: signal.Signals(received[0]).name if received else "the server ended"
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for each in _SIGNALS:
+                if callable(handler := signal.getsignal(each)):
+                    signal.signal(each, note(handler))
+                    stack.callback(signal.signal, each, handler)
+        yield lambda: signal.Signals(received[0]).name if received else "the server ended"
 
 
 class Seldom:
@@ -132,3 +145,6 @@ class Seldom:
         self._count += 1
         if self._count <= self._most:
             _log.info(event, **fields)
+
+
+_traces: Final = Seldom()

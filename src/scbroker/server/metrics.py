@@ -20,6 +20,9 @@ from prometheus_client import multiprocess
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from scbroker.errors import BrokerError, BrokerFaultError
+from scbroker.wire.problems import STATUS
+
 CONTENT_TYPE: Final = prometheus.CONTENT_TYPE_LATEST
 _FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 Disk = Literal["database", "objects"]
@@ -130,6 +133,17 @@ _gauge(
 ).labels(importlib.metadata.version("scbroker"), platform.python_version()).set(1)
 
 
+# Without a sample of 0 before, Prometheus would not see that a counter was raised for the first time.
+for _code in {kind.code for kind in STATUS}:
+    _PROBLEMS.labels(_code)
+for _kind in ("signature", "passphrase"):
+    _LOG_INS_REFUSED.labels(_kind)
+for _kind in ("reading", "writing", "reserved", "logout"):
+    _REFUSED.labels(_kind)
+for _action in ("put", "get", "head", "delete", "list", "sign"):
+    _STORE_FAILURES.labels(_action)
+
+
 @functools.cache
 def _of_operation(
     method: str, path: str, status: int
@@ -144,9 +158,10 @@ def count_answered(method: str, path: str, status: int, seconds: float) -> None:
     durations.observe(seconds)
 
 
-def count_problem(code: str) -> None:
+def count_problem(error: BrokerError) -> None:
     """Count an answer, or an item of a batch's answer, that is this error."""
-    _PROBLEMS.labels(code).inc()
+    kind = type(error) if type(error) in STATUS else BrokerFaultError
+    _PROBLEMS.labels(kind.code).inc()
 
 
 def count_slow(method: str, path: str) -> None:
@@ -233,9 +248,9 @@ def set_disk_free(of: Disk, size: int) -> None:
     _DISK_FREE.labels(of).set(size)
 
 
-def count_background_failure(work: str) -> None:
-    """Count background work that failed."""
-    _BACKGROUND_FAILURES.labels(work).inc()
+def background_failures(work: str) -> prometheus.Counter:
+    """Return the counter of the failures of some background work."""
+    return _BACKGROUND_FAILURES.labels(work)
 
 
 def set_clock_difference(seconds: float) -> None:

@@ -89,7 +89,7 @@ def route(operation: Operation) -> Route:
 
 def _note(operation: Operation, error: errors.BrokerError, status: int) -> None:
     """Count an error, and log it if the operator can do something about it."""
-    metrics.count_problem(error.code)
+    metrics.count_problem(error)
     if status >= 500:
         cause = repr(error.__cause__) if error.__cause__ else None
         _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)

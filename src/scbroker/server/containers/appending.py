@@ -68,7 +68,7 @@ async def append_records(
     for item in parsed:
         outcome = next(outcomes) if isinstance(item, Incoming) else item
         if isinstance(outcome, errors.BrokerError):
-            metrics.count_problem(outcome.code)
+            metrics.count_problem(outcome)
             answers.append(wire.RecordOutcome(receipt=None, problem=item_problem_of(outcome)))
         elif isinstance(item, Incoming):
             answers.append(wire.RecordOutcome(receipt=item.receipt, problem=None))

@@ -103,7 +103,7 @@ def outcome_of(
 ) -> tuple[wire.ContainerView | None, ItemProblem | None]:
     """Return the view or the problem of one of several containers; record a fetch of its parts."""
     if isinstance(result, BrokerError):
-        metrics.count_problem(result.code)
+        metrics.count_problem(result)
         return None, item_problem_of(result)
     _note_access(broker, call, container_id, result)
     return result, None
