@@ -19,7 +19,7 @@ from starlette.routing import Route
 from scbroker import errors, tracing
 from scbroker.server import logs, measuring, metrics, request_log, requests
 from scbroker.server.answers import answer, problem
-from scbroker.server.broker import Broker
+from scbroker.server.broker import SECOND, Broker
 from scbroker.server.capacity import Gate
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log, pages
@@ -32,6 +32,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
+_MINUTE: Final = 60 * SECOND
 _CLOCK_BOUND: Final = 30.0
 _AT_ONCE: Final = ("check the clock", "measure storage")
 """Work that does not wait for its first round."""
@@ -90,6 +91,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
             ("check the clock", _SWEEP, check_clock),
             ("measure storage", _SWEEP, measuring.measure),
             ("drop events", _SWEEP, pages.drop_old),
+            ("record uses of API keys", _SWEEP, record_api_key_uses),
             ("delete users", _SWEEP, deletion.finish),
             ("delete containers", _SWEEP, tombstones.finish),
         )
@@ -102,6 +104,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         await asyncio.gather(*work, return_exceptions=True)
         try:
             await log.record_accesses(broker)
+            await record_api_key_uses(broker)
         except Exception as error:
             count = len(broker.accesses)
             _log.warning("fetches were not recorded", count=count, error=repr(error))
@@ -136,12 +139,20 @@ async def _check_connections(broker: Broker) -> None:
     metrics.set_database(*broker.database.load())
 
 
-async def _sweep(broker: Broker) -> None:
-    """Delete expired sessions, counters and nonces, and the parts that are no longer referenced.
+async def record_api_key_uses(broker: Broker) -> None:
+    """Write when API keys were used last, rounded down to the minute."""
+    uses = sorted(broker.api_key_uses.items())  # always in this order: no deadlock
+    if not uses:
+        return
+    rows = [{"hash": key_hash, "used": moment - moment % _MINUTE} for key_hash, moment in uses]
+    await broker.database.write(lambda c: c.execute(sql.USE_API_KEY, rows))
+    for key_hash, moment in uses:
+        if broker.api_key_uses[key_hash] == moment:  # not used again meanwhile
+            del broker.api_key_uses[key_hash]
 
-    API keys are forgotten as well: a revoked one is refused after a minute at most.
-    """
-    broker.api_keys.clear()
+
+async def _sweep(broker: Broker) -> None:
+    """Delete expired sessions, counters and nonces, and the parts that are no longer referenced."""
     await broker.database.write(sessions.delete_expired)
     while await sweeping.sweep(broker):
         pass

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Select, bindparam, func, select, text
 from scbroker.server import metrics
 from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.parts.sweeping import DUE_AFTER
-from scbroker.server.storage.tables import parts, pending_blobs, users
+from scbroker.server.storage.tables import parts, pending_blobs, usage, users
 
 _MOST: Final = 100_000
 """Rows that wait for the sweeper are counted up to this number."""
@@ -29,6 +29,9 @@ def _counted(column: Any, *conditions: Any) -> Select[Any]:
 _OBJECTS_DUE: Final = _counted(pending_blobs.c.since)
 _REPLACED: Final = _counted(parts.c.replaced_at)
 _ABANDONED: Final = _counted(parts.c.touched_at, ~parts.c.committed)
+_USAGE: Final = select(
+    func.coalesce(func.sum(usage.c.bytes), 0), func.coalesce(func.sum(usage.c.containers), 0)
+)
 _USERS: Final = select(func.count()).select_from(users).where(~users.c.deleted)
 # A role without pg_monitor reads the rows of standbys without their positions.
 _REPLICATION: Final = text(
@@ -52,7 +55,10 @@ def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
         values = {"before": moment - seconds * SECOND}
         return int(connection.execute(statement, values).scalar_one())
 
+    stored_bytes, containers = connection.execute(_USAGE).one()
     found: dict[str, float] = {
+        "stored_bytes": float(stored_bytes),
+        "containers": float(containers),
         "users": connection.execute(_USERS).scalar_one(),
         "objects_due": count(_OBJECTS_DUE, DUE_AFTER // SECOND),
         "parts_due": (
