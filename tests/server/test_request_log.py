@@ -163,7 +163,7 @@ def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signa
     with BrokerProcess(tmp_path, guesses=7, broker_key=secret) as broker:
         pass
     [started] = lines(broker, "started")
-    assert started["settings"]["guesses"] == 7
+    assert started["settings"]["guesses"] == "7"
     assert started["settings"]["broker_key"] == started["settings"]["api_key"] == "set"
     assert started["database"] == "sqlite"
     assert str(broker.api_key) not in broker.log
