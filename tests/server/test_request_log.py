@@ -13,7 +13,7 @@ from scbroker.server.request_log import RequestLog
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.waiting import wait_until
-from tests.kit.writers import Story, User
+from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 from tests.server.test_admission import full
 

@@ -277,9 +277,7 @@ class Broker:
 
     def __post_init__(self, key: bytes) -> None:
         limits = self.settings
-        log = RequestLog(
-            limits.trusted_proxies, limits.slow_seconds, access_log=limits.access_log
-        )
+        log = RequestLog(limits.trusted_proxies, limits.slow_seconds, access_log=limits.access_log)
         self.keys = BrokerKeys(limits, key)
         self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers, log)
         self.large_bodies = LargeBodies(self.settings.max_transfers)

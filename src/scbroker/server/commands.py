@@ -34,8 +34,6 @@ from scbroker.server.admin.backup import backup as backup
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
 from scbroker.server.admin.load import Load as Load
-from scbroker.server.admin.load import between as load_between
-from scbroker.server.admin.load import read as read_load
 from scbroker.server.admin.rotation import rotate as rotate
 from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
 from scbroker.server.admin.starting import Check as Check
@@ -46,9 +44,8 @@ from scbroker.server.broker import Broker
 from scbroker.server.keys import Keys, find_keys
 from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
-from scbroker.server.settings import changed
+from scbroker.server.settings import changed, load_settings
 from scbroker.server.settings import explain_settings as explain_settings
-from scbroker.server.settings import load_settings
 from scbroker.server.storage.blobs import Blobs as Blobs
 from scbroker.server.storage.database import Database as Database
 from scbroker.server.storage.database import open_database

@@ -62,7 +62,10 @@ def _config() -> Config:
 
 
 def _upgrade(connection: Connection) -> str | None:
-    """Return the revision before. Run in one transaction on SQLite, and on PostgreSQL in one for each revision."""
+    """Return the revision before, None for a new database.
+
+    Run in one transaction on SQLite, and on PostgreSQL in one for each revision.
+    """
     shared = connection.dialect.name == "postgresql"
     if shared:
         _lock(connection)
