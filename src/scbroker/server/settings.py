@@ -115,6 +115,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seconds for which a replaced content is kept for readers that have started to read it."""
     upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = 172_800
     """Seconds for which the chunks of an unfinished upload are kept after its last chunk; a day or more."""
+    slow_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] = 2.0
+    """Seconds after which a request is logged as slow, without the time that it waits for its client."""
+    access_log: bool = False
+    """Whether the log has a line for each request, which says who asked for what and when."""
     event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
     """Seconds for which events are kept: a day or more, or 0 to keep them for ever."""
 
@@ -177,6 +181,16 @@ def explain_settings(environment: Mapping[str, str] = os.environ, **options: Any
         )
         for name in Settings.__struct_fields__
     ]
+
+
+def changed(settings: Settings) -> dict[str, str]:
+    """Return the settings that differ from their defaults; a secret's value is "set"."""
+    defaults = Settings()
+    return {
+        name: _shown(name, getattr(settings, name))
+        for name in Settings.__struct_fields__
+        if getattr(settings, name) != getattr(defaults, name)
+    }
 
 
 def _shown(name: str, value: object) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 import sqlalchemy
+import structlog
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 
@@ -36,6 +37,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
 from scbroker.server.storage.database import Database, open_database
 
+_log: Final = structlog.get_logger("scbroker.server")
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
 _SQLITE: Final = "sqlite:///"
@@ -190,8 +192,12 @@ def provision(connection: Connection, settings: Settings) -> bytes:
     rotation that was interrupted between its last two steps. Returns the broker's key.
     """
     if sql.one(connection, sql.FIND_CHECK, check=KEY_CHECK) is None:
-        key, *_ = configured_keys(settings) or [create_key(settings.directory / KEY)]
-        connection.execute(sql.ADD_CHECK, {"name": KEY_CHECK, "value": hash_of_key(key)})
+        found = configured_keys(settings)
+        if not found:
+            found = [create_key(settings.directory / KEY)]
+            _log.info("broker key made", file=str(settings.directory / KEY))
+        row = {"name": KEY_CHECK, "value": hash_of_key(found[0])}
+        connection.execute(sql.ADD_CHECK, row)
     key = find_key(connection, settings)
     put_in_place(settings, key)
     is_new = sql.one(connection, sql.FIND_CHECK, check=_ID) is None
