@@ -1,7 +1,7 @@
-"""The image of deploy/docker: built and run by buildah and podman, on a base that is made here from Debian's packages.
+"""The image of deploy/docker, built and run by buildah and podman.
 
-Docker's own base image cannot be fetched where the tests run. The base differs in its origin alone: it has the same
-packages of the same Debian.
+Docker's own base image cannot be fetched where the tests run. So the base is made here, of the same packages of the
+same Debian.
 """
 
 import os
@@ -25,7 +25,9 @@ from tests.kit.waiting import wait_until
 ROOT: Final = Path(__file__).parents[2]
 PROGRAMS: Final = ("buildah", "podman", "crun", "mmdebstrap")
 MOST_BYTES: Final = 200_000_000
-_PIN: Final = re.compile(r"^(\S+==\S+)((?: ;.*?)?) \\\n((?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE)
+_PIN: Final = re.compile(
+    r"^(\S+==\S+)((?: ;.*?)?) \\\n((?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE
+)
 PATIENCE: Final = 60.0
 
 
