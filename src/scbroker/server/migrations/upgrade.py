@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.storage.database import Database
-from scbroker.server.storage.tables import metadata
+from scbroker.server.storage.tables import APPEND_ONLY, metadata
 
 _FOLDER: Final = Path(__file__).parent
 VERSIONS: Final = [_FOLDER / "versions"]
@@ -32,6 +32,12 @@ _LOCK_TIMEOUT: Final = "3s"
 def newest() -> str:
     """Return the revision of this version's tables."""
     return str(ScriptDirectory.from_config(_config()).get_current_head())
+
+
+def is_known(revision: str) -> bool:
+    """Return whether this version can bring a database of this revision up to date."""
+    known = ScriptDirectory.from_config(_config()).walk_revisions()
+    return revision in {each.revision for each in known}
 
 
 async def bring_up(database: Database) -> None:
@@ -62,9 +68,7 @@ def _upgrade(connection: Connection) -> None:
     if found is None:
         _create_tables(connection)
         command.stamp(config, "head")
-    elif found not in {
-        known.revision for known in ScriptDirectory.from_config(config).walk_revisions()
-    }:
+    elif not is_known(found):
         raise InvalidArgumentError(
             f"The database has the tables of revision {found}, which this version does not know; its own "
             f"is {newest()}. Start the version that the database was last used with, or restore a backup "
@@ -86,6 +90,8 @@ def _create_tables(connection: Connection) -> None:
         connection.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda index: str(index.name), reverse=True):
             connection.execute(CreateIndex(index))
+    for statement in APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
 
 
 def _lock(connection: Connection) -> None:
