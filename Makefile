@@ -137,6 +137,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in the requirements files
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements.txt $(LOCK)
+	$(COMPILE) pyproject.toml --extra server --constraint requirements.txt --output-file requirements-server.txt $(LOCK)
+	$(COMPILE) --group build --constraint requirements.txt --output-file requirements-build.txt $(LOCK)
 	$(COMPILE) --group windows --output-file requirements-windows.txt $(LOCK)
 	$(COMPILE) --group fuzz --output-file requirements-fuzz.txt $(LOCK)
 
