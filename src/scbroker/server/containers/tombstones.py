@@ -174,7 +174,7 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
 def credit_records(connection: Connection, container_id: ContainerId, charges: Charges) -> None:
     """Credit the authors of a container with its records and lists, which are about to be deleted."""
     at = {"container": container_id}
-    lists = dict(connection.execute(sql.LIST_SIZES, at).tuples().all())
+    lists = {row.access_version: row.size for row in connection.execute(sql.LIST_SIZES, at)}
     some, first = {**at, "to": sql.LATEST, "count": _RECORDS}, 1
     while rows := connection.execute(sql.BODIES, {**some, "from": first}).all():
         for row in rows:

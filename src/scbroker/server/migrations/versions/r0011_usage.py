@@ -66,7 +66,10 @@ def upgrade() -> None:
     )
     bind = op.get_bind()
     bind.execute(_EXACT)
-    stored, created = _stored(bind), dict(bind.execute(_CREATED).tuples().all())
+    stored, created = (
+        _stored(bind),
+        {row.creator_id: row.containers for row in bind.execute(_CREATED)},
+    )
     rows = [
         {"user_id": user, "bytes": stored[user], "containers": created.get(user, 0)}
         for user in sorted(stored.keys() | created.keys())
