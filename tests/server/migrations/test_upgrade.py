@@ -100,7 +100,7 @@ def test_upgrading_again_changes_nothing(database_url: str) -> None:
     before = dump(database_url)
     upgraded(database_url)
     assert dump(database_url) == before
-    assert before["api_keys"] == {(key, "x", 1)}
+    assert before["api_keys"] == {(key, "x", 1, None, None)}
 
 
 @pytest.mark.parametrize("revision", ["0009", "9999"])
