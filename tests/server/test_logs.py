@@ -96,7 +96,8 @@ def test_on_a_terminal_the_log_is_for_people(stranger: Person, tmp_path: Path) -
     terminal = stranger.at_terminal("serve", "--port", "0", "--data-dir", tmp_path / "data")
     terminal.expect("started")
     terminal.expect(r"scbroker serves (http://127.0.0.1:\d+)")
-    with urllib.request.urlopen(f"{terminal.match.group(1)}/health/live", timeout=30) as answer:
+    assert isinstance(terminal.match, re.Match)
+    with urllib.request.urlopen(f"{terminal.match[1]}/health/live", timeout=30) as answer:
         assert answer.status == 200
     terminal.sendintr()
     terminal.expect("stopped.*SIGINT")
