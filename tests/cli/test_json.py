@@ -30,7 +30,8 @@ def test_each_command_prints_the_keys_that_its_page_names(person: Callable[[str]
         "reminder": [], "mark events": [], "rm": ["b.txt", "--yes"],
         "links revoke": ["L", "--yes"], "contacts rm": ["Bob"], "logout": [],
     }  # fmt: skip
-    assert set(commands) == {name for name in _EXTRA if {"json", "rows"} & set(_EXTRA[name])}
+    known = {name for name in _EXTRA if {"json", "rows"} & set(_EXTRA[name])}
+    assert set(commands) == {name for name in known if not name.startswith("admin ")}
     printed = {}
     for name, arguments in commands.items():
         found = alice.json(*name.split(), *arguments)

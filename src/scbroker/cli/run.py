@@ -21,23 +21,81 @@ if TYPE_CHECKING:
 _LEFT_OUT: Final = "The broker leaves out containers that this device has read"
 
 
-class Run:
-    """One run of a command; closes the session at the end."""
+class BaseRun:
+    """One run of a command: its output, its questions to the person, and its exit status."""
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self._status = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close what the command has opened."""
+
+    def failed(self, item: str, error: errors.BrokerError) -> None:
+        """Write the error of one item of many to standard error; the command goes on with the others."""
+        self.out.error(f"{item}: {error.message}")
+        self._status = self._status or status_of(error)
+
+    def end(self) -> None:
+        """End the command with the exit status of the first item that failed, if any."""
+        import typer
+
+        if self._status:
+            raise typer.Exit(self._status)
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask whether to go on, unless `--yes`; end the command if the answer is no.
+
+        Raises `InvalidArgumentError` if nobody can be asked.
+        """
+        import typer
+
+        if yes:
+            return
+        if not sys.stdin.isatty():
+            raise errors.InvalidArgumentError(f"{question} Pass --yes to confirm.")
+        try:
+            confirmed = typer.confirm(printable(question), err=True)
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        if not confirmed:
+            self.stop()
+
+    def stop(self) -> NoReturn:
+        """End the command before it changes anything, because the person did not confirm."""
+        import typer
+
+        self.out.say("Nothing was changed.")
+        raise typer.Exit(1)
+
+    def ask(self, question: str, otherwise: str, default: str | None = None) -> str:
+        """Ask for a text. Raises `InvalidArgumentError` with `otherwise` if nobody can be asked."""
+        import typer
+
+        if not sys.stdin.isatty():
+            raise errors.InvalidArgumentError(otherwise)
+        try:
+            return str(typer.prompt(printable(question), default, err=True)).strip()
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+
+
+class Run(BaseRun):
+    """One run of a user's command; closes the session at the end."""
 
     def __init__(self, profile: str | None, out: Output) -> None:
-        self.out = out
+        super().__init__(out)
         self._profile_name = profile
         self._provider: scbroker.ServerProvider | None = None
-        self._status = 0
         self.has_left_out = False
         """Whether a list lacked containers that this device has read before, as after access has ended.
 
         Only `ls` says so: every command that looks up a name would repeat it for ever.
         """
         _log_to_standard_error(self)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._provider is not None:
@@ -102,54 +160,6 @@ class Run:
         from scbroker.cli.people import People
 
         return People(self.session)
-
-    def failed(self, item: str, error: errors.BrokerError) -> None:
-        """Write the error of one item of many to standard error; the command goes on with the others."""
-        self.out.error(f"{item}: {error.message}")
-        self._status = self._status or status_of(error)
-
-    def end(self) -> None:
-        """End the command with the exit status of the first item that failed, if any."""
-        import typer
-
-        if self._status:
-            raise typer.Exit(self._status)
-
-    def confirm(self, question: str, yes: bool) -> None:
-        """Ask whether to go on, unless `--yes`; end the command if the answer is no.
-
-        Raises `InvalidArgumentError` if nobody can be asked.
-        """
-        import typer
-
-        if yes:
-            return
-        if not sys.stdin.isatty():
-            raise errors.InvalidArgumentError(f"{question} Pass --yes to confirm.")
-        try:
-            confirmed = typer.confirm(printable(question), err=True)
-        except typer.Abort:
-            raise KeyboardInterrupt from None
-        if not confirmed:
-            self.stop()
-
-    def stop(self) -> NoReturn:
-        """End the command before it changes anything, because the person did not confirm."""
-        import typer
-
-        self.out.say("Nothing was changed.")
-        raise typer.Exit(1)
-
-    def ask(self, question: str, otherwise: str, default: str | None = None) -> str:
-        """Ask for a text. Raises `InvalidArgumentError` with `otherwise` if nobody can be asked."""
-        import typer
-
-        if not sys.stdin.isatty():
-            raise errors.InvalidArgumentError(otherwise)
-        try:
-            return str(typer.prompt(printable(question), default, err=True)).strip()
-        except typer.Abort:
-            raise KeyboardInterrupt from None
 
 
 class _ToOutput(logging.Handler):

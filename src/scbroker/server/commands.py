@@ -28,13 +28,17 @@ from scbroker.server.admin.backup import UNFINISHED
 from scbroker.server.admin.backup import backup as backup
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
+from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker, now
 from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.settings import Settings, load_settings
+from scbroker.server.settings import Settings as Settings
+from scbroker.server.settings import load_settings
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.blobs import Blobs as Blobs
+from scbroker.server.storage.database import Database as Database
+from scbroker.server.storage.database import open_database
 from scbroker.wire.users import canonical_origin
 
 _GRACE_SECONDS: Final = 10
