@@ -8,8 +8,9 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -79,15 +80,21 @@ async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
 
 
 @contextlib.contextmanager
-def opened_in_browser(url: str) -> Iterator[bool]:
-    """Open a URL in the person's browser; yield whether one was started.
+def opened_in_browser(url: str, failed: Callable[[], None]) -> Iterator[None]:
+    """Open a URL in the person's browser during the block; call `failed` if none can be started.
 
     The browser gets the path of a private file that leads to the URL, which has a secret: other users of the
-    machine can read the arguments of processes. The file exists during the block.
+    machine can read the arguments of processes.
     """
+
+    def start() -> None:
+        if not webbrowser.open(file.as_uri()):
+            failed()
+
     # Without a display, a browser of the terminal would take the terminal over.
     if sys.platform == "linux" and not (os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}):
-        yield False
+        failed()
+        yield
         return
     with tempfile.TemporaryDirectory(prefix="scbroker-page-") as folder:
         file = Path(folder) / "page.html"
@@ -96,4 +103,6 @@ def opened_in_browser(url: str) -> Iterator[bool]:
             f'<!doctype html><meta charset="utf-8"><title>scbroker</title>'
             f'<meta http-equiv="refresh" content="0; url={there}"><a href="{there}">Open the page</a>\n'
         )
-        yield webbrowser.open(file.as_uri())
+        # Some browsers keep the caller waiting until they end.
+        threading.Thread(target=start, daemon=True).start()
+        yield

@@ -196,7 +196,9 @@ def _environment(folder: Path) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(size=_size, time=_time, printable=printable)
+    made.filters.update(
+        duration=duration, number=_number, printable=printable, size=_size, time=_time
+    )
     return made
 
 
@@ -206,3 +208,14 @@ def _size(size: int | None) -> str:
 
 def _time(time: dt.datetime | None) -> str:
     return "never" if time is None else f"{local(time):%Y-%m-%d %H:%M}"
+
+
+def _number(number: float | None) -> str:
+    return "–" if number is None else f"{number:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time in milliseconds or seconds, for a person."""
+    if seconds is None:
+        return "–"
+    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
