@@ -20,6 +20,7 @@ the default message.
     │   └── PartGoneError           the content was replaced while it was read
     ├── AlreadyExistsError          the id is taken, now or for ever
     ├── TooLargeError               a limit was exceeded
+    ├── QuotaExceededError          the user's quota at the broker does not allow so much more
     ├── ClockError                  this machine's clock and the broker's differ
     ├── RejectedError               the broker refused a record by a rule of the specs
     ├── IncompleteUploadError       chunks of a content are missing
@@ -88,6 +89,7 @@ class BrokerError(Exception):
     partGoneError: ClassVar[type[PartGoneError]]
     alreadyExistsError: ClassVar[type[AlreadyExistsError]]
     tooLargeError: ClassVar[type[TooLargeError]]
+    quotaExceededError: ClassVar[type[QuotaExceededError]]
     clockError: ClassVar[type[ClockError]]
     rejectedError: ClassVar[type[RejectedError]]
     incompleteUploadError: ClassVar[type[IncompleteUploadError]]
@@ -205,6 +207,49 @@ class AlreadyExistsError(BrokerError, code="exists"):
 
 class TooLargeError(BrokerError, code="too-large"):
     """A limit was exceeded: send or ask for less at once."""
+
+
+class QuotaExceededError(BrokerError, code="quota"):
+    """Your quota at this broker does not allow so much more: delete something, or ask its operator."""
+
+    resource: str
+    """What is limited: `bytes` or `containers`."""
+    quota: int
+    used: int
+    """How much of the quota was used before."""
+    needed: int
+    """How much more was needed."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        resource: str = "bytes",
+        quota: int = 0,
+        used: int = 0,
+        needed: int = 0,
+    ) -> None:
+        self.resource, self.quota, self.used, self.needed = resource, quota, used, needed
+        if not message and needed:
+            message = (
+                f"You have {self._amount(self.free)} of {self._amount(quota)} left, and this needs "
+                f"{self._amount(needed)}: delete something, or ask the broker's operator for more."
+            )
+        super().__init__(message)
+
+    @property
+    def free(self) -> int:
+        """Return how much of the quota was left."""
+        return max(0, self.quota - self.used)
+
+    def _amount(self, number: int) -> str:
+        if self.resource != "bytes":
+            return f"{number:,} {self.resource}"
+        size, units = float(number), ["B", "kB", "MB", "GB", "TB"]
+        while size >= 999.95 and len(units) > 1:
+            size /= 1000
+            units.pop(0)
+        return f"{size:.3g} {units[0]}"
 
 
 class ClockError(BrokerError, code="clock"):

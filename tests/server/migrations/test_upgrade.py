@@ -72,7 +72,7 @@ def make_first_release(url: str) -> None:
 
 def check_examples(url: str, differences: list[Any]) -> None:
     """Check that nothing but what the two later revisions add differs from `tables.py`."""
-    assert query(url, REVISION) == [("0012",)]
+    assert query(url, REVISION) == [("9002",)]
     found = {(each[0], getattr(each[-1], "name", None)) for each in differences}
     assert found == {("remove_index", "events_example"), ("remove_column", "example")}
 
@@ -100,7 +100,7 @@ def test_upgrading_again_changes_nothing(database_url: str) -> None:
     assert before["api_keys"] == {(key, "x", 1)}
 
 
-@pytest.mark.parametrize("revision", ["0009", "0013"])
+@pytest.mark.parametrize("revision", ["0009", "9999"])
 def test_a_database_of_an_unknown_revision_is_refused_unchanged_with_what_to_do(
     database_url: str, revision: str
 ) -> None:
@@ -161,7 +161,7 @@ def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
     check_examples(database_url, upgraded(database_url))
     assert query(database_url, "SELECT DISTINCT example FROM users") == [(7,)]
     query(database_url, "ALTER TABLE users DROP COLUMN example")
-    query(database_url, "UPDATE alembic_version SET version_num = '0010'")
+    query(database_url, "UPDATE alembic_version SET version_num = ?", upgrade.newest())
     assert dump(database_url) == rows
     broker.start()
     alice.wire.close()
@@ -241,7 +241,7 @@ def test_a_revision_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_a
         try:
             with pytest.raises(OverloadedError):
                 upgrading.result(60)
-            assert query(database_url, REVISION) == [("0011",)]
+            assert query(database_url, REVISION) == [("9001",)]
         finally:
             reader.close()
     check_examples(database_url, upgraded(database_url))

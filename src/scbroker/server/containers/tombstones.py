@@ -15,6 +15,7 @@ from sqlalchemy import Connection, Row
 from scbroker.records.canonical import ContainerId, stored_user_id
 from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
 from scbroker.server.broker import Broker
+from scbroker.server.charges import Charges
 from scbroker.server.containers import members
 from scbroker.server.events.pages import event_of
 from scbroker.server.storage import statements as sql
@@ -144,23 +145,40 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
     if skipped:
         connection.execute(sql.DROP_RECORDS, {**at, "versions": skipped})
     authors, stripped = _authors(connection, purge), []
-    kept_users = [stored_user_id(author) for author in authors]
+    kept_users, charges = [stored_user_id(author) for author in authors], Charges()
     for row in rows:
+        record, size = parse_bare(row.body), len(row.body) + row.signature_size
         if row.governing:
             place = {**at, "number": row.version}
             stripped.append({**place, "body": bare_body(row.body)})
-            if parse_bare(row.body).changes_access:
+            size = len(row.body) - len(stripped[-1]["body"])
+            if record.changes_access:
                 entries = sql.the(connection, sql.FIND_LIST, **place).entries
                 kept = members.StoredList.decode(entries).only(authors).encode()
+                size += len(entries) - len(kept)
                 connection.execute(sql.SET_LIST, {**place, "entries": kept})
                 connection.execute(sql.DROP_DEPARTURES, {**place, "kept_users": kept_users})
+        charges.add(stored_user_id(record.author), size=-size)
     if stripped:
         connection.execute(sql.SET_BODY, stripped)
     last = rows[-1].version
     if last == purge.version - 1:
         _release_authors(connection, purge.container_id, authors)
     connection.execute(sql.SET_PURGE, {**at, "past_version": last})
+    charges.apply(connection)
     return True
+
+
+def credit_records(connection: Connection, container_id: ContainerId, charges: Charges) -> None:
+    """Credit the authors of a container with its records and lists, which are about to be deleted."""
+    at = {"container": container_id}
+    lists = dict(connection.execute(sql.LIST_SIZES, at).tuples().all())
+    some, first = {**at, "to": sql.LATEST, "count": _RECORDS}, 1
+    while rows := connection.execute(sql.BODIES, {**some, "from": first}).all():
+        for row in rows:
+            size = len(row.body) + row.signature_size + lists.get(row.version, 0)
+            charges.add(stored_user_id(parse_bare(row.body).author), size=-size)
+        first = rows[-1].version + 1
 
 
 def _authors(connection: Connection, purge: Row[Any]) -> set[bytes]:

@@ -43,6 +43,7 @@ from scbroker.server.storage.tables import (
     chunks,
     containers,
     containers_to_purge,
+    default_quotas,
     departures,
     events,
     guesses,
@@ -55,6 +56,7 @@ from scbroker.server.storage.tables import (
     pending_users,
     records,
     sessions,
+    usage,
     users,
 )
 from scbroker.vocabulary import ContainerAccessLevel
@@ -201,9 +203,12 @@ GOVERNING_AT: Final = select(func.max(records.c.version)).where(
     _container(records), records.c.governing, records.c.version <= b("number")
 )
 BODIES: Final = _page(
-    select(records.c.version, records.c.governing, records.c.body).where(
-        _container(records), records.c.version >= b("from"), records.c.version < b("to")
-    ),
+    select(
+        records.c.version,
+        records.c.governing,
+        records.c.body,
+        func.length(records.c.signature).label("signature_size"),
+    ).where(_container(records), records.c.version >= b("from"), records.c.version < b("to")),
     records.c.version,
 )
 ADD_LIST: Final = insert(access_lists)
@@ -218,6 +223,9 @@ LISTS_IN_FORCE: Final = (
     select(access_lists).join(containers, _LIST_IN_FORCE).where(_among(containers.c.id))
 )
 LIST_VERSIONS: Final = select(access_lists.c.access_version).where(_container(access_lists))
+LIST_SIZES: Final = select(
+    access_lists.c.access_version, func.length(access_lists.c.entries).label("size")
+).where(_container(access_lists))
 SET_LIST: Final = update(access_lists).where(
     _container(access_lists), access_lists.c.access_version == b("number")
 )
@@ -370,6 +378,7 @@ FIND_PART: Final = select(
     parts.c.user_id,
     parts.c.committed,
     parts.c.session,
+    parts.c.received,
     (~parts.c.committed & (parts.c.touched_at == 0)).label("dropped"),
     func.length(parts.c.hashes).label("hashes_size"),
     parts.c.inline.is_not(None).label("is_inline"),
@@ -386,12 +395,21 @@ def _sum(number: Any) -> Any:
     return func.coalesce(func.sum(number), 0)
 
 
+def _charged_objects(*conditions: ColumnElement[bool]) -> Any:
+    """Return a subquery for the bytes that are charged to a user for objects without a chunk's row."""
+    found = select(_sum(pending_blobs.c.size)).where(_user(pending_blobs), *conditions)
+    return found.scalar_subquery()
+
+
 # A user's unfinished uploads, and those of one session among them.
 UNFINISHED_PARTS: Final = select(
     func.count().label("parts"),
-    _sum(parts.c.received).label("received"),
+    (_sum(parts.c.received) + _charged_objects()).label("received"),
     _sum(case((_IS_OWN, 1), else_=0)).label("own_parts"),
-    _sum(case((_IS_OWN, parts.c.received), else_=0)).label("own_received"),
+    (
+        _sum(case((_IS_OWN, parts.c.received), else_=0))
+        + _charged_objects(pending_blobs.c.session == b("session"))
+    ).label("own_received"),
 ).where(_UNFINISHED)
 UNFINISHED_OF_ENDED_SESSIONS: Final = (
     select(parts.c.part_id, parts.c.received)
@@ -409,7 +427,9 @@ DROP_UNFINISHED: Final = _set(
 TOUCH_PART: Final = _set(
     parts, _part(parts), touched_at=b("now"), received=parts.c.received + b("more")
 )
-COMMIT_PART: Final = _set(parts, _part(parts), committed=True, hashes=b("all_hashes"))
+COMMIT_PART: Final = _set(
+    parts, _part(parts), committed=True, hashes=b("all_hashes"), received=b("size")
+)
 # Uploads by users without access stay until they are abandoned: otherwise these would notice the deletion.
 DROP_CONTAINER_PARTS: Final = _set(
     parts,
@@ -434,21 +454,65 @@ BLOBS_IN: Final = _page(
 )
 DROP_CHUNKS: Final = delete(chunks).where(_among(chunks.c.part_id, "gone"))
 DROP_CHUNKS_TO: Final = delete(chunks).where(_part(chunks), chunks.c.chunk <= b("number"))
-DROP_PARTS: Final = delete(parts).where(_among(parts.c.part_id, "gone"))
+DROP_PARTS: Final = (
+    delete(parts)
+    .where(_among(parts.c.part_id, "gone"))
+    .returning(parts.c.user_id, parts.c.received)
+)
 REPLACED_PARTS: Final = _due(parts.c.part_id, parts.c.replaced_at)
 ABANDONED_PARTS: Final = _due(parts.c.part_id, parts.c.touched_at, ~parts.c.committed)
 ADD_PENDING_BLOBS: Final = insert(pending_blobs)
 # Object names pending deletion. Remove the mark only if it is still the one that we set: another transaction
 # may have claimed or postponed it.
-KEEP_BLOB: Final = delete(pending_blobs).where(
-    pending_blobs.c.name == b("blob"), pending_blobs.c.since == b("marked")
-)
+_MARKED: Final = (pending_blobs.c.name == b("blob")) & (pending_blobs.c.since == b("marked"))
+KEEP_BLOB: Final = delete(pending_blobs).where(_MARKED).returning(pending_blobs.c.size)
+# The object is due now, and its charge stays until it is deleted.
+HASTEN_BLOB: Final = _set(pending_blobs, _MARKED, since=0)
 PENDING_BLOBS: Final = _due(pending_blobs.c.name, pending_blobs.c.since)
 # -1 marks a claimed name, from which on no row may reference it. If the sweeper stops, it is swept first.
 CLAIM_BLOBS: Final = _set(pending_blobs, _among(pending_blobs.c.name, "names"), since=-1)
 FIND_PENDING_BLOB: Final = select(pending_blobs.c.since).where(pending_blobs.c.name == b("blob"))
 POSTPONE_BLOB: Final = _set(pending_blobs, pending_blobs.c.name == b("blob"), since=b("later"))
-FORGET_BLOBS: Final = delete(pending_blobs).where(_among(pending_blobs.c.name, "names"))
+FORGET_BLOBS: Final = (
+    delete(pending_blobs)
+    .where(_among(pending_blobs.c.name, "names"))
+    .returning(pending_blobs.c.user_id, pending_blobs.c.size)
+)
+
+# Usage and quotas
+
+
+def _effective(quota: Column[Any], kind: str) -> Any:
+    """Return a user's own quota, or the default, or NULL if neither is set."""
+    default = select(default_quotas.c.value).where(default_quotas.c.kind == kind)
+    return func.coalesce(quota, default.scalar_subquery()).label(quota.name)
+
+
+QUOTAS: Final = (
+    _effective(usage.c.quota_bytes, "bytes"),
+    _effective(usage.c.quota_containers, "containers"),
+)
+CHARGE: Final = _set(
+    usage,
+    _user(usage),
+    bytes=usage.c.bytes + b("more_bytes"),
+    containers=usage.c.containers + b("more_containers"),
+).returning(usage.c.bytes, usage.c.containers, *QUOTAS)
+ADD_USAGE: Final = insert(usage)
+# A user without a row of usage has used nothing.
+FIND_USAGE: Final = (
+    select(
+        func.coalesce(usage.c.bytes, 0).label("bytes"),
+        func.coalesce(usage.c.containers, 0).label("containers"),
+        *QUOTAS,
+    )
+    .select_from(users)
+    .outerjoin(usage, usage.c.user_id == users.c.id)
+    .where(users.c.id == b("user"))
+)
+DROP_UNUSED_USAGE: Final = delete(usage).where(
+    _user(usage), usage.c.bytes == 0, usage.c.containers == 0
+)
 
 FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
 ADD_CHECK: Final = insert(checks)

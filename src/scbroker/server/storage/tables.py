@@ -266,11 +266,34 @@ chunks: Final = _table(
 )
 
 # Object names that no row references: deleted once `since`, the time of the mark, is long enough ago.
+# `size` bytes are charged to a user until a chunk's row takes the charge over or the object is deleted. The
+# columns are NULL for an object that a removed row referenced: its part has the charge.
 pending_blobs: Final = _table(
     "pending_blobs",
     Column("name", String(128), primary_key=True),
     _number("since"),
+    _bytes("user_id", 16, nullable=True),
+    _bytes("session", 32, nullable=True),
+    _number("size", nullable=True),
     Index("pending_blobs_by_age", "since"),
+)
+_partial("pending_blobs_of_user", pending_blobs.c.user_id.is_not(None), pending_blobs.c.user_id)
+
+# Each user's usage as `charges` says: the sum of `parts.received`, of the records that the user signed with
+# their lists, and of the charged `pending_blobs`; and the containers that the user created. A quota is NULL
+# if the default holds, and `charges.UNLIMITED` if the user has none.
+usage: Final = _table(
+    "usage",
+    _id("user_id", primary_key=True),
+    _number("bytes"),
+    _number("containers"),
+    _number("quota_bytes", nullable=True),
+    _number("quota_containers", nullable=True),
+)
+
+# The quotas of users without their own: `kind` is bytes or containers.
+default_quotas: Final = _table(
+    "default_quotas", Column("kind", String(16), primary_key=True), _number("value")
 )
 
 checks: Final = _table("checks", Column("name", String(32), primary_key=True), _hash("value"))

@@ -27,6 +27,7 @@ from scbroker.records.key_record import (
     parse_key_record,
 )
 from scbroker.server.broker import Broker, Call, now, refusing
+from scbroker.server.charges import Charges
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
@@ -205,6 +206,8 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
         connection.execute(sql.DROP_KEY_RECORDS, {"user": user_id})
         connection.execute(sql.SET_USER, {"user": user_id, **_NO_KEYS})
     connection.execute(sql.FORGET_USER, {"user": user_id})
+    # A part that is swept later leaves a row of zeros.
+    connection.execute(sql.DROP_UNUSED_USAGE, {"user": user_id})
     return False
 
 
@@ -220,20 +223,27 @@ def _leave_some(connection: Connection, user_id: UserId, statement: Any) -> bool
     values = {"user": user_id, "now": moment, "some": some}
     shared = set(connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars())
     alone = [row for row in locked if row.id in some and row.id not in shared]
+    charges = Charges()
     if alone:
-        _purge_containers(connection, user_id, alone, moment)
+        _purge_containers(connection, user_id, alone, moment, charges)
     left = [{"user": user_id, "container": container_id} for container_id in some]
-    created = {row.id for row in locked if row.creator_id == user_id} & shared
+    created = {row.id: row for row in locked if row.creator_id == user_id and row.id in shared}
     if created:
+        charges.add(user_id, containers=-sum(not row.deleted for row in created.values()))
         # The creator is named by the container's row, any other author by a row of `authors`.
         connection.execute(sql.FORGET_CREATOR, {"some": sorted(created)})
         connection.execute(sql.ADD_AUTHOR, [row for row in left if row["container"] in created])
     connection.execute(sql.DROP_MEMBER, left)
+    charges.apply(connection)
     return len(found) == _CONTAINERS or len(some) < len(found)
 
 
 def _purge_containers(
-    connection: Connection, user_id: UserId, containers: Sequence[Any], moment: int
+    connection: Connection,
+    user_id: UserId,
+    containers: Sequence[Any],
+    moment: int,
+    charges: Charges,
 ) -> None:
     """Delete containers, and mark their deleted authors as pending deletion: their keys may be deleted now.
 
@@ -248,6 +258,10 @@ def _purge_containers(
     logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
     for container_id in logged:
         tombstones.add_purge(connection, container_id, 0, moment)
+    for row in containers:
+        tombstones.credit_records(connection, row.id, charges)
+        if not row.deleted and row.creator_id is not None:
+            charges.add(row.creator_id, containers=-1)
     for purge in sql.PURGE_CONTAINERS:
         connection.execute(purge, values)
     unused = sorted(row.id for row in containers if row.creator_id in (None, user_id))
