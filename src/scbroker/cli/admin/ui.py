@@ -36,16 +36,19 @@ async def _serve(run: Admin, url: str, port: int, minutes: int, *, opens: bool) 
     from contextlib import nullcontext
 
     from scbroker.cli.admin.page.page import operators_page
+    from scbroker.cli.admin.page.stores import Stores
     from scbroker.cli.admin.page.watch import Watch
     from scbroker.cli.web.access import Access
     from scbroker.cli.web.serving import listening, opened_in_browser, serve
+    from scbroker.server.admin.stores import find_key
 
     def no_browser() -> None:
         run.out.say("No browser was started: open the URL yourself.")
 
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
     async with run.open() as (database, _):
-        watch = Watch(url, run.settings, database)
+        key = await database.read(lambda c: find_key(c, run.settings))
+        stores, watch = Stores(run.settings, database, key), Watch(url, run.settings, database)
         with listening(port) as bound:
             access = Access(bound.getsockname()[1])
             async with watch.running():
@@ -53,7 +56,7 @@ async def _serve(run: Admin, url: str, port: int, minutes: int, *, opens: bool) 
                     {"url": access.url, "ends": ends},
                     f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
                 )
-                app = operators_page(watch, ends).application(access)
+                app = operators_page(stores, watch, ends).application(access)
                 with opened_in_browser(access.url, no_browser) if opens else nullcontext():
                     await serve(app, bound, minutes * 60)
     run.out.say("The page has ended.")

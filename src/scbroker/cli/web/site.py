@@ -43,6 +43,24 @@ class Shown(NamedTuple):
     values: Mapping[str, object] = {}
 
 
+class Question(NamedTuple):
+    """A view that asks for confirmation: its form is sent to the act with the same path."""
+
+    heading: str
+    texts: Sequence[str]
+    button: str
+    back: str
+    """The path, below the root, of the view to return to."""
+    is_dangerous: bool = False
+    asks: tuple[str, str] | None = None
+    """Name and label of a text that the person may enter."""
+    hidden: Mapping[str, str] = {}
+    """Further fields of the form."""
+
+    def shown(self) -> Shown:
+        return Shown("question.html", self._asdict())
+
+
 class Done(NamedTuple):
     """What an act has done, and the path, below the root, of the view that says so."""
 
@@ -197,7 +215,11 @@ def _environment(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        duration=duration, number=_number, printable=printable, size=_size, time=_time
+        duration=duration,
+        number=_number,
+        printable=printable,
+        size=_size,
+        time=_time,
     )
     return made
 
