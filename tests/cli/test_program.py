@@ -159,6 +159,7 @@ def test_a_package_that_every_installation_has_is_named_if_it_is_missing() -> No
         (errors.DeletedError(), 3),
         (errors.BlockedError(), 4),
         (errors.CredentialsError(), 4),
+        (errors.QuotaExceededError(), 4),
         (errors.OfflineError(), 5),
         (errors.ThrottledError(), 5),
         (errors.IntegrityError(), 1),

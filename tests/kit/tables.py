@@ -97,5 +97,5 @@ def added(before: Rows, after: Rows) -> Rows:
 def gone(before: Rows, after: Rows) -> Rows:
     """Rows that are gone or changed, by table; not those that merely ran out or were swept in time."""
     found = {name: rows for name, rows in added(after, before).items() if name not in _EXPIRY}
-    pending = {(name, since) for name, since in found.pop("pending_blobs", ()) if since > 0}
+    pending = {row for row in found.pop("pending_blobs", ()) if row[1] > 0}
     return found | ({"pending_blobs": pending} if pending else {})

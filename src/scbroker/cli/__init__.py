@@ -31,6 +31,7 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
     (errors.ApiKeyError, REFUSED),
     (errors.ChallengeError, REFUSED),
     (errors.PermissionDeniedError, REFUSED),
+    (errors.QuotaExceededError, REFUSED),
     (errors.BrokerUnavailableError, UNAVAILABLE),
 )
 

@@ -29,6 +29,7 @@ from scbroker.records.container_record import (
     wrap_hash,
 )
 from scbroker.records.key_record import KeyChain, Signed
+from scbroker.server.admin import usage
 from scbroker.server.admin.stores import find_key, open_stores
 from scbroker.server.broker import KEY_FILE, ChainCache, now
 from scbroker.server.containers.members import StoredList, leaver_of
@@ -95,7 +96,9 @@ ANY_EVENT_WITH_DETAILS: Final = (
     .limit(1)
 )
 AUTHORS_OF: Final = select(t.authors.c.user_id).where(t.authors.c.container_id == b("container"))
-PARTS_OF: Final = select(t.parts.c.part_id, t.parts.c.inline, t.parts.c.hashes).where(
+PARTS_OF: Final = select(
+    t.parts.c.part_id, t.parts.c.inline, t.parts.c.hashes, t.parts.c.received
+).where(
     t.parts.c.container_id == b("container"), t.parts.c.committed, t.parts.c.replaced_at.is_(None)
 )
 PENDING_DELETION_OF: Final = select(t.pending_blobs.c.name).where(
@@ -117,7 +120,7 @@ STRAYS: Final = {
         (
             "user_id",
             t.users.c.id,
-            (t.key_records, t.key_files, t.events, t.pending_users, t.blocks),
+            (t.key_records, t.key_files, t.events, t.pending_users, t.blocks, t.usage),
         ),
     )
     for table in tables
@@ -222,6 +225,7 @@ class _Check:
                 for row in rows:
                     if row.stray:
                         self._add(f"{_named(name, row.value)}: it has rows, but it does not exist.")
+        await self._check_usage()
         async for rows in self._pages(CHUNKS_AFTER, {"part_id": b"", "chunk": -1}):
             for row in rows:
                 problem = await self._problem_of(row)
@@ -238,6 +242,16 @@ class _Check:
     def _count(self, what: str, more: int, total: int) -> None:
         self.seen[what] += more
         self._progress(what, self.seen[what], total)
+
+    async def _check_usage(self) -> None:
+        """Compare what users are charged with what is stored, in one snapshot."""
+        wrong = await self._database.read(usage.differences, large=True)
+        for user_id, (said, stored) in sorted(wrong.items()):
+            self._add(
+                f"{_named('user', user_id)}: They are charged with {said.bytes} bytes and {said.containers} "
+                f"containers, and {stored.bytes} bytes and {stored.containers} containers are stored: run "
+                "scbroker admin usage --recount."
+            )
 
     async def _check_file(self) -> None:
         """Run the database's own check: pages, and indexes against their tables."""
@@ -595,3 +609,5 @@ class _ContainerCheck:
         check_sealed(part, size, hashes)
         if hashes != row.hashes:
             raise IntegrityError("The hashes of a part are not those of its segments.")
+        if size != row.received:
+            raise IntegrityError("A part is charged with another size than it has.")

@@ -8,6 +8,7 @@ snapshot and adds it later, beside running brokers.
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -30,7 +31,11 @@ from sqlalchemy import (
 from scbroker.errors import ConflictError, IntegrityError, InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import parse_bare
-from scbroker.server.charges import RESOURCES, UNLIMITED, Resource, quota_of
+from scbroker.server.admin.stores import embedded_paths
+from scbroker.server.charges import UNLIMITED as UNLIMITED
+from scbroker.server.charges import Resource as Resource
+from scbroker.server.charges import quota_of
+from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import Database
@@ -63,6 +68,13 @@ class Usage(NamedTuple):
     """Whether the user was deleted: others still need what is left."""
 
 
+class Disk(NamedTuple):
+    """Bytes of a disk."""
+
+    total: int
+    free: int
+
+
 class Quotas(NamedTuple):
     """The quotas of users without their own, or a user's own; None where nothing is set."""
 
@@ -91,8 +103,11 @@ TOTAL: Final = select(
     _SUM.label("bytes"),
     func.coalesce(func.sum(t.usage.c.containers), 0).label("containers"),
 )
-OWN: Final = select(t.usage.c.quota_bytes, t.usage.c.quota_containers).where(
-    t.usage.c.user_id == b("user")
+OWN_QUOTAS: Final = (
+    select(t.usage.c.user_id, t.usage.c.quota_bytes, t.usage.c.quota_containers)
+    .where(t.usage.c.quota_bytes.is_not(None) | t.usage.c.quota_containers.is_not(None))
+    .order_by(t.usage.c.user_id)
+    .limit(b("count"))
 )
 DEFAULTS: Final = select(t.default_quotas)
 DROP_DEFAULT: Final = delete(t.default_quotas).where(t.default_quotas.c.kind == b("name"))
@@ -134,7 +149,7 @@ RECORDS: Final = (
             t.access_lists.c.access_version == t.records.c.version,
         ),
     )
-    .where(_RECORD > tuple_(b("container"), b("version")))
+    .where(tuple_(b("container"), b("version")) < _RECORD)
     .order_by(t.records.c.container_id, t.records.c.version)
     .limit(b("count"))
 )
@@ -164,6 +179,16 @@ def _usage(row: Row[Any]) -> Usage:
     return Usage(uuid.UUID(bytes=row.id), row.bytes, row.containers, *quotas, row.deleted)
 
 
+def disk_of(settings: Settings) -> Disk | None:
+    """Return the disk of an embedded broker's folder; None if database or objects are elsewhere."""
+    try:
+        embedded_paths(settings)
+    except InvalidArgumentError:
+        return None
+    found = shutil.disk_usage(settings.directory)
+    return Disk(found.total, found.free)
+
+
 # Quotas
 
 
@@ -173,36 +198,59 @@ def defaults(connection: Connection) -> Quotas:
     return Quotas(found.get("bytes"), found.get("containers"))
 
 
-def set_defaults(connection: Connection, quotas: Mapping[Resource, int | None]) -> None:
-    """Set the given defaults; None removes one, so that users without their own have no quota."""
+def own_quotas(connection: Connection, count: int) -> list[tuple[uuid.UUID, Quotas]]:
+    """Return users with quotas of their own, ascending, and no more than `count` of them."""
+    rows = connection.execute(OWN_QUOTAS, {"count": count})
+    return [
+        (uuid.UUID(bytes=row.user_id), Quotas(row.quota_bytes, row.quota_containers))
+        for row in rows
+    ]
+
+
+async def change_quotas(
+    settings: Settings,
+    database: Database,
+    users: Sequence[uuid.UUID | None],
+    quotas: Mapping[Resource, int | None],
+) -> None:
+    """Set the quotas of these users, all or none; None among them stands for the default.
+
+    A quota that is None is removed: for a user the default holds then. `UNLIMITED` exempts a user from the
+    default. A quota below what a user uses deletes nothing: the broker refuses everything that adds to it.
+    """
+    for value in quotas.values():
+        if value is not None and not 0 <= value <= UNLIMITED:
+            raise InvalidArgumentError(f"A quota must be 0 to {UNLIMITED - 1}, or unlimited.")
+
+    def change(connection: Connection) -> None:
+        for user_id in sorted(set(users), key=str):
+            if user_id is None:
+                _set_defaults(connection, quotas)
+            else:
+                _set_own(connection, user_id, quotas)
+
+    await database.write(change)
+
+
+def _set_defaults(connection: Connection, quotas: Mapping[Resource, int | None]) -> None:
     for resource, value in quotas.items():
-        check_quota(value)
         connection.execute(DROP_DEFAULT, {"name": resource})
         if value is not None:
             connection.execute(ADD_DEFAULT, {"kind": resource, "value": value})
 
 
-def set_quotas(
+def _set_own(
     connection: Connection, user_id: uuid.UUID, quotas: Mapping[Resource, int | None]
 ) -> None:
-    """Set a user's own quotas; None removes one, so that the default holds. `UNLIMITED` is no quota.
-
-    A quota below what the user uses deletes nothing: the broker refuses everything that adds to it.
-    """
-    for value in quotas.values():
-        check_quota(value)
-    if of_user(connection, user_id).is_deleted:
-        raise NotFoundError(f"User {user_id} was deleted.")
-    if sql.one(connection, OWN, user=user_id.bytes) is None:
-        connection.execute(sql.ADD_USAGE, {"user_id": user_id.bytes, "bytes": 0, "containers": 0})
+    """Set a user's own quotas. The user's row is locked, so that the user is not deleted meanwhile."""
+    user = sql.one(connection, sql.SHARE_USERS, ids=[user_id.bytes])
+    if user is None or user.deleted:
+        raise NotFoundError(f"The broker knows no user {user_id}, or the user was deleted.")
     columns = {f"quota_{resource}": value for resource, value in quotas.items()}
-    connection.execute(SET_QUOTA, {"user": user_id.bytes, **columns})
-
-
-def check_quota(value: int | None) -> None:
-    """Raise `InvalidArgumentError` for a number that cannot be a quota."""
-    if value is not None and not 0 <= value <= UNLIMITED:
-        raise InvalidArgumentError(f"A quota must be 0 to {UNLIMITED - 1}, or unlimited.")
+    values = {"user": user_id.bytes, **columns}
+    if not connection.execute(SET_QUOTA, values).rowcount:
+        row = {"user_id": user_id.bytes, "bytes": 0, "containers": 0, **columns}
+        connection.execute(sql.ADD_USAGE, row)
 
 
 # Comparison with what is stored
@@ -256,7 +304,9 @@ def _rows(connection: Connection) -> Iterator[Row[Any]]:
         last = rows[-1].user_id
 
 
-async def recount(database: Database) -> Sequence[tuple[uuid.UUID, Amounts, Amounts]]:
+async def recount(
+    settings: Settings, database: Database
+) -> Sequence[tuple[uuid.UUID, Amounts, Amounts]]:
     """Correct the usage of all users; return each that was wrong, what it said, and what it is now.
 
     Brokers may write meanwhile: what they change is in both sums. Of two recounts at once only the one that

@@ -202,7 +202,7 @@ def check_quota(
     elif part.dropped or part.session != upload.session:
         claim = {"part": upload.part_id, "session": upload.session, "now": moment}
         connection.execute(sql.CLAIM_PART, claim)
-    asked = {"user": upload.user_id, "session": upload.session}
+    asked = {"user": upload.user_id, "session": upload.session, "now": moment}
     found = sql.the(connection, sql.UNFINISHED_PARTS, **asked)
     parts, received = settings.max_pending_parts, settings.max_pending_bytes
     if found.own_parts > _share(parts):

@@ -395,20 +395,28 @@ def _sum(number: Any) -> Any:
     return func.coalesce(func.sum(number), 0)
 
 
-def _charged_objects(*conditions: ColumnElement[bool]) -> Any:
-    """Return a subquery for the bytes that are charged to a user for objects without a chunk's row."""
-    found = select(_sum(pending_blobs.c.size)).where(_user(pending_blobs), *conditions)
+def _reserved(condition: ColumnElement[bool]) -> Any:
+    """Return a subquery for the bytes of objects that a user may be storing."""
+    found = select(_sum(pending_blobs.c.size)).where(_user(pending_blobs), condition)
     return found.scalar_subquery()
 
 
-# A user's unfinished uploads, and those of one session among them.
+# A user's unfinished uploads with objects that running sessions may be storing, and those of one session
+# among them.
 UNFINISHED_PARTS: Final = select(
     func.count().label("parts"),
-    (_sum(parts.c.received) + _charged_objects()).label("received"),
+    (
+        _sum(parts.c.received)
+        + _reserved(
+            exists().where(
+                sessions.c.token_hash == pending_blobs.c.session, sessions.c.expires_at > b("now")
+            )
+        )
+    ).label("received"),
     _sum(case((_IS_OWN, 1), else_=0)).label("own_parts"),
     (
         _sum(case((_IS_OWN, parts.c.received), else_=0))
-        + _charged_objects(pending_blobs.c.session == b("session"))
+        + _reserved(pending_blobs.c.session == b("session"))
     ).label("own_received"),
 ).where(_UNFINISHED)
 UNFINISHED_OF_ENDED_SESSIONS: Final = (
