@@ -45,7 +45,9 @@ def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
 
 @reached
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_another_site_or_port_neither_embeds_nor_reads_a_view(page: OperatorsPage, site: str) -> None:
+def test_another_site_or_port_neither_embeds_nor_reads_a_view(
+    page: OperatorsPage, site: str
+) -> None:
     page.get(VIEW, {"Sec-Fetch-Site": site}).expect(403)
     page.get(VIEW).expect(200)
 
@@ -160,6 +162,8 @@ def _new_key(page: OperatorsPage, name: str) -> str:
 
 
 def _state(page: OperatorsPage, key: str) -> str:
-    found = re.search(rf'<td class="id">{key}</td>\s*<td><span class="[^"]*">(\w+)<', page.get("/api-keys").text)
+    found = re.search(
+        rf'<td class="id">{key}</td>\s*<td><span class="[^"]*">(\w+)<', page.get("/api-keys").text
+    )
     assert found is not None
     return found[1]

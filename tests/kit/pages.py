@@ -1,8 +1,8 @@
 """The operator's page as a process beside a broker, and requests to it as a browser sends them.
 
-    with OperatorsPage(broker) as page:
-        page.enter()
-        assert "Overview" in page.get("/overview").expect(200).text
+with OperatorsPage(broker) as page:
+    page.enter()
+    assert "Overview" in page.get("/overview").expect(200).text
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import re
 import signal
 import subprocess
-import threading
 import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The operator's page in a real browser: how it opens, what it looks like, and what other sites can do to it."""
+"""The operator's page in a real browser: how it opens, how it looks, and what other sites can do to it."""
 
 from __future__ import annotations
 
@@ -219,7 +219,9 @@ def test_every_view_is_readable_and_usable_for_all(
     with browser.new_context(color_scheme=scheme) as context:
         tab = context.new_page()
         root = entered(page, tab)
-        more = [f"/users/{user}{each}" for each in ("", "/quota", "/quota/confirm?bytes=1", "/suspend")]
+        more = [
+            f"/users/{user}{each}" for each in ("", "/quota", "/quota/confirm?bytes=1", "/suspend")
+        ]
         for path in (*VIEWS, *more, "/nothing", "/users?order=none"):
             tab.goto(root + path)
             assert tab.evaluate(FAINT) == [], path
@@ -228,7 +230,9 @@ def test_every_view_is_readable_and_usable_for_all(
         assert tab.evaluate(UNUSABLE) == []
 
 
-def test_every_view_fits_a_phone(page: OperatorsPage, browser: Browser, broker: BrokerProcess) -> None:
+def test_every_view_fits_a_phone(
+    page: OperatorsPage, browser: Browser, broker: BrokerProcess
+) -> None:
     user = broker.new_user().userId
     with browser.new_context(viewport={"width": 360, "height": 740}) as context:
         tab = context.new_page()

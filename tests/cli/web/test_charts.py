@@ -18,7 +18,9 @@ def drawn(points: Sequence[Point], title: str = "Requests") -> ElementTree.Eleme
 
 def lines(chart: ElementTree.Element) -> list[list[tuple[float, float]]]:
     found = [each.attrib["points"] for each in chart.iter("polyline")]
-    return [[(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", one)] for one in found]
+    return [
+        [(float(x), float(y)) for x, y in re.findall(r"([\d.]+),([\d.]+)", one)] for one in found
+    ]
 
 
 def test_the_label_says_the_last_and_the_highest_value() -> None:

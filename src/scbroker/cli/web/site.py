@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 import jinja2
@@ -109,7 +109,11 @@ class _Application:
         self._templates = _environment(site.templates)
         navigation = [(access.root + view.path, view.title) for view in site.views if view.title]
         self._templates.globals.update(
-            site=site, root=access.root, form_secret=access.form, navigation=navigation, static=STATIC
+            site=site,
+            root=access.root,
+            form_secret=access.form,
+            navigation=navigation,
+            static=STATIC,
         )
 
     def guarded(self) -> ASGIApp:
@@ -119,8 +123,14 @@ class _Application:
                 Route("/", self._entrance, methods=["GET"]),
                 Route(ENTER, self._enter, methods=["POST"]),
                 Route(STATIC + "{name}", _static, methods=["GET"]),
-                *(Route(root + view.path, self._view(view), methods=["GET"]) for view in self._site.views),
-                *(Route(root + act.path, self._act(act), methods=["POST"]) for act in self._site.acts),
+                *(
+                    Route(root + view.path, self._view(view), methods=["GET"])
+                    for view in self._site.views
+                ),
+                *(
+                    Route(root + act.path, self._act(act), methods=["POST"])
+                    for act in self._site.acts
+                ),
             ],
             exception_handlers={errors.BrokerError: self._failed, HTTPException: self._refused},
         )
@@ -159,15 +169,15 @@ class _Application:
         return endpoint
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, errors.BrokerError)  # as registered
         kinds = (status for kind, status in _STATUS if isinstance(error, kind))
         status = next(kinds, HTTPStatus.INTERNAL_SERVER_ERROR)
-        return self._page(request, Shown("error.html", {"text": error.message}), status)
+        text = cast(errors.BrokerError, error).message
+        return self._page(request, Shown("error.html", {"text": text}), status)
 
     async def _refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)  # as registered
-        shown = Shown("error.html", {"text": error.detail})
-        return self._page(request, shown, HTTPStatus(error.status_code))
+        refused = cast(HTTPException, error)
+        shown = Shown("error.html", {"text": refused.detail})
+        return self._page(request, shown, HTTPStatus(refused.status_code))
 
     def _page(
         self, request: Request, shown: Shown, status: HTTPStatus = HTTPStatus.OK, notice: str = ""
@@ -215,11 +225,7 @@ def _environment(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        duration=duration,
-        number=_number,
-        printable=printable,
-        size=_size,
-        time=_time,
+        duration=duration, number=_number, printable=printable, size=_size, time=_time
     )
     return made
 
@@ -233,11 +239,11 @@ def _time(time: dt.datetime | None) -> str:
 
 
 def _number(number: float | None) -> str:
-    return "–" if number is None else f"{number:,.0f}"
+    return "-" if number is None else f"{number:,.0f}"
 
 
 def duration(seconds: float | None) -> str:
     """Return a time in milliseconds or seconds, for a person."""
     if seconds is None:
-        return "–"
+        return "-"
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"

@@ -36,13 +36,15 @@ class ApiKeys:
             "revoked cannot be restored: create another one."
         ]
         if not others:
-            texts.append("It is the only valid key: no program can reach the broker without another.")
+            texts.append(
+                "It is the only valid key: no program can reach the broker without another."
+            )
         return Question(
-                heading=f"Revoke the API key {key.name}?",
-                texts=texts,
-                button="Revoke this key",
-                is_dangerous=True,
-                back=_BACK,
+            heading=f"Revoke the API key {key.name}?",
+            texts=texts,
+            button="Revoke this key",
+            is_dangerous=True,
+            back=_BACK,
         ).shown()
 
     async def revoke(self, request: Request, fields: Mapping[str, str]) -> Done:

@@ -53,37 +53,41 @@ class Users:
     async def ask_to_suspend(self, request: Request) -> Shown:
         user, _ = await self._find(request)
         return Question(
-                heading=f"Suspend user {user.id}?",
-                texts=[
-                    "The user's sessions end at once, and the broker refuses everything else until you resume "
-                    "them. Their data stays, and other members can read it."
-                ],
-                asks=("reason", "Reason, for operators alone"),
-                button="Suspend this user",
-                is_dangerous=True,
-                back=_path_of(user),
+            heading=f"Suspend user {user.id}?",
+            texts=[
+                "The user's sessions end at once, and the broker refuses everything else until you resume "
+                "them. Their data stays, and other members can read it."
+            ],
+            asks=("reason", "Reason, for operators alone"),
+            button="Suspend this user",
+            is_dangerous=True,
+            back=_path_of(user),
         ).shown()
 
     async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
         user, _ = await self._find(request)
         stores, reason = self._stores, fields.get("reason", "").strip() or None
-        await stores.database.write(lambda c: users.suspend(c, stores.key, users.find(c, str(user.id)), reason))
+        await stores.database.write(
+            lambda c: users.suspend(c, stores.key, users.find(c, str(user.id)), reason)
+        )
         return Done(f"User {user.id} is suspended.", _path_of(user))
 
     async def ask_to_resume(self, request: Request) -> Shown:
         user, _ = await self._find(request)
         return Question(
-                heading=f"Resume user {user.id}?",
-                texts=["The user can log in again."],
-                button="Resume this user",
-                back=_path_of(user),
+            heading=f"Resume user {user.id}?",
+            texts=["The user can log in again."],
+            button="Resume this user",
+            back=_path_of(user),
         ).shown()
 
     async def resume(self, request: Request, fields: Mapping[str, str]) -> Done:
         del fields
         user, _ = await self._find(request)
         stores = self._stores
-        await stores.database.write(lambda c: users.resume(c, stores.key, users.find(c, str(user.id))))
+        await stores.database.write(
+            lambda c: users.resume(c, stores.key, users.find(c, str(user.id)))
+        )
         return Done(f"User {user.id} is resumed.", _path_of(user))
 
     async def ask_for_quota(self, request: Request) -> Shown:
@@ -95,19 +99,24 @@ class Users:
         given = dict(request.query_params)
         quotas, texts = _quotas(given), []
         if "bytes" in quotas:
-            before, wanted = _bytes_shown(amounts.quota_bytes), _becoming(quotas["bytes"], _bytes_shown)
-            texts.append(f"Bytes: {before} becomes {wanted}. {Size(amounts.bytes).shown()} are stored.")
+            before, wanted = (
+                _bytes_shown(amounts.quota_bytes),
+                _becoming(quotas["bytes"], _bytes_shown),
+            )
+            texts.append(
+                f"Bytes: {before} becomes {wanted}. {Size(amounts.bytes).shown()} are stored."
+            )
         if "containers" in quotas:
             before = _number_shown(amounts.quota_containers)
             wanted = _becoming(quotas["containers"], _number_shown)
             texts.append(f"Containers: {before} becomes {wanted}. {amounts.containers:,} exist.")
         texts.append("A quota below what is stored deletes nothing: it refuses what adds to it.")
         return Question(
-                heading=f"Set the quota of user {user.id}?",
-                texts=texts,
-                hidden={name: given.get(name, "") for name in ("bytes", "containers")},
-                button="Set the quota",
-                back=_path_of(user),
+            heading=f"Set the quota of user {user.id}?",
+            texts=texts,
+            hidden={name: given.get(name, "") for name in ("bytes", "containers")},
+            button="Set the quota",
+            back=_path_of(user),
         ).shown()
 
     async def set_quota(self, request: Request, fields: Mapping[str, str]) -> Done:
