@@ -8,7 +8,8 @@ the default message.
     ├── InvalidArgumentError        (a ValueError and a TypeError) the call is wrong
     ├── NotAuthenticatedError       no session, or it ended
     ├── CredentialsError            wrong password or passphrase, or no such user
-    ├── ApiKeyError                 the broker does not know the API key
+    ├── SuspendedError              the broker's operator has suspended the user
+    ├── ApiKeyError                 the API key is unknown, revoked or expired
     ├── ChallengeError              the broker refused the log-in's signature or nonce
     ├── PermissionDeniedError       the container's access list does not allow it
     │   └── BlockedError            a user who would get access has blocked the author
@@ -77,6 +78,7 @@ class BrokerError(Exception):
     invalidArgumentError: ClassVar[type[InvalidArgumentError]]
     notAuthenticatedError: ClassVar[type[NotAuthenticatedError]]
     credentialsError: ClassVar[type[CredentialsError]]
+    suspendedError: ClassVar[type[SuspendedError]]
     apiKeyError: ClassVar[type[ApiKeyError]]
     challengeError: ClassVar[type[ChallengeError]]
     permissionDeniedError: ClassVar[type[PermissionDeniedError]]
@@ -154,8 +156,12 @@ class CredentialsError(BrokerError, code="credentials"):
     """The password or passphrase is wrong, or the user does not exist."""
 
 
+class SuspendedError(BrokerError, code="suspended"):
+    """The operator of the broker has suspended this user: ask the operator."""
+
+
 class ApiKeyError(BrokerError, code="api-key"):
-    """The broker does not know this API key: ask its operator for one."""
+    """The broker does not accept this API key: ask its operator for a valid one."""
 
 
 class ChallengeError(BrokerError, code="challenge"):

@@ -28,6 +28,7 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
     (errors.DeletedError, NOT_FOUND),
     (errors.NotAuthenticatedError, REFUSED),
     (errors.CredentialsError, REFUSED),
+    (errors.SuspendedError, REFUSED),
     (errors.ApiKeyError, REFUSED),
     (errors.ChallengeError, REFUSED),
     (errors.PermissionDeniedError, REFUSED),

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from scbroker import errors
 from scbroker.server import requests
 from scbroker.server.answers import answer, metrics, problem, set_clock_difference
-from scbroker.server.broker import Broker
+from scbroker.server.broker import SECOND, Broker
 from scbroker.server.capacity import Gate
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log, pages
@@ -31,6 +31,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
+_MINUTE: Final = 60 * SECOND
 _CLOCK_BOUND: Final = 30.0
 _FIRST_ROUTES: Final = (
     "/v1/containers/{containerId}",
@@ -79,6 +80,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         asyncio.create_task(_repeat(_CHECK, lambda: _scrub(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: check_clock(broker), at_once=True)),
         asyncio.create_task(_repeat(_SWEEP, lambda: pages.drop_old(broker))),
+        asyncio.create_task(_repeat(_SWEEP, lambda: record_api_key_uses(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
         asyncio.create_task(_repeat(_SWEEP, lambda: tombstones.finish(broker))),
     ]
@@ -90,6 +92,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         await asyncio.gather(*work, return_exceptions=True)
         try:
             await log.record_accesses(broker)
+            await record_api_key_uses(broker)
         except Exception as error:
             count = len(broker.accesses)
             _log.warning("fetches were not recorded", count=count, error=repr(error))
@@ -120,12 +123,20 @@ async def check_clock(broker: Broker) -> None:
         _log.warning("the clock differs from the database's", seconds=round(difference, 1))
 
 
-async def _sweep(broker: Broker) -> None:
-    """Delete expired sessions, counters and nonces, and the parts that are no longer referenced.
+async def record_api_key_uses(broker: Broker) -> None:
+    """Write when API keys were used last, rounded down to the minute."""
+    uses = sorted(broker.api_key_uses.items())  # always in this order: no deadlock
+    if not uses:
+        return
+    rows = [{"hash": key_hash, "used": moment - moment % _MINUTE} for key_hash, moment in uses]
+    await broker.database.write(lambda c: c.execute(sql.USE_API_KEY, rows))
+    for key_hash, moment in uses:
+        if broker.api_key_uses[key_hash] == moment:  # not used again meanwhile
+            del broker.api_key_uses[key_hash]
 
-    API keys are forgotten as well: a revoked one is refused after a minute at most.
-    """
-    broker.api_keys.clear()
+
+async def _sweep(broker: Broker) -> None:
+    """Delete expired sessions, counters and nonces, and the parts that are no longer referenced."""
     await broker.database.write(sessions.delete_expired)
     while await sweeping.sweep(broker):
         pass

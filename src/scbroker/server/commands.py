@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import datetime
 import os
 import socket
 import sys
@@ -15,15 +16,13 @@ from typing import Any, Final, TextIO, cast
 import structlog
 import tenacity
 import uvicorn
-from sqlalchemy import Connection
 from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
-from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
 from scbroker.server import capacity
-from scbroker.server.admin import stores
+from scbroker.server.admin import api_keys, stores
 from scbroker.server.admin.backup import UNFINISHED
 from scbroker.server.admin.backup import backup as backup
 from scbroker.server.admin.backup import restore as restore
@@ -31,11 +30,10 @@ from scbroker.server.admin.check import check as check
 from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
-from scbroker.server.broker import Broker, now
+from scbroker.server.broker import Broker
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.settings import Settings as Settings
 from scbroker.server.settings import load_settings
-from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs as Blobs
 from scbroker.server.storage.database import Database as Database
 from scbroker.server.storage.database import open_database
@@ -173,12 +171,15 @@ def prepare(settings: Settings) -> None:
         raise InvalidArgumentError(f"The data folder {settings.directory} cannot be written.")
 
 
-async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
-    """Create and return an API key; the broker stores only its hash."""
+async def create_api_key(
+    settings: Settings, name: str, expires: datetime.datetime | None = None
+) -> uuid.UUID:
+    """Create and return an API key, also before the first start; the broker stores only its hash."""
     prepare(settings)
     key = uuid.uuid4()
     async with _upgraded(settings) as database:
-        await database.write(lambda c: _add_key(c, key, name))
+        broker_key = await database.write(lambda c: stores.provision(c, settings))
+        await database.write(lambda c: api_keys.create(c, broker_key, key, name, expires))
     return key
 
 
@@ -196,28 +197,16 @@ async def _upgraded(settings: Settings) -> AsyncIterator[Database]:
 async def _provision(settings: Settings, new_key: uuid.UUID) -> bool:
     """Upgrade and prepare the database; return whether the new API key became the broker's first."""
     async with _upgraded(settings) as database:
-        await database.write(lambda c: stores.provision(c, settings))
+        broker_key = await database.write(lambda c: stores.provision(c, settings))
         await stores.open_objects(settings, database)  # report a wrong URL here, not in each worker
-        if settings.api_key:
-            key = parse_uuid(settings.api_key)
-            await database.write(lambda c: _add_key(c, key, "from the settings"))
-            return False
-        return await database.write(lambda c: _add_first_key(c, new_key))
-
-
-def _add_first_key(connection: Connection, key: uuid.UUID) -> bool:
-    """Add an API key if none exists; return whether it is stored, also by an earlier attempt."""
-    if not connection.execute(sql.ANY_API_KEY).scalar_one():
-        _add_key(connection, key, "made at the first start")
-    return sql.one(connection, sql.FIND_API_KEY, hash=sha256(key.bytes)) is not None
-
-
-def _add_key(connection: Connection, key: uuid.UUID, name: str) -> None:
-    """Add an API key unless it is stored already."""
-    key_hash = sha256(key.bytes)
-    if sql.one(connection, sql.FIND_API_KEY, hash=key_hash) is None:
-        row = {"key_hash": key_hash, "name": name, "created_at": now()}
-        connection.execute(sql.ADD_API_KEY, row)
+        if not settings.api_key:
+            return await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
+        key = parse_uuid(settings.api_key)
+        if not await database.write(lambda c: api_keys.add_of_settings(c, broker_key, key)):
+            structlog.get_logger("scbroker.server").warning(
+                "the API key of the settings was revoked or has expired"
+            )
+        return False
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:

@@ -18,6 +18,7 @@ STATUS: Final[dict[type[BrokerError], int]] = {
     errors.NotAuthenticatedError: 401,
     errors.CredentialsError: 401,
     errors.ChallengeError: 401,
+    errors.SuspendedError: 403,
     errors.PermissionDeniedError: 403,
     errors.BlockedError: 403,
     errors.NotFoundError: 404,

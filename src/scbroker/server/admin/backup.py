@@ -38,11 +38,12 @@ from msgspec import Meta
 from sqlalchemy import NullPool, Row, func, select, text
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin import stores
+from scbroker.server.admin import audit, stores
 from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
 from scbroker.server.admin.stores import DATABASE, KEY, OBJECTS
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Folder, sync
+from scbroker.server.storage.database import Database
 from scbroker.server.storage.tables import chunks
 
 UNFINISHED: Final = "restoring"
@@ -80,6 +81,7 @@ async def backup(
             values = {"path": str(target / DATABASE)}
             await database.query(lambda c: c.execute(text("VACUUM INTO :path"), values))
             count, size, damaged = _copy_objects(target, objects_folder, tell, progress, link)
+        await _record(settings, database, tell, objects=count, bytes=size, withKey=with_key)
     if with_key:
         stores.write_synced(target / KEY, key.read_bytes())
     (target / DATABASE).chmod(0o600)
@@ -98,6 +100,16 @@ async def backup(
     tell(f"Copied the database, {count} objects ({size} bytes): {target}")
     tell(f"The broker's key is {'in it.' if with_key else 'not in it: keep it apart.'}")
     return not damaged
+
+
+async def _record(settings: Settings, database: Database, tell: Tell, **details: object) -> None:
+    """Record a backup in the audit log, if this command has the broker's key."""
+    try:
+        key = await database.read(lambda c: stores.find_key(c, settings))
+    except InvalidArgumentError as error:
+        tell(f"This backup is not in the audit log. {error}")
+        return
+    await database.write(lambda c: audit.record(c, key, "backup-made", "broker", details))
 
 
 def _make_empty(target: Path) -> None:
@@ -134,6 +146,8 @@ def restore(
                 f"{wrong} objects of this backup are damaged or missing, and nothing was restored: take "
                 "another backup, or --damaged to restore without them."
             )
+        stores.mark_restored(new / DATABASE, manifest.created_at)
+        sync(new / DATABASE)
         _sync_folders(new)
     except BaseException:
         shutil.rmtree(directory if is_new else new)

@@ -29,7 +29,7 @@ from scbroker.records.container_record import (
     wrap_hash,
 )
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.admin import usage
+from scbroker.server.admin import audit, usage
 from scbroker.server.admin.stores import find_key, open_stores
 from scbroker.server.broker import KEY_FILE, ChainCache, now
 from scbroker.server.containers.members import StoredList, leaver_of
@@ -209,13 +209,18 @@ class _Check:
         try:
             self._key = await self._database.read(lambda c: find_key(c, settings))
         except InvalidArgumentError as error:
-            self._add(f"{error} No KeyFile was checked.")
+            self._add(f"{error} Neither KeyFiles nor the audit log were checked.")
         totals = await self._database.read(
             lambda c: {name: c.execute(each).scalar_one() for name, each in COUNTS.items()},
             large=True,
         )
         if not self._quick and self._database.version() is not None:
             await self._check_file()
+        if self._key is not None:
+            log = await audit.verify(self._database, self._key)
+            for fault in log.faults:
+                self._add(f"audit log: {fault}")
+            self._count("audit entries", log.entries, log.entries)
         async for rows in self._pages(USERS_AFTER, {"id": b""}, self._check_user):
             self._count("users", len(rows), totals["users"])
         async for rows in self._pages(CONTAINERS_AFTER, {"id": b""}, self._check_container):

@@ -10,19 +10,24 @@ KeyFile would open, and those stored with the wrong key would fail once the righ
 
 import asyncio
 import contextlib
+import datetime
 import fcntl
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, text
+import msgspec
+import sqlalchemy
+from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 
+import scbroker
 from scbroker.crypto.verify import equal, keyed_hash
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.migrations.upgrade import newest
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of, sync
 from scbroker.server.storage.database import Database, open_database
@@ -35,6 +40,10 @@ _SIZE: Final = 32
 # Names of rows in the table of checks.
 _ID: Final = "objects"
 _KEY_CHECK: Final = "broker-key"
+_RESTORED: Final = "restored"
+# Actions in the audit log.
+_CREATED: Final = "broker-created"
+_NEW_VERSION: Final = "version-started"
 # The process must not end while threads of obstore still return results: it would abort.
 _AFTER_OBJECTS: Final = 0.1
 
@@ -158,15 +167,52 @@ async def _check_revision(database: Database) -> None:
         )
 
 
-def provision(connection: Connection, settings: Settings) -> None:
-    """Give a new database its id and create the broker's key, or check that the key is this database's."""
+def provision(connection: Connection, settings: Settings) -> bytes:
+    """Give a new database its id and create the broker's key, or check that the key is this database's.
+
+    Records in the audit log when a database is new, and when a version of scbroker first uses it. Returns
+    the broker's key.
+    """
     if sql.one(connection, sql.FIND_CHECK, check=_KEY_CHECK) is None:
         key = _configured_key(settings) or _create_key(settings.directory / KEY)
         row = {"name": _KEY_CHECK, "value": keyed_hash(key, "key-check")}
         connection.execute(sql.ADD_CHECK, row)
-    find_key(connection, settings)
-    if sql.one(connection, sql.FIND_CHECK, check=_ID) is None:
+    key = find_key(connection, settings)
+    is_new = sql.one(connection, sql.FIND_CHECK, check=_ID) is None
+    if is_new:
         connection.execute(sql.ADD_CHECK, {"name": _ID, "value": os.urandom(_SIZE)})
+    _record_restore(connection, key)
+    _record_version(connection, key, is_new)
+    return key
+
+
+def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
+    """Record the first use of a database, or of a version of scbroker; brokers that start wait here."""
+    sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
+    last = sql.one(connection, sql.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
+    details = {"version": scbroker.__version__, "tables": newest()}
+    if last is None or msgspec.json.decode(last.details) != details:
+        audit.record(connection, key, _CREATED if is_new else _NEW_VERSION, "broker", details)
+
+
+def _record_restore(connection: Connection, key: bytes) -> None:
+    """Record the restore that put this database here, of which `mark_restored` left a note."""
+    row = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)
+    if row is not None:
+        note = msgspec.json.decode(row.value, type=dict[str, str])
+        connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
+        audit.record(connection, key, "backup-restored", "broker", note, actor=note["by"])
+
+
+def mark_restored(path: Path, taken_at: str) -> None:
+    """Leave a note in a restored SQLite file for `provision`: the broker's key may not be there yet."""
+    restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    note = {"takenAt": taken_at, "restoredAt": restored_at, "by": audit.operator()}
+    engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
+        value = msgspec.json.encode(note)
+        connection.execute(sql.ADD_CHECK, {"name": _RESTORED, "value": value})
 
 
 def find_key(connection: Connection, settings: Settings) -> bytes:

@@ -28,7 +28,7 @@ from scbroker.server.broker import (
     SECOND,
     Call,
     SessionUser,
-    check_not_deleted,
+    check_active,
     check_unexpired,
     not_found,
     refusing,
@@ -401,7 +401,7 @@ def _concerned_users(
     Raises `KeysChangedError` unless the author still has the key records that verified the signature. Members
     who are in the old list alone need no lock: whatever deletes them waits for the lock of the container.
     """
-    author, named = check_not_deleted(tx.users[incoming.user.fingerprint]), incoming.named
+    author, named = check_active(tx.users[incoming.user.fingerprint]), incoming.named
     if author.chain_length != tx.chain_length:
         raise KeysChangedError(author.chain_length)
     users = {name: tx.users[name] for name in named if name in tx.users}

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.storage.database import Database
-from scbroker.server.storage.tables import metadata
+from scbroker.server.storage.tables import APPEND_ONLY, metadata
 
 _FOLDER: Final = Path(__file__).parent
 VERSIONS: Final = [_FOLDER / "versions"]
@@ -86,6 +86,8 @@ def _create_tables(connection: Connection) -> None:
         connection.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda index: str(index.name), reverse=True):
             connection.execute(CreateIndex(index))
+    for statement in APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
 
 
 def _lock(connection: Connection) -> None:

@@ -20,7 +20,7 @@ from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT, SEGM
 from scbroker.server.broker import (
     Broker,
     Call,
-    check_not_deleted,
+    check_active,
     check_unexpired,
     is_unexpired,
     not_found,
@@ -165,7 +165,7 @@ def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
 
 def _lock_user(connection: Connection, upload: Upload) -> None:
     """Lock the user's row, or this request could leave data of a deleted user behind."""
-    check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
+    check_active(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
 
 
 def is_stored(

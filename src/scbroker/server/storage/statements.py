@@ -37,6 +37,7 @@ from scbroker.server.storage.tables import (
     access_lists,
     accesses,
     api_keys,
+    audit,
     authors,
     blocks,
     checks,
@@ -122,9 +123,15 @@ def _if_new(**keys: Column[Any]) -> Insert:
 
 
 # Users and sessions
-FIND_API_KEY: Final = select(api_keys.c.key_hash).where(api_keys.c.key_hash == b("hash"))
+FIND_API_KEY: Final = select(api_keys).where(api_keys.c.key_hash == b("hash"))
 ANY_API_KEY: Final = select(func.count()).select_from(api_keys)
 ADD_API_KEY: Final = insert(api_keys)
+USE_API_KEY: Final = _set(
+    api_keys,
+    api_keys.c.key_hash == b("hash"),
+    api_keys.c.last_used_at.is_(None) | (api_keys.c.last_used_at < b("used")),
+    last_used_at=b("used"),
+)
 FIND_USER: Final = select(users).where(users.c.id == b("id"))
 FIND_USERS: Final = select(users).where(_among(users.c.id, "ids"))
 LOCK_USER: Final = FIND_USER.with_for_update()
@@ -157,6 +164,7 @@ END_SESSION: Final = delete(sessions).where(sessions.c.token_hash == b("hash"))
 END_OTHER_SESSIONS: Final = delete(sessions).where(
     _user(sessions), sessions.c.token_hash != b("kept")
 )
+END_SESSIONS: Final = delete(sessions).where(_user(sessions))
 END_OLD_SESSIONS: Final = delete(sessions).where(sessions.c.expires_at <= b("now"))
 FIND_NONCE: Final = select(nonces.c.nonce_hash).where(nonces.c.nonce_hash == b("hash"))
 ADD_NONCE: Final = insert(nonces)
@@ -523,12 +531,25 @@ DROP_UNUSED_USAGE: Final = delete(usage).where(
 )
 
 FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
+LOCK_CHECK: Final = FIND_CHECK.with_for_update()
 ADD_CHECK: Final = insert(checks)
+DROP_CHECK: Final = delete(checks).where(checks.c.name == b("check"))
+SET_CHECK: Final = update(checks).where(checks.c.name == b("check"))
+
+# The audit log
+ADD_AUDIT: Final = insert(audit)
+LAST_AUDIT: Final = select(audit).order_by(audit.c.id.desc()).limit(1)
+LAST_AUDIT_OF: Final = LAST_AUDIT.where(_among(audit.c.action, "actions"))
+AUDIT_AFTER: Final = _page(select(audit).where(audit.c.id > b("last")), audit.c.id)
 
 # Events
 ADD_EVENTS: Final = insert(events)
 ENDS_OF_LOG: Final = select(
-    users.c.first_event, users.c.last_event, users.c.dropped_digest, users.c.deleted
+    users.c.first_event,
+    users.c.last_event,
+    users.c.dropped_digest,
+    users.c.deleted,
+    users.c.suspended_at,
 ).where(users.c.id == b("user"))
 LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
 # Returns no row if another transaction has locked the log.
@@ -607,7 +628,8 @@ EMPTY_EVENT: Final = _set(
 
 # Deleted users: everything that only they need is removed, in short transactions. `some` are containers.
 END_USER: Final = (
-    *(delete(table).where(_user(table)) for table in (key_files, sessions)),
+    delete(key_files).where(_user(key_files)),
+    END_SESSIONS,
     _set(parts, _user(parts), ~parts.c.committed, touched_at=0),
 )
 ADD_PENDING_USER: Final = _if_new(user=pending_users.c.user_id)

@@ -7,9 +7,10 @@ nothing that is computed from it without that key: a thief of the database could
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import Connection, Row
 
@@ -18,7 +19,8 @@ from scbroker.crypto.verify import equal, sha256
 from scbroker.records import key_record
 from scbroker.records.canonical import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
-from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_not_deleted, refusing
+from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_active, refusing
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.users import challenges, throttle
@@ -27,23 +29,35 @@ from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
-_MONTH: Final = 30 * 86_400 * SECOND
+_DAY: Final = 86_400 * SECOND
+_MONTH: Final = 30 * _DAY
+_MOST_CHANGES: Final = 1_000
+"""Replacements and deletions of one user's KeyFile in a day."""
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
 
 async def open_key_file(
     broker: Broker, call: Call, message: wire.KeyFileOpening
 ) -> wire.KeyFileAnswer:
-    """Return the KeyFile to a request that proves the passphrase; guesses are counted before."""
+    """Return the KeyFile to a request that proves the passphrase; guesses are counted before.
+
+    Only such a request is told that the user is suspended.
+    """
     user_id = call.user_id
     limits = throttle.limits_of(broker, call, user_id, message.devicePass)
     await throttle.count(broker, call, limits)
-    row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))
+
+    def find(connection: Connection) -> tuple[Row[Any] | None, Row[Any] | None]:
+        key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
+        return sql.one(connection, sql.FIND_USER, id=user_id), key_file
+
+    user, row = await broker.database.read(find)
     verifier = verifier_of(broker, user_id, message.auth)
     stored = row.verifier if row is not None else bytes(32)
-    if not equal(verifier, stored) or row is None:
+    if not equal(verifier, stored) or row is None or user is None:
         raise errors.CredentialsError(_WRONG)
     await throttle.forgive_guess(broker, limits)
+    check_active(user)
     return wire.KeyFileAnswer(keyFile=_opened(broker, user_id, row.key_file))
 
 
@@ -73,7 +87,7 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
+        user = check_active(sql.the(connection, sql.LOCK_USER, id=user_id))
         stored = Stored.find(connection, broker, user_id)
         kept = "" if stored is None else stored.reminder
         new = Stored(
@@ -105,6 +119,8 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
             others = {"user": user_id, "kept": call.session.token_hash}
             connection.execute(sql.END_OTHER_SESSIONS, others)
             wake_after_commit(connection, [user_id])
+        details = {"generation": message.generation, "keyRecords": len(records)}
+        _record(connection, broker, call, "key-file-stored", details)
 
     await broker.database.write(write)
     broker.is_scrubbed = False
@@ -115,14 +131,33 @@ async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> N
     user_id = call.session.id
 
     def write(connection: Connection) -> None:
-        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
+        user = check_active(sql.the(connection, sql.LOCK_USER, id=user_id))
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
         _check_order(connection, broker, call, user, message, "delete-key-file", wire.NO_DIGEST)
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
+        _record(connection, broker, call, "key-file-deleted")
 
     await broker.database.write(write)
     broker.is_scrubbed = False
+
+
+def _record(
+    connection: Connection,
+    broker: Broker,
+    call: Call,
+    action: str,
+    details: Mapping[str, object] = {},
+) -> None:
+    """Record a change of the caller's credentials in the audit log, which has a limit for each user.
+
+    The log is kept for ever, and without a limit one user could fill the disk with it.
+    """
+    user_id = call.session.id
+    bucket, what = broker.keyed("key-files", user_id), "You replaced your KeyFile too often"
+    add_to_counter(connection, bucket, _MOST_CHANGES, _DAY, call.now, what=what)
+    user = str(UUID(bytes=user_id))
+    audit.record(connection, broker.key, action, user, details, actor=user)
 
 
 def _check_order(

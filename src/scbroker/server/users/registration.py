@@ -10,6 +10,7 @@ from scbroker import errors
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.users import challenges, key_files, throttle
 from scbroker.server.users.key_files import Stored
@@ -55,6 +56,8 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
         connection.execute(sql.ADD_USER, user)
         key_files.add_key_records(connection, user_id, records, 0)
         connection.execute(sql.ADD_KEY_FILE, key_file.row(broker, user_id))
+        user_name = str(chain.userId)
+        audit.record(connection, broker.key, "user-registered", user_name, actor=user_name)
 
     await broker.database.write(store)
     return wire.Registered(userId=str(chain.userId))

@@ -86,7 +86,7 @@ def buckets_of(broker: Broker, user_id: UserId) -> list[bytes]:
     """Return the counters by user alone; those by user and address, or by pass, are left to expire."""
     return [
         broker.keyed(name, user_id)
-        for name in ("guess-user", "guess-passes", "grants", "key-records")
+        for name in ("guess-user", "guess-passes", "grants", "key-records", "key-files")
     ]
 
 
