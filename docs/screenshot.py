@@ -1,4 +1,4 @@
-"""Write docs/images/operators-page.png: the operator's page of a real broker under load, in Debian's chromium.
+"""Write docs/images/operators-page.png: the operator's page of a real broker under load, in chromium.
 
     python -m docs.screenshot [FOLDER]
 
