@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import platform
 from typing import Final
 
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from scbroker.cli.admin.page.watch import DAYS, Watch
 from scbroker.cli.output import Size
 from scbroker.cli.web.charts import line_chart
 from scbroker.cli.web.site import Shown, duration
+from scbroker.server.admin.load import Reading
 
 _OPERATIONS: Final = 10
 _CLOCK_BOUND: Final = 30.0
@@ -27,14 +27,15 @@ class Overview:
 
     async def show(self, request: Request) -> Shown:
         del request
-        watch, last, load = self._watch, self._watch.last, self._watch.load
-        health = watch.health
+        watch, health = self._watch, self._watch.health
+        last, load = watch.last, watch.load
         return Shown(
             "overview.html",
             {
                 "watch": watch,
                 "last": last,
                 "load": load,
+                "refusals": _refusals(watch),
                 "operations": load.operations[:_OPERATIONS] if load else [],
                 "health": health,
                 "clock_is_right": health is None or abs(health.clock_difference) <= _CLOCK_BOUND,
@@ -42,8 +43,8 @@ class Overview:
                 if health
                 else [],
                 "version": scbroker.__version__,
-                "broker_version": last.info().get("version") if last else None,
-                "python": platform.python_version(),
+                "broker_version": _label(last, "version"),
+                "python": _label(last, "python"),
                 "charts": [
                     line_chart("Requests per second", [*watch.requests], _rate, _clock),
                     line_chart("95 of 100 requests within", [*watch.latency], duration, _clock),
@@ -55,6 +56,23 @@ class Overview:
                 "days": DAYS,
             },
         )
+
+
+def _refusals(watch: Watch) -> list[tuple[str, str, float]]:
+    """Return what was refused or failed in the last minute: how, its kind, and the number of requests."""
+    found = [("refused for lack of capacity", kind, n) for kind, n in watch.refused.items()]
+    load = watch.load
+    if load is not None:
+        errors = [(code, rate * load.seconds) for code, rate in load.problems.items() if rate]
+        found += [("error", code, number) for code, number in errors]
+    statuses = sorted(watch.answered.items())
+    return found + [("status", each, number) for each, number in statuses if each >= "400"]
+
+
+def _label(reading: Reading | None, name: str) -> str | None:
+    """Return a version from the metrics, if the broker answers."""
+    found = [] if reading is None else [*reading.by("scbroker_build_info", name)]
+    return found[0][0] if found else None
 
 
 def _rate(value: float) -> str:

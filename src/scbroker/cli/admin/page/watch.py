@@ -13,9 +13,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 from scbroker import errors
+from scbroker.cli.probe import Probe
 from scbroker.cli.web.charts import Point
 from scbroker.server.admin.health import Health, health, registrations
-from scbroker.server.admin.load import Load, Reading, load, read
+from scbroker.server.admin.load import Load, Reading, between, read
 from scbroker.server.commands import Database, Settings
 
 LOAD_SECONDS: Final = 5.0
@@ -34,6 +35,15 @@ class Watch:
         self.url: Final = url
         self._settings, self._database = settings, database
         self._readings: deque[Reading] = deque(maxlen=_READINGS)
+        self.last: Reading | None = None
+        """The last reading of the metrics, if the broker answers; the load is that of the last minute."""
+        self.is_ready = False
+        """Whether the broker says that it can use database and object store."""
+        self.load: Load | None = None
+        self.refused: dict[str, float] = {}
+        """Requests of the last minute that were refused at their head, by kind."""
+        self.answered: dict[str, float] = {}
+        """Requests of the last minute by the status of their answer."""
         self.fault: str = ""
         """Why the broker's metrics cannot be read now."""
         self.stores_fault: str = ""
@@ -46,18 +56,6 @@ class Watch:
         self.latency: deque[Point] = deque(maxlen=_POINTS)
         """Seconds that 95 of 100 requests did not exceed."""
         self.database_bytes: deque[Point] = deque(maxlen=_POINTS)
-
-    @property
-    def last(self) -> Reading | None:
-        """The last reading of the metrics, if the broker answers."""
-        return self._readings[-1] if self._readings and not self.fault else None
-
-    @property
-    def load(self) -> Load | None:
-        """The load of the last minute, once there are two readings."""
-        if self.fault or len(self._readings) < 2:
-            return None
-        return load(self._readings[0], self._readings[-1])
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -79,18 +77,26 @@ class Watch:
         """Read the broker's metrics; a failure is kept as `fault`, and as a gap in the charts."""
         at = time.time()
         try:
-            reading = await read(self.url)
+            await asyncio.to_thread(self._read_load, at)
         except errors.BrokerError as error:
-            self.fault = error.message
+            self.fault, self.last, self.load = error.message, None, None
             self._readings.clear()
             self.requests.append((at, None))
             self.latency.append((at, None))
-            return
-        self.fault = ""
+        else:
+            self.fault = ""
+
+    def _read_load(self, at: float) -> None:
+        reading = read(self.url)
+        self.is_ready = _is_ready(self.url)
         if self._readings:
-            since = load(self._readings[-1], reading)
-            self.requests.append((at, since.per_second))
+            since = between(self._readings[-1], reading)
+            self.requests.append((at, since.requests))
             self.latency.append((at, since.p95))
+            self.load = between(self._readings[0], reading)
+            self.refused = _grown(self._readings[0], reading, "scbroker_refused_total", "kind")
+            self.answered = _grown(self._readings[0], reading, "scbroker_requests_total", "status")
+        self.last = reading
         self._readings.append(reading)
 
     async def read_stores(self) -> None:
@@ -110,3 +116,18 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
     while True:
         await asyncio.sleep(seconds)
         await work()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        Probe(url, LOAD_SECONDS).broker()
+    except errors.BrokerError:
+        return False
+    return True
+
+
+def _grown(before: Reading, after: Reading, name: str, label: str) -> dict[str, float]:
+    """Return by how much a counter has grown, by a label, without what has not."""
+    earlier = before.by(name, label)
+    grown = {key: value - earlier.get(key, 0.0) for key, value in after.by(name, label).items()}
+    return {key[0]: value for key, value in grown.items() if value > 0}
