@@ -20,6 +20,7 @@ from scbroker.crypto.verify import keyed_hash
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity import Buffers, Gate, LargeBodies
+from scbroker.server.request_log import RequestLog
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs
@@ -277,7 +278,10 @@ class Broker:
 
     def __post_init__(self) -> None:
         limits = self.settings
-        self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers)
+        log = RequestLog(
+            limits.trusted_proxies, limits.slow_seconds, access_log=limits.access_log
+        )
+        self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers, log)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
 
     async def check_api_key(self, key_hash: bytes) -> None:

@@ -6,12 +6,13 @@
 import asyncio
 import contextlib
 import datetime
+import importlib.metadata
 import os
 import socket
 import sys
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final
 
 import structlog
 import tenacity
@@ -19,19 +20,23 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
+from scbroker import tracing
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
-from scbroker.server import capacity
+from scbroker.server import capacity, logs, metrics
 from scbroker.server.admin import api_keys, stores
 from scbroker.server.admin.backup import UNFINISHED
 from scbroker.server.admin.backup import backup as backup
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
+from scbroker.server.admin.load import Load as Load
+from scbroker.server.admin.load import between as load_between
+from scbroker.server.admin.load import read as read_load
 from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker
-from scbroker.server.migrations.upgrade import bring_up
+from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
 from scbroker.server.settings import load_settings
 from scbroker.server.storage.blobs import Blobs as Blobs
@@ -39,6 +44,7 @@ from scbroker.server.storage.database import Database as Database
 from scbroker.server.storage.database import open_database
 from scbroker.wire.users import canonical_origin
 
+_log: Final = structlog.get_logger("scbroker.server")
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048
 _LISTENERS: Final = 16
@@ -48,9 +54,7 @@ _WAIT_SECONDS: Final = 120
 
 def _log_waiting(state: tenacity.RetryCallState) -> None:
     cause = state.outcome.exception() if state.outcome is not None else None
-    structlog.get_logger("scbroker.server").warning(
-        "waiting for the database", cause=repr(getattr(cause, "__cause__", None))
-    )
+    _log.warning("waiting for the database", cause=repr(getattr(cause, "__cause__", None)))
 
 
 _WAITING: Final = tenacity.AsyncRetrying(
@@ -65,6 +69,7 @@ _WAITING: Final = tenacity.AsyncRetrying(
 def begin(data_dir: str | None) -> Settings:
     """Load the settings of a command. Files that it creates from then on are closed to other users."""
     os.umask(0o077)
+    logs.configure()
     return load_settings(data_dir=data_dir)
 
 
@@ -74,7 +79,6 @@ def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
-    _configure_logs()
     listeners = _listen(host, port)
     port = listeners[0].getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
@@ -95,7 +99,9 @@ def _serve(
     key = uuid.uuid4()
     is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
     _greet(address, settings, key if is_first else None)
+    _log_start(settings, address, workers)
     if workers == 1:
+        tracing.start("scbroker")
         app = create_app(lambda: open_broker(settings, origins))
         uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
         return
@@ -104,12 +110,27 @@ def _serve(
     if settings.data_dir:
         os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
     config = _configuration(settings, f"{__name__}:worker_app", factory=True, workers=workers)
-    Multiprocess(config, sockets=listeners).run()
+    with metrics.shared_by_workers():
+        Multiprocess(config, sockets=listeners).run()
+
+
+def _log_start(settings: Settings, address: str, workers: int) -> None:
+    _log.info(
+        "started",
+        version=importlib.metadata.version("scbroker"),
+        address=address,
+        workers=workers,
+        database=stores.database_url(settings).partition(":")[0],
+        objects=stores.objects_url(settings).partition(":")[0],
+        revision=newest(),
+        settings=logs.changed_settings(settings),
+    )
 
 
 def worker_app() -> Starlette:
     """Return the application of one of several worker processes."""
-    _configure_logs()
+    logs.configure()
+    tracing.start("scbroker")
     settings = load_settings()
     return create_app(lambda: open_broker(settings, frozenset(settings.origins)))
 
@@ -188,7 +209,9 @@ async def _upgraded(settings: Settings) -> AsyncIterator[Database]:
     """Open the database with the tables of this version."""
     database = open_database(stores.database_url(settings))
     try:
-        await bring_up(database)
+        before, seconds = await bring_up(database)
+        if before != newest():
+            _log.info("tables upgraded", before=before, after=newest(), seconds=seconds)
         yield database
     finally:
         await database.close()
@@ -200,12 +223,13 @@ async def _provision(settings: Settings, new_key: uuid.UUID) -> bool:
         broker_key = await database.write(lambda c: stores.provision(c, settings))
         await stores.open_objects(settings, database)  # report a wrong URL here, not in each worker
         if not settings.api_key:
-            return await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
+            is_first = await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
+            if is_first:
+                _log.info("API key made")
+            return is_first
         key = parse_uuid(settings.api_key)
         if not await database.write(lambda c: api_keys.add_of_settings(c, broker_key, key)):
-            structlog.get_logger("scbroker.server").warning(
-                "the API key of the settings was revoked or has expired"
-            )
+            _log.warning("the API key of the settings was revoked or has expired")
         return False
 
 
@@ -226,29 +250,6 @@ def _listen(host: str, port: int) -> list[socket.socket]:
     for listener in listeners:
         listener.set_inheritable(True)
     return listeners
-
-
-class _StandardError:
-    """Write the log to standard error. A line that cannot be written, as on a full disk, fails no request."""
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
-
-    def flush(self) -> None:
-        pass
-
-
-def _configure_logs() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
-    )
 
 
 def _address_for_programs(address: str, settings: Settings) -> str:

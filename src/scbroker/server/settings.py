@@ -89,6 +89,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """How long a replaced content is kept for readers that have started to read it."""
     upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = 172_800
     """How long the chunks of an unfinished upload are kept after its last chunk."""
+    slow_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] = 2.0
+    """A request that takes the broker so long, without waiting for its client, is logged as slow."""
+    access_log: bool = False
+    """Whether the log has a line for each request; it says who asked for what, and when."""
     event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
     """How long events are kept: a day or more, or 0 to keep them for ever."""
 

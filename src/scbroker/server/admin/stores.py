@@ -19,6 +19,7 @@ from typing import Final
 
 import msgspec
 import sqlalchemy
+import structlog
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 
@@ -32,6 +33,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of, sync
 from scbroker.server.storage.database import Database, open_database
 
+_log: Final = structlog.get_logger("scbroker.server")
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
 KEY: Final = "broker.key"
@@ -174,7 +176,10 @@ def provision(connection: Connection, settings: Settings) -> bytes:
     the broker's key.
     """
     if sql.one(connection, sql.FIND_CHECK, check=_KEY_CHECK) is None:
-        key = _configured_key(settings) or _create_key(settings.directory / KEY)
+        key = _configured_key(settings)
+        if key is None:
+            key = _create_key(settings.directory / KEY)
+            _log.info("broker key made", file=str(settings.directory / KEY))
         row = {"name": _KEY_CHECK, "value": keyed_hash(key, "key-check")}
         connection.execute(sql.ADD_CHECK, row)
     key = find_key(connection, settings)

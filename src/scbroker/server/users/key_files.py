@@ -55,6 +55,7 @@ async def open_key_file(
     verifier = verifier_of(broker, user_id, message.auth)
     stored = row.verifier if row is not None else bytes(32)
     if not equal(verifier, stored) or row is None or user is None:
+        challenges.note_refusal("passphrase", user_id)
         raise errors.CredentialsError(_WRONG)
     await throttle.forgive_guess(broker, limits)
     check_active(user)
