@@ -47,6 +47,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, answered, refused
 from tests.kit.owners import PATIENCE, change, ring_of, shared_by
+from tests.kit.quotas import set_quota
 from tests.kit.tcp import BadBroker, http
 from tests.test_errors import KINDS
 
@@ -285,6 +286,15 @@ def a_content_beyond_the_brokers_limit(scene: Scene) -> Iterator[Attempt]:
     broker = scene.broker("narrow")
     alice = scene.new_provider(broker.new_user(), at=broker)
     yield lambda **style: alice.createContainer(CONTENT * 2, **style)
+
+
+@case(e.QuotaExceededError, "quota", "left, and this needs")
+def a_container_beyond_the_quota(scene: Scene) -> Iterator[Attempt]:
+    broker = scene.broker("narrow")
+    ring = broker.new_user()
+    set_quota(broker.database_url, ring, bytes=1000)
+    alice = scene.new_provider(ring, at=broker)
+    yield lambda **style: alice.createContainer(b"x", **style)
 
 
 @case(e.ClockError, "clock", "set the clock right")
