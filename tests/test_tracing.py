@@ -54,7 +54,7 @@ class Receiver:
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802
+            def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
@@ -91,9 +91,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def attributes(span: Any) -> dict[str, Any]:
-    return {
-        each.key: each.value.string_value or each.value.int_value for each in span.attributes
-    }
+    return {each.key: each.value.string_value or each.value.int_value for each in span.attributes}
 
 
 def run(broker: BrokerProcess, receiver: Receiver) -> list[str]:
@@ -147,7 +145,10 @@ def test_a_broker_sends_what_is_left_when_it_stops(receiver: Receiver, tmp_path:
 
 
 def test_a_receiver_that_is_away_delays_no_request(tmp_path: Path) -> None:
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9", "OTEL_BSP_SCHEDULE_DELAY": "50"}
+    variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+    }
     with BrokerProcess(tmp_path, variables=variables) as broker:
         broker.new_user()
 

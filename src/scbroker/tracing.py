@@ -2,8 +2,8 @@
 
 A program that uses the SDK of OpenTelemetry gets spans of this library in its traces. The broker and the
 command line set the SDK up themselves if a variable OTEL_EXPORTER_OTLP_… names a receiver. Otherwise nothing
-of OpenTelemetry is imported, and a span costs one lookup. No span has a secret, a name or the id of a container
-or user.
+of OpenTelemetry is imported, and a span costs one lookup. No span has a secret, a name, or the id of a
+container or user.
 """
 
 import functools

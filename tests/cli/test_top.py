@@ -82,7 +82,7 @@ def test_an_address_without_a_broker_is_an_error_in_words(stranger: Person) -> N
 @contextmanager
 def answering(status: int, body: bytes) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             self.send_response(status)
             self.end_headers()
             self.wfile.write(body)

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from tests.kit.brokers import BrokerProcess
+from scbroker.cli.words import with_request
 from tests.kit.fixtures import NewProvider
 from tests.kit.people import Person
 
@@ -22,8 +22,13 @@ def faulty(*ids: str) -> Iterator[str]:
     """A broker that fails each request, and names these ids."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
-            problem = {"title": "internal", "status": 500, "detail": "It failed.", "code": "internal"}
+        def do_GET(self) -> None:
+            problem = {
+                "title": "internal",
+                "status": 500,
+                "detail": "It failed.",
+                "code": "internal",
+            }
             body = json.dumps(problem).encode()
             self.rfile.read(int(self.headers.get("Content-Length", 0)))
             self.send_response(500)
@@ -60,7 +65,7 @@ def error_at(url: str) -> BrokerError:
 
 @on_sqlite
 def test_the_error_of_a_refused_request_has_the_id_that_the_brokers_answer_has(
-    new_provider: NewProvider, broker: BrokerProcess
+    new_provider: NewProvider,
 ) -> None:
     provider = new_provider(True)
     with pytest.raises(BrokerError.notFoundError) as caught:
@@ -90,10 +95,20 @@ def test_an_id_with_other_characters_or_sizes_is_ignored(ids: list[str], read: s
         assert error_at(url).requestId == read
 
 
+def test_the_command_line_shows_the_id_if_the_broker_failed_and_only_then() -> None:
+    with faulty("0123456789abcdef") as url:
+        assert with_request(error_at(url)).endswith("It failed. (request 0123456789abcdef)")
+    refusal = BrokerError.notFoundError("No container.")
+    refusal.requestId = "0123456789abcdef"
+    assert with_request(refusal) == "No container."
+    assert with_request(BrokerError.brokerFaultError("It failed.")) == "It failed."
+
+
 @on_sqlite
-def test_the_command_line_shows_the_id_if_the_broker_failed(stranger: Person) -> None:
+def test_a_command_that_meets_a_failing_broker_names_the_request(stranger: Person) -> None:
     with faulty("0123456789abcdef") as url:
         done = stranger.run(
-            "register", "--server", url, "--api-key", str(uuid.uuid4()), status=None
-        )
-    assert done.status != 0
+            "register", "--server", url, "--name", "Alice", "--session-folder", "sessions", status=1,
+            SCBROKER_API_KEY=str(uuid.uuid4()),
+        )  # fmt: skip
+    assert "(request 0123456789abcdef)" in done.error

@@ -114,7 +114,7 @@ def test_promtool_accepts_the_configuration_and_the_rules() -> None:
 
 @with_promtool
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_promtool_finds_no_fault_in_the_metrics(broker: BrokerProcess, wire: Wire) -> None:
+def test_promtool_finds_no_fault_in_the_metrics(wire: Wire) -> None:
     page = wire.call("GET", "/metrics").expect(200).body
     done = subprocess.run(
         ["promtool", "check", "metrics"], input=page, capture_output=True, check=False

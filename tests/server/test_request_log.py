@@ -13,7 +13,7 @@ from scbroker.server.request_log import RequestLog
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.waiting import wait_until
-from tests.kit.writers import Story, User
+from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 from tests.server.test_admission import full
 
@@ -163,7 +163,7 @@ def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signa
     with BrokerProcess(tmp_path, guesses=7, broker_key=secret) as broker:
         pass
     [started] = lines(broker, "started")
-    assert started["settings"]["guesses"] == 7
+    assert started["settings"]["guesses"] == "7"
     assert started["settings"]["broker_key"] == started["settings"]["api_key"] == "set"
     assert started["database"] == "sqlite"
     assert str(broker.api_key) not in broker.log

@@ -9,7 +9,7 @@ from typer.models import CommandInfo, TyperInfo
 import scbroker
 from scbroker.cli.admin.command import admin
 from scbroker.cli.admin.serve import serve
-from scbroker.cli.command import BROKER
+from scbroker.cli.command import BROKER, Command
 from scbroker.cli.command import app as app
 from scbroker.cli.conformance import conformance
 
@@ -23,10 +23,11 @@ from scbroker.cli.admin import api_keys, audit, users  # noqa: F401
 from scbroker.cli.admin import keeping  # noqa: F401
 from scbroker.cli.admin import ui  # noqa: F401
 from scbroker.cli.admin import top  # noqa: F401
+from scbroker.cli.admin import config  # noqa: F401
 from scbroker.cli.admin import usage  # noqa: F401
 # isort: on
 
-app.command(rich_help_panel=BROKER)(serve)
+app.command(cls=Command, rich_help_panel=BROKER)(serve)
 app.add_typer(admin, name="admin", rich_help_panel=BROKER)
 app.add_typer(conformance, name="conformance", rich_help_panel=BROKER)
 

@@ -32,9 +32,10 @@ _log: Final = structlog.get_logger("scbroker.server")
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
+_KEYS: Final = 5.0  # admin.rotation waits for twice as long
 _MINUTE: Final = 60 * SECOND
 _CLOCK_BOUND: Final = 30.0
-_AT_ONCE: Final = ("check the clock", "measure storage")
+_AT_ONCE: Final = ("check the clock", "measure storage", "read the broker's key")
 """Work that does not wait for its first round."""
 _FIRST_ROUTES: Final = (
     "/v1/containers/{containerId}",
@@ -89,6 +90,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
             ("check connections", _CHECK, _check_connections),
             ("scrub", _CHECK, _scrub),
             ("check the clock", _SWEEP, check_clock),
+            ("read the broker's key", _KEYS, _read_keys),
             ("measure storage", _SWEEP, measuring.measure),
             ("drop events", _SWEEP, pages.drop_old),
             ("record uses of API keys", _SWEEP, record_api_key_uses),
@@ -137,6 +139,10 @@ async def check_clock(broker: Broker) -> None:
 async def _check_connections(broker: Broker) -> None:
     await broker.gate.check()
     metrics.set_database(*broker.database.load())
+
+
+async def _read_keys(broker: Broker) -> None:
+    await broker.database.read(broker.keys.at)
 
 
 async def record_api_key_uses(broker: Broker) -> None:

@@ -8,20 +8,20 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeGuard, cast
 
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
-from scbroker.crypto.at_rest import open_stored, seal_stored
-from scbroker.crypto.verify import keyed_hash
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity import Buffers, Gate, LargeBodies
+from scbroker.server.keys import BrokerKeys
 from scbroker.server.request_log import RequestLog
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
@@ -34,8 +34,6 @@ API_KEY_SECONDS: Final = 5
 """How long a process on PostgreSQL may accept an API key after it was revoked; on SQLite not at all."""
 _REFUSED_NONCES: Final = 10_000  # about 0.2 kB each
 _ASK_FOR_KEY: Final = "ask the broker's operator for another one."
-KEY_FILE: Final = "stored-key-file"
-"""The label of the keys under which KeyFiles are stored."""
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""
 
@@ -256,8 +254,9 @@ class Broker:
     settings: Settings
     database: Database
     blobs: Blobs
-    key: bytes
+    key: InitVar[bytes]
     origins: frozenset[str]
+    keys: BrokerKeys = field(init=False)
     chains: ChainCache = field(default_factory=ChainCache)
     sessions: RowCache = field(default_factory=RowCache)
     api_keys: RowCache = field(default_factory=RowCache)
@@ -276,11 +275,10 @@ class Broker:
     is_scrubbed: bool = False
     """Whether no KeyFile was replaced or deleted since the database last cleared its write-ahead log."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, key: bytes) -> None:
         limits = self.settings
-        log = RequestLog(
-            limits.trusted_proxies, limits.slow_seconds, access_log=limits.access_log
-        )
+        log = RequestLog(limits.trusted_proxies, limits.slow_seconds, access_log=limits.access_log)
+        self.keys = BrokerKeys(limits, key)
         self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers, log)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
 
@@ -318,14 +316,18 @@ class Broker:
             raise errors.NotAuthenticatedError("The session has ended: log in again.")
         return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 
+    def record(
+        self,
+        connection: Connection,
+        action: str,
+        subject: str,
+        details: Mapping[str, object] = {},
+        actor: str | None = None,
+    ) -> None:
+        """Append a row to the audit log; `storage.audit` says what it may contain. Call this last."""
+        key = self.keys.at(connection, writing=True).active
+        audit.record(connection, key, action, subject, details, actor)
+
     def keyed(self, name: str, *parts: bytes) -> bytes:
         """Return a hash under the broker's key, which is kept outside the database."""
-        return keyed_hash(self.key, name, *parts)
-
-    def seal_key_file(self, user_id: UserId, key_file: bytes) -> bytes:
-        """Return a KeyFile as the database stores it: a thief could test guesses with a plain one."""
-        return seal_stored(self.key, KEY_FILE, user_id, key_file)
-
-    def open_key_file(self, user_id: UserId, stored: bytes) -> bytes:
-        """Return the KeyFile as the user sent it; raise `IntegrityError` if it is damaged."""
-        return open_stored(self.key, KEY_FILE, user_id, stored)
+        return self.keys.keyed(name, *parts)

@@ -7,9 +7,13 @@ import asyncio
 import contextlib
 import datetime
 import importlib.metadata
+import multiprocessing
 import os
+import shlex
+import signal
 import socket
 import sys
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any, Final
@@ -30,15 +34,18 @@ from scbroker.server.admin.backup import backup as backup
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
 from scbroker.server.admin.load import Load as Load
-from scbroker.server.admin.load import between as load_between
-from scbroker.server.admin.load import read as read_load
+from scbroker.server.admin.rotation import rotate as rotate
+from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
+from scbroker.server.admin.starting import Check as Check
 from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker
+from scbroker.server.keys import Keys, find_keys
 from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
-from scbroker.server.settings import load_settings
+from scbroker.server.settings import changed, load_settings
+from scbroker.server.settings import explain_settings as explain_settings
 from scbroker.server.storage.blobs import Blobs as Blobs
 from scbroker.server.storage.database import Database as Database
 from scbroker.server.storage.database import open_database
@@ -66,41 +73,54 @@ _WAITING: Final = tenacity.AsyncRetrying(
 )
 
 
-def begin(data_dir: str | None) -> Settings:
+def begin(data_dir: str | None, **options: object) -> Settings:
     """Load the settings of a command. Files that it creates from then on are closed to other users."""
     os.umask(0o077)
     logs.configure()
-    return load_settings(data_dir=data_dir)
+    return load_settings(data_dir=data_dir, **options)
 
 
-def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
+def serve(settings: Settings) -> None:
     """Serve until a signal stops the process. More than one worker needs PostgreSQL."""
-    if workers > 1 and stores.database_url(settings).startswith("sqlite"):
+    if settings.workers > 1 and stores.is_sqlite(settings):
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
-    listeners = _listen(host, port)
-    port = listeners[0].getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}"
-    origins = frozenset(canonical_origin(origin) for origin in settings.origins or [address])
+    origins = _origins(settings)
+    listeners = _listen(settings.host, settings.port)
+    address = _address(settings.host, listeners[0].getsockname()[1])
     prepare(settings)
     with stores.only_broker(settings):
-        _serve(settings, address, origins, listeners, workers)
+        _serve(settings, address, origins or frozenset([canonical_origin(address)]), listeners)
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _origins(settings: Settings) -> frozenset[str]:
+    """Return the origins; raise if there are none and clients would refuse the bound address."""
+    if not settings.origins:
+        try:
+            canonical_origin(_address(settings.host, settings.port))
+        except InvalidArgumentError:
+            raise InvalidArgumentError(
+                f"At {settings.host} other machines can reach the broker, and clients refuse plain HTTP to "
+                "another machine: put a proxy with TLS before it, set SCBROKER_ORIGINS to the https:// "
+                "address that clients use, and SCBROKER_TRUSTED_PROXIES to the proxy's address. See "
+                "docs/guide/running-a-broker.md."
+            ) from None
+    return frozenset(map(canonical_origin, settings.origins))
 
 
 def _serve(
-    settings: Settings,
-    address: str,
-    origins: frozenset[str],
-    listeners: list[socket.socket],
-    workers: int,
+    settings: Settings, address: str, origins: frozenset[str], listeners: list[socket.socket]
 ) -> None:
     key = uuid.uuid4()
     is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
     _greet(address, settings, key if is_first else None)
-    _log_start(settings, address, workers)
-    if workers == 1:
+    _log_start(settings, address)
+    if settings.workers == 1:
         tracing.start("scbroker")
         app = create_app(lambda: open_broker(settings, origins))
         uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
@@ -109,30 +129,41 @@ def _serve(
     os.environ["SCBROKER_ORIGINS"] = ",".join(sorted(origins))
     if settings.data_dir:
         os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
-    config = _configuration(settings, f"{__name__}:worker_app", factory=True, workers=workers)
+    config = _configuration(
+        settings, f"{__name__}:worker_app", factory=True, workers=settings.workers
+    )
     with metrics.shared_by_workers():
         Multiprocess(config, sockets=listeners).run()
 
 
-def _log_start(settings: Settings, address: str, workers: int) -> None:
+def _log_start(settings: Settings, address: str) -> None:
     _log.info(
         "started",
         version=importlib.metadata.version("scbroker"),
         address=address,
-        workers=workers,
+        workers=settings.workers,
         database=stores.database_url(settings).partition(":")[0],
         objects=stores.objects_url(settings).partition(":")[0],
         revision=newest(),
-        settings=logs.changed_settings(settings),
+        settings=changed(settings),
     )
 
 
 def worker_app() -> Starlette:
-    """Return the application of one of several worker processes."""
+    """Return the application of one of several worker processes, which ends with its parent."""
     logs.configure()
     tracing.start("scbroker")
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     settings = load_settings()
     return create_app(lambda: open_broker(settings, frozenset(settings.origins)))
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent is gone: a worker that is left over would keep the port."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Config:
@@ -160,12 +191,12 @@ async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     url, limits = stores.database_url(settings), settings
     database = open_database(url, limits.database_connections, limits.database_wait_seconds)
     try:
-        key: bytes = await _WAITING.copy()(database.read, lambda c: stores.find_key(c, settings))
+        keys: Keys = await _WAITING.copy()(database.read, lambda c: find_keys(c, settings))
         objects = await stores.open_objects(settings, database)
     except BaseException:
         await database.close()
         raise
-    return Broker(settings, database, objects, key, origins)
+    return Broker(settings, database, objects, keys.active, origins)
 
 
 def prepare(settings: Settings) -> None:
@@ -262,13 +293,19 @@ def _address_for_programs(address: str, settings: Settings) -> str:
 
 
 def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
+    """Print where the broker is, and what a newcomer does next. The first line is for programs too."""
     print(f"scbroker serves {address}")
     if settings.origins:
         print(f"  for    {', '.join(settings.origins)}")
     print(f"  data   {settings.directory.resolve()}")
     print(f"  wire   {address}/openapi.json")
+    option = f" --data-dir {shlex.quote(settings.data_dir)}" if settings.data_dir else ""
     if key is not None:
         print("An API key for programs was created. It is printed only this once:")
         print(f"  export SCBROKER_SERVER_URL={_address_for_programs(address, settings)}")
         print(f"  export SCBROKER_API_KEY={key}")
+        print("With these two set, this makes a user:")
+        print("  scbroker register --name Alice")
+    else:
+        print(f"For an API key: scbroker admin api-keys create NAME{option}")
     sys.stdout.flush()

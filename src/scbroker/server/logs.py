@@ -15,16 +15,12 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any, Final, TextIO, cast
 
-import msgspec
 import structlog
 from structlog.typing import EventDict, Processor
 
 from scbroker.server import request_log
-from scbroker.server.settings import Settings
 
 _log: Final = structlog.get_logger("scbroker.server")
-_SECRET: Final = ("api_key", "broker_key")
-_URLS: Final = ("database_url", "object_store_url")
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -86,21 +82,6 @@ def _printable(logger: object, name: str, event: EventDict) -> EventDict:
         if isinstance(value, str) and key != "exception" and not value.isprintable():
             event[key] = value.encode("unicode_escape").decode("ascii")
     return event
-
-
-def changed_settings(settings: Settings) -> dict[str, object]:
-    """Return the settings that differ from their defaults, without secrets."""
-    defaults = msgspec.structs.asdict(Settings())
-    found: dict[str, object] = {}
-    for name, value in msgspec.structs.asdict(settings).items():
-        if value == defaults[name]:
-            continue
-        if name in _SECRET:
-            value = "set"
-        elif name in _URLS:
-            value = f"{value.partition(':')[0]}:…"  # may contain a password
-        found[name] = value
-    return found
 
 
 @contextlib.contextmanager

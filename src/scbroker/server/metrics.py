@@ -67,12 +67,8 @@ _LOG_INS_REFUSED: Final = _counter(
 )
 _RECEIVED: Final = _counter("received_bytes", "Bytes of requests' bodies.")
 _SENT: Final = _counter("sent_bytes", "Bytes of answers' bodies.")
-_PRESENT: Final = _gauge(
-    "requests_present", "Requests admitted and not ended.", mode="livesum"
-)
-_WAITING: Final = _gauge(
-    "requests_waiting", "Requests waiting on client I/O.", mode="livesum"
-)
+_PRESENT: Final = _gauge("requests_present", "Requests admitted and not ended.", mode="livesum")
+_WAITING: Final = _gauge("requests_waiting", "Requests waiting on client I/O.", mode="livesum")
 _FOLLOWERS: Final = _gauge("followers", "Requests waiting for an event.", mode="livesum")
 _CONNECTIONS: Final = _gauge("connections", "Connections of clients.", mode="livesum")
 _MAX_REQUESTS: Final = _gauge(
@@ -125,8 +121,7 @@ _BACKGROUND_FAILURES: Final = _counter(
     "background_failures", "Background work that failed and is repeated, by work.", "work"
 )
 _CLOCK_DIFFERENCE: Final = _gauge(
-    "clock_difference_seconds",
-    "Seconds by which this machine's clock is ahead of the database's.",
+    "clock_difference_seconds", "Seconds by which this machine's clock is ahead of the database's."
 )
 _gauge(
     "build_info", "Versions of scbroker and Python.", "version", "python", mode="livemax"

@@ -28,7 +28,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 _ADDRESSES: Final = 4096
 Part = Literal["wait", "database", "store", "idle"]
-"""What a request spends time on: waiting for the database's turn, the database, the object store, its client."""
+"""What a request spends time on: a turn at the database, the database, the object store, its client."""
 
 
 @dataclass(slots=True)

@@ -39,14 +39,14 @@ class Admin(BaseRun):
 
     def __init__(self, data_dir: str | None, out: Output) -> None:
         super().__init__(out)
-        self._data_dir = data_dir
+        self.data_dir = data_dir
 
     @cached_property
     def settings(self) -> Settings:
         """The broker's settings. Files that the command creates from then on are closed to other users."""
         from scbroker.server import commands
 
-        return commands.begin(self._data_dir)
+        return commands.begin(self.data_dir)
 
     def open(self) -> AbstractAsyncContextManager[tuple[Database, Blobs]]:
         """Open the broker's database, which must be of this version, and its objects."""

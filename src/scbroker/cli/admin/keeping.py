@@ -81,6 +81,20 @@ def restore(
         commands.restore(run.settings, source, tell, progress, damaged=damaged)
 
 
+@command("rotate-broker-key")
+def rotate_broker_key(run: Admin) -> None:
+    """Replace the broker's key while the broker runs.
+
+    The command makes a new key, seals all stored KeyFiles and proofs of passphrases under it, and puts it
+    into force. After an interruption, run it again. With several brokers, each needs the new key first: the
+    command says how.
+    """
+    from scbroker.server import commands
+
+    with _reporting(run) as (tell, progress):
+        run.do(commands.rotate(run.settings, tell, progress))
+
+
 def _teller(run: Admin) -> Tell:
     return lambda text: run.out.line({"message": text}, text)
 

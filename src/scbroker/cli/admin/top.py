@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -27,8 +27,12 @@ _WIDTHS: Final = {
 def top(
     run: Admin,
     url: Annotated[
-        str, typer.Option(metavar="URL", help="The broker's own address, not that of the proxy.")
-    ] = "http://127.0.0.1:8400",
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The broker's own address, not the proxy's; by default that of the settings.",
+        ),
+    ] = None,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", help="The time between two readings.", min=0.1)
     ] = 2.0,
@@ -41,14 +45,22 @@ def top(
     second, median and 95th percentile of their seconds, requests present and waiting on clients, refused and
     throttled requests by second, requests that wait for the database, requests to the object store by second.
     """
-    loads = _loads(url, every)
+    address = url or _address(run)
+    loads = _loads(address, every)
     if once:
         _write_once(run, next(loads))
     elif run.out.on_terminal:
-        _show(loads, url)
+        _show(loads, address)
     else:
         for load in loads:
             run.out.item(_line(run, load), _WIDTHS)
+
+
+def _address(run: Admin) -> str:
+    """Return the address at which a broker with the command's settings is reached on this machine."""
+    settings = run.settings
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
+    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 def _loads(url: str, seconds: float) -> Iterator[Load]:

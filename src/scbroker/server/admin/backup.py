@@ -35,13 +35,15 @@ from typing import Annotated, Any, Final
 import msgspec
 import sqlalchemy
 from msgspec import Meta
-from sqlalchemy import NullPool, Row, func, select, text
+from sqlalchemy import Connection, NullPool, Row, func, select, text
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.admin import audit, stores
 from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
-from scbroker.server.admin.stores import DATABASE, KEY, OBJECTS
+from scbroker.server.admin.stores import DATABASE, OBJECTS
+from scbroker.server.keys import KEY, KEY_CHECK, NEXT_CHECK, hash_of_key, write_synced
 from scbroker.server.settings import Settings
+from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, sync
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.tables import chunks
@@ -80,10 +82,11 @@ async def backup(
         with Folder(objects_folder / await database.read(stores.object_prefix)).keeping():
             values = {"path": str(target / DATABASE)}
             await database.query(lambda c: c.execute(text("VACUUM INTO :path"), values))
+            _check_key(target, key.read_bytes() if with_key else None)
             count, size, damaged = _copy_objects(target, objects_folder, tell, progress, link)
         await _record(settings, database, tell, objects=count, bytes=size, withKey=with_key)
     if with_key:
-        stores.write_synced(target / KEY, key.read_bytes())
+        write_synced(target / KEY, key.read_bytes())
     (target / DATABASE).chmod(0o600)
     sync(target / DATABASE)
     _sync_folders(target)
@@ -95,11 +98,26 @@ async def backup(
         bytes=size,
     )
     octets = msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
-    stores.write_synced(target / _MANIFEST, octets)
+    write_synced(target / _MANIFEST, octets)
     sync(target)
     tell(f"Copied the database, {count} objects ({size} bytes): {target}")
     tell(f"The broker's key is {'in it.' if with_key else 'not in it: keep it apart.'}")
     return not damaged
+
+
+def _check_key(target: Path, key: bytes | None) -> None:
+    """Raise unless one key opens everything in the copied database; `key` is the one to copy with it."""
+    names = [KEY_CHECK, NEXT_CHECK]
+    with _opened(target) as connection:
+        rows = connection.execute(sql.FIND_CHECKS, {"names": names}).all()
+    checks = {row.name: bytes(row.value) for row in rows}
+    is_right = key is None or hash_of_key(key) == checks[KEY_CHECK]
+    if NEXT_CHECK in checks or not is_right:
+        (target / DATABASE).unlink()
+        raise InvalidArgumentError(
+            "The broker's key is being rotated, and no backup was made: end that with `scbroker admin "
+            "rotate-broker-key`, and take the backup then."
+        )
 
 
 async def _record(settings: Settings, database: Database, tell: Tell, **details: object) -> None:
@@ -214,10 +232,7 @@ def _copy_objects(
     and how many are damaged or missing.
     """
     count = octets = damaged = 0
-    # `immutable` keeps SQLite from making files beside the copied database.
-    url = f"sqlite:///file:{target / DATABASE}?mode=ro&immutable=1&uri=true"
-    engine = sqlalchemy.create_engine(url, hide_parameters=True, poolclass=NullPool)
-    with engine.connect().execution_options(yield_per=_PAGE) as connection:
+    with _opened(target).execution_options(yield_per=_PAGE) as connection:
         total = connection.execute(select(func.count()).select_from(chunks)).scalar_one()
         prefix = stores.object_prefix(connection)
         (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
@@ -242,10 +257,17 @@ def _copy(source: Path, target: Path, row: Row[Any], link: bool) -> tuple[int | 
             size = target.stat().st_size
             return size, object_problem(row, size)
         octets = memoryview(source.read_bytes())
-        stores.write_synced(target, octets)
+        write_synced(target, octets)
         return len(octets), object_problem(row, octets)
     except FileNotFoundError:
         return None, object_problem(row, None)
+
+
+def _opened(folder: Path) -> Connection:
+    """Open the database of a backup to read it."""
+    # `immutable` keeps SQLite from making files beside the copied database.
+    url = f"sqlite:///file:{folder / DATABASE}?mode=ro&immutable=1&uri=true"
+    return sqlalchemy.create_engine(url, hide_parameters=True, poolclass=NullPool).connect()
 
 
 def _hash_of(path: Path) -> str:

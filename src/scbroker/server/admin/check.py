@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, Connection, Row, Select, Table, bindparam, func, select, text, tuple_
 
-from scbroker.crypto.at_rest import open_stored
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError
 from scbroker.records import judge
@@ -30,10 +29,11 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.admin import audit, usage
-from scbroker.server.admin.stores import find_key, open_stores
-from scbroker.server.broker import KEY_FILE, ChainCache, now
+from scbroker.server.admin.stores import open_stores
+from scbroker.server.broker import ChainCache, now
 from scbroker.server.containers.members import StoredList, leaver_of
 from scbroker.server.containers.storing import check_sealed
+from scbroker.server.keys import KEY_FILE, BrokerKeys, Keys, find_keys
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
@@ -187,7 +187,7 @@ class _Check:
         self._database, self._objects, self._quick = database, objects, quick
         self._tell, self._progress = tell, progress
         self.chains = ChainCache()
-        self._key: bytes | None = None
+        self._keys: BrokerKeys | None = None
         self.wrong = 0
         self.seen: Counter[str] = Counter()
 
@@ -207,7 +207,8 @@ class _Check:
 
     async def run(self, settings: Settings) -> None:
         try:
-            self._key = await self._database.read(lambda c: find_key(c, settings))
+            await self._database.read(lambda c: find_keys(c, settings))
+            self._keys = BrokerKeys(settings)
         except InvalidArgumentError as error:
             self._add(f"{error} Neither KeyFiles nor the audit log were checked.")
         totals = await self._database.read(
@@ -216,8 +217,9 @@ class _Check:
         )
         if not self._quick and self._database.version() is not None:
             await self._check_file()
-        if self._key is not None:
-            log = await audit.verify(self._database, self._key)
+        if self._keys is not None:
+            keys = await self._database.read(self._keys.at)
+            log = await audit.verify(self._database, keys.active)
             for fault in log.faults:
                 self._add(f"audit log: {fault}")
             self._count("audit entries", log.entries, log.entries)
@@ -305,8 +307,8 @@ class _Check:
                 raise IntegrityError("Their data is pending deletion, but they were not deleted.")
             if key_file is not None and user.deleted:
                 raise IntegrityError("They were deleted, but their KeyFile was not.")
-            if key_file is not None and self._key is not None:
-                _check_key_file(self._key, key_file)
+            if key_file is not None and self._keys is not None:
+                _check_key_file(self._keys.at(connection), key_file)
 
     def _check_container(self, connection: Connection, row: Row[Any]) -> None:
         _ContainerCheck(connection, row, self).run()
@@ -341,12 +343,18 @@ def _check_keys(connection: Connection, user: Row[Any]) -> None:
         raise IntegrityError("Their row names another signing key than their latest.")
 
 
-def _check_key_file(key: bytes, row: Row[Any]) -> None:
+def _check_key_file(keys: Keys, row: Row[Any]) -> None:
     try:
-        open_stored(key, KEY_FILE, row.user_id, row.key_file)
+        keys.open(KEY_FILE, row.user_id, row.key_file)
     except IntegrityError:
         raise IntegrityError(
             "Their KeyFile does not open under the broker's key: it is damaged."
+        ) from None
+    try:
+        keys.open_verifier(row.user_id, row.verifier)
+    except IntegrityError:
+        raise IntegrityError(
+            "The proof of their passphrase does not open under the broker's key: it is damaged."
         ) from None
 
 

@@ -185,7 +185,8 @@ def _percentile(
     """Return a percentile of a histogram's growth, by a straight line within its bucket."""
     old = before.by(name, "le", **labels)
     grown = sorted(
-        (float(le), value - old.get((le,), 0.0)) for (le,), value in after.by(name, "le", **labels).items()
+        (float(le), value - old.get((le,), 0.0))
+        for (le,), value in after.by(name, "le", **labels).items()
     )
     if not grown or grown[-1][1] <= 0:
         return None

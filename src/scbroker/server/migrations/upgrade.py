@@ -34,8 +34,15 @@ def newest() -> str:
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
+def is_known(revision: str) -> bool:
+    """Return whether this version can bring a database of this revision up to date."""
+    known = ScriptDirectory.from_config(_config()).walk_revisions()
+    return revision in {each.revision for each in known}
+
+
 async def bring_up(database: Database) -> tuple[str | None, float]:
     """Bring a database to this version's tables; return its revision before and the seconds that it took.
+
 
     The revision of a new database is None.
     Raises `OverloadedError` if another transaction kept a table locked (try again), and
@@ -55,7 +62,10 @@ def _config() -> Config:
 
 
 def _upgrade(connection: Connection) -> str | None:
-    """Return the revision before. Run in one transaction on SQLite, and on PostgreSQL in one for each revision."""
+    """Return the revision before, None for a new database.
+
+    Run in one transaction on SQLite, and on PostgreSQL in one for each revision.
+    """
     shared = connection.dialect.name == "postgresql"
     if shared:
         _lock(connection)
@@ -65,9 +75,7 @@ def _upgrade(connection: Connection) -> str | None:
     if found is None:
         _create_tables(connection)
         command.stamp(config, "head")
-    elif found not in {
-        known.revision for known in ScriptDirectory.from_config(config).walk_revisions()
-    }:
+    elif not is_known(found):
         raise InvalidArgumentError(
             f"The database has the tables of revision {found}, which this version does not know; its own "
             f"is {newest()}. Start the version that the database was last used with, or restore a backup "

@@ -153,6 +153,20 @@ KEY_CHAIN: Final = _page(
 ADD_KEY_FILE: Final = insert(key_files)
 FIND_KEY_FILE: Final = select(key_files).where(key_files.c.user_id == b("user_id"))
 DROP_KEY_FILE: Final = delete(key_files).where(_user(key_files))
+COUNT_KEY_FILES: Final = select(func.count()).select_from(key_files)
+KEY_FILES_AFTER: Final = (
+    select(key_files)
+    .where(key_files.c.user_id > b("last"))
+    .order_by(key_files.c.user_id)
+    .limit(b("count"))
+)
+# Only if the KeyFile is still the one that was opened: its user may have replaced it meanwhile.
+RESEAL_KEY_FILE: Final = _set(
+    key_files,
+    (key_files.c.user_id == b("user")) & (key_files.c.key_file == b("old")),
+    key_file=b("new_key_file"),
+    verifier=b("new_verifier"),
+)
 FIND_REMINDER: Final = select(key_files.c.reminder).where(key_files.c.user_id == b("user_id"))
 ADD_SESSION: Final = insert(sessions)
 FIND_SESSION: Final = (
@@ -531,6 +545,8 @@ DROP_UNUSED_USAGE: Final = delete(usage).where(
 )
 
 FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
+FIND_CHECKS: Final = select(checks).where(_among(checks.c.name, "names")).order_by(checks.c.name)
+SHARE_CHECK: Final = FIND_CHECK.with_for_update(read=True)
 LOCK_CHECK: Final = FIND_CHECK.with_for_update()
 ADD_CHECK: Final = insert(checks)
 DROP_CHECK: Final = delete(checks).where(checks.c.name == b("check"))

@@ -33,7 +33,6 @@ from scbroker.server.charges import Charges
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
-from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.users import challenges, throttle
@@ -183,7 +182,7 @@ def end(
     add_key_records(connection, user_id, [closing], chain_length)
     _end(connection, broker, user_id, chain_length + 1)
     name = str(UUID(bytes=user_id))
-    audit.record(connection, broker.key, "user-deleted", name, actor=name)
+    broker.record(connection, "user-deleted", name, actor=name)
 
 
 def end_by_operator(connection: Connection, broker: Broker, user_id: UserId) -> bool:
@@ -196,7 +195,7 @@ def end_by_operator(connection: Connection, broker: Broker, user_id: UserId) -> 
     if user.deleted:
         return False
     _end(connection, broker, user_id, user.chain_length)
-    audit.record(connection, broker.key, "user-deleted", str(UUID(bytes=user_id)))
+    broker.record(connection, "user-deleted", str(UUID(bytes=user_id)))
     return True
 
 
