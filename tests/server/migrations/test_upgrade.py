@@ -95,7 +95,7 @@ def test_a_new_database_gets_these_tables_and_the_newest_revision(database_url: 
 def test_upgrading_again_changes_nothing(database_url: str) -> None:
     upgraded(database_url)
     key = uuid.uuid4().bytes * 2
-    query(database_url, "INSERT INTO api_keys VALUES (?, 'x', 1)", key)
+    query(database_url, "INSERT INTO api_keys (key_hash, name, created_at) VALUES (?, 'x', 1)", key)
     before = dump(database_url)
     upgraded(database_url)
     assert dump(database_url) == before
