@@ -40,15 +40,13 @@ async def _serve(run: Admin, url: str, port: int, minutes: int, *, opens: bool) 
     from scbroker.cli.admin.page.watch import Watch
     from scbroker.cli.web.access import Access
     from scbroker.cli.web.serving import listening, opened_in_browser, serve
-    from scbroker.server.admin.stores import find_key
 
     def no_browser() -> None:
         run.out.say("No browser was started: open the URL yourself.")
 
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
     async with run.open() as (database, _):
-        key = await database.read(lambda c: find_key(c, run.settings))
-        stores, watch = Stores(run.settings, database, key), Watch(url, run.settings, database)
+        stores, watch = Stores(run.settings, database), Watch(url, run.settings, database)
         with listening(port) as bound:
             access = Access(bound.getsockname()[1])
             async with watch.running():

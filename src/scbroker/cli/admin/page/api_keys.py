@@ -49,6 +49,8 @@ class ApiKeys:
 
     async def revoke(self, request: Request, fields: Mapping[str, str]) -> Done:
         del fields
-        stores, wanted = self._stores, request.path_params["id"]
-        key, _ = await stores.database.write(lambda c: api_keys.revoke(c, stores.key, wanted))
+        wanted = request.path_params["id"]
+        key, _ = await self._stores.act(
+            lambda c, broker_key: api_keys.revoke(c, broker_key, wanted)
+        )
         return Done(f"The API key {key.name} ({key.id}) was revoked.", _BACK)

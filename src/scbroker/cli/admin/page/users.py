@@ -66,9 +66,9 @@ class Users:
 
     async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
         user, _ = await self._find(request)
-        stores, reason = self._stores, fields.get("reason", "").strip() or None
-        await stores.database.write(
-            lambda c: users.suspend(c, stores.key, users.find(c, str(user.id)), reason)
+        reason = fields.get("reason", "").strip() or None
+        await self._stores.act(
+            lambda c, key: users.suspend(c, key, users.find(c, str(user.id)), reason)
         )
         return Done(f"User {user.id} is suspended.", _path_of(user))
 
@@ -84,10 +84,7 @@ class Users:
     async def resume(self, request: Request, fields: Mapping[str, str]) -> Done:
         del fields
         user, _ = await self._find(request)
-        stores = self._stores
-        await stores.database.write(
-            lambda c: users.resume(c, stores.key, users.find(c, str(user.id)))
-        )
+        await self._stores.act(lambda c, key: users.resume(c, key, users.find(c, str(user.id))))
         return Done(f"User {user.id} is resumed.", _path_of(user))
 
     async def ask_for_quota(self, request: Request) -> Shown:
