@@ -103,7 +103,13 @@ def test_another_user_of_the_machine_gets_nothing_without_the_code(page: Operato
     for code in ("", "guessed", "é", page.root.strip("/")):
         refused = page.request("POST", "/enter", {"code": code}).expect(403)
         assert "set-cookie" not in refused.headers
-    assert page.root not in page.request("GET", "/").expect(200).text
+    for public in (
+        page.request("GET", "/"),
+        page.request("GET", "/static/nothing"),
+        page.request("POST", "/enter", bytes(10_000)),
+        page.request("POST", "/static/page.css"),
+    ):
+        assert page.root not in public.text
 
 
 @reached

@@ -13,8 +13,12 @@ from scbroker.cli.admin.command import Admin, command
 def ui(
     run: Admin,
     url: Annotated[
-        str, typer.Option(metavar="URL", help="The broker's own address, for its load.")
-    ] = "http://127.0.0.1:8400",
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The broker's own address, for its load; by default its port on this machine.",
+        ),
+    ] = None,
     port: Annotated[
         int, typer.Option(metavar="PORT", help="The page's port; 0 chooses one.", min=0, max=65535)
     ] = 0,
@@ -31,7 +35,7 @@ def ui(
     run.do(_serve(run, url, port, minutes, opens=not no_open))
 
 
-async def _serve(run: Admin, url: str, port: int, minutes: int, *, opens: bool) -> None:
+async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens: bool) -> None:
     import datetime as dt
     from contextlib import nullcontext
 
@@ -46,7 +50,9 @@ async def _serve(run: Admin, url: str, port: int, minutes: int, *, opens: bool) 
 
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
     async with run.open() as (database, _):
-        stores, watch = Stores(run.settings, database), Watch(url, run.settings, database)
+        stores = Stores(run.settings, database)
+        address = url or f"http://127.0.0.1:{run.settings.port}"
+        watch = Watch(address, run.settings, database)
         with listening(port) as bound:
             access = Access(bound.getsockname()[1])
             async with watch.running():

@@ -107,13 +107,11 @@ class _Application:
         self._notice = ""
         """What the last act has done, for the next view."""
         self._templates = _environment(site.templates)
-        navigation = [(access.root + view.path, view.title) for view in site.views if view.title]
+        self._navigation = [
+            (access.root + each.path, each.title) for each in site.views if each.title
+        ]
         self._templates.globals.update(
-            site=site,
-            root=access.root,
-            form_secret=access.form,
-            navigation=navigation,
-            static=STATIC,
+            site=site, root=access.root, form_secret=access.form, static=STATIC
         )
 
     def guarded(self) -> ASGIApp:
@@ -184,7 +182,10 @@ class _Application:
     ) -> Response:
         template = self._templates.get_template(shown.template)
         path = request.scope["path"]
-        return HTMLResponse(template.render(shown.values, path=path, notice=notice), status)
+        # The links have the secret path: whoever is not admitted gets none.
+        navigation = self._navigation if path.startswith(self._access.root) else []
+        text = template.render(shown.values, path=path, notice=notice, navigation=navigation)
+        return HTMLResponse(text, status)
 
 
 def _is_refresh(request: Request) -> bool:
