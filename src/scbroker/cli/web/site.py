@@ -182,7 +182,7 @@ class _Application:
     ) -> Response:
         template = self._templates.get_template(shown.template)
         path = request.scope["path"]
-        # The links have the secret path: whoever is not admitted gets none.
+        # The links have the secret path, which a browser that is not admitted must not get.
         navigation = self._navigation if path.startswith(self._access.root) else []
         text = template.render(shown.values, path=path, notice=notice, navigation=navigation)
         return HTMLResponse(text, status)
