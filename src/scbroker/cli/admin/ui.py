@@ -25,14 +25,16 @@ def ui(
     minutes: Annotated[
         int, typer.Option(metavar="N", help="The page ends after this time.", min=1, max=1440)
     ] = 60,
-    no_open: Annotated[bool, typer.Option(help="Do not open a browser.")] = False,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Whether to open a browser.")
+    ] = True,
 ) -> None:
     """Open a page with load, users, API keys and the audit log in your browser, until Ctrl-C.
 
     The page is on this machine's loopback address only. Its URL is secret, and the first browser that uses it
     is the only one that is admitted.
     """
-    run.do(_serve(run, url, port, minutes, opens=not no_open))
+    run.do(_serve(run, url, port, minutes, opens=opens))
 
 
 async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens: bool) -> None:
