@@ -88,7 +88,7 @@ def _write_another_log(url: str) -> None:
 
 @attack(108, REWRITTEN)
 @pytest.mark.parametrize("rewrite", [_change_an_entry, _remove_an_entry, _write_another_log])
-def test_who_has_the_database_alone_rewrites_no_entry_unnoticed(
+def test_a_thief_of_the_database_alone_rewrites_no_entry_unnoticed(
     start_broker: StartBroker, rewrite: Callable[[str], None]
 ) -> None:
     broker = start_broker()
@@ -102,7 +102,7 @@ def test_who_has_the_database_alone_rewrites_no_entry_unnoticed(
 
 
 @attack(108, REWRITTEN)
-def test_who_cuts_the_log_off_is_found_out_by_a_hash_that_was_kept_elsewhere(
+def test_a_log_that_was_cut_off_lacks_the_hash_that_was_kept_elsewhere(
     start_broker: StartBroker,
 ) -> None:
     broker = start_broker()

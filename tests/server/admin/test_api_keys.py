@@ -41,11 +41,6 @@ def refused(broker: BrokerProcess, wire: Wire, key: uuid.UUID) -> str:
     return str(ask(wire, key).expect(401, "api-key").problem["detail"])
 
 
-@pytest.fixture
-def engines(engine: str) -> str:
-    return engine
-
-
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_a_revoked_key_is_refused_within_the_documented_time_also_in_a_session_that_goes_on(
     broker: BrokerProcess, wire: Wire, new_user: NewUser
@@ -112,7 +107,7 @@ def test_a_name_is_free_again_once_its_key_is_revoked(broker: BrokerProcess, wir
 
 
 @pytest.mark.parametrize("text", ["nobody's", "00000000", "abcdef", "", "'; DROP TABLE api_keys"])
-def test_a_key_that_does_not_exist_is_said_and_no_key_is_revoked(
+def test_a_key_that_does_not_exist_is_reported_and_no_key_is_revoked(
     broker: BrokerProcess, text: str
 ) -> None:
     before = admin(broker, "api-keys", "ls").expect(0).lines

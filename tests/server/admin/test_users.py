@@ -97,7 +97,9 @@ def test_what_is_no_user_id_is_refused_and_changes_nothing(
 
 
 @pytest.mark.parametrize("command", ["show", "suspend", "resume", "delete"])
-def test_an_unknown_user_is_said(broker: BrokerProcess, command: str, unchanged: Unchanged) -> None:
+def test_an_unknown_user_is_reported(
+    broker: BrokerProcess, command: str, unchanged: Unchanged
+) -> None:
     with unchanged():
         done = admin(broker, "users", command, str(uuid.uuid4())).expect(3)
     assert "knows no user" in done.error

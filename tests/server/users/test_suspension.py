@@ -71,7 +71,7 @@ def test_a_suspended_user_cannot_open_the_key_file_or_delete_the_account(
     delete_user(alice).expect(204)
 
 
-def test_only_who_proves_the_passphrase_or_the_key_is_told_of_a_suspension(
+def test_only_a_proof_of_the_passphrase_or_the_key_discloses_a_suspension(
     broker: BrokerProcess, wire: Wire, new_user: NewUser
 ) -> None:
     """All that a stranger can ask about a user is answered as before, byte by byte."""

@@ -221,15 +221,24 @@ def _record_restore(connection: Connection, key: bytes) -> None:
     """Record the restore that put this database here, of which `mark_restored` left a note."""
     row = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)
     if row is not None:
-        note = msgspec.json.decode(row.value, type=dict[str, str])
+        note = msgspec.json.decode(row.value, type=_Restored)
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
-        audit.record(connection, key, "backup-restored", "broker", note, actor=note["by"])
+        times = {"takenAt": note.takenAt, "restoredAt": note.restoredAt}
+        audit.record(connection, key, "backup-restored", "broker", times, actor=note.by)
+
+
+class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a restore leaves in the table of checks until the first start."""
+
+    takenAt: str
+    restoredAt: str
+    by: str
 
 
 def mark_restored(path: Path, taken_at: str) -> None:
     """Leave a note in a restored SQLite file for `provision`: the broker's key may not be there yet."""
     restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    note = {"takenAt": taken_at, "restoredAt": restored_at, "by": audit.operator()}
+    note = _Restored(takenAt=taken_at, restoredAt=restored_at, by=audit.operator())
     engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
