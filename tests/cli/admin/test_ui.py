@@ -75,7 +75,7 @@ def test_a_broker_that_is_away_is_said_and_the_database_is_shown_all_the_same(
         page.enter()
         shown = words(page.get("/overview").expect(200))
         assert "Broker away" in shown
-        assert f"No broker answers at {broker.url}" in shown
+        assert f"No metrics at {broker.url}" in shown
         assert "SQLite" in shown
 
 

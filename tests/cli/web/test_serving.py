@@ -39,7 +39,7 @@ def test_the_browser_gets_a_private_file_and_not_the_secret(
     browser, got = tmp_path / "browser", tmp_path / "got"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {got}.new; mv {got}.new {got}\n')
     browser.chmod(0o700)
-    monkeypatch.setenv("BROWSER", f"{browser} %s &")
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
     monkeypatch.setenv("DISPLAY", ":0")
     with opened_in_browser(URL, pytest.fail):
         until = time.monotonic() + 20

@@ -29,9 +29,10 @@ def test_each_order_has_the_largest_or_newest_users_first_on_pages_without_gap(
     broker = start_broker()
     rings = [broker.new_user() for _ in range(5)]
     for number, ring in enumerate(rings):
-        author = User(ring, Wire(broker).log_in(ring))
-        for _ in range(number):
-            Story(author).created({author: OWNER})
+        with Wire(broker) as wire:
+            author = User(ring, wire.log_in(ring))
+            for _ in range(number):
+                Story(author).created({author: OWNER})
     url = broker.database_url
     created = [ring.userId for ring in rings]
     for order, wanted in {

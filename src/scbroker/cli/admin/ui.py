@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from scbroker.cli.admin.command import Admin, command
+from scbroker.cli.admin.top import address_of
 
 
 @command()
@@ -53,7 +54,7 @@ async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens:
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
     async with run.open() as (database, _):
         stores = Stores(run.settings, database)
-        address = url or f"http://127.0.0.1:{run.settings.port}"
+        address = url or address_of(run)
         watch = Watch(address, run.settings, database)
         with listening(port) as bound:
             access = Access(bound.getsockname()[1])
