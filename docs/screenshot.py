@@ -131,7 +131,7 @@ def _use(session: ServerProvider, over: threading.Event, seed: int) -> None:
         with contextlib.suppress(BrokerError):
             if len(own) < 40 and chosen.random() < 0.3:
                 content = bytes(chosen.randrange(200, 30_000))
-                own.append(session.createContainer(content).result(30).containerId)
+                own.append(session.createContainer(content).result(30).id)
             elif own and chosen.random() < 0.8:
                 session.getContainerContent(chosen.choice(own)).result(30)
             else:

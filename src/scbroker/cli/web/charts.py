@@ -7,7 +7,7 @@ from markupsafe import Markup
 
 _WIDTH: Final = 640
 _HEIGHT: Final = 150
-_LEFT: Final = 68
+_LEFT: Final = 84
 _RIGHT: Final = 8
 _TOP: Final = 10
 _BOTTOM: Final = 24

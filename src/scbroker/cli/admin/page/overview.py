@@ -36,7 +36,9 @@ class Overview:
                 "last": last,
                 "load": load,
                 "refusals": _refusals(watch),
-                "operations": load.operations[:_OPERATIONS] if load else [],
+                "operations": [each for each in load.operations if each.rate][:_OPERATIONS]
+                if load
+                else [],
                 "health": health,
                 "clock_is_right": health is None or abs(health.clock_difference) <= _CLOCK_BOUND,
                 "disks": [(disk, disk.free / disk.size >= _LITTLE) for disk in health.disks]
@@ -47,7 +49,7 @@ class Overview:
                 "python": _label(last, "python"),
                 "charts": [
                     line_chart("Requests per second", [*watch.requests], _rate, _clock),
-                    line_chart("95 of 100 requests within", [*watch.latency], duration, _clock),
+                    line_chart("95th percentile", [*watch.latency], duration, _clock),
                 ],
                 "growth": [
                     line_chart("Size of the database", [*watch.database_bytes], _size, _clock),
@@ -59,14 +61,13 @@ class Overview:
 
 
 def _refusals(watch: Watch) -> list[tuple[str, str, float]]:
-    """Return what was refused or failed in the last minute: how, its kind, and the number of requests."""
-    found = [("refused for lack of capacity", kind, n) for kind, n in watch.refused.items()]
+    """Return how requests of the last minute were refused, with the kind or code, and their number."""
+    found = [("refused unread, for lack of capacity", kind, n) for kind, n in watch.refused.items()]
     load = watch.load
     if load is not None:
         errors = [(code, rate * load.seconds) for code, rate in load.problems.items() if rate]
-        found += [("error", code, number) for code, number in errors]
-    statuses = sorted(watch.answered.items())
-    return found + [("status", each, number) for each, number in statuses if each >= "400"]
+        found += [("answered with an error", code, number) for code, number in errors]
+    return found
 
 
 def _label(reading: Reading | None, name: str) -> str | None:

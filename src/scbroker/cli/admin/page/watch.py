@@ -42,8 +42,6 @@ class Watch:
         self.load: Load | None = None
         self.refused: dict[str, float] = {}
         """Requests of the last minute that were refused at their head, by kind."""
-        self.answered: dict[str, float] = {}
-        """Requests of the last minute by the status of their answer."""
         self.fault: str = ""
         """Why the broker's metrics cannot be read now."""
         self.stores_fault: str = ""
@@ -95,7 +93,6 @@ class Watch:
             self.latency.append((at, since.p95))
             self.load = between(self._readings[0], reading)
             self.refused = _grown(self._readings[0], reading, "scbroker_refused_total", "kind")
-            self.answered = _grown(self._readings[0], reading, "scbroker_requests_total", "status")
         self.last = reading
         self._readings.append(reading)
 
