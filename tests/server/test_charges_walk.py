@@ -21,7 +21,7 @@ from tests.kit.quotas import check_usage, set_quota, used
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, Story, User, delete_user, leave
 
-QUOTA = 400_000
+QUOTA = 200_000
 LARGE = 70_000
 
 

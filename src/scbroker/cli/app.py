@@ -23,6 +23,7 @@ from scbroker.cli.admin import api_keys, audit, users  # noqa: F401
 from scbroker.cli.admin import keeping  # noqa: F401
 from scbroker.cli.admin import ui  # noqa: F401
 from scbroker.cli.admin import top  # noqa: F401
+from scbroker.cli.admin import capacity  # noqa: F401
 from scbroker.cli.admin import config  # noqa: F401
 from scbroker.cli.admin import usage  # noqa: F401
 # isort: on

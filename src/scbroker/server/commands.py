@@ -31,6 +31,7 @@ from scbroker.server import capacity, logs, metrics
 from scbroker.server.admin import api_keys, stores
 from scbroker.server.admin.backup import UNFINISHED
 from scbroker.server.admin.backup import backup as backup
+from scbroker.server.admin.backup import backup_dated as backup_dated
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
 from scbroker.server.admin.load import Load as Load
@@ -73,7 +74,7 @@ _WAITING: Final = tenacity.AsyncRetrying(
 )
 
 
-def begin(data_dir: str | None, **options: object) -> Settings:
+def begin(data_dir: str | None, **options: Any) -> Settings:
     """Load the settings of a command. Files that it creates from then on are closed to other users."""
     os.umask(0o077)
     logs.configure()

@@ -18,7 +18,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 import platformdirs
@@ -30,7 +30,8 @@ from scbroker.records.container_record import MAX_ENTRIES
 PREFIX: Final = "SCBROKER_"
 # Names with the prefix that configure the client or are read elsewhere.
 _OTHERS: Final = {
-    "SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "PROFILE", "LINK_PASSWORD", "CONFIG",
+    "SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "PROFILE", "LINK_PASSWORD", "PASSWORD",
+    "PASSPHRASE", "NEW_PASSWORD", "NEW_PASSPHRASE", "CONFIG",
 }  # fmt: skip
 SECRET: Final = ("broker_key", "broker_key_next", "api_key")
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/\s]*(?=@)")
@@ -153,7 +154,7 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def load_settings(environment: Mapping[str, str] = os.environ, **options: object) -> Settings:
+def load_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:
     """Load settings; raise `InvalidArgumentError` if one is wrong. An option of None was not given."""
     values = {name: value for name, (value, _) in _given(environment, options).items()}
     try:
@@ -164,9 +165,7 @@ def load_settings(environment: Mapping[str, str] = os.environ, **options: object
         ) from None
 
 
-def explain_settings(
-    environment: Mapping[str, str] = os.environ, **options: object
-) -> list[Setting]:
+def explain_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> list[Setting]:
     """Return every setting with its value and source; a secret's value is "set"."""
     loaded, given, texts = (
         load_settings(environment, **options),
@@ -218,8 +217,8 @@ def _given(
     for variable, text in environment.items():
         key = variable.removeprefix(PREFIX)
         if variable.startswith(PREFIX) and key not in _OTHERS:
-            value = text.split(",") if key == "ORIGINS" else text
-            found[_known(key.lower(), variable)] = (value, "variable")
+            given = text.split(",") if key == "ORIGINS" else text
+            found[_known(key.lower(), variable)] = (given, "variable")
     for name, value in options.items():
         if value == "":
             option = name.replace("_", "-")
@@ -246,6 +245,7 @@ def meanings() -> dict[str, str]:
     found: dict[str, str] = {}
     for field, text in itertools.pairwise(definition.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            found[field.target.id] = str(text.value.value) if is_text else ""
+            found[field.target.id] = ""
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[field.target.id] = str(text.value.value)
     return found

@@ -6,6 +6,7 @@ view that says what was done. No view changes anything.
 
 import datetime as dt
 import hmac
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qsl
 
 import jinja2
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -22,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from scbroker import errors
-from scbroker.cli.output import Size, local, printable
+from scbroker.cli.output import SHORT_ID, Size, local, printable
 from scbroker.cli.web.access import ENTER, STATIC, Access, Guard, refuse
 
 _HERE: Final = Path(__file__).parent
@@ -226,9 +228,29 @@ def _environment(folder: Path) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        duration=duration, number=_number, printable=printable, size=_size, time=_time
+        breakable=_breakable,
+        duration=duration,
+        short=_short,
+        number=_number,
+        printable=printable,
+        size=_size,
+        time=_time,
     )
     return made
+
+
+def _breakable(text: str) -> Markup:
+    """Return a path that lines may break behind its slashes."""
+    return Markup("/<wbr>").join(text.split("/"))
+
+
+def _short(text: str) -> Markup:
+    """Return a text; of an id only the first digits, with the whole id as its title."""
+    try:
+        short = uuid.UUID(text).hex[:SHORT_ID]
+    except ValueError:
+        return Markup.escape(printable(text))
+    return Markup('<span class="id" title="{}">{}</span>').format(text, short)
 
 
 def _size(size: int | None) -> str:

@@ -223,22 +223,22 @@ def _record_restore(connection: Connection, key: bytes) -> None:
     if row is not None:
         note = msgspec.json.decode(row.value, type=_Restored)
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
-        times = {"takenAt": note.takenAt, "restoredAt": note.restoredAt}
+        times = {"takenAt": note.taken_at, "restoredAt": note.restored_at}
         audit.record(connection, key, "backup-restored", "broker", times, actor=note.by)
 
 
 class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a restore leaves in the table of checks until the first start."""
 
-    takenAt: str
-    restoredAt: str
+    taken_at: str
+    restored_at: str
     by: str
 
 
 def mark_restored(path: Path, taken_at: str) -> None:
     """Leave a note in a restored SQLite file for `provision`: the broker's key may not be there yet."""
     restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    note = _Restored(takenAt=taken_at, restoredAt=restored_at, by=audit.operator())
+    note = _Restored(taken_at=taken_at, restored_at=restored_at, by=audit.operator())
     engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
