@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import datetime
 import fcntl
+import importlib.metadata
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ import structlog
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 
-import scbroker
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.keys import (
     KEY,
@@ -212,7 +212,8 @@ def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
     """Record the first use of a database, or of a version of scbroker; brokers that start wait here."""
     sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
     last = sql.one(connection, sql.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
-    details = {"version": scbroker.__version__, "tables": newest()}
+    version = importlib.metadata.version("scbroker")
+    details = {"version": version, "tables": newest()}
     if last is None or msgspec.json.decode(last.details) != details:
         audit.record(connection, key, _CREATED if is_new else _NEW_VERSION, "broker", details)
 
