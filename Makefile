@@ -93,8 +93,9 @@ format: $(INSTALLED) ## Format the code and mend what the linter can
 wheel: $(INSTALLED) ## Build the wheel in dist/
 	$(BIN)/python -m hatchling build --target wheel
 
-pages: $(INSTALLED) ## Write docs/commands/, a page for each command, from the program
+pages: $(INSTALLED) ## Write the pages of commands and settings, from the program
 	$(BIN)/python docs/make_commands.py
+	$(BIN)/python docs/make_settings.py
 
 recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
 	$(BIN)/python -m docs.recording

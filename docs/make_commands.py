@@ -123,7 +123,12 @@ def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
     known = extra.get(name, {})
     if "example" in known:
         parts += ["For example:", _code(f"$ {known['example']}", "console")]
-    for key, shape in (("json", "an object"), ("rows", "an array of objects")):
+    shapes = (
+        ("json", "an object"),
+        ("rows", "an array of objects"),
+        ("lines", "lines of JSON, each an object"),
+    )
+    for key, shape in shapes:
         if key in known:
             keys = ", ".join(f"`{each}`" for each in known[key])
             parts.append(f"With `--json`: {shape} with the keys {keys}.")

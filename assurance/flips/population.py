@@ -105,7 +105,11 @@ class Population:
         self._left = alice.createContainer(b"", accessLevels=[*both, leaver]).result(PATIENCE).id
         carol.leaveContainer(self._left).result(PATIENCE)
         bob.blockUser(leaver.userId).result(PATIENCE)
-        query(self.broker.database_url, "INSERT INTO default_quotas VALUES ('bytes', 1000000000)")
+        url = self.broker.database_url
+        query(url, "UPDATE api_keys SET expires_at = ?, last_used_at = 60000000", 2**62)
+        suspended = "UPDATE users SET suspended_at = 1, suspension_reason = 'x' WHERE id = ?"
+        query(url, suspended, leaver.userId.bytes)
+        query(url, "INSERT INTO default_quotas VALUES ('bytes', 1000000000)")
         self._wait_for_accesses()
 
     def _wait_for_accesses(self) -> None:

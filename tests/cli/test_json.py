@@ -21,7 +21,7 @@ def test_each_command_prints_the_keys_that_its_page_names(person: Callable[[str]
     card = bob.json("whoami")["card"]
     (alice.home / "letter.txt").write_text("Dear Bob")
     commands = {
-        "whoami": [], "keys": [], "put": ["letter.txt"], "get": ["letter.txt", "-o", "copy"],
+        "whoami": ["--usage"], "keys": [], "put": ["letter.txt"], "get": ["letter.txt", "-o", "copy"],
         "info": ["letter.txt"], "ls": [], "card": [card], "contacts add": [card],
         "contacts ls": [], "contacts show": ["Bob"], "share": ["letter.txt", "Bob"],
         "link": ["letter.txt", "--until", "1d", "--name", "L"], "links": [], "events": [],

@@ -158,6 +158,7 @@ def test_a_package_that_every_installation_has_is_named_if_it_is_missing() -> No
         (errors.NotFoundError(), 3),
         (errors.DeletedError(), 3),
         (errors.BlockedError(), 4),
+        (errors.SuspendedError(), 4),
         (errors.CredentialsError(), 4),
         (errors.QuotaExceededError(), 4),
         (errors.OfflineError(), 5),

@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
+from scbroker.keys import KeyRing
 from scbroker.server.admin import usage
 from scbroker.server.charges import Resource
-from scbroker.server.settings import Settings
 from scbroker.server.storage.database import Database, open_database
 from tests.kit.writers import User
 
@@ -43,11 +43,12 @@ def check_usage(url: str) -> None:
     assert read(url, usage.differences) == {}
 
 
-def set_quota(url: str, *users: User | None, **quotas: int | None) -> None:
-    """Set the quotas of these users; None stands for the default."""
-    names: list[uuid.UUID | None] = [None if user is None else user.ring.userId for user in users]
+def set_quota(url: str, user: User | KeyRing | None, **quotas: int | None) -> None:
+    """Set the quotas of a user; None stands for the default."""
+    ring = user.ring if isinstance(user, User) else user
+    names: list[uuid.UUID | None] = [None if ring is None else ring.userId]
     given: dict[Resource, int | None] = dict(quotas)  # type: ignore[arg-type] # the names of quotas
-    _opened(url, lambda it: usage.change_quotas(Settings(), it, names, given))
+    _opened(url, lambda it: it.write(lambda c: usage.set_quotas(c, names, given)))
 
 
 def leave_free(url: str, user: User, size: int) -> None:

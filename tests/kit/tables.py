@@ -68,7 +68,9 @@ def _statements() -> dict[str, str]:
     """Without what a broker writes on its own: of fetches, and of what has run out."""
     found = {}
     for name, table in metadata.tables.items():
-        columns = ", ".join(f'"{column.name}"' for column in table.columns)
+        columns = ", ".join(
+            f'"{column.name}"' for column in table.columns if column.name != "last_used_at"
+        )
         where = "WHERE event_type <> 'Accessed'" if name == "events" else ""
         if name in _EXPIRY:
             where = f"WHERE {_EXPIRY[name]} > {clock() + 30_000_000}"

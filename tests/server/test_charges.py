@@ -460,7 +460,7 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
                 pass
         assert await bytes_used() == len(sealed) + cost(request)
         await at.database.write(
-            lambda c: usage._set_own(c, alice.ring.userId, {"bytes": 10 + MAX_CHUNK})
+            lambda c: usage.set_quotas(c, [alice.ring.userId], {"bytes": 10 + MAX_CHUNK})
         )
         with pytest.raises(QuotaExceededError):
             await presigned.to_send(at, call, p.TransfersRequest(chunks=[1]))

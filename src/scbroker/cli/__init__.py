@@ -55,8 +55,9 @@ def main() -> None:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import Output
+        from scbroker.cli.words import with_request
 
-        Output(as_json=False, quiet=False).error(error.message)
+        Output(as_json=False, quiet=False).error(with_request(error))
         sys.exit(status_of(error))
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         _drop_output()

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
-from scbroker import errors
+from scbroker import errors, tracing
 from scbroker.cli import status_of
 from scbroker.cli.output import Output, printable
-from scbroker.cli.words import in_words
+from scbroker.cli.words import in_words, with_request
 
 if TYPE_CHECKING:
     from scbroker.cli.names import Names
@@ -36,7 +36,7 @@ class BaseRun:
 
     def failed(self, item: str, error: errors.BrokerError) -> None:
         """Write the error of one item of many to standard error; the command goes on with the others."""
-        self.out.error(f"{item}: {error.message}")
+        self.out.error(f"{item}: {with_request(error)}")
         self._status = self._status or status_of(error)
 
     def end(self) -> None:
@@ -102,6 +102,7 @@ class Run(BaseRun):
             # Closing cuts off what is being fetched ahead: nobody needs the warnings of these requests.
             logging.getLogger("scbroker").handlers = [logging.NullHandler()]
             self._provider.close()
+            tracing.stop()
 
     @cached_property
     def profile(self) -> Profile:
@@ -117,6 +118,7 @@ class Run(BaseRun):
 
     def provider(self, profile: Profile) -> scbroker.ServerProvider:
         """Return a provider of the profile's broker without a session; closed when the command ends."""
+        tracing.start("scbroker command")
         self._provider = scbroker.ServerProvider(
             profile.api_key,
             profile.server_url,

@@ -19,6 +19,7 @@ from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity import Buffers, Gate, LargeBodies
 from scbroker.server.keys import BrokerKeys
+from scbroker.server.request_log import RequestLog
 from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
@@ -276,8 +277,9 @@ class Broker:
 
     def __post_init__(self, key: bytes) -> None:
         limits = self.settings
+        log = RequestLog(limits.trusted_proxies, limits.slow_seconds, access_log=limits.access_log)
         self.keys = BrokerKeys(limits, key)
-        self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers)
+        self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers, log)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
 
     async def check_api_key(self, key_hash: bytes) -> None:

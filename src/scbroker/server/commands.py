@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import datetime
+import importlib.metadata
 import multiprocessing
 import os
 import shlex
@@ -15,7 +16,7 @@ import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final
 
 import structlog
 import tenacity
@@ -23,14 +24,17 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
+from scbroker import tracing
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
-from scbroker.server import capacity
+from scbroker.server import capacity, logs, metrics
 from scbroker.server.admin import api_keys, stores
 from scbroker.server.admin.backup import UNFINISHED
 from scbroker.server.admin.backup import backup as backup
+from scbroker.server.admin.backup import backup_dated as backup_dated
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
+from scbroker.server.admin.load import Load as Load
 from scbroker.server.admin.rotation import rotate as rotate
 from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
 from scbroker.server.admin.starting import Check as Check
@@ -39,15 +43,16 @@ from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker
 from scbroker.server.keys import Keys, find_keys
-from scbroker.server.migrations.upgrade import bring_up
+from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
+from scbroker.server.settings import changed, load_settings
 from scbroker.server.settings import explain_settings as explain_settings
-from scbroker.server.settings import load_settings
 from scbroker.server.storage.blobs import Blobs as Blobs
 from scbroker.server.storage.database import Database as Database
 from scbroker.server.storage.database import open_database
 from scbroker.wire.users import canonical_origin
 
+_log: Final = structlog.get_logger("scbroker.server")
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048
 _LISTENERS: Final = 16
@@ -57,9 +62,7 @@ _WAIT_SECONDS: Final = 120
 
 def _log_waiting(state: tenacity.RetryCallState) -> None:
     cause = state.outcome.exception() if state.outcome is not None else None
-    structlog.get_logger("scbroker.server").warning(
-        "waiting for the database", cause=repr(getattr(cause, "__cause__", None))
-    )
+    _log.warning("waiting for the database", cause=repr(getattr(cause, "__cause__", None)))
 
 
 _WAITING: Final = tenacity.AsyncRetrying(
@@ -71,9 +74,10 @@ _WAITING: Final = tenacity.AsyncRetrying(
 )
 
 
-def begin(data_dir: str | None, **options: object) -> Settings:
+def begin(data_dir: str | None, **options: Any) -> Settings:
     """Load the settings of a command. Files that it creates from then on are closed to other users."""
     os.umask(0o077)
+    logs.configure()
     return load_settings(data_dir=data_dir, **options)
 
 
@@ -84,7 +88,6 @@ def serve(settings: Settings) -> None:
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
     origins = _origins(settings)
-    _configure_logs()
     listeners = _listen(settings.host, settings.port)
     address = _address(settings.host, listeners[0].getsockname()[1])
     prepare(settings)
@@ -117,7 +120,9 @@ def _serve(
     key = uuid.uuid4()
     is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
     _greet(address, settings, key if is_first else None)
+    _log_start(settings, address)
     if settings.workers == 1:
+        tracing.start("scbroker")
         app = create_app(lambda: open_broker(settings, origins))
         uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
         return
@@ -128,12 +133,27 @@ def _serve(
     config = _configuration(
         settings, f"{__name__}:worker_app", factory=True, workers=settings.workers
     )
-    Multiprocess(config, sockets=listeners).run()
+    with metrics.shared_by_workers():
+        Multiprocess(config, sockets=listeners).run()
+
+
+def _log_start(settings: Settings, address: str) -> None:
+    _log.info(
+        "started",
+        version=importlib.metadata.version("scbroker"),
+        address=address,
+        workers=settings.workers,
+        database=stores.database_url(settings).partition(":")[0],
+        objects=stores.objects_url(settings).partition(":")[0],
+        revision=newest(),
+        settings=changed(settings),
+    )
 
 
 def worker_app() -> Starlette:
     """Return the application of one of several worker processes, which ends with its parent."""
-    _configure_logs()
+    logs.configure()
+    tracing.start("scbroker")
     threading.Thread(target=_end_with_parent, daemon=True).start()
     settings = load_settings()
     return create_app(lambda: open_broker(settings, frozenset(settings.origins)))
@@ -221,7 +241,9 @@ async def _upgraded(settings: Settings) -> AsyncIterator[Database]:
     """Open the database with the tables of this version."""
     database = open_database(stores.database_url(settings))
     try:
-        await bring_up(database)
+        before, seconds = await bring_up(database)
+        if before != newest():
+            _log.info("tables upgraded", before=before, after=newest(), seconds=seconds)
         yield database
     finally:
         await database.close()
@@ -233,12 +255,13 @@ async def _provision(settings: Settings, new_key: uuid.UUID) -> bool:
         broker_key = await database.write(lambda c: stores.provision(c, settings))
         await stores.open_objects(settings, database)  # report a wrong URL here, not in each worker
         if not settings.api_key:
-            return await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
+            is_first = await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
+            if is_first:
+                _log.info("API key made")
+            return is_first
         key = parse_uuid(settings.api_key)
         if not await database.write(lambda c: api_keys.add_of_settings(c, broker_key, key)):
-            structlog.get_logger("scbroker.server").warning(
-                "the API key of the settings was revoked or has expired"
-            )
+            _log.warning("the API key of the settings was revoked or has expired")
         return False
 
 
@@ -259,29 +282,6 @@ def _listen(host: str, port: int) -> list[socket.socket]:
     for listener in listeners:
         listener.set_inheritable(True)
     return listeners
-
-
-class _StandardError:
-    """Write the log to standard error. A line that cannot be written, as on a full disk, fails no request."""
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
-
-    def flush(self) -> None:
-        pass
-
-
-def _configure_logs() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
-    )
 
 
 def _address_for_programs(address: str, settings: Settings) -> str:

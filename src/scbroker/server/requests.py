@@ -17,10 +17,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from scbroker import errors
+from scbroker import errors, tracing
 from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import parse_uuid
-from scbroker.server.answers import HEADERS, answer, count_answered, problem
+from scbroker.server import logs, metrics, request_log
+from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.server.capacity import ADMITTED, Gate, Release
 from scbroker.server.operations import Operation
@@ -28,6 +29,7 @@ from scbroker.wire import codec
 from scbroker.wire.codec import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
+_throttled: Final = logs.Seldom()
 _APPLICATIONS: Final = 256
 _PIECE: Final = 262_144
 """Bytes of a large answer that are sent at once."""
@@ -64,21 +66,36 @@ def route(operation: Operation) -> Route:
 
     async def endpoint(request: Request) -> Response:
         started, status = time.perf_counter(), 500
-        try:
-            response = await _perform(operation, request)
-            status = response.status_code
-        except errors.BrokerError as error:
-            response = problem(error)
-            status = response.status_code
-            if status >= 500:
-                cause = repr(error.__cause__) if error.__cause__ else None
-                _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
-        finally:
-            seconds = time.perf_counter() - started
-            count_answered(operation.method, operation.path, status, seconds)
+        entry = request_log.current()
+        if entry is not None:
+            entry.path = operation.path
+        with tracing.served(operation.method, operation.path, request.headers) as span:
+            try:
+                response = await _perform(operation, request)
+                status = response.status_code
+            except errors.BrokerError as error:
+                response = problem(error)
+                status = response.status_code
+                _note(operation, error, status)
+            finally:
+                seconds = time.perf_counter() - started
+                metrics.count_answered(operation.method, operation.path, status, seconds)
+                span.end(status, None if entry is None else entry.id)
         return response
 
     return Route(operation.path, endpoint, methods=[operation.method])
+
+
+def _note(operation: Operation, error: errors.BrokerError, status: int) -> None:
+    """Count an error, and log it if the operator can do something about it."""
+    metrics.count_problem(error)
+    if status >= 500:
+        cause = repr(error.__cause__) if error.__cause__ else None
+        _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
+    elif isinstance(error, errors.ThrottledError):
+        entry = request_log.current()
+        user = None if entry is None else entry.user
+        _throttled.info("throttled", path=operation.path, user=user, error=str(error))
 
 
 async def _perform(operation: Operation, request: Request) -> Response:
@@ -86,6 +103,8 @@ async def _perform(operation: Operation, request: Request) -> Response:
     _check_version(request)
     api_key_hash = await _check_headers(broker, request)
     user = await _identify(broker, request) if operation.session else None
+    if user is not None:
+        request_log.set_user(user.id)
     path = {
         name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
         for name, text in request.path_params.items()

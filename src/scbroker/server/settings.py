@@ -18,7 +18,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 import platformdirs
@@ -30,7 +30,8 @@ from scbroker.records.container_record import MAX_ENTRIES
 PREFIX: Final = "SCBROKER_"
 # Names with the prefix that configure the client or are read elsewhere.
 _OTHERS: Final = {
-    "SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "PROFILE", "LINK_PASSWORD", "CONFIG",
+    "SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "PROFILE", "LINK_PASSWORD", "PASSWORD",
+    "PASSPHRASE", "NEW_PASSWORD", "NEW_PASSPHRASE", "CONFIG",
 }  # fmt: skip
 SECRET: Final = ("broker_key", "broker_key_next", "api_key")
 _PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/\s]*(?=@)")
@@ -114,6 +115,10 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Seconds for which a replaced content is kept for readers that have started to read it."""
     upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = 172_800
     """Seconds for which the chunks of an unfinished upload are kept after its last chunk; a day or more."""
+    slow_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] = 2.0
+    """Seconds after which a request is logged as slow, without the time that it waits for its client."""
+    access_log: bool = False
+    """Whether the log has a line for each request, which says who asked for what and when."""
     event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
     """Seconds for which events are kept: a day or more, or 0 to keep them for ever."""
 
@@ -149,7 +154,7 @@ class Setting(NamedTuple):
     meaning: str
 
 
-def load_settings(environment: Mapping[str, str] = os.environ, **options: object) -> Settings:
+def load_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:
     """Load settings; raise `InvalidArgumentError` if one is wrong. An option of None was not given."""
     values = {name: value for name, (value, _) in _given(environment, options).items()}
     try:
@@ -160,9 +165,7 @@ def load_settings(environment: Mapping[str, str] = os.environ, **options: object
         ) from None
 
 
-def explain_settings(
-    environment: Mapping[str, str] = os.environ, **options: object
-) -> list[Setting]:
+def explain_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> list[Setting]:
     """Return every setting with its value and source; a secret's value is "set"."""
     loaded, given, texts = (
         load_settings(environment, **options),
@@ -178,6 +181,16 @@ def explain_settings(
         )
         for name in Settings.__struct_fields__
     ]
+
+
+def changed(settings: Settings) -> dict[str, str]:
+    """Return the settings that differ from their defaults; a secret's value is "set"."""
+    defaults = Settings()
+    return {
+        name: _shown(name, getattr(settings, name))
+        for name in Settings.__struct_fields__
+        if getattr(settings, name) != getattr(defaults, name)
+    }
 
 
 def _shown(name: str, value: object) -> str:
@@ -204,8 +217,8 @@ def _given(
     for variable, text in environment.items():
         key = variable.removeprefix(PREFIX)
         if variable.startswith(PREFIX) and key not in _OTHERS:
-            value = text.split(",") if key == "ORIGINS" else text
-            found[_known(key.lower(), variable)] = (value, "variable")
+            given = text.split(",") if key == "ORIGINS" else text
+            found[_known(key.lower(), variable)] = (given, "variable")
     for name, value in options.items():
         if value == "":
             option = name.replace("_", "-")
@@ -232,6 +245,7 @@ def meanings() -> dict[str, str]:
     found: dict[str, str] = {}
     for field, text in itertools.pairwise(definition.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            is_text = isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
-            found[field.target.id] = str(text.value.value) if is_text else ""
+            found[field.target.id] = ""
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[field.target.id] = str(text.value.value)
     return found

@@ -74,11 +74,13 @@ OF_OTHERS: Final = {
 """In containers to which others have access."""
 LOGS: Final = {("events", "related_user_id")}
 """In the logs of others: who it was that acted."""
-LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS
+AUDIT: Final = {("audit", "actor"), ("audit", "subject")}
+"""In the operator's log."""
+LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS | AUDIT
 ROW: Final = {
     "fingerprint": None, "chain_length": 0, "encryption_index": 0, "signed_until": 0, "registered_at": 0,
     "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
-    "key_file_generation": 0, "signing_sequence": 0,
+    "key_file_generation": 0, "signing_sequence": 0, "suspended_at": None, "suspension_reason": None,
 }  # fmt: skip
 """All that is left, beside the id, of a user whose keys nobody needs."""
 

@@ -88,8 +88,9 @@ def expire(
 
     async def change() -> ApiKey:
         async with run.open() as (database, _):
-            broker_key = await database.read(lambda c: stores.find_key(c, run.settings))
-            return await database.write(lambda c: api_keys.expire(c, broker_key, key, end))
+            return await database.write(
+                lambda c: api_keys.expire(c, stores.find_key(c, run.settings), key, end)
+            )
 
     found = run.do(change())
     when = "has no end" if end is None else f"ends at {dates.local(end)}"
@@ -107,8 +108,9 @@ def revoke(run: Admin, key: Key) -> None:
 
     async def change() -> tuple[ApiKey, bool]:
         async with run.open() as (database, _):
-            broker_key = await database.read(lambda c: stores.find_key(c, run.settings))
-            return await database.write(lambda c: api_keys.revoke(c, broker_key, key))
+            return await database.write(
+                lambda c: api_keys.revoke(c, stores.find_key(c, run.settings), key)
+            )
 
     found, is_left = run.do(change())
     text = f"The API key {found.id} ({found.name}) is revoked."

@@ -53,15 +53,30 @@ def backup(
         bool, typer.Option(help="Make hard links instead of copies, on the same file system only.")
     ] = False,
     with_key: Annotated[bool, typer.Option(help="Include the broker's key.")] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Make the backup in a new folder in FOLDER, named by the time, and keep the newest N.",
+        ),
+    ] = None,
 ) -> None:
     """Copy a broker on SQLite and a folder, while it runs.
 
-    The exit status is 1 if an object was missing or damaged.
+    The exit status is 1 if an object was missing or damaged; then --keep removes no older backup.
     """
     from scbroker.server import commands
 
     with _reporting(run) as (tell, progress):
-        work = commands.backup(run.settings, target, tell, progress, link=link, with_key=with_key)
+        if keep is None:
+            work = commands.backup(
+                run.settings, target, tell, progress, link=link, with_key=with_key
+            )
+        else:
+            work = commands.backup_dated(
+                run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key
+            )
         right = run.do(work)
     sys.exit(not right)
 

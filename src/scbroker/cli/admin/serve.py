@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -77,7 +78,7 @@ def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
         return text
 
     for name, check in commands.START_CHECKS.items():
-        yield found(name, lambda check=check: result(check))
+        yield found(name, partial(result, check))
     for origin in settings.origins:
         if origin.startswith("https:"):
             yield found("certificate", Probe(origin, _SECONDS).tls)

@@ -197,6 +197,7 @@ def unset_quota(
 def _change(run: Admin, users: Sequence[str], quotas: dict[Resource, int | None]) -> None:
     from scbroker.server.admin import usage as queries
 
+    users = list(dict.fromkeys(users))
     named = [None if user == DEFAULT else _user_id(user) for user in users]
 
     async def work() -> None:

@@ -81,9 +81,10 @@ def suspend(
 
     async def change() -> tuple[bool, User]:
         async with run.open() as (database, _):
-            key = await database.read(lambda c: stores.find_key(c, run.settings))
             user_id = await database.read(lambda c: queries.find(c, user))
-            is_new = await database.write(lambda c: queries.suspend(c, key, user_id, reason))
+            is_new = await database.write(
+                lambda c: queries.suspend(c, stores.find_key(c, run.settings), user_id, reason)
+            )
             return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
 
     is_new, found = run.do(change())
@@ -99,9 +100,10 @@ def resume(run: Admin, user: Who) -> None:
 
     async def change() -> tuple[bool, User]:
         async with run.open() as (database, _):
-            key = await database.read(lambda c: stores.find_key(c, run.settings))
             user_id = await database.read(lambda c: queries.find(c, user))
-            is_new = await database.write(lambda c: queries.resume(c, key, user_id))
+            is_new = await database.write(
+                lambda c: queries.resume(c, stores.find_key(c, run.settings), user_id)
+            )
             return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
 
     is_new, found = run.do(change())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import uuid
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, bindparam, select, update
@@ -19,6 +20,7 @@ from scbroker.server.admin import audit
 from scbroker.server.admin.times import moment, time_of
 from scbroker.server.broker import now
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.audit import KEY_CHECK
 from scbroker.server.storage.tables import api_keys
 
 _ID_DIGITS: Final = 8
@@ -26,7 +28,6 @@ _LONGEST_NAME: Final = 256
 _ID: Final = re.compile(rf"[0-9a-f]{{{_ID_DIGITS},64}}")
 b: Final = bindparam
 ALL: Final = select(api_keys).order_by(api_keys.c.created_at, api_keys.c.key_hash)
-LOCK_ALL: Final = ALL.with_for_update()
 SET: Final = update(api_keys).where(api_keys.c.key_hash == b("hash"))
 
 
@@ -62,7 +63,7 @@ def create(
             f"The name of an API key must have 1 to {_LONGEST_NAME} printable characters, and no space at "
             f"its ends: {name!r:.80} does not."
         )
-    for row in connection.execute(LOCK_ALL):
+    for row in _locked(connection):
         if row.name == name and _is_valid(row, now()):
             raise InvalidArgumentError(
                 f"The API key {_id_of(row)} has the name {name!r} already: choose another one, or revoke "
@@ -73,7 +74,7 @@ def create(
 
 def add_first(connection: Connection, broker_key: bytes, key: uuid.UUID) -> bool:
     """Add an API key if none ever existed; return whether it is stored, also by an earlier attempt."""
-    if not connection.execute(sql.ANY_API_KEY).scalar_one():
+    if not _locked(connection):
         _add(connection, broker_key, key, "made at the first start", None)
     return sql.one(connection, sql.FIND_API_KEY, hash=sha256(key.bytes)) is not None
 
@@ -133,13 +134,23 @@ def _record(
     audit.record(connection, broker_key, action, _id_of(row), {"name": row.name, **more})
 
 
+def _locked(connection: Connection) -> Sequence[Row[Any]]:
+    """Return the rows of all keys, which no other command adds to or changes until this transaction ends.
+
+    All changes wait for each other at the row that the audit log locks anyway: a lock on the rows of keys
+    would not keep two commands from adding the same name.
+    """
+    sql.one(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+    return connection.execute(ALL).all()
+
+
 def _find_valid(connection: Connection, text: str) -> Row[Any]:
-    """Return the row of the valid API key that a person means; all rows of keys are locked.
+    """Return the row of the valid API key that a person means.
 
     Raises `NotFoundError` if none is meant, and `InvalidArgumentError` if several are, or if the key was
     revoked or has expired.
     """
-    rows = connection.execute(LOCK_ALL).all()
+    rows = _locked(connection)
     meant = [row for row in rows if row.name == text]
     if _ID.fullmatch(text.lower()):
         meant += [

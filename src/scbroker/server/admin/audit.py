@@ -123,4 +123,4 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
 
 
 def _after(connection: Connection, last: int) -> Sequence[Row[Any]]:
-    return connection.execute(sql.AUDIT_AFTER, {"last": last, "count": PAGE}).all()
+    return connection.execute(sql.AUDIT_AFTER, {"after_id": last, "count": PAGE}).all()

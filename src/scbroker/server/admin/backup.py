@@ -28,6 +28,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -51,6 +52,8 @@ from scbroker.server.storage.tables import chunks
 UNFINISHED: Final = "restoring"
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
+_DATED: Final = "%Y-%m-%dT%H%M%SZ"
+_DATED_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}Z")
 _PAGE: Final = 500
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -103,6 +106,47 @@ async def backup(
     tell(f"Copied the database, {count} objects ({size} bytes): {target}")
     tell(f"The broker's key is {'in it.' if with_key else 'not in it: keep it apart.'}")
     return not damaged
+
+
+async def backup_dated(
+    settings: Settings,
+    folder: Path,
+    tell: Tell,
+    progress: Progress,
+    *,
+    keep: int,
+    link: bool,
+    with_key: bool,
+) -> bool:
+    """Make a backup in a new folder named by the time, and remove the oldest of more than `keep`.
+
+    If anything was missing or damaged, no older backup is removed.
+    """
+    target = folder / datetime.datetime.now(datetime.UTC).strftime(_DATED)
+    right = await backup(settings, target, tell, progress, link=link, with_key=with_key)
+    if right:
+        _prune(folder, target, keep, tell)
+    else:
+        tell("Older backups were all kept, as this one is damaged.")
+    return right
+
+
+def _prune(folder: Path, newest: Path, keep: int, tell: Tell) -> None:
+    """Remove finished backups beyond `keep`, and those that were cut off more than a day ago."""
+    made = sorted(each for each in folder.iterdir() if _is_dated(each) and each <= newest)
+    finished = [each for each in made if (each / _MANIFEST).is_file()]
+    day_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    cut_off = [
+        each for each in made if each not in finished and each.name < day_ago.strftime(_DATED)
+    ]
+    for old in [*finished[:-keep], *cut_off]:
+        (old / _MANIFEST).unlink(missing_ok=True)  # from here on it is not a backup any more
+        shutil.rmtree(old)
+        tell(f"Removed {old}.")
+
+
+def _is_dated(path: Path) -> bool:
+    return _DATED_NAME.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
 def _check_key(target: Path, key: bytes | None) -> None:

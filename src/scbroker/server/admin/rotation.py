@@ -48,9 +48,10 @@ async def rotate(
     async with open_stores(settings) as (database, _):
         keys = await database.read(lambda c: find_keys(c, settings))
         if keys.next is None:
-            new = _new_key(settings, keys, tell, is_shared=is_shared)
-            if new is None:
+            chosen = _new_key(settings, keys, tell, is_shared=is_shared)
+            if chosen is None:
                 return
+            new = chosen
             await database.write(lambda c: _announce(c, settings, new))
         else:
             new = keys.next

@@ -3,8 +3,8 @@
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, NamedTuple, TypeVar
 
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.server.admin import stores
@@ -28,7 +28,7 @@ class Result(NamedTuple):
     """Whether it stops nothing, but somebody should look at it."""
 
 
-Check = Callable[[Settings], Awaitable[Result]]
+Check = Callable[[Settings], Coroutine[Any, Any, Result]]
 """Raises a `BrokerError` for what keeps a broker from starting."""
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 import sqlalchemy
+import structlog
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 
@@ -36,6 +37,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
 from scbroker.server.storage.database import Database, open_database
 
+_log: Final = structlog.get_logger("scbroker.server")
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
 _SQLITE: Final = "sqlite:///"
@@ -190,8 +192,12 @@ def provision(connection: Connection, settings: Settings) -> bytes:
     rotation that was interrupted between its last two steps. Returns the broker's key.
     """
     if sql.one(connection, sql.FIND_CHECK, check=KEY_CHECK) is None:
-        key, *_ = configured_keys(settings) or [create_key(settings.directory / KEY)]
-        connection.execute(sql.ADD_CHECK, {"name": KEY_CHECK, "value": hash_of_key(key)})
+        found = configured_keys(settings)
+        if not found:
+            found = [create_key(settings.directory / KEY)]
+            _log.info("broker key made", file=str(settings.directory / KEY))
+        row = {"name": KEY_CHECK, "value": hash_of_key(found[0])}
+        connection.execute(sql.ADD_CHECK, row)
     key = find_key(connection, settings)
     put_in_place(settings, key)
     is_new = sql.one(connection, sql.FIND_CHECK, check=_ID) is None
@@ -215,15 +221,24 @@ def _record_restore(connection: Connection, key: bytes) -> None:
     """Record the restore that put this database here, of which `mark_restored` left a note."""
     row = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)
     if row is not None:
-        note = msgspec.json.decode(row.value, type=dict[str, str])
+        note = msgspec.json.decode(row.value, type=_Restored)
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
-        audit.record(connection, key, "backup-restored", "broker", note, actor=note["by"])
+        times = {"takenAt": note.takenAt, "restoredAt": note.restoredAt}
+        audit.record(connection, key, "backup-restored", "broker", times, actor=note.by)
+
+
+class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a restore leaves in the table of checks until the first start."""
+
+    takenAt: str
+    restoredAt: str
+    by: str
 
 
 def mark_restored(path: Path, taken_at: str) -> None:
     """Leave a note in a restored SQLite file for `provision`: the broker's key may not be there yet."""
     restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    note = {"takenAt": taken_at, "restoredAt": restored_at, "by": audit.operator()}
+    note = _Restored(takenAt=taken_at, restoredAt=restored_at, by=audit.operator())
     engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})

@@ -31,7 +31,8 @@ from sqlalchemy import (
 from scbroker.errors import ConflictError, IntegrityError, InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import parse_bare
-from scbroker.server.admin.stores import embedded_paths
+from scbroker.server.admin import audit
+from scbroker.server.admin.stores import embedded_paths, find_key
 from scbroker.server.charges import UNLIMITED as UNLIMITED
 from scbroker.server.charges import Resource as Resource
 from scbroker.server.charges import quota_of
@@ -43,6 +44,8 @@ from scbroker.server.storage.database import Database
 _PAGE: Final = 1_000
 _RECOUNT: Final = "recount"
 """The name of the row, in the table of checks, that the last recount wrote."""
+DEFAULT: Final = "default"
+"""What the command line and the audit log call the quotas of users without their own."""
 b: Final = bindparam
 
 
@@ -213,7 +216,22 @@ async def change_quotas(
     users: Sequence[uuid.UUID | None],
     quotas: Mapping[Resource, int | None],
 ) -> None:
-    """Set the quotas of these users, all or none; None among them stands for the default.
+    """Set the quotas of these users as `set_quotas` does, and record it in the audit log."""
+
+    def change(connection: Connection) -> None:
+        set_quotas(connection, users, quotas)
+        key = find_key(connection, settings)
+        for user_id in users:
+            subject = DEFAULT if user_id is None else str(user_id)
+            audit.record(connection, key, "quota-set", subject, dict(quotas))
+
+    await database.write(change)
+
+
+def set_quotas(
+    connection: Connection, users: Sequence[uuid.UUID | None], quotas: Mapping[Resource, int | None]
+) -> None:
+    """Set the quotas of these users; None among them stands for the default.
 
     A quota that is None is removed: for a user the default holds then. `UNLIMITED` exempts a user from the
     default. A quota below what a user uses deletes nothing: the broker refuses everything that adds to it.
@@ -221,15 +239,11 @@ async def change_quotas(
     for value in quotas.values():
         if value is not None and not 0 <= value <= UNLIMITED:
             raise InvalidArgumentError(f"A quota must be 0 to {UNLIMITED - 1}, or unlimited.")
-
-    def change(connection: Connection) -> None:
-        for user_id in sorted(set(users), key=str):
-            if user_id is None:
-                _set_defaults(connection, quotas)
-            else:
-                _set_own(connection, user_id, quotas)
-
-    await database.write(change)
+    for user_id in sorted(users, key=str):
+        if user_id is None:
+            _set_defaults(connection, quotas)
+        else:
+            _set_own(connection, user_id, quotas)
 
 
 def _set_defaults(connection: Connection, quotas: Mapping[Resource, int | None]) -> None:
@@ -315,7 +329,13 @@ async def recount(
     token = os.urandom(32)
     await database.write(lambda c: _start(c, token))
     wrong = await database.read(differences, large=True)
-    await database.write(lambda c: _correct(c, token, wrong))
+
+    def correct(connection: Connection) -> None:
+        _correct(connection, token, wrong)
+        key = find_key(connection, settings)
+        audit.record(connection, key, "usage-recounted", "broker", {"corrected": len(wrong)})
+
+    await database.write(correct)
     return [(uuid.UUID(bytes=user), *amounts) for user, amounts in sorted(wrong.items())]
 
 

@@ -16,6 +16,7 @@ from starlette.responses import Response
 from scbroker import errors
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
+from scbroker.server import metrics
 from scbroker.server.answers import answer
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.charges import Charges
@@ -68,6 +69,7 @@ async def append_records(
     for item in parsed:
         outcome = next(outcomes) if isinstance(item, Incoming) else item
         if isinstance(outcome, errors.BrokerError):
+            metrics.count_problem(outcome)
             answers.append(wire.RecordOutcome(receipt=None, problem=item_problem_of(outcome)))
         elif isinstance(item, Incoming):
             answers.append(wire.RecordOutcome(receipt=item.receipt, problem=None))

@@ -40,13 +40,17 @@ def is_known(revision: str) -> bool:
     return revision in {each.revision for each in known}
 
 
-async def bring_up(database: Database) -> None:
-    """Bring a database to this version's tables.
+async def bring_up(database: Database) -> tuple[str | None, float]:
+    """Bring a database to this version's tables; return its revision before and the seconds that it took.
 
+
+    The revision of a new database is None.
     Raises `OverloadedError` if another transaction kept a table locked (try again), and
     `InvalidArgumentError` if this version does not know the database's revision.
     """
-    await database.migrate(_upgrade)
+    started = time.monotonic()
+    before = await database.migrate(_upgrade)
+    return before, round(time.monotonic() - started, 3)
 
 
 def _config() -> Config:
@@ -57,8 +61,11 @@ def _config() -> Config:
     return config
 
 
-def _upgrade(connection: Connection) -> None:
-    """Run in one transaction on SQLite, and on PostgreSQL in one for each revision."""
+def _upgrade(connection: Connection) -> str | None:
+    """Return the revision before, None for a new database.
+
+    Run in one transaction on SQLite, and on PostgreSQL in one for each revision.
+    """
     shared = connection.dialect.name == "postgresql"
     if shared:
         _lock(connection)
@@ -79,6 +86,7 @@ def _upgrade(connection: Connection) -> None:
             connection.commit()
         command.upgrade(config, "head")
     connection.commit()
+    return found
 
 
 def _create_tables(connection: Connection) -> None:

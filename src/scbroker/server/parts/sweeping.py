@@ -24,7 +24,7 @@ _PARTS: Final = 32
 _CHUNKS: Final = 2_000
 _BLOBS: Final = 256
 # Microseconds after which a name is due: longer than storing a chunk may take.
-_DUE_AFTER: Final = 3_600 * SECOND
+DUE_AFTER: Final = 3_600 * SECOND
 # How long a request sweeps at most.
 _REQUEST_SECONDS: Final = 10.0
 
@@ -79,7 +79,7 @@ def _remove_and_claim(connection: Connection, broker: Broker) -> tuple[int, bool
     """Return the number of parts removed, whether more are due, and the claimed names."""
     charges = Charges()
     dropped, full = _remove_parts(connection, broker, charges)
-    values = {"before": now() - _DUE_AFTER, "count": _BLOBS}
+    values = {"before": now() - DUE_AFTER, "count": _BLOBS}
     names = list(connection.execute(sql.PENDING_BLOBS, values).scalars())
     if names:
         connection.execute(sql.CLAIM_BLOBS, {"names": names})
@@ -124,7 +124,7 @@ def _complete(connection: Connection, tried: dict[str, bool]) -> None:
     A name whose presigned URL has not expired long enough is deleted once more later: somebody may still put
     an object there. An object that could not be deleted is tried again after all that is due before it.
     """
-    limit = now() - _DUE_AFTER
+    limit = now() - DUE_AFTER
     again, done = [], []
     for name, is_deleted in tried.items():
         if not is_deleted:

@@ -556,7 +556,7 @@ SET_CHECK: Final = update(checks).where(checks.c.name == b("check"))
 ADD_AUDIT: Final = insert(audit)
 LAST_AUDIT: Final = select(audit).order_by(audit.c.id.desc()).limit(1)
 LAST_AUDIT_OF: Final = LAST_AUDIT.where(_among(audit.c.action, "actions"))
-AUDIT_AFTER: Final = _page(select(audit).where(audit.c.id > b("last")), audit.c.id)
+AUDIT_AFTER: Final = _page(select(audit).where(audit.c.id > b("after_id")), audit.c.id)
 
 # Events
 ADD_EVENTS: Final = insert(events)

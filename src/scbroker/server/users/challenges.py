@@ -12,20 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, Row
 
 from scbroker.crypto.verify import VerifyingKey, sha256
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError
 from scbroker.records.key_record import KnownKey, Signed, parse_key_record
+from scbroker.server import logs, metrics
 from scbroker.server.broker import Broker, Call, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 
+_refused: Final = logs.Seldom()
 _NONCE_LIFE: Final = 120_000_000
 _TAG_SIZE: Final = 24
 REFUSED: Final = (
@@ -100,6 +103,12 @@ def using_up(broker: Broker, nonce: bytes) -> Iterator[None]:
     except ChallengeError:
         broker.refused_nonces.add(nonce)
         raise
+
+
+def note_refusal(kind: Literal["signature", "passphrase"], user_id: bytes) -> None:
+    """Count and log a log-in that is refused because the user proved nothing."""
+    metrics.count_log_in_refused(kind)
+    _refused.info("log-in refused", kind=kind, user=str(uuid.UUID(bytes=user_id)))
 
 
 def check_signed(

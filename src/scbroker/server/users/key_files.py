@@ -57,6 +57,7 @@ async def open_key_file(
     verifier = verifier_of(keys, user_id, message.auth)
     stored = _opened_verifier(keys, user_id, None if row is None else row.verifier)
     if not equal(verifier, stored) or row is None or user is None:
+        challenges.note_refusal("passphrase", user_id)
         raise errors.CredentialsError(_WRONG)
     await throttle.forgive_guess(broker, limits)
     check_active(user)

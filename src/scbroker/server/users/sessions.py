@@ -41,7 +41,11 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
     # A stranger can send this: it is verified before it may occupy the writer.
     found = await broker.database.read(find)
     with challenges.using_up(broker, statement.nonce):
-        user = challenges.check_signed(found, statement, SESSION_LABEL, signed).user
+        try:
+            user = challenges.check_signed(found, statement, SESSION_LABEL, signed).user
+        except ChallengeError:
+            challenges.note_refusal("signature", user_id)
+            raise
     check_active(user)
 
     def store(connection: Connection) -> None:
