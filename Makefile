@@ -36,7 +36,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format wheel pages recording docs lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format wheel pages recording screenshot docs lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -93,8 +93,12 @@ format: $(INSTALLED) ## Format the code and mend what the linter can
 wheel: $(INSTALLED) ## Build the wheel in dist/
 	$(BIN)/python -m hatchling build --target wheel
 
-pages: $(INSTALLED) ## Write docs/commands/, a page for each command, from the program
+pages: $(INSTALLED) ## Write the pages of commands and settings, from the program
 	$(BIN)/python docs/make_commands.py
+	$(BIN)/python docs/make_settings.py
+
+screenshot: $(INSTALLED) ## Write docs/images/operators-page.png, the real page in Debian's chromium
+	$(BIN)/python -m docs.screenshot
 
 recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
 	$(BIN)/python -m docs.recording
@@ -136,6 +140,8 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in the requirements files
 	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements.txt $(LOCK)
+	$(COMPILE) pyproject.toml --extra server --constraint requirements.txt --output-file requirements-server.txt $(LOCK)
+	$(COMPILE) --group build --constraint requirements.txt --output-file requirements-build.txt $(LOCK)
 	$(COMPILE) --group windows --output-file requirements-windows.txt $(LOCK)
 	$(COMPILE) --group fuzz --output-file requirements-fuzz.txt $(LOCK)
 

@@ -21,7 +21,11 @@ from scbroker.cli import app as program
 from scbroker.cli import command
 
 DOCS: Final = Path(__file__).parent
-COMMON: Final = ("profile", "as_json", "quiet", "help")
+COMMON: Final = {
+    "a user": ("profile", "as_json", "quiet"),
+    "an operator": ("data_dir", "as_json", "quiet"),
+}
+"""The options of every command of a user's or an operator's: a table of their own has them."""
 _WIDTH: Final = 120
 _MADE: Final = "<!-- Made by `make pages` from the program and docs/commands.toml. -->"
 
@@ -83,9 +87,10 @@ def _index() -> str:
     for panel in command.PANELS:
         if panel in panels:
             parts += [f"## {panel}", "\n".join(["| command | |", "|---|---|", *panels[panel]])]
-    common = next(each for _, each in leaves(root()) if _has_common(each))
-    chosen = [each for each in common.params if each.name in COMMON]
-    parts += ["## Options of every command of a user", _table("option", chosen)]
+    for family, names in COMMON.items():
+        one = next(each for _, each in leaves(root()) if _family(each) == family)
+        chosen = [each for each in one.params if each.name in names]
+        parts += [f"## Options of every command of {family}", _table("option", chosen)]
     return _joined(parts)
 
 
@@ -106,7 +111,9 @@ def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
     """Return the paragraphs of one command: its help, usage, parameters, example and output."""
     arguments = [each for each in one.params if each.param_type_name == "argument"]
     options = [each for each in one.params if each.param_type_name == "option" and not each.hidden]
-    options = [each for each in options if each.name not in COMMON]
+    family = _family(one)
+    common = ("help", *COMMON[family]) if family else ("help",)
+    options = [each for each in options if each.name not in common]
     usage = ["scbroker", name, *(["[OPTIONS]"] if one.params else [])]
     if hasattr(one, "commands"):
         usage.append("[COMMAND]")
@@ -116,22 +123,28 @@ def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
     known = extra.get(name, {})
     if "example" in known:
         parts += ["For example:", _code(f"$ {known['example']}", "console")]
-    for key, shape in (("json", "an object"), ("rows", "an array of objects")):
+    shapes = (
+        ("json", "an object"),
+        ("rows", "an array of objects"),
+        ("lines", "lines of JSON, each an object"),
+    )
+    for key, shape in shapes:
         if key in known:
             keys = ", ".join(f"`{each}`" for each in known[key])
             parts.append(f"With `--json`: {shape} with the keys {keys}.")
-    if _has_common(one):
+    if family:
+        anchor = f"options-of-every-command-of-{family.replace(' ', '-')}"
         parts.append(
-            "[Options of every command](index.md#options-of-every-command-of-a-user), [exit statuses]"
+            f"[Options of every command](index.md#{anchor}), [exit statuses]"
             "(../guide/command-line.md#exit-statuses)."
         )
     return [each if each.startswith(("|", "```")) else _wrapped(each) for each in parts]
 
 
-def _has_common(one: Any) -> bool:
-    return any(each.name == "as_json" for each in one.params) and any(
-        each.name == "profile" for each in one.params
-    )
+def _family(one: Any) -> str | None:
+    """Return whose command it is; None for `serve` and those of the conformance kit."""
+    own = {each.name for each in one.params}
+    return next((family for family, names in COMMON.items() if own >= set(names)), None)
 
 
 def _prose(one: Any) -> list[str]:

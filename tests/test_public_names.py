@@ -57,6 +57,7 @@ PUBLIC = [
     "SessionStore",
     "Stream",
     "TrustStore",
+    "Usage",
     "WriteOutcome",
     "mainQueue",
     "openLink",

@@ -27,10 +27,11 @@ from assurance.people import OWNER, PATIENCE, new_device
 from scbroker import AccessLevel, BrokerError, KeyRing, Promise, ServerProvider
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import BrokerProcess
+from tests.kit.tables import query
 
 PASSWORD: Final = "correct Horse 7"
 PASSPHRASE: Final = "battery Staple 8"
-UNAUTHENTICATED: Final = {"blocked", "reminder"}
+UNAUTHENTICATED: Final = {"blocked", "reminder", "usage"}
 OBJECT: Final = "object"
 _CONTENT: Final = bytes(range(256)) * 257
 _INTEGER: Final = 8
@@ -104,6 +105,11 @@ class Population:
         self._left = alice.createContainer(b"", accessLevels=[*both, leaver]).result(PATIENCE).id
         carol.leaveContainer(self._left).result(PATIENCE)
         bob.blockUser(leaver.userId).result(PATIENCE)
+        url = self.broker.database_url
+        query(url, "UPDATE api_keys SET expires_at = ?, last_used_at = 60000000", 2**62)
+        suspended = "UPDATE users SET suspended_at = 1, suspension_reason = 'x' WHERE id = ?"
+        query(url, suspended, leaver.userId.bytes)
+        query(url, "INSERT INTO default_quotas VALUES ('bytes', 1000000000)")
         self._wait_for_accesses()
 
     def _wait_for_accesses(self) -> None:
@@ -202,6 +208,7 @@ class Population:
         found = {f"known {name}": value for name, value in self._reads(self._known).items()}
         found["log"] = _result(self._known.getEvents())
         found["blocked"] = _result(self._known.getBlockedUsers())
+        found["usage"] = _result(self._known.getUsage())
         with ExitStack() as stack:
             fresh = self._device(stack)
             found["log-in"] = _result(fresh.logIn(keyRing=self._ring, userId=self._ring.userId))

@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.types import PublicKey as PublicKey
     from scbroker.types import SecuredContainer as SecuredContainer
     from scbroker.types import SentChange as SentChange
+    from scbroker.types import Usage as Usage
     from scbroker.vocabulary import AccessLevel as AccessLevel
     from scbroker.vocabulary import Availability as Availability
     from scbroker.vocabulary import ContainerAccessLevel as ContainerAccessLevel
@@ -92,6 +93,7 @@ _HOME = {
     "SessionStore": "client.users.session_store",
     "Stream": "client.calls.stream",
     "TrustStore": "client.users.trust_store",
+    "Usage": "types",
     "WriteOutcome": "errors",
     "mainQueue": "client.calls.main_queue",
     "openLink": "client.link_provider",

@@ -8,7 +8,8 @@ the default message.
     ├── InvalidArgumentError        (a ValueError and a TypeError) the call is wrong
     ├── NotAuthenticatedError       no session, or it ended
     ├── CredentialsError            wrong password or passphrase, or no such user
-    ├── ApiKeyError                 the broker does not know the API key
+    ├── SuspendedError              the broker's operator has suspended the user
+    ├── ApiKeyError                 the API key is unknown, revoked or expired
     ├── ChallengeError              the broker refused the log-in's signature or nonce
     ├── PermissionDeniedError       the container's access list does not allow it
     │   └── BlockedError            a user who would get access has blocked the author
@@ -20,6 +21,7 @@ the default message.
     │   └── PartGoneError           the content was replaced while it was read
     ├── AlreadyExistsError          the id is taken, now or for ever
     ├── TooLargeError               a limit was exceeded
+    ├── QuotaExceededError          the user's quota at the broker does not allow so much more
     ├── ClockError                  this machine's clock and the broker's differ
     ├── RejectedError               the broker refused a record by a rule of the specs
     ├── IncompleteUploadError       chunks of a content are missing
@@ -72,10 +74,13 @@ class BrokerError(Exception):
     """Whether the change that failed with this error took effect nevertheless."""
     containerId: uuid.UUID | None = None
     """The container whose change was sent, or whose entry in a list this is; None for other errors."""
+    requestId: str | None = None
+    """The id that the broker's log has of the refused request; None if no request was refused."""
 
     invalidArgumentError: ClassVar[type[InvalidArgumentError]]
     notAuthenticatedError: ClassVar[type[NotAuthenticatedError]]
     credentialsError: ClassVar[type[CredentialsError]]
+    suspendedError: ClassVar[type[SuspendedError]]
     apiKeyError: ClassVar[type[ApiKeyError]]
     challengeError: ClassVar[type[ChallengeError]]
     permissionDeniedError: ClassVar[type[PermissionDeniedError]]
@@ -88,6 +93,7 @@ class BrokerError(Exception):
     partGoneError: ClassVar[type[PartGoneError]]
     alreadyExistsError: ClassVar[type[AlreadyExistsError]]
     tooLargeError: ClassVar[type[TooLargeError]]
+    quotaExceededError: ClassVar[type[QuotaExceededError]]
     clockError: ClassVar[type[ClockError]]
     rejectedError: ClassVar[type[RejectedError]]
     incompleteUploadError: ClassVar[type[IncompleteUploadError]]
@@ -152,8 +158,12 @@ class CredentialsError(BrokerError, code="credentials"):
     """The password or passphrase is wrong, or the user does not exist."""
 
 
+class SuspendedError(BrokerError, code="suspended"):
+    """The operator of the broker has suspended this user: ask the operator."""
+
+
 class ApiKeyError(BrokerError, code="api-key"):
-    """The broker does not know this API key: ask its operator for one."""
+    """The broker does not accept this API key: ask its operator for a valid one."""
 
 
 class ChallengeError(BrokerError, code="challenge"):
@@ -205,6 +215,49 @@ class AlreadyExistsError(BrokerError, code="exists"):
 
 class TooLargeError(BrokerError, code="too-large"):
     """A limit was exceeded: send or ask for less at once."""
+
+
+class QuotaExceededError(BrokerError, code="quota"):
+    """Your quota at this broker does not allow so much more: delete something, or ask its operator."""
+
+    resource: str
+    """What is limited: `bytes` or `containers`."""
+    quota: int
+    used: int
+    """How much of the quota was used before."""
+    needed: int
+    """How much more was needed."""
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        resource: str = "bytes",
+        quota: int = 0,
+        used: int = 0,
+        needed: int = 0,
+    ) -> None:
+        self.resource, self.quota, self.used, self.needed = resource, quota, used, needed
+        if not message and needed:
+            message = (
+                f"You have {self._amount(self.free)} of {self._amount(quota)} left, and this needs "
+                f"{self._amount(needed)}: delete something, or ask the broker's operator for more."
+            )
+        super().__init__(message)
+
+    @property
+    def free(self) -> int:
+        """Return how much of the quota was left."""
+        return max(0, self.quota - self.used)
+
+    def _amount(self, number: int) -> str:
+        if self.resource != "bytes":
+            return f"{number:,} {self.resource}"
+        size, units = float(number), ["B", "kB", "MB", "GB", "TB"]
+        while size >= 999.95 and len(units) > 1:
+            size /= 1000
+            units.pop(0)
+        return f"{size:.3g} {units[0]}"
 
 
 class ClockError(BrokerError, code="clock"):

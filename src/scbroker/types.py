@@ -246,6 +246,31 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """How much of the broker a user uses: the broker's word."""
+
+    bytes: int
+    """The sealed bytes of what the user sent, with the signed records."""
+    containers: int
+    """Containers that the user created and that were not deleted."""
+    quotaBytes: int | None
+    """None without a quota."""
+    quotaContainers: int | None
+
+    @property
+    def freeBytes(self) -> int | None:
+        """Return how many bytes the quota leaves; None without a quota."""
+        return None if self.quotaBytes is None else max(0, self.quotaBytes - self.bytes)
+
+    @property
+    def freeContainers(self) -> int | None:
+        """Return how many containers the quota leaves; None without a quota."""
+        return (
+            None if self.quotaContainers is None else max(0, self.quotaContainers - self.containers)
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class PublicKey:
     """One public key of a user, from a verified chain."""
 

@@ -21,7 +21,7 @@ def test_each_command_prints_the_keys_that_its_page_names(person: Callable[[str]
     card = bob.json("whoami")["card"]
     (alice.home / "letter.txt").write_text("Dear Bob")
     commands = {
-        "whoami": [], "keys": [], "put": ["letter.txt"], "get": ["letter.txt", "-o", "copy"],
+        "whoami": ["--usage"], "keys": [], "put": ["letter.txt"], "get": ["letter.txt", "-o", "copy"],
         "info": ["letter.txt"], "ls": [], "card": [card], "contacts add": [card],
         "contacts ls": [], "contacts show": ["Bob"], "share": ["letter.txt", "Bob"],
         "link": ["letter.txt", "--until", "1d", "--name", "L"], "links": [], "events": [],
@@ -30,7 +30,8 @@ def test_each_command_prints_the_keys_that_its_page_names(person: Callable[[str]
         "reminder": [], "mark events": [], "rm": ["b.txt", "--yes"],
         "links revoke": ["L", "--yes"], "contacts rm": ["Bob"], "logout": [],
     }  # fmt: skip
-    assert set(commands) == {name for name in _EXTRA if {"json", "rows"} & set(_EXTRA[name])}
+    known = {name for name in _EXTRA if {"json", "rows"} & set(_EXTRA[name])}
+    assert set(commands) == {name for name in known if not name.startswith("admin ")}
     printed = {}
     for name, arguments in commands.items():
         found = alice.json(*name.split(), *arguments)

@@ -46,7 +46,9 @@ from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, answered, refused
+from tests.kit.operators import admin
 from tests.kit.owners import PATIENCE, change, ring_of, shared_by
+from tests.kit.quotas import set_quota
 from tests.kit.tcp import BadBroker, http
 from tests.test_errors import KINDS
 
@@ -164,7 +166,14 @@ def a_log_in_with_the_password_alone(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: nobody.logIn(user, PASSWORD, **style)
 
 
-@case(e.ApiKeyError, "api-key", "ask its operator for one")
+@case(e.SuspendedError, "suspended", "ask the operator")
+def a_user_whom_the_operator_has_suspended(scene: Scene) -> Iterator[Attempt]:
+    nobody, ring = scene.new_provider(), scene.broker("broker").new_user()
+    admin(scene.broker("broker"), "users", "suspend", str(ring.userId)).expect(0)
+    yield lambda **style: nobody.logIn(ring, ring.userId, **style)
+
+
+@case(e.ApiKeyError, "api-key", "ask its operator for a valid one")
 def another_brokers_api_key(scene: Scene) -> Iterator[Attempt]:
     url = scene.new_provider().serverUrl
     with ServerProvider(uuid.uuid4(), url, "x", trustStore=MemoryTrustStore()) as stranger:
@@ -285,6 +294,15 @@ def a_content_beyond_the_brokers_limit(scene: Scene) -> Iterator[Attempt]:
     broker = scene.broker("narrow")
     alice = scene.new_provider(broker.new_user(), at=broker)
     yield lambda **style: alice.createContainer(CONTENT * 2, **style)
+
+
+@case(e.QuotaExceededError, "quota", "left, and this needs")
+def a_container_beyond_the_quota(scene: Scene) -> Iterator[Attempt]:
+    broker = scene.broker("narrow")
+    ring = broker.new_user()
+    set_quota(broker.database_url, ring, bytes=1000)
+    alice = scene.new_provider(ring, at=broker)
+    yield lambda **style: alice.createContainer(b"x", **style)
 
 
 @case(e.ClockError, "clock", "set the clock right")

@@ -40,6 +40,7 @@ REFUSED = {
     "getContactCard",
     "getKeptSessions",
     "getKeyFile",
+    "getUsage",
     "getKeyRing",
     "getLinks",
     "getReminder",

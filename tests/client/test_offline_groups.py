@@ -77,6 +77,7 @@ def arguments(name: str, made: uuid.UUID, folder: Path) -> tuple[Any, ...]:
         "deleteKeyFile": (),
         "deleteUser": (),
         "getBlockedUsers": (),
+        "getUsage": (),
         "getContactCard": ("Alice",),
         "getKeptSessions": (),
         "getKeyRing": (),

@@ -14,7 +14,7 @@ from scbroker.crypto.seal import random_bytes, stretch
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
 from scbroker.keys import PassphraseKeys, seal_key_file
-from scbroker.server.broker import KEY_FILE
+from scbroker.server.keys import KEY_FILE
 from scbroker.wire.users import KeyFileAnswer
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, of_passphrase, row_of

@@ -22,21 +22,23 @@ async def further_broker(
     url: str, blobs: Blobs | None = None, *, wait: float = 20.0, **settings: Any
 ) -> AsyncIterator[Broker]:
     """Open a broker on this database; without a store it has an empty one in memory."""
+    found = Settings(**settings)
     database = open_database(url, wait=wait)
     store = blobs or open_blobs("memory:///")
     try:
-        yield Broker(Settings(**settings), database, store, bytes(32), frozenset())
+        key = bytes.fromhex(found.broker_key) or bytes(32)
+        yield Broker(found, database, store, key, frozenset())
     finally:
         await database.close()
 
 
 def beside(broker: BrokerProcess, work: Callable[[Broker], Awaitable[T]]) -> T:
-    """Do some work as a further process of this broker, on its objects as well."""
+    """Do some work as a further process of this broker, with its key and on its objects."""
+    key = (broker.directory / "broker.key").read_bytes().hex()
 
     async def run() -> T:
-        async with further_broker(
-            broker.database_url, open_blobs(folder_of(broker).as_uri())
-        ) as it:
+        store = open_blobs(folder_of(broker).as_uri())
+        async with further_broker(broker.database_url, store, broker_key=key) as it:
             return await work(it)
 
     return asyncio.run(run())

@@ -314,6 +314,9 @@ class Wire:
             self._connection.close()
         self._connection = None
 
+    def _connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.broker.port, timeout=_TIMEOUT)
+
     def headers(self, changes: Mapping[str, str | None] = {}) -> dict[str, str]:
         found: dict[str, str | None] = {
             codec.PROTOCOL_HEADER: codec.PROTOCOL,
@@ -335,9 +338,7 @@ class Wire:
         if time.monotonic() - self._used > _IDLE_SECONDS:
             self.close()
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(
-                "127.0.0.1", self.broker.port, timeout=_TIMEOUT
-            )
+            self._connection = self._connect()
         chunked = body is not None and not isinstance(body, bytes)
         try:
             self._connection.request(

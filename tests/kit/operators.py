@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.kit.brokers import BrokerProcess, environment
 from tests.kit.nursery import run
@@ -37,3 +38,13 @@ def admin(broker: BrokerProcess, *arguments: str | Path, at: Path | None = None)
     variables = environment(given, broker.variables)
     status, output, error = run(options, variables, _SECONDS)
     return Done(status, output.splitlines(), error)
+
+
+def admin_json(broker: BrokerProcess, *arguments: str | Path, status: int = 0) -> Any:
+    """What `scbroker admin … --json` prints."""
+    return json.loads("\n".join(admin(broker, *arguments, "--json").expect(status).lines))
+
+
+def audited(broker: BrokerProcess, *options: str) -> list[dict[str, Any]]:
+    """The entries of the audit log."""
+    return [json.loads(line) for line in admin(broker, "audit", *options, "--json").expect(0).lines]

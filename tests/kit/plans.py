@@ -52,6 +52,7 @@ _ID, _HASH = bytes(16), bytes(32)
 _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
+    "actions": ["version-started"], "after_id": 1,
     "all_hashes": b"", "before": NOW, "blob": "name", "blocked": _ID, "blocking": _ID,
     "buckets": [_HASH] * 2, "check": "name", "chunk": 1, "container": _ID, "count": 500, "date": NOW,
     "deleted_at": NOW, "deletion": 3, "marked": NOW, "end": 9, "ends": NOW, "first": 1, "from": 1,
@@ -59,8 +60,8 @@ _VALUES: Final[Mapping[str, Any]] = {
     "key": _HASH, "last": _ID, "later": NOW, "more": 1, "names": ["name"] * 10, "now": NOW, "number": 1,
     "one": _ID, "other": _ID, "part": _ID, "part_id": _ID, "replaced": [_ID] * 2, "row": 1,
     "session": _HASH, "some": [_ID] * 10, "time": NOW, "to": 2**53, "text": "letter", "token_hash": _HASH,
-    "type": "letter", "until": NOW, "user": _USUAL, "user_id": _USUAL, "value": _ID, "versions": [1, 2],
-    "wanted": True,
+    "type": "letter", "until": NOW, "used": NOW, "user": _USUAL, "user_id": _USUAL, "value": _ID,
+    "versions": [1, 2], "wanted": True, "more_bytes": 1, "more_containers": 1, "size": 1,
 }  # fmt: skip
 # Rows as there are many: a container has three records, a user many containers, a heavy user a tenth.
 _CONTAINER: Final = "decode(md5('container' || n / 3), 'hex')"

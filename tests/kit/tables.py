@@ -68,7 +68,9 @@ def _statements() -> dict[str, str]:
     """Without what a broker writes on its own: of fetches, and of what has run out."""
     found = {}
     for name, table in metadata.tables.items():
-        columns = ", ".join(f'"{column.name}"' for column in table.columns)
+        columns = ", ".join(
+            f'"{column.name}"' for column in table.columns if column.name != "last_used_at"
+        )
         where = "WHERE event_type <> 'Accessed'" if name == "events" else ""
         if name in _EXPIRY:
             where = f"WHERE {_EXPIRY[name]} > {clock() + 30_000_000}"
@@ -97,5 +99,5 @@ def added(before: Rows, after: Rows) -> Rows:
 def gone(before: Rows, after: Rows) -> Rows:
     """Rows that are gone or changed, by table; not those that merely ran out or were swept in time."""
     found = {name: rows for name, rows in added(after, before).items() if name not in _EXPIRY}
-    pending = {(name, since) for name, since in found.pop("pending_blobs", ()) if since > 0}
+    pending = {row for row in found.pop("pending_blobs", ()) if row[1] > 0}
     return found | ({"pending_blobs": pending} if pending else {})

@@ -213,7 +213,7 @@ def test_deletions_while_the_store_hangs_hold_up_one_request_and_no_more(
 ) -> None:
     alice, bob = new_user(at=slow), new_user(at=slow)
     hang(slow, alice, bob)
-    row = "INSERT INTO pending_blobs VALUES (?, 0)"
+    row = "INSERT INTO pending_blobs (name, since) VALUES (?, 0)"
     query(slow.database_url, row, new_blob_name(random_bytes(16)))
     asks = []
     for ended in [Story(alice).created() for _ in range(WORKER_SLOTS)]:

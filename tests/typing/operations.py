@@ -38,6 +38,7 @@ from scbroker import (
     SentChange,
     ServerProvider,
     Stream,
+    Usage,
     openLink,
 )
 
@@ -584,6 +585,13 @@ async def get_blocked_users(provider: ServerProvider) -> None:
     assert_type(provider.getBlockedUsers().result(), list[uuid.UUID])
     provider.getBlockedUsers(completionHandler=Takes[list[uuid.UUID]](), errorHandler=failed)
     provider.getBlockedUsers(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_usage(provider: ServerProvider) -> None:
+    assert_type(await provider.getUsage(), Usage)
+    assert_type(provider.getUsage().result(), Usage)
+    provider.getUsage(completionHandler=Takes[Usage](), errorHandler=failed)
+    provider.getUsage(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def get_contact_card(provider: ServerProvider) -> None:

@@ -3,7 +3,6 @@
 import urllib.parse
 import uuid
 from collections.abc import Callable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import directory
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import derive_key, stretch, unseal
-from scbroker.crypto.verify import VerifyingKey, check_encryption_key, keyed_hash, labelled_hash
+from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash
 from scbroker.errors import BrokerError, ChallengeError
 from scbroker.keys import KeyRing, PassphraseKeys, open_key_file
 from scbroker.records.canonical import (
@@ -50,7 +49,9 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import refusing
+from scbroker.server.keys import BrokerKeys
 from scbroker.server.operations import OPERATIONS
+from scbroker.server.settings import Settings
 from scbroker.server.users.challenges import (
     REFUSED,
     Signer,
@@ -368,7 +369,7 @@ def _sessions(vector: Vector) -> None:
     given = load("sessions")["given"]
     key = raw(given, "brokerKey")
     origin = vector.get("brokerOrigin", given["origin"])
-    broker = _broker(origin, partial(keyed_hash, key), key)
+    broker = _broker(origin, BrokerKeys(Settings(), key))
     if vector["kind"] != "statement":
         _computed(broker, vector)
         return
@@ -390,9 +391,9 @@ def _sessions(vector: Vector) -> None:
     assert fields == {name: expected[name] for name in fields}
 
 
-def _broker(origin: str, keyed: Callable[..., bytes], key: bytes = b"") -> Any:
+def _broker(origin: str, keys: object) -> Any:
     """Return what the checks of a signed claim use of a broker."""
-    return SimpleNamespace(origins={origin}, key=key, keyed=keyed, refused_nonces=())
+    return SimpleNamespace(origins={origin}, keys=keys, refused_nonces=())
 
 
 def _signer(chain: KeyChain) -> Signer:
@@ -411,7 +412,7 @@ def _computed(broker: Any, vector: Vector) -> None:
         return
     user_id = UserId(uuid.UUID(vector["userId"]).bytes)
     if vector["kind"] == "verifier":
-        assert verifier_of(broker, user_id, raw(vector, "auth")) == raw(vector, "verifier")
+        assert verifier_of(broker.keys.now, user_id, raw(vector, "auth")) == raw(vector, "verifier")
     else:
         assert is_pass_of(broker, user_id, raw(vector, "devicePass"))
 
@@ -510,7 +511,7 @@ def _orders(vector: Vector) -> None:
     digest = _digest(vector)
     order, signed = parse_authorization(given)
     origin = vector.get("brokerOrigin", "https://broker.example:443")
-    broker = _broker(origin, lambda _, fresh: order.nonce[len(fresh) :])
+    broker = _broker(origin, SimpleNamespace(is_keyed=lambda *_, size: size == 24))
     check_fresh(broker, order, 0)
     check_purpose(order, vector["action"], digest)
     check_signed(_signer(chain), order, ORDER_LABEL, signed)

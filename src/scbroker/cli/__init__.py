@@ -11,7 +11,7 @@ from scbroker import errors
 _EXTRAS: Final = {
     "cli": ("keyring", "rich", "segno", "tomlkit", "typer"),
     "server": (
-        "alembic", "asyncpg", "httptools", "obstore", "prometheus_client", "sqlalchemy",
+        "alembic", "asyncpg", "httptools", "jinja2", "obstore", "prometheus_client", "sqlalchemy",
         "starlette", "structlog", "typer", "uvicorn",
     ),
 }  # fmt: skip
@@ -28,9 +28,11 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
     (errors.DeletedError, NOT_FOUND),
     (errors.NotAuthenticatedError, REFUSED),
     (errors.CredentialsError, REFUSED),
+    (errors.SuspendedError, REFUSED),
     (errors.ApiKeyError, REFUSED),
     (errors.ChallengeError, REFUSED),
     (errors.PermissionDeniedError, REFUSED),
+    (errors.QuotaExceededError, REFUSED),
     (errors.BrokerUnavailableError, UNAVAILABLE),
 )
 
@@ -53,8 +55,9 @@ def main() -> None:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import Output
+        from scbroker.cli.words import with_request
 
-        Output(as_json=False, quiet=False).error(error.message)
+        Output(as_json=False, quiet=False).error(with_request(error))
         sys.exit(status_of(error))
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         _drop_output()

@@ -8,9 +8,11 @@ from typer.models import CommandInfo, TyperInfo
 
 import scbroker
 from scbroker import errors
-from scbroker.cli import broker
-from scbroker.cli.command import BROKER
+from scbroker.cli.admin.command import admin
+from scbroker.cli.admin.serve import serve
+from scbroker.cli.command import BROKER, Command
 from scbroker.cli.command import app as app
+from scbroker.cli.conformance import conformance
 
 # Each module adds its commands; the help lists them in the order of these imports.
 # isort: off
@@ -18,11 +20,18 @@ from scbroker.cli.commands import account, credentials, profiles  # noqa: F401
 from scbroker.cli.commands import putting, listing, getting, changing  # noqa: F401
 from scbroker.cli.commands import card, contacts, sharing, links  # noqa: F401
 from scbroker.cli.commands import events, mirror, checking, marks, doctor  # noqa: F401
+from scbroker.cli.admin import api_keys, audit, users  # noqa: F401
+from scbroker.cli.admin import keeping  # noqa: F401
+from scbroker.cli.admin import ui  # noqa: F401
+from scbroker.cli.admin import top  # noqa: F401
+from scbroker.cli.admin import capacity  # noqa: F401
+from scbroker.cli.admin import config  # noqa: F401
+from scbroker.cli.admin import usage  # noqa: F401
 # isort: on
 
-app.command(rich_help_panel=BROKER)(broker.serve)
-app.add_typer(broker.admin, name="admin", rich_help_panel=BROKER)
-app.add_typer(broker.conformance, name="conformance", rich_help_panel=BROKER)
+app.command(cls=Command, rich_help_panel=BROKER)(serve)
+app.add_typer(admin, name="admin", rich_help_panel=BROKER)
+app.add_typer(conformance, name="conformance", rich_help_panel=BROKER)
 
 
 def _print_version(wanted: bool) -> None:

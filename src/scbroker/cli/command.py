@@ -16,9 +16,11 @@ from typer.core import TyperCommand, TyperGroup
 
 from scbroker import errors
 from scbroker.cli.output import Output
-from scbroker.cli.run import Run
+from scbroker.cli.run import BaseRun, Run
 
 Function = Callable[..., None]
+Start = Callable[..., BaseRun]
+"""Takes the options that all commands of a family have, and returns the run of a command."""
 
 ACCOUNT: Final = "Account"
 CONTAINERS: Final = "Containers"
@@ -35,6 +37,10 @@ _PLAIN: Final[dict[object, Callable[[str], object]]] = {
 _PATHS: Final = ("DIR", "FILE", "FOLDER")
 """What the metavar of a path is."""
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print errors only, no messages and no progress.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -100,13 +106,15 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-class _Group(TyperGroup):
+class Group(TyperGroup):
+    """A group of such commands."""
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _convert_quickly(self.get_params(ctx))
         return super().parse_args(ctx, args)
 
 
-class _Panels(_Group):
+class _Panels(Group):
     """A group whose help lists the commands by panel, without the time that importing rich takes."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -136,7 +144,7 @@ app: typer.Typer = typer.Typer(
 
 def group(name: str, panel: str, help: str) -> typer.Typer:
     """Add and return a group of commands, such as `scbroker contacts`."""
-    made = typer.Typer(cls=_Group, no_args_is_help=True, rich_markup_mode=None, help=help)
+    made = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help=help)
     app.add_typer(made, name=name, rich_help_panel=panel)
     return made
 
@@ -148,17 +156,17 @@ def command(
 
     def add(function: Function) -> Function:
         add_command = of.command(name, cls=Command, rich_help_panel=panel, hidden=hidden)
-        add_command(_with_options(function))
+        add_command(with_options(function, _start))
         return function
 
     return add
 
 
-def listing(of: typer.Typer) -> Callable[[Function], Function]:
+def listing(of: typer.Typer, start: Start | None = None) -> Callable[[Function], Function]:
     """Return a decorator that adds a function as the action of a group without a command."""
 
     def add(function: Function) -> Function:
-        run_command = _with_options(function)
+        run_command = with_options(function, start or _start)
 
         def run_alone(ctx: typer.Context, **given: Any) -> None:
             if ctx.invoked_subcommand is None:
@@ -181,7 +189,7 @@ def _complete_profile(incomplete: str) -> list[str]:
     return complete_profile(incomplete)
 
 
-def _common(
+def _start(
     profile: Annotated[
         str | None,
         typer.Option(
@@ -191,23 +199,24 @@ def _common(
             autocompletion=_complete_profile,
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print errors only, no messages and no progress.")
-    ] = False,
-) -> None:
-    """Declare the options that each command of users has."""
-    del profile, as_json, quiet
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> Run:
+    """Start a command of users, all of which have these options."""
+    return Run(profile, Output(as_json=as_json, quiet=quiet))
 
 
-def _with_options(function: Function) -> Function:
-    def run_command(profile: str | None, as_json: bool, quiet: bool, **given: Any) -> None:
-        with Run(profile, Output(as_json=as_json, quiet=quiet)) as run:
+def with_options(function: Function, start: Start) -> Function:
+    """Return a command whose parameters are those of `function`, without the first, and those of `start`."""
+    common = inspect.signature(start, eval_str=True).parameters
+
+    def run_command(**given: Any) -> None:
+        with start(**{name: given.pop(name) for name in common}) as run:
             function(run, **given)
             run.end()
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    parameters = [*own, *inspect.signature(_common, eval_str=True).parameters.values()]
+    parameters = [*own, *common.values()]
     # Typer reads the arguments and options from these, and the help from name and docstring.
     run_command.__dict__["__signature__"] = inspect.Signature(
         [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]

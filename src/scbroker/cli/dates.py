@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
@@ -26,25 +27,49 @@ UNTIL_HELP: Final = (
 Until = Annotated[str | None, typer.Option(metavar="TIME", help=UNTIL_HELP)]
 
 
-def end_of(until: str) -> dt.datetime:
-    """Return the time that --until means: in the future, and with a time zone.
+def end_of(until: str, option: str = "--until") -> dt.datetime:
+    """Return the time that an option means: in the future, and with a time zone.
 
     Raises `InvalidArgumentError` for anything else.
     """
     now = dt.datetime.now(dt.UTC)
-    try:
-        end = _parsed(until.strip(), now)
-    except (ValueError, OverflowError, OSError):  # OSError: Windows knows no local time so far away
-        raise errors.InvalidArgumentError(f"--until cannot be {until!r}: {_HOW}.") from None
-    if end.tzinfo is None:
-        raise errors.InvalidArgumentError(
-            f"--until {until!r} lacks a time zone: add Z for UTC, or the offset of yours, such as +01:00."
-        )
+    end = _checked(until, option, lambda: _parsed(until.strip(), now))
     if end <= now:
         raise errors.InvalidArgumentError(
-            f"--until {until!r} is in the past, at {local(end)}: {_HOW}."
+            f"{option} {until!r} is in the past, at {local(end)}: {_HOW}."
         )
     return end
+
+
+def past(text: str, option: str) -> dt.datetime:
+    """Return the time that an option means: a duration before now, the beginning of a day, or a time.
+
+    Raises `InvalidArgumentError` for anything else, and for a time without its zone.
+    """
+
+    def parsed() -> dt.datetime:
+        now = dt.datetime.now(dt.UTC)
+        if _DURATION.fullmatch(text.strip()):
+            return now - (_parsed(text.strip(), now) - now)
+        if _DAY.fullmatch(text.strip()):
+            return dt.datetime.fromisoformat(text.strip()).astimezone()
+        return dt.datetime.fromisoformat(text.strip())
+
+    return _checked(text, option, parsed)
+
+
+def _checked(text: str, option: str, parsed: Callable[[], dt.datetime]) -> dt.datetime:
+    """Return what `parsed` returns; raise `InvalidArgumentError` if it fails or has no time zone."""
+    try:
+        time = parsed()
+        time.astimezone(dt.UTC)
+    except (ValueError, OverflowError, OSError):  # OSError: Windows knows no local time so far away
+        raise errors.InvalidArgumentError(f"{option} cannot be {text!r}: {_HOW}.") from None
+    if time.tzinfo is None:
+        raise errors.InvalidArgumentError(
+            f"{option} {text!r} lacks a time zone: add Z for UTC, or the offset of yours, such as +01:00."
+        )
+    return time
 
 
 def local(time: dt.datetime) -> str:

@@ -8,10 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
-from scbroker import errors
+from scbroker import errors, tracing
 from scbroker.cli import status_of
 from scbroker.cli.output import Output, printable
-from scbroker.cli.words import in_words
+from scbroker.cli.words import in_words, with_request
 
 if TYPE_CHECKING:
     from scbroker.cli.names import Names
@@ -21,91 +21,22 @@ if TYPE_CHECKING:
 _LEFT_OUT: Final = "The broker leaves out containers that this device has read"
 
 
-class Run:
-    """One run of a command; closes the session at the end."""
+class BaseRun:
+    """One run of a command: its output, its questions to the person, and its exit status."""
 
-    def __init__(self, profile: str | None, out: Output) -> None:
+    def __init__(self, out: Output) -> None:
         self.out = out
-        self._profile_name = profile
-        self._provider: scbroker.ServerProvider | None = None
         self._status = 0
-        self.has_left_out = False
-        """Whether a list lacked containers that this device has read before, as after access has ended.
-
-        Only `ls` says so: every command that looks up a name would repeat it for ever.
-        """
-        _log_to_standard_error(self)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._provider is not None:
-            # Closing cuts off what is being fetched ahead: nobody needs the warnings of these requests.
-            logging.getLogger("scbroker").handlers = [logging.NullHandler()]
-            self._provider.close()
-
-    @cached_property
-    def profile(self) -> Profile:
-        """The chosen profile. Raises `NotFoundError` without one."""
-        from scbroker.cli import profiles
-
-        return profiles.load(self._profile_name)
-
-    @property
-    def profile_name(self) -> str | None:
-        """The name that `--profile` or SCBROKER_PROFILE gives."""
-        return self._profile_name
-
-    def provider(self, profile: Profile) -> scbroker.ServerProvider:
-        """Return a provider of the profile's broker without a session; closed when the command ends."""
-        self._provider = scbroker.ServerProvider(
-            profile.api_key,
-            profile.server_url,
-            profile.application_name,
-            trustStore=profile.trust_folder,
-            sessionStore=profile.session_folder,
-            objectStoreOrigins=profile.object_store_origins,
-        )
-        return self._provider
-
-    def use(self, session: scbroker.ServerProvider) -> None:
-        """Work with the session of a link in place of a profile's; closed when the command ends."""
-        self._provider = self.session = session
-
-    @cached_property
-    def session(self) -> scbroker.ServerProvider:
-        """The kept session of the profile's user. Raises `NotAuthenticatedError` without one."""
-        profile = self.profile
-        provider = self.provider(profile)
-        if profile.user_id not in provider.getKeptSessions().result():
-            raise errors.NotAuthenticatedError(
-                f"Profile {profile.name} has no session on this device: run `{profile.command('login')}`."
-            )
-        try:
-            provider.resumeSession(profile.user_id).result()
-        except errors.NotAuthenticatedError as error:
-            message = in_words(error.message).replace("scbroker login", profile.command("login"))
-            raise errors.NotAuthenticatedError(message) from None
-        return provider
-
-    @cached_property
-    def names(self) -> Names:
-        """The names of the user's containers."""
-        from scbroker.cli.names import Names
-
-        return Names(self.session, self.failed, self.out.error)
-
-    @cached_property
-    def people(self) -> People:
-        """The user's contacts."""
-        from scbroker.cli.people import People
-
-        return People(self.session)
+        """Close what the command has opened."""
 
     def failed(self, item: str, error: errors.BrokerError) -> None:
         """Write the error of one item of many to standard error; the command goes on with the others."""
-        self.out.error(f"{item}: {error.message}")
+        self.out.error(f"{item}: {with_request(error)}")
         self._status = self._status or status_of(error)
 
     def end(self) -> None:
@@ -150,6 +81,87 @@ class Run:
             return str(typer.prompt(printable(question), default, err=True)).strip()
         except typer.Abort:
             raise KeyboardInterrupt from None
+
+
+class Run(BaseRun):
+    """One run of a user's command; closes the session at the end."""
+
+    def __init__(self, profile: str | None, out: Output) -> None:
+        super().__init__(out)
+        self._profile_name = profile
+        self._provider: scbroker.ServerProvider | None = None
+        self.has_left_out = False
+        """Whether a list lacked containers that this device has read before, as after access has ended.
+
+        Only `ls` says so: every command that looks up a name would repeat it for ever.
+        """
+        _log_to_standard_error(self)
+
+    def __exit__(self, *_: object) -> None:
+        if self._provider is not None:
+            # Closing cuts off what is being fetched ahead: nobody needs the warnings of these requests.
+            logging.getLogger("scbroker").handlers = [logging.NullHandler()]
+            self._provider.close()
+            tracing.stop()
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The chosen profile. Raises `NotFoundError` without one."""
+        from scbroker.cli import profiles
+
+        return profiles.load(self._profile_name)
+
+    @property
+    def profile_name(self) -> str | None:
+        """The name that `--profile` or SCBROKER_PROFILE gives."""
+        return self._profile_name
+
+    def provider(self, profile: Profile) -> scbroker.ServerProvider:
+        """Return a provider of the profile's broker without a session; closed when the command ends."""
+        tracing.start("scbroker command")
+        self._provider = scbroker.ServerProvider(
+            profile.api_key,
+            profile.server_url,
+            profile.application_name,
+            trustStore=profile.trust_folder,
+            sessionStore=profile.session_folder,
+            objectStoreOrigins=profile.object_store_origins,
+        )
+        return self._provider
+
+    def use(self, session: scbroker.ServerProvider) -> None:
+        """Work with the session of a link in place of a profile's; closed when the command ends."""
+        self._provider = self.session = session
+
+    @cached_property
+    def session(self) -> scbroker.ServerProvider:
+        """The kept session of the profile's user. Raises `NotAuthenticatedError` without one."""
+        profile = self.profile
+        provider = self.provider(profile)
+        if profile.user_id not in provider.getKeptSessions().result():
+            raise errors.NotAuthenticatedError(
+                f"Profile {profile.name} has no session on this device: run `{profile.command('login')}`."
+            )
+        try:
+            provider.resumeSession(profile.user_id).result()
+        except errors.NotAuthenticatedError as error:
+            message = in_words(error.message).replace("scbroker login", profile.command("login"))
+            raise errors.NotAuthenticatedError(message) from None
+        return provider
+
+    @cached_property
+    def names(self) -> Names:
+        """The names of the user's containers."""
+        from scbroker.cli.names import Names
+
+        return Names(self.session, self.failed, self.out.error)
+
+    @cached_property
+    def people(self) -> People:
+        """The user's contacts."""
+        from scbroker.cli.people import People
+
+        return People(self.session)
 
 
 class _ToOutput(logging.Handler):

@@ -7,6 +7,8 @@ needs the option or the command instead.
 import re
 from typing import Final
 
+from scbroker import errors
+
 _FOLDER: Final = (
     "pass --session-folder FOLDER to `scbroker register` or `scbroker login`: the key is in a file then, and "
     "anybody who can read this folder has the account"
@@ -52,6 +54,14 @@ _PHRASES: Final = (
     (r"^newName (?=must)", "The new name "),
 )  # fmt: skip
 _REPLACEMENTS: Final = tuple((re.compile(phrase), words) for phrase, words in _PHRASES)
+
+
+def with_request(error: errors.BrokerError) -> str:
+    """Return an error's message; if the broker failed, with the id by which its log has the request."""
+    is_of_broker = isinstance(error, errors.BrokerFaultError | errors.OverloadedError)
+    if error.requestId is None or not is_of_broker:
+        return error.message
+    return f"{error.message} (request {error.requestId})"
 
 
 def in_words(message: str) -> str:

@@ -68,6 +68,7 @@ REFUSED: Final = (
     "getKeyFile",
     "getLatestActiveSigningKey",
     "getSentChanges",
+    "getUsage",
     "grantAccess",
     "leaveContainer",
     "needToSyncAccount",

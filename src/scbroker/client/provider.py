@@ -49,6 +49,7 @@ from scbroker.types import (
     PublicKey,
     SecuredContainer,
     SentChange,
+    Usage,
 )
 from scbroker.vocabulary import (
     AccessLevel,
@@ -1148,6 +1149,20 @@ class BrokerProvider(Protocol):
         """Return the users whom the caller has blocked, ascending by id. The list is the broker's word.
 
         Raises `notAuthenticatedError` without a session. The broker learns that the list is read."""
+
+    @overload
+    def getUsage(self) -> Promise[Usage]: ...
+    @overload
+    def getUsage(self, **handlers: Unpack[Handlers[Usage]]) -> Self: ...
+    @operation
+    def getUsage(self, *args: Any, **kwargs: Any) -> Any:
+        """Return how many bytes and containers of the caller's the broker has, and the caller's quotas.
+
+        The caller pays for the sealed bytes that the caller sent and for the records that the caller signed,
+        until the broker has deleted them: a replaced content counts until it is swept. A request that would
+        exceed a quota gets a `quotaExceededError`. The numbers are the broker's word.
+
+        Raises `notAuthenticatedError` without a session. The broker learns that the usage is read."""
 
     @overload
     def getSentChanges(self, containerId: uuid.UUID | str) -> Promise[Sequence[SentChange]]: ...

@@ -29,7 +29,7 @@ from scbroker.client.containers import fetching, marks, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.client.people import links
-from scbroker.client.users import accounts, blocks
+from scbroker.client.users import accounts, blocks, usage
 from scbroker.client.users.kept import KeptSessions
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import SessionStore, checked_session_store
@@ -44,6 +44,7 @@ from scbroker.types import (
     PublicKey,
     SecuredContainer,
     SentChange,
+    Usage,
 )
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType, KeyType
 
@@ -367,6 +368,10 @@ class ServerProvider(BaseProvider):
     def _getBlockedUsers(self) -> Work[list[uuid.UUID]]:
         session = self._session()
         return session.hold(blocks.blocked(session))
+
+    def _getUsage(self) -> Work[Usage]:
+        session = self._session()
+        return session.hold(usage.fetch(session))
 
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId

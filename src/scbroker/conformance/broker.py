@@ -19,6 +19,7 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
     stories.opening_key_files,
     stories.reading_key_records,
     stories.blocking,
+    stories.usage,
     stories.writing,
     stories.leaving,
     stories.reading,

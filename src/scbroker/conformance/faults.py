@@ -182,6 +182,7 @@ def every_operation(probe: Probe) -> None:
         (200, "POST", "/v1/key-records", named),
         (204, "PUT", f"/v1/blocks/{leaving.id}", None),
         (200, "GET", "/v1/blocks", None),
+        (200, "GET", "/v1/usage", None),
         (204, "DELETE", f"/v1/blocks/{leaving.id}", None),
         (200, "GET", "/v1/key-file", None),
         (204, "PUT", "/v1/key-file", owner.storing()),

@@ -205,6 +205,20 @@ def blocking(probe: Probe) -> None:
     ask("a block leaves the access that there is", "200", reader.send("GET", box.path))
 
 
+def usage(probe: Probe) -> None:
+    """Usage."""
+    user = probe.user()
+    ask = probe.about("5, GET /v1/usage")
+
+    def read() -> users.Usage:
+        return user.send("GET", "/v1/usage").message(users.Usage)
+
+    ask("the usage of a new user", "0 0", f"{read().bytes} {read().containers}")
+    Box(user).created()
+    ask("a container counts for its creator", "1", str(read().containers))
+    ask("its records and parts count", "True", str(read().bytes > 0))
+
+
 def leaving(probe: Probe) -> None:
     """Departures."""
     owner, reader, other = probe.user(), probe.user(), probe.user()

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
@@ -15,10 +16,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from scbroker import errors
-from scbroker.server import requests
-from scbroker.server.answers import answer, metrics, problem, set_clock_difference
-from scbroker.server.broker import Broker
+from scbroker import errors, tracing
+from scbroker.server import logs, measuring, metrics, request_log, requests
+from scbroker.server.answers import answer, problem
+from scbroker.server.broker import SECOND, Broker
 from scbroker.server.capacity import Gate
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log, pages
@@ -31,7 +32,11 @@ _log: Final = structlog.get_logger("scbroker.server")
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
+_KEYS: Final = 5.0  # admin.rotation waits for twice as long
+_MINUTE: Final = 60 * SECOND
 _CLOCK_BOUND: Final = 30.0
+_AT_ONCE: Final = ("check the clock", "measure storage", "read the broker's key")
+"""Work that does not wait for its first round."""
 _FIRST_ROUTES: Final = (
     "/v1/containers/{containerId}",
     "/v1/containers/{containerId}/records/{version}",
@@ -47,12 +52,17 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Gate]]:
         app.state.broker = broker = await opened()
         gc.freeze()  # what exists now lives as long as the process: do not scan it for garbage again
-        try:
-            wake = broker.gate.followers.wake
-            async with broker.database.listening(wake), _background_work(broker):
-                yield {"gate": broker.gate}
-        finally:
-            await broker.database.close()
+        started = time.monotonic()
+        wake = broker.gate.followers.wake
+        with logs.noting_stop() as why_it_ends:
+            try:
+                async with broker.database.listening(wake), _background_work(broker):
+                    yield {"gate": broker.gate}
+            finally:
+                await broker.database.close()
+                tracing.stop()
+                seconds = round(time.monotonic() - started)
+                _log.info("stopped", reason=why_it_ends(), seconds=seconds)
 
     app = Starlette(
         routes=[
@@ -73,14 +83,20 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
 async def _background_work(broker: Broker) -> AsyncIterator[None]:
     """Run the periodic work; at the end record the fetches that are still waiting."""
     work = [
-        asyncio.create_task(_repeat(_ACCESS_FLUSH, lambda: log.record_accesses(broker))),
-        asyncio.create_task(_repeat(_SWEEP, lambda: _sweep(broker))),
-        asyncio.create_task(_repeat(_CHECK, broker.gate.check)),
-        asyncio.create_task(_repeat(_CHECK, lambda: _scrub(broker))),
-        asyncio.create_task(_repeat(_SWEEP, lambda: check_clock(broker), at_once=True)),
-        asyncio.create_task(_repeat(_SWEEP, lambda: pages.drop_old(broker))),
-        asyncio.create_task(_repeat(_SWEEP, lambda: deletion.finish(broker))),
-        asyncio.create_task(_repeat(_SWEEP, lambda: tombstones.finish(broker))),
+        asyncio.create_task(_repeat(name, seconds, functools.partial(task, broker)))
+        for name, seconds, task in (
+            ("record fetches", _ACCESS_FLUSH, log.record_accesses),
+            ("sweep", _SWEEP, _sweep),
+            ("check connections", _CHECK, _check_connections),
+            ("scrub", _CHECK, _scrub),
+            ("check the clock", _SWEEP, check_clock),
+            ("read the broker's key", _KEYS, _read_keys),
+            ("measure storage", _SWEEP, measuring.measure),
+            ("drop events", _SWEEP, pages.drop_old),
+            ("record uses of API keys", _SWEEP, record_api_key_uses),
+            ("delete users", _SWEEP, deletion.finish),
+            ("delete containers", _SWEEP, tombstones.finish),
+        )
     ]
     try:
         yield
@@ -90,23 +106,23 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
         await asyncio.gather(*work, return_exceptions=True)
         try:
             await log.record_accesses(broker)
+            await record_api_key_uses(broker)
         except Exception as error:
             count = len(broker.accesses)
             _log.warning("fetches were not recorded", count=count, error=repr(error))
 
 
-async def _repeat(
-    seconds: float, work: Callable[[], Awaitable[object]], *, at_once: bool = False
-) -> None:
+async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
     """Repeat some work for ever; a failure is logged, and the work is tried again."""
-    wait = 0.0 if at_once else seconds
+    wait, failures = 0.0 if name in _AT_ONCE else seconds, metrics.background_failures(name)
     while True:
         await asyncio.sleep(wait)
         wait = seconds
         try:
             await work()
         except Exception as error:
-            _log.warning("background work failed", error=repr(error))
+            failures.inc()
+            _log.warning("background work failed", work=name, error=repr(error))
 
 
 async def check_clock(broker: Broker) -> None:
@@ -115,17 +131,34 @@ async def check_clock(broker: Broker) -> None:
     Two brokers that are each within the bound differ by at most a minute (docs/spec/ids.md, section 4).
     """
     difference = await broker.database.clock_difference()
-    set_clock_difference(difference)
+    metrics.set_clock_difference(difference)
     if abs(difference) > _CLOCK_BOUND:
         _log.warning("the clock differs from the database's", seconds=round(difference, 1))
 
 
-async def _sweep(broker: Broker) -> None:
-    """Delete expired sessions, counters and nonces, and the parts that are no longer referenced.
+async def _check_connections(broker: Broker) -> None:
+    await broker.gate.check()
+    metrics.set_database(*broker.database.load())
 
-    API keys are forgotten as well: a revoked one is refused after a minute at most.
-    """
-    broker.api_keys.clear()
+
+async def _read_keys(broker: Broker) -> None:
+    await broker.database.read(broker.keys.at)
+
+
+async def record_api_key_uses(broker: Broker) -> None:
+    """Write when API keys were used last, rounded down to the minute."""
+    uses = sorted(broker.api_key_uses.items())  # always in this order: no deadlock
+    if not uses:
+        return
+    rows = [{"hash": key_hash, "used": moment - moment % _MINUTE} for key_hash, moment in uses]
+    await broker.database.write(lambda c: c.execute(sql.USE_API_KEY, rows))
+    for key_hash, moment in uses:
+        if broker.api_key_uses[key_hash] == moment:  # not used again meanwhile
+            del broker.api_key_uses[key_hash]
+
+
+async def _sweep(broker: Broker) -> None:
+    """Delete expired sessions, counters and nonces, and the parts that are no longer referenced."""
     await broker.database.write(sessions.delete_expired)
     while await sweeping.sweep(broker):
         pass
@@ -172,8 +205,10 @@ async def _ready(request: Request) -> Response:
 
 
 async def _metrics(request: Request) -> Response:
-    gate: Gate = request.app.state.broker.gate
-    return metrics(gate.present, gate.waiting, gate.followers.count)
+    broker: Broker = request.app.state.broker
+    broker.gate.count_load()
+    metrics.set_database(*broker.database.load())
+    return answer(await asyncio.to_thread(metrics.page), 200, metrics.CONTENT_TYPE)
 
 
 async def _no_such_path(request: Request, error: Exception) -> Response:
@@ -182,5 +217,9 @@ async def _no_such_path(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    _log.error("fault", method=request.method, route=request.url.path, exc_info=error)
-    return problem(errors.BrokerFaultError("The broker failed. Its log says why."))
+    entry = request_log.current()
+    path = entry.path if entry is not None else None  # the path with ids is not for the log
+    _log.error("fault", method=request.method, path=path, exc_info=error)
+    answered = errors.BrokerFaultError("The broker failed. Its log says why.")
+    metrics.count_problem(answered)
+    return problem(answered)

@@ -8,19 +8,20 @@ import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeGuard, cast
 
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
-from scbroker.crypto.at_rest import open_stored, seal_stored
-from scbroker.crypto.verify import keyed_hash
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity import Buffers, Gate, LargeBodies
+from scbroker.server.keys import BrokerKeys
+from scbroker.server.request_log import RequestLog
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
@@ -29,9 +30,10 @@ from scbroker.wire.parts import MAX_CHUNK
 SECOND: Final = 1_000_000
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
+API_KEY_SECONDS: Final = 5
+"""How long a process on PostgreSQL may accept an API key after it was revoked; on SQLite not at all."""
 _REFUSED_NONCES: Final = 10_000  # about 0.2 kB each
-KEY_FILE: Final = "stored-key-file"
-"""The label of the keys under which KeyFiles are stored."""
+_ASK_FOR_KEY: Final = "ask the broker's operator for another one."
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""
 
@@ -83,10 +85,15 @@ def add_to_counter(
         raise errors.ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
 
 
-def check_not_deleted(user: Row[Any]) -> Row[Any]:
-    """Return the row of the session's user; raise if the user was deleted after the session was found."""
+def check_active(user: Row[Any]) -> Row[Any]:
+    """Return the row of a user who proved who they are; raise if the user was deleted or suspended.
+
+    This can have happened after the session was found. A writer that has locked the row stores nothing later.
+    """
     if user.deleted:
         raise errors.NotAuthenticatedError("The account was deleted.")
+    if user.suspended_at is not None:
+        raise errors.SuspendedError()
     return user
 
 
@@ -122,6 +129,7 @@ class Call:
     user: SessionUser | None
     now: int = field(default_factory=now)
     """When the handler started, in microseconds since 1970. Handlers read no other clock."""
+    api_key_hash: bytes = b""
 
     @property
     def session(self) -> SessionUser:
@@ -216,26 +224,27 @@ class RefusedNonces:
                 del self._nonces[next(iter(self._nonces))]
 
 
-class SessionCache:
-    """Sessions by the hash of their token, for as long as the database has the same version.
+class RowCache:
+    """Rows of sessions or API keys by the hash of the secret, for as long as the version is the same.
 
-    Every write changes the version, so that a cached session is never older than the last write.
+    Every write to SQLite changes the database's version, so that a cached row is never older than the last
+    write.
     """
 
     def __init__(self) -> None:
         self._version: int | None = None
         self._rows: dict[bytes, Row[Any]] = {}
 
-    def get(self, version: int | None, token_hash: bytes) -> Row[Any] | None:
-        return self._rows.get(token_hash) if version == self._version else None
+    def get(self, version: int | None, secret_hash: bytes) -> Row[Any] | None:
+        return self._rows.get(secret_hash) if version == self._version else None
 
-    def keep(self, version: int | None, token_hash: bytes, row: Row[Any]) -> None:
+    def keep(self, version: int | None, secret_hash: bytes, row: Row[Any]) -> None:
         """Cache a row that was read at this version of the database or later."""
         if version is None:
             return
         if version != self._version or len(self._rows) >= _CACHED_SESSIONS:
             self._version, self._rows = version, {}
-        self._rows[token_hash] = row
+        self._rows[secret_hash] = row
 
 
 @dataclass(slots=True)
@@ -245,16 +254,18 @@ class Broker:
     settings: Settings
     database: Database
     blobs: Blobs
-    key: bytes
+    key: InitVar[bytes]
     origins: frozenset[str]
+    keys: BrokerKeys = field(init=False)
     chains: ChainCache = field(default_factory=ChainCache)
-    sessions: SessionCache = field(default_factory=SessionCache)
+    sessions: RowCache = field(default_factory=RowCache)
+    api_keys: RowCache = field(default_factory=RowCache)
+    api_key_uses: dict[bytes, int] = field(default_factory=dict)
+    """When each API key was used last, by its hash, as far as the database does not say so yet."""
     refused_nonces: RefusedNonces = field(default_factory=RefusedNonces)
     buffers: Buffers = field(default_factory=lambda: Buffers(MAX_CHUNK))
     gate: Gate = field(init=False)
     large_bodies: LargeBodies = field(init=False)
-    api_keys: set[bytes] = field(default_factory=set)
-    """Hashes of API keys that are known to be valid; cleared every minute."""
     sweeping: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Locked by the request that sweeps."""
     unswept: bool = False
@@ -264,10 +275,33 @@ class Broker:
     is_scrubbed: bool = False
     """Whether no KeyFile was replaced or deleted since the database last cleared its write-ahead log."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, key: bytes) -> None:
         limits = self.settings
-        self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers)
+        log = RequestLog(limits.trusted_proxies, limits.slow_seconds, access_log=limits.access_log)
+        self.keys = BrokerKeys(limits, key)
+        self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers, log)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
+
+    async def check_api_key(self, key_hash: bytes) -> None:
+        """Raise `ApiKeyError` unless the API key is valid, and note that it was used.
+
+        PostgreSQL's database has no version: there a row is read again after API_KEY_SECONDS.
+        """
+        version = self.database.version()
+        if version is None:
+            version = int(time.monotonic()) // API_KEY_SECONDS
+        row = self.api_keys.get(version, key_hash)
+        if row is None:
+            row = await self.database.query(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
+            if row is None:
+                raise errors.ApiKeyError()
+            self.api_keys.keep(version, key_hash, row)
+        moment = now()
+        if row.revoked_at is not None:
+            raise errors.ApiKeyError(f"This API key was revoked: {_ASK_FOR_KEY}")
+        if row.expires_at is not None and row.expires_at <= moment:
+            raise errors.ApiKeyError(f"This API key has expired: {_ASK_FOR_KEY}")
+        self.api_key_uses[key_hash] = moment
 
     async def find_session(self, token_hash: bytes) -> SessionUser:
         """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
@@ -282,14 +316,18 @@ class Broker:
             raise errors.NotAuthenticatedError("The session has ended: log in again.")
         return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
 
+    def record(
+        self,
+        connection: Connection,
+        action: str,
+        subject: str,
+        details: Mapping[str, object] = {},
+        actor: str | None = None,
+    ) -> None:
+        """Append a row to the audit log; `storage.audit` says what it may contain. Call this last."""
+        key = self.keys.at(connection, writing=True).active
+        audit.record(connection, key, action, subject, details, actor)
+
     def keyed(self, name: str, *parts: bytes) -> bytes:
         """Return a hash under the broker's key, which is kept outside the database."""
-        return keyed_hash(self.key, name, *parts)
-
-    def seal_key_file(self, user_id: UserId, key_file: bytes) -> bytes:
-        """Return a KeyFile as the database stores it: a thief could test guesses with a plain one."""
-        return seal_stored(self.key, KEY_FILE, user_id, key_file)
-
-    def open_key_file(self, user_id: UserId, stored: bytes) -> bytes:
-        """Return the KeyFile as the user sent it; raise `IntegrityError` if it is damaged."""
-        return open_stored(self.key, KEY_FILE, user_id, stored)
+        return self.keys.keyed(name, *parts)

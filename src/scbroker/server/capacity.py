@@ -30,7 +30,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from scbroker.errors import OverloadedError
-from scbroker.server.answers import count_refused, problem
+from scbroker.server import metrics, request_log
+from scbroker.server.answers import problem
+from scbroker.server.request_log import Entry, RequestLog
+from scbroker.wire.codec import REQUEST_ID_HEADER
 
 ADMITTED: Final = "scbroker.admitted"
 """The key of an admitted request's `Kind` in its ASGI scope."""
@@ -58,6 +61,7 @@ _MAX_UNREAD_OF_A_USER: Final = 16 * 1_048_576
 _FOLLOWERS_OF_A_USER: Final = 32
 _READING_FOLLOWERS: Final = 8
 _SPREAD_SECONDS: Final = 2.0
+_ID_HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 _KEPT_BUFFERS: Final = 4
 _FIRST_BYTES: Final = 1_048_576
 Release = Callable[[], None]
@@ -95,8 +99,15 @@ class Kind(IntEnum):
 class Gate:
     """The requests and connections of a process."""
 
-    def __init__(self, max_requests: int, max_connections: int, max_followers: int = 512) -> None:
+    def __init__(
+        self,
+        max_requests: int,
+        max_connections: int,
+        max_followers: int = 512,
+        log: RequestLog | None = None,
+    ) -> None:
         self.max_connections = max_connections
+        self.log: RequestLog = log or RequestLog()
         # Followers must not take all connections from other requests.
         self.followers: Followers = Followers(min(max_followers, max_connections * 3 // 4))
         self.connections: set[Connection] = set()
@@ -122,7 +133,7 @@ class Gate:
         if free:
             self._present[kind] += 1
         else:
-            count_refused(kind.name.lower())
+            metrics.count_refused(kind.name.lower())
         return free
 
     def leave(self, kind: Kind) -> None:
@@ -134,7 +145,8 @@ class Gate:
         self._present[kind] -= 1
         self.waiting += 1
         try:
-            yield
+            with request_log.idling():
+                yield
         finally:
             self.waiting -= 1
             self._present[kind] += 1
@@ -144,12 +156,24 @@ class Gate:
         """Do not count a request as present while it waits for an event; `followers` counts it."""
         self._present[kind] -= 1
         try:
-            yield
+            with request_log.idling():
+                yield
         finally:
             self._present[kind] += 1
 
+    def count_load(self) -> None:
+        """Set the metrics of what the process works on now."""
+        metrics.set_load(
+            self.present,
+            self.waiting,
+            self.followers.count,
+            len(self.connections),
+            self._max_requests,
+        )
+
     async def check(self) -> None:
         """Close connections whose clients are too slow; to be called about once a second."""
+        self.count_load()
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
             connection.check(now)
@@ -204,7 +228,7 @@ class Connection(HttpToolsProtocol):
             return
         kind = Kind.of(self.parser.get_method(), self.url)
         if (self._surplus and kind < Kind.Reserved) or not self._gate.enter(kind):
-            self._refuse()
+            self._refuse(kind)
             return
         cast(Any, self.scope)[ADMITTED] = kind
         try:
@@ -218,11 +242,14 @@ class Connection(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is None or cycle.response_complete
 
-    def _refuse(self) -> None:
+    def _refuse(self, kind: Kind) -> None:
         self.cycle = _REFUSED
         self._since = self.loop.time()
         closes = self._surplus or self.expect_100_continue or not self.parser.should_keep_alive()
-        self.transport.write(next(_REFUSALS[closes]))
+        id = self._gate.log.id_for(_host(self.scope), self.headers)
+        head, rest = next(_REFUSALS[closes])
+        self.transport.write(head + id.encode() + rest)
+        self._gate.log.refused(id, self.parser.get_method().decode(), kind.name.lower())
         if closes:
             self.transport.close()
 
@@ -253,11 +280,19 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
 
-def _refusal(*, closes: bool) -> bytes:
+def _refusal(*, closes: bool) -> tuple[bytes, bytes]:
+    """Return what an answer has before the request's id and after it."""
     response = problem(overloaded())
     headers = response.headers | ({"Connection": "close"} if closes else {})
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + bytes(response.body)
+    head = f"HTTP/1.1 503 Service Unavailable\r\n{lines}{REQUEST_ID_HEADER}: "
+    return head.encode(), b"\r\n\r\n" + bytes(response.body)
+
+
+def _host(scope: Any) -> str | None:
+    """Return the address of the other end of the connection, which may be a proxy."""
+    client = scope.get("client")
+    return None if client is None else str(client[0])
 
 
 # Encoded once, with different waits: refusing must cost next to nothing.
@@ -271,28 +306,51 @@ def _admitted(app: ASGIApp, gate: Gate) -> ASGIApp:
     """Return the application for admitted requests: releases the request's slot when its response ends.
 
     It is outermost, so that the slot is released also after an error. A pipelined request is admitted or
-    refused here.
+    refused here. Each answer gets the request's id.
     """
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
-        if ADMITTED not in scope:
-            kind = Kind.of(scope["method"].encode(), scope["path"].encode())
-            if not gate.enter(kind):
-                await problem(overloaded())(scope, receive, send)
-                return
-            scope[ADMITTED] = kind
-        kind = scope[ADMITTED]
+        id = gate.log.id_for(_host(scope), scope["headers"])
+        with gate.log.entry(id, scope["method"]) as entry:
+            receive, send = _noting(entry, receive, send)
+            if ADMITTED not in scope:
+                kind = Kind.of(scope["method"].encode(), scope["path"].encode())
+                if not gate.enter(kind):
+                    await problem(overloaded())(scope, receive, send)
+                    return
+                scope[ADMITTED] = kind
+            kind = scope[ADMITTED]
 
-        async def send_waiting(message: Message) -> None:
-            with gate.waiting_for_client(kind):  # `send` blocks while the client does not read
-                await send(message)
+            async def send_waiting(message: Message) -> None:
+                with gate.waiting_for_client(kind):  # `send` blocks while the client does not read
+                    await send(message)
 
-        try:
-            await app(scope, receive, send_waiting)
-        finally:
-            gate.leave(kind)
+            try:
+                await app(scope, receive, send_waiting)
+            finally:
+                gate.leave(kind)
 
     return call
+
+
+def _noting(entry: Entry, receive: Receive, send: Send) -> tuple[Receive, Send]:
+    """Note status and sizes in the request's entry, and give the answer the request's id."""
+
+    async def receive_noting() -> Message:
+        message = await receive()
+        entry.received += len(message.get("body", b""))
+        return message
+
+    async def send_noting(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            entry.status = message["status"]
+            headers = [*message.get("headers", ()), (_ID_HEADER, entry.id.encode())]
+            message = {**message, "headers": headers}
+        else:
+            entry.sent += len(message.get("body", b""))
+        await send(message)
+
+    return receive_noting, send_noting
 
 
 class Followers:

@@ -5,38 +5,54 @@
 
 import asyncio
 import contextlib
+import datetime
+import importlib.metadata
+import multiprocessing
 import os
+import shlex
+import signal
 import socket
 import sys
+import threading
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final, TextIO, cast
+from typing import Any, Final
 
 import structlog
 import tenacity
 import uvicorn
-from sqlalchemy import Connection
 from starlette.applications import Starlette
 from uvicorn.supervisors import Multiprocess
 
-from scbroker.crypto.verify import sha256
+from scbroker import tracing
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
-from scbroker.server import capacity
-from scbroker.server.admin import stores
+from scbroker.server import capacity, logs, metrics
+from scbroker.server.admin import api_keys, stores
 from scbroker.server.admin.backup import UNFINISHED
 from scbroker.server.admin.backup import backup as backup
+from scbroker.server.admin.backup import backup_dated as backup_dated
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
+from scbroker.server.admin.load import Load as Load
+from scbroker.server.admin.rotation import rotate as rotate
+from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
+from scbroker.server.admin.starting import Check as Check
+from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
-from scbroker.server.broker import Broker, now
-from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.settings import Settings, load_settings
-from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.broker import Broker
+from scbroker.server.keys import Keys, find_keys
+from scbroker.server.migrations.upgrade import bring_up, newest
+from scbroker.server.settings import Settings as Settings
+from scbroker.server.settings import changed, load_settings
+from scbroker.server.settings import explain_settings as explain_settings
+from scbroker.server.storage.blobs import Blobs as Blobs
+from scbroker.server.storage.database import Database as Database
+from scbroker.server.storage.database import open_database
 from scbroker.wire.users import canonical_origin
 
+_log: Final = structlog.get_logger("scbroker.server")
 _GRACE_SECONDS: Final = 10
 _BACKLOG: Final = 2048
 _LISTENERS: Final = 16
@@ -46,9 +62,7 @@ _WAIT_SECONDS: Final = 120
 
 def _log_waiting(state: tenacity.RetryCallState) -> None:
     cause = state.outcome.exception() if state.outcome is not None else None
-    structlog.get_logger("scbroker.server").warning(
-        "waiting for the database", cause=repr(getattr(cause, "__cause__", None))
-    )
+    _log.warning("waiting for the database", cause=repr(getattr(cause, "__cause__", None)))
 
 
 _WAITING: Final = tenacity.AsyncRetrying(
@@ -60,40 +74,55 @@ _WAITING: Final = tenacity.AsyncRetrying(
 )
 
 
-def begin(data_dir: str | None) -> Settings:
+def begin(data_dir: str | None, **options: Any) -> Settings:
     """Load the settings of a command. Files that it creates from then on are closed to other users."""
     os.umask(0o077)
-    return load_settings(data_dir=data_dir)
+    logs.configure()
+    return load_settings(data_dir=data_dir, **options)
 
 
-def serve(settings: Settings, host: str, port: int, workers: int = 1) -> None:
+def serve(settings: Settings) -> None:
     """Serve until a signal stops the process. More than one worker needs PostgreSQL."""
-    if workers > 1 and stores.database_url(settings).startswith("sqlite"):
+    if settings.workers > 1 and stores.is_sqlite(settings):
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
-    _configure_logs()
-    listeners = _listen(host, port)
-    port = listeners[0].getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    address = f"http://{shown}:{port}"
-    origins = frozenset(canonical_origin(origin) for origin in settings.origins or [address])
+    origins = _origins(settings)
+    listeners = _listen(settings.host, settings.port)
+    address = _address(settings.host, listeners[0].getsockname()[1])
     prepare(settings)
     with stores.only_broker(settings):
-        _serve(settings, address, origins, listeners, workers)
+        _serve(settings, address, origins or frozenset([canonical_origin(address)]), listeners)
+
+
+def _address(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _origins(settings: Settings) -> frozenset[str]:
+    """Return the origins; raise if there are none and clients would refuse the bound address."""
+    if not settings.origins:
+        try:
+            canonical_origin(_address(settings.host, settings.port))
+        except InvalidArgumentError:
+            raise InvalidArgumentError(
+                f"At {settings.host} other machines can reach the broker, and clients refuse plain HTTP to "
+                "another machine: put a proxy with TLS before it, set SCBROKER_ORIGINS to the https:// "
+                "address that clients use, and SCBROKER_TRUSTED_PROXIES to the proxy's address. See "
+                "docs/guide/running-a-broker.md."
+            ) from None
+    return frozenset(map(canonical_origin, settings.origins))
 
 
 def _serve(
-    settings: Settings,
-    address: str,
-    origins: frozenset[str],
-    listeners: list[socket.socket],
-    workers: int,
+    settings: Settings, address: str, origins: frozenset[str], listeners: list[socket.socket]
 ) -> None:
     key = uuid.uuid4()
     is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
+    _log_start(settings, address)
     _greet(address, settings, key if is_first else None)
-    if workers == 1:
+    if settings.workers == 1:
+        tracing.start("scbroker")
         app = create_app(lambda: open_broker(settings, origins))
         uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
         return
@@ -101,15 +130,41 @@ def _serve(
     os.environ["SCBROKER_ORIGINS"] = ",".join(sorted(origins))
     if settings.data_dir:
         os.environ["SCBROKER_DATA_DIR"] = settings.data_dir
-    config = _configuration(settings, f"{__name__}:worker_app", factory=True, workers=workers)
-    Multiprocess(config, sockets=listeners).run()
+    config = _configuration(
+        settings, f"{__name__}:worker_app", factory=True, workers=settings.workers
+    )
+    with metrics.shared_by_workers():
+        Multiprocess(config, sockets=listeners).run()
+
+
+def _log_start(settings: Settings, address: str) -> None:
+    _log.info(
+        "started",
+        version=importlib.metadata.version("scbroker"),
+        address=address,
+        workers=settings.workers,
+        database=stores.database_url(settings).partition(":")[0],
+        objects=stores.objects_url(settings).partition(":")[0],
+        revision=newest(),
+        settings=changed(settings),
+    )
 
 
 def worker_app() -> Starlette:
-    """Return the application of one of several worker processes."""
-    _configure_logs()
+    """Return the application of one of several worker processes, which ends with its parent."""
+    logs.configure()
+    tracing.start("scbroker")
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     settings = load_settings()
     return create_app(lambda: open_broker(settings, frozenset(settings.origins)))
+
+
+def _end_with_parent() -> None:
+    """End this worker when its parent is gone: a worker that is left over would keep the port."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Config:
@@ -137,12 +192,12 @@ async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     url, limits = stores.database_url(settings), settings
     database = open_database(url, limits.database_connections, limits.database_wait_seconds)
     try:
-        key: bytes = await _WAITING.copy()(database.read, lambda c: stores.find_key(c, settings))
+        keys: Keys = await _WAITING.copy()(database.read, lambda c: find_keys(c, settings))
         objects = await stores.open_objects(settings, database)
     except BaseException:
         await database.close()
         raise
-    return Broker(settings, database, objects, key, origins)
+    return Broker(settings, database, objects, keys.active, origins)
 
 
 def prepare(settings: Settings) -> None:
@@ -169,12 +224,15 @@ def prepare(settings: Settings) -> None:
         raise InvalidArgumentError(f"The data folder {settings.directory} cannot be written.")
 
 
-async def create_api_key(settings: Settings, name: str) -> uuid.UUID:
-    """Create and return an API key; the broker stores only its hash."""
+async def create_api_key(
+    settings: Settings, name: str, expires: datetime.datetime | None = None
+) -> uuid.UUID:
+    """Create and return an API key, also before the first start; the broker stores only its hash."""
     prepare(settings)
     key = uuid.uuid4()
     async with _upgraded(settings) as database:
-        await database.write(lambda c: _add_key(c, key, name))
+        broker_key = await database.write(lambda c: stores.provision(c, settings))
+        await database.write(lambda c: api_keys.create(c, broker_key, key, name, expires))
     return key
 
 
@@ -183,7 +241,9 @@ async def _upgraded(settings: Settings) -> AsyncIterator[Database]:
     """Open the database with the tables of this version."""
     database = open_database(stores.database_url(settings))
     try:
-        await bring_up(database)
+        before, seconds = await bring_up(database)
+        if before != newest():
+            _log.info("tables upgraded", before=before, after=newest(), seconds=seconds)
         yield database
     finally:
         await database.close()
@@ -192,28 +252,17 @@ async def _upgraded(settings: Settings) -> AsyncIterator[Database]:
 async def _provision(settings: Settings, new_key: uuid.UUID) -> bool:
     """Upgrade and prepare the database; return whether the new API key became the broker's first."""
     async with _upgraded(settings) as database:
-        await database.write(lambda c: stores.provision(c, settings))
+        broker_key = await database.write(lambda c: stores.provision(c, settings))
         await stores.open_objects(settings, database)  # report a wrong URL here, not in each worker
-        if settings.api_key:
-            key = parse_uuid(settings.api_key)
-            await database.write(lambda c: _add_key(c, key, "from the settings"))
-            return False
-        return await database.write(lambda c: _add_first_key(c, new_key))
-
-
-def _add_first_key(connection: Connection, key: uuid.UUID) -> bool:
-    """Add an API key if none exists; return whether it is stored, also by an earlier attempt."""
-    if not connection.execute(sql.ANY_API_KEY).scalar_one():
-        _add_key(connection, key, "made at the first start")
-    return sql.one(connection, sql.FIND_API_KEY, hash=sha256(key.bytes)) is not None
-
-
-def _add_key(connection: Connection, key: uuid.UUID, name: str) -> None:
-    """Add an API key unless it is stored already."""
-    key_hash = sha256(key.bytes)
-    if sql.one(connection, sql.FIND_API_KEY, hash=key_hash) is None:
-        row = {"key_hash": key_hash, "name": name, "created_at": now()}
-        connection.execute(sql.ADD_API_KEY, row)
+        if not settings.api_key:
+            is_first = await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
+            if is_first:
+                _log.info("API key made")
+            return is_first
+        key = parse_uuid(settings.api_key)
+        if not await database.write(lambda c: api_keys.add_of_settings(c, broker_key, key)):
+            _log.warning("the API key of the settings was revoked or has expired")
+        return False
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -235,29 +284,6 @@ def _listen(host: str, port: int) -> list[socket.socket]:
     return listeners
 
 
-class _StandardError:
-    """Write the log to standard error. A line that cannot be written, as on a full disk, fails no request."""
-
-    def write(self, text: str) -> None:
-        with contextlib.suppress(OSError):
-            os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
-
-    def flush(self) -> None:
-        pass
-
-
-def _configure_logs() -> None:
-    structlog.configure(
-        processors=[
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
-    )
-
-
 def _address_for_programs(address: str, settings: Settings) -> str:
     """Return an address at which log-ins are accepted: the bound one if it is among the origins."""
     origins = settings.origins or [address]
@@ -268,13 +294,19 @@ def _address_for_programs(address: str, settings: Settings) -> str:
 
 
 def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
+    """Print where the broker is, and what a newcomer does next. The first line is for programs too."""
     print(f"scbroker serves {address}")
     if settings.origins:
         print(f"  for    {', '.join(settings.origins)}")
     print(f"  data   {settings.directory.resolve()}")
     print(f"  wire   {address}/openapi.json")
+    option = f" --data-dir {shlex.quote(settings.data_dir)}" if settings.data_dir else ""
     if key is not None:
         print("An API key for programs was created. It is printed only this once:")
         print(f"  export SCBROKER_SERVER_URL={_address_for_programs(address, settings)}")
         print(f"  export SCBROKER_API_KEY={key}")
+        print("With these two set, this makes a user:")
+        print("  scbroker register --name Alice")
+    else:
+        print(f"For an API key: scbroker admin api-keys create NAME{option}")
     sys.stdout.flush()

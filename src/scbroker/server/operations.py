@@ -14,7 +14,15 @@ from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import appending, leaving, listing, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
-from scbroker.server.users import blocks, challenges, deletion, key_files, registration, sessions
+from scbroker.server.users import (
+    blocks,
+    challenges,
+    deletion,
+    key_files,
+    registration,
+    sessions,
+    usage,
+)
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
@@ -78,6 +86,7 @@ OPERATIONS: Final = (
     Operation("DELETE", _BLOCK, blocks.unblock, "Unblock a user", status=204),
     Operation("GET", "/v1/blocks", blocks.list_blocked, "List blocked users",
               None, u.BlockedUsers),
+    Operation("GET", "/v1/usage", usage.own_usage, "Read the own usage and quotas", None, u.Usage),
     Operation("POST", "/v1/key-records", registration.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", appending.append, "Append a record",

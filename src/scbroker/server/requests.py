@@ -17,18 +17,19 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from scbroker import errors
+from scbroker import errors, tracing
 from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import parse_uuid
-from scbroker.server.answers import HEADERS, answer, count_answered, problem
+from scbroker.server import logs, metrics, request_log
+from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import Broker, Call, SessionUser, now
 from scbroker.server.capacity import ADMITTED, Gate, Release
 from scbroker.server.operations import Operation
-from scbroker.server.storage import statements as sql
 from scbroker.wire import codec
 from scbroker.wire.codec import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
+_throttled: Final = logs.Seldom()
 _APPLICATIONS: Final = 256
 _PIECE: Final = 262_144
 """Bytes of a large answer that are sent at once."""
@@ -65,33 +66,52 @@ def route(operation: Operation) -> Route:
 
     async def endpoint(request: Request) -> Response:
         started, status = time.perf_counter(), 500
-        try:
-            response = await _perform(operation, request)
-            status = response.status_code
-        except errors.BrokerError as error:
-            response = problem(error)
-            status = response.status_code
-            if status >= 500:
-                cause = repr(error.__cause__) if error.__cause__ else None
-                _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
-        finally:
-            seconds = time.perf_counter() - started
-            count_answered(operation.method, operation.path, status, seconds)
+        entry = request_log.current()
+        if entry is not None:
+            entry.path = operation.path
+        with tracing.served(operation.method, operation.path, request.headers) as span:
+            try:
+                response = await _perform(operation, request)
+                status = response.status_code
+            except errors.BrokerError as error:
+                response = problem(error)
+                status = response.status_code
+                _note(operation, error, status)
+            finally:
+                seconds = time.perf_counter() - started
+                metrics.count_answered(operation.method, operation.path, status, seconds)
+                span.end(status, None if entry is None else entry.id)
         return response
 
     return Route(operation.path, endpoint, methods=[operation.method])
 
 
+def _note(operation: Operation, error: errors.BrokerError, status: int) -> None:
+    """Count an error, and log it if the operator can do something about it."""
+    metrics.count_problem(error)
+    if status >= 500:
+        cause = repr(error.__cause__) if error.__cause__ else None
+        _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
+    elif isinstance(error, errors.ThrottledError):
+        entry = request_log.current()
+        user = None if entry is None else entry.user
+        _throttled.info("throttled", path=operation.path, user=user, error=str(error))
+
+
 async def _perform(operation: Operation, request: Request) -> Response:
     broker: Broker = request.app.state.broker
     _check_version(request)
-    user = await _identify(broker, operation, request)
+    api_key_hash = await _check_headers(broker, request)
+    user = await _identify(broker, request) if operation.session else None
+    if user is not None:
+        request_log.set_user(user.id)
     path = {
         name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
         for name, text in request.path_params.items()
     }
     application = _application(request.headers[codec.APPLICATION_HEADER])
-    call = Call(application, request.client.host if request.client else "", path, user)
+    address = request.client.host if request.client else ""
+    call = Call(application, address, path, user, api_key_hash=api_key_hash)
     if not _may_be_large(operation, request):
         found = await _answered(broker, call, operation, request)
         if len(found.body) <= _PIECE:
@@ -159,24 +179,23 @@ def _check_version(request: Request) -> None:
         )
 
 
-async def _identify(broker: Broker, operation: Operation, request: Request) -> SessionUser | None:
-    """Check API key and application name, and return the session's user if the operation needs one."""
+async def _check_headers(broker: Broker, request: Request) -> bytes:
+    """Check API key and application name; return the hash of the API key."""
     try:
         key = parse_uuid(request.headers.get(codec.API_KEY_HEADER, ""))
     except errors.InvalidArgumentError:
         raise errors.ApiKeyError() from None
     key_hash = sha256(key.bytes)
-    if key_hash not in broker.api_keys:
-        found = await broker.database.query(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
-        if found is None:
-            raise errors.ApiKeyError()
-        broker.api_keys.add(key_hash)
+    await broker.check_api_key(key_hash)
     if not 0 < len(request.headers.get(codec.APPLICATION_HEADER, "")) <= codec.MAX_APPLICATION:
         raise errors.InvalidArgumentError(
             f"The header {codec.APPLICATION_HEADER} is missing or too long."
         )
-    if not operation.session:
-        return None
+    return key_hash
+
+
+async def _identify(broker: Broker, request: Request) -> SessionUser:
+    """Return the user of the request's session."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme != "Bearer" or len(token) != 43:
         raise errors.NotAuthenticatedError("This needs a session: log in first.")

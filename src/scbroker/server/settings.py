@@ -1,15 +1,24 @@
-"""Load the broker's settings: defaults, then one TOML file, then the environment.
+"""Load the broker's settings: defaults, then one TOML file, then the environment, then options.
 
 `SCBROKER_DATABASE_URL` sets `database_url`, and so on for every field. An unknown name or a wrong value is an
 error at start, never ignored.
+
+The text after each field is its description in docs/reference/settings.md and `scbroker admin config show`:
+meaning, unit, and the reason of the default where there is one.
 """
 
+import ast
+import difflib
+import functools
+import inspect
 import ipaddress
+import itertools
 import os
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
 import platformdirs
@@ -20,7 +29,12 @@ from scbroker.records.container_record import MAX_ENTRIES
 
 PREFIX: Final = "SCBROKER_"
 # Names with the prefix that configure the client or are read elsewhere.
-_OTHERS: Final = {"SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "CONFIG"}
+_OTHERS: Final = {
+    "SERVER_URL", "APPLICATION_NAME", "OBJECT_STORE_ORIGINS", "PROFILE", "LINK_PASSWORD", "PASSWORD",
+    "PASSPHRASE", "NEW_PASSWORD", "NEW_PASSPHRASE", "CONFIG",
+}  # fmt: skip
+SECRET: Final = ("broker_key", "broker_key_next", "api_key")
+_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/\s]*(?=@)")
 _DAY: Final = 86_400
 # Ten years: a sum of longer times would overflow.
 _LONGEST: Final = 3650 * _DAY
@@ -33,6 +47,12 @@ Seconds = Annotated[int, Meta(ge=1, le=_LONGEST)]
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The settings of a broker. Sizes are in bytes, times in seconds."""
 
+    host: str = "127.0.0.1"
+    """The address to listen on. By default only programs of this machine, such as a TLS proxy, reach it."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8400
+    """The port to listen on; 0 chooses a free one."""
+    workers: Positive = 1
+    """Processes that serve. More than one needs PostgreSQL: SQLite allows one."""
     data_dir: str = ""
     """The folder of a broker on SQLite and a folder; the platform's data folder if empty."""
     database_url: str = ""
@@ -42,14 +62,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     direct_transfer: bool = True
     """Whether clients that ask for presigned URLs get them, if the object store is an S3."""
     transfer_seconds: Annotated[int, Meta(ge=1, le=3600)] = 900
-    """How long a presigned URL is valid."""
+    """Seconds for which a presigned URL is valid: long enough for a chunk on a slow line."""
     broker_key: str = ""
     """64 hexadecimal digits, the same for all processes of a broker; a file in data_dir if empty."""
+    broker_key_next: str = ""
+    """The key that a rotation brings in, 64 hexadecimal digits; a file in data_dir if empty."""
     origins: list[str] = []
     """The origins that clients use, as https://broker.example:443; the bound address if empty."""
     api_key: str = ""
     """An API key to add; if empty, the first start creates one and prints it."""
     session_seconds: Seconds = 3600
+    """Seconds after which a session ends, and a stolen token with it. Clients log in again by themselves."""
     guesses: Positive = 10
     """Wrong passphrases for one user from one address, or with one device pass, in guess_seconds."""
     guesses_user: Positive = 100
@@ -61,6 +84,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     registrations_address: Positive = 1000
     """Users that one address may register in guess_seconds."""
     guess_seconds: Seconds = 900
+    """Seconds in which wrong passphrases, reminders and registrations are counted."""
     max_new_grants: Positive = 10_000
     """New grants of access to others that one user may make in an hour."""
     max_key_records: Positive = 64
@@ -68,7 +92,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     trusted_proxies: str = ""
     """Proxies whose X-Forwarded-For is believed: addresses or networks, comma-separated; "*" means all."""
     max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
+    """Entries of an access list; the protocol allows no more than the default."""
     max_content: Positive = 2**40
+    """Bytes of one content."""
     max_pending_parts: Positive = 256
     """Unfinished uploads of one user."""
     max_pending_bytes: Positive = 2**41
@@ -84,13 +110,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     database_connections: Positive = 16
     """Connections of a process to PostgreSQL."""
     database_wait_seconds: Seconds = 5
-    """How long a request waits for a database connection; then it is refused and has no effect."""
+    """Seconds that a request waits for the database; then it is refused and has no effect."""
     part_grace_seconds: Seconds = 3600
-    """How long a replaced content is kept for readers that have started to read it."""
+    """Seconds for which a replaced content is kept for readers that have started to read it."""
     upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = 172_800
-    """How long the chunks of an unfinished upload are kept after its last chunk."""
+    """Seconds for which the chunks of an unfinished upload are kept after its last chunk; a day or more."""
+    slow_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] = 2.0
+    """Seconds after which a request is logged as slow, without the time that it waits for its client."""
+    access_log: bool = False
+    """Whether the log has a line for each request, which says who asked for what and when."""
     event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
-    """How long events are kept: a day or more, or 0 to keep them for ever."""
+    """Seconds for which events are kept: a day or more, or 0 to keep them for ever."""
 
     def __post_init__(self) -> None:
         if 0 < self.event_retention_seconds < _DAY:
@@ -114,21 +144,108 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return Path(self.data_dir or platformdirs.user_data_dir("scbroker"))
 
 
-def load_settings(environment: Mapping[str, str] = os.environ, **overrides: str | None) -> Settings:
-    """Load settings from file, environment and command line; raise `InvalidArgumentError` if one is wrong."""
-    values: dict[str, Any] = {}
-    if config := environment.get(PREFIX + "CONFIG"):
-        try:
-            values.update(tomllib.loads(Path(config).read_text("utf-8")))
-        except (OSError, ValueError) as error:
-            raise InvalidArgumentError(f"Cannot read the settings in {config}: {error}") from None
-    for name, text in environment.items():
-        if name.startswith(PREFIX) and (key := name.removeprefix(PREFIX)) not in _OTHERS:
-            values[key.lower()] = text.split(",") if key == "ORIGINS" else text
-    values.update({key: value for key, value in overrides.items() if value is not None})
+class Setting(NamedTuple):
+    """A setting as `scbroker admin config show` prints it."""
+
+    name: str
+    value: str
+    source: str
+    """default, file, variable or option."""
+    meaning: str
+
+
+def load_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:
+    """Load settings; raise `InvalidArgumentError` if one is wrong. An option of None was not given."""
+    values = {name: value for name, (value, _) in _given(environment, options).items()}
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(
             f"A setting is wrong (file, or environment as {PREFIX}NAME): {error}"
         ) from None
+
+
+def explain_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> list[Setting]:
+    """Return every setting with its value and source; a secret's value is "set"."""
+    loaded, given, texts = (
+        load_settings(environment, **options),
+        _given(environment, options),
+        meanings(),
+    )
+    return [
+        Setting(
+            name,
+            _shown(name, getattr(loaded, name)),
+            given.get(name, ("", "default"))[1],
+            texts[name],
+        )
+        for name in Settings.__struct_fields__
+    ]
+
+
+def changed(settings: Settings) -> dict[str, str]:
+    """Return the settings that differ from their defaults; a secret's value is "set"."""
+    defaults = Settings()
+    return {
+        name: _shown(name, getattr(settings, name))
+        for name in Settings.__struct_fields__
+        if getattr(settings, name) != getattr(defaults, name)
+    }
+
+
+def _shown(name: str, value: object) -> str:
+    if name in SECRET:
+        return "set" if value else ""
+    if isinstance(value, list):
+        return ",".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _PASSWORD.sub("…", str(value))
+
+
+def _given(
+    environment: Mapping[str, str], options: Mapping[str, object]
+) -> dict[str, tuple[object, str]]:
+    """Return the values that were given and where, each from the source that counts."""
+    found: dict[str, tuple[object, str]] = {}
+    if config := environment.get(PREFIX + "CONFIG"):
+        try:
+            from_file = tomllib.loads(Path(config).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise InvalidArgumentError(f"Cannot read the settings in {config}: {error}") from None
+        found |= {_known(name, name): (value, "file") for name, value in from_file.items()}
+    for variable, text in environment.items():
+        key = variable.removeprefix(PREFIX)
+        if variable.startswith(PREFIX) and key not in _OTHERS:
+            given = text.split(",") if key == "ORIGINS" else text
+            found[_known(key.lower(), variable)] = (given, "variable")
+    for name, value in options.items():
+        if value == "":
+            option = name.replace("_", "-")
+            raise InvalidArgumentError(f"--{option} is empty: give it a value, or leave it out.")
+        if value is not None:
+            found[name] = (value, "option")
+    return found
+
+
+def _known(name: str, given: str) -> str:
+    """Return the name of a setting; raise `InvalidArgumentError`, with the nearest one, if there is none."""
+    if name in Settings.__struct_fields__:
+        return name
+    hint = "`scbroker admin config show` lists the settings."
+    for near in difflib.get_close_matches(name, Settings.__struct_fields__, 1):
+        hint = f"did you mean {near if given == name else PREFIX + near.upper()}?"
+    raise InvalidArgumentError(f"{given} is not a setting ({name}): {hint}")
+
+
+@functools.cache
+def meanings() -> dict[str, str]:
+    """Return the text after each field of `Settings`."""
+    definition = cast(ast.ClassDef, ast.parse(inspect.getsource(Settings)).body[0])
+    found: dict[str, str] = {}
+    for field, text in itertools.pairwise(definition.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            found[field.target.id] = ""
+            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
+                found[field.target.id] = str(text.value.value)
+    return found

@@ -27,6 +27,7 @@ PROTOCOL: Final = "1"
 PROTOCOL_HEADER: Final = "Scbroker-Protocol"
 API_KEY_HEADER: Final = "Scbroker-Api-Key"
 APPLICATION_HEADER: Final = "Scbroker-Application"
+REQUEST_ID_HEADER: Final = "X-Request-Id"
 MESSAGE: Final = "application/vnd.msgpack"
 OCTETS: Final = "application/octet-stream"
 PROBLEM: Final = "application/problem+json"
@@ -43,6 +44,7 @@ Hash = Bin32
 Wrap = Annotated[bytes, Meta(min_length=WRAP_SIZE, max_length=WRAP_SIZE)]
 
 _DECIMAL: Final = re.compile(r"(0|[1-9][0-9]{0,15})\Z", re.ASCII)
+_REQUEST_ID: Final = re.compile(r"[0-9A-Za-z-]{8,64}\Z", re.ASCII)
 
 T = TypeVar("T")
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -103,6 +105,11 @@ def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
     if not same:
         raise InvalidArgumentError("The message has doubled fields or is not in shortest form.")
     return message
+
+
+def is_request_id(text: str) -> bool:
+    """Return whether a text may be the id of a request: 8 to 64 letters, digits and hyphens of ASCII."""
+    return _REQUEST_ID.match(text) is not None
 
 
 def parse_number(text: str) -> int:

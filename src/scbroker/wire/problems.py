@@ -1,6 +1,6 @@
 """Turn errors into `application/problem+json` and back (RFC 9457). Spec: docs/spec/protocol.md, section 1."""
 
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,7 @@ STATUS: Final[dict[type[BrokerError], int]] = {
     errors.NotAuthenticatedError: 401,
     errors.CredentialsError: 401,
     errors.ChallengeError: 401,
+    errors.SuspendedError: 403,
     errors.PermissionDeniedError: 403,
     errors.BlockedError: 403,
     errors.NotFoundError: 404,
@@ -27,6 +28,7 @@ STATUS: Final[dict[type[BrokerError], int]] = {
     errors.DeletedError: 410,
     errors.PartGoneError: 410,
     errors.TooLargeError: 413,
+    errors.QuotaExceededError: 413,
     errors.ClockError: 422,
     errors.RejectedError: 422,
     errors.IncompleteUploadError: 422,
@@ -40,6 +42,15 @@ _MAX_DETAIL: Final = 500
 _LONGEST_WAIT: Final = 99_999
 
 
+class Quota(Message, frozen=True, kw_only=True):
+    """Which quota a request exceeds."""
+
+    resource: Literal["bytes", "containers"]
+    quota: Uint
+    used: Uint
+    needed: Uint
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """The body of an error answer. Programs read `code`, people `detail`."""
 
@@ -48,6 +59,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     detail: str
     code: str
+    quota: Quota | msgspec.UnsetType = msgspec.UNSET
+    """Only with the code `quota`."""
 
 
 class ItemProblem(Message, frozen=True, kw_only=True):
@@ -56,13 +69,27 @@ class ItemProblem(Message, frozen=True, kw_only=True):
     code: Annotated[Text, Meta(max_length=64)]
     detail: Annotated[Text, Meta(max_length=_MAX_DETAIL)]
     retryAfter: Uint | None = None
+    quota: Quota | msgspec.UnsetType = msgspec.UNSET
 
 
 def problem_of(error: BrokerError) -> Problem:
     """Return the answer for an error; one without a status in `STATUS` becomes an internal fault."""
     kind = type(error) if type(error) in STATUS else errors.BrokerFaultError
     detail = str(error) if kind is type(error) else "The broker failed. Its log says why."
-    return Problem(title=kind.code, status=STATUS[kind], detail=detail, code=kind.code)
+    return Problem(
+        title=kind.code, status=STATUS[kind], detail=detail, code=kind.code, quota=_quota_of(error)
+    )
+
+
+def _quota_of(error: BrokerError) -> Quota | msgspec.UnsetType:
+    if not isinstance(error, errors.QuotaExceededError):
+        return msgspec.UNSET
+    return Quota(
+        resource="bytes" if error.resource == "bytes" else "containers",
+        quota=error.quota,
+        used=error.used,
+        needed=error.needed,
+    )
 
 
 def error_of(status: int, body: bytes, retry_after: str | None) -> BrokerError:
@@ -72,7 +99,7 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> BrokerError:
         kind = _BY_CODE[problem.code]
     except (ValueError, RecursionError, KeyError):
         return _error_without_code(status, retry_after)
-    return _error(kind, problem.detail, _seconds(retry_after))
+    return _error(kind, problem.detail, _seconds(retry_after), problem.quota)
 
 
 def item_problem_of(error: BrokerError) -> ItemProblem:
@@ -83,6 +110,7 @@ def item_problem_of(error: BrokerError) -> ItemProblem:
         code=problem.code,
         detail=problem.detail.replace("\0", "")[:_MAX_DETAIL],
         retryAfter=None if wait is None else max(1, round(wait)),
+        quota=problem.quota,
     )
 
 
@@ -93,7 +121,7 @@ def error_of_item(problem: ItemProblem) -> BrokerError:
             f"The broker answered with the unknown error code {problem.code!r:.40}: update scbroker."
         )
     wait = None if problem.retryAfter is None else float(min(problem.retryAfter, _LONGEST_WAIT))
-    return _error(kind, problem.detail, wait)
+    return _error(kind, problem.detail, wait, problem.quota)
 
 
 def result_of(result: T | None, problem: ItemProblem | None) -> T | BrokerError:
@@ -107,10 +135,14 @@ def result_of(result: T | None, problem: ItemProblem | None) -> T | BrokerError:
     )
 
 
-def _error(kind: type[BrokerError], text: str, wait: float | None) -> BrokerError:
+def _error(
+    kind: type[BrokerError], text: str, wait: float | None, quota: Quota | msgspec.UnsetType
+) -> BrokerError:
     detail = "".join(char for char in text[:_MAX_DETAIL] if char.isprintable())
     if issubclass(kind, BrokerUnavailableError):
         return kind(detail, retryAfter=wait)
+    if issubclass(kind, errors.QuotaExceededError) and not isinstance(quota, msgspec.UnsetType):
+        return kind(detail, **msgspec.structs.asdict(quota))
     return kind(detail)
 
 

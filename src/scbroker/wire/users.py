@@ -131,6 +131,15 @@ class KeyChainState(Message, frozen=True, kw_only=True):
     sequence: Uint
 
 
+class Usage(Message, frozen=True, kw_only=True):
+    """How much of the broker the session's user uses, and the quotas; None without one."""
+
+    bytes: Uint
+    containers: Uint
+    quotaBytes: Uint | None
+    quotaContainers: Uint | None
+
+
 class BlockedUsers(Message, frozen=True, kw_only=True):
     """The users whom the session's user has blocked, ascending."""
 

@@ -38,6 +38,7 @@ from scbroker import (
     PublicKey,
     SecuredContainer,
     ServerProvider,
+    Usage,
     keys,
     mainQueue,
 )
@@ -281,6 +282,7 @@ OPERATIONS = [
     Operation("blockUser", of_user, VOID),
     Operation("unblockUser", of_user, VOID),
     Operation("getBlockedUsers", nothing, []),
+    Operation("getUsage", nothing, Usage),
     Operation("getContactCard", lambda _: {"name": "Alice"}, ContactCard),
     Operation("getSentChanges", own, []),
     Operation("resetContainerMark", own, Heads),

@@ -1,5 +1,6 @@
 """`scbroker admin backup` beside a running broker, and `restore` of what it made: all of it opens again."""
 
+import datetime
 import shutil
 import threading
 import uuid
@@ -16,7 +17,9 @@ from scbroker.server.storage.blobs import Folder, new_blob_name
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.operators import admin
+from tests.kit.people import Person
 from tests.kit.tables import dump, query
+from tests.kit.waiting import wait_until
 
 PATIENCE = 60.0
 LARGE = 9 * 1_048_576
@@ -332,3 +335,77 @@ def test_backup_and_restore_of_a_broker_on_postgresql_name_the_guide(tmp_path: P
         done = admin(broker, command, tmp_path / "copy").expect(2)
         assert "docs/guide/backup.md" in done.error
         assert "secret" not in done.error
+
+
+DATED = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9][0-9][0-9][0-9][0-9]Z"
+
+
+def backups_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.glob(DATED))
+
+
+def test_dated_backups_are_kept_up_to_a_number_and_nothing_else_is_removed(
+    served: BrokerProcess, tmp_path: Path
+) -> None:
+    folder = tmp_path / "nightly"
+    admin(served, "backup", folder / "2026-01-01T030000Z").expect(0)
+    for name in ("2026-01-02T030000Z", "mine", "2026-01-03"):  # the first was cut off
+        (folder / name).mkdir()
+        (folder / name / "file").touch()
+    (folder / "2026-01-04T030000Z").symlink_to(folder / "mine")
+    (folder / "2026-01-05T030000Z").touch()
+    removed = admin(served, "backup", folder, "--keep", "2").expect(0).lines
+    assert [line for line in removed if "Removed" in line] == [
+        f"Removed {folder / '2026-01-02T030000Z'}."
+    ]
+    first, *_, second = (each for each in backups_in(folder) if (folder / each).is_dir())
+    assert first == "2026-01-01T030000Z"
+    wait_until(lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ") > second)
+    admin(served, "backup", folder, "--keep", "2").expect(0)
+    assert not (folder / first).exists()
+    assert (folder / second / "manifest.json").exists()
+    assert (folder / "mine" / "file").exists()
+    assert (folder / "2026-01-03" / "file").exists()
+    assert (folder / "2026-01-05T030000Z").exists()
+    with restored(served, folder / second) as other:
+        admin(other, "check").expect(0)
+
+
+def test_a_damaged_backup_removes_no_older_one(
+    served: BrokerProcess, new_provider: NewProvider, tmp_path: Path
+) -> None:
+    folder = tmp_path / "nightly"
+    admin(served, "backup", folder / "2026-01-01T030000Z").expect(0)
+    new_provider(True, at=served).createContainer(bytes(LARGE)).result(PATIENCE)
+    for path in (served.directory / "objects").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    done = admin(served, "backup", folder, "--keep", "1").expect(1)
+    assert any("were all kept" in line for line in done.lines)
+    assert (folder / "2026-01-01T030000Z" / "manifest.json").exists()
+
+
+def test_the_drill_of_the_guide_restores_what_a_person_reads_by_the_command_line(
+    served: BrokerProcess, tmp_path: Path
+) -> None:
+    """Restore into a scratch folder, check, log in with passphrase and password, verify all containers."""
+    secrets = {"SCBROKER_PASSWORD": SECRETS[0], "SCBROKER_PASSPHRASE": SECRETS[1]}
+
+    def device_of(broker: BrokerProcess, name: str, *command: str) -> Person:
+        device = Person(tmp_path / name, broker)
+        device.environment |= secrets | {"SCBROKER_API_KEY": str(broker.api_key)}
+        sessions = device.home / "sessions"
+        device.run(*command, "--server", broker.url, "--session-folder", sessions)
+        return device
+
+    alice = device_of(served, "home", "register", "--name", "Alice")
+    (alice.home / "letter.txt").write_text("Dear Bob")
+    alice.run("put", "letter.txt")
+    user = alice.json("whoami")["userId"]
+    admin(served, "backup", tmp_path / "nightly", "--keep", "7").expect(0)
+    [name] = backups_in(tmp_path / "nightly")
+    with restored(served, tmp_path / "nightly" / name) as other:
+        admin(other, "check").expect(0)
+        fresh = device_of(other, "drill", "login", user)
+        assert fresh.json("verify")["verified"] == 1
+        assert fresh.run("cat", "letter.txt").output == "Dear Bob"

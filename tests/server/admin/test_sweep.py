@@ -58,7 +58,12 @@ def planted(broker: BrokerProcess, hours: float, *, pending: float | None = None
     os.utime(path, (then, then))
     if pending is not None:
         since = clock() - int(pending * HOUR)
-        query(broker.database_url, "INSERT INTO pending_blobs VALUES (?, ?)", name, since)
+        query(
+            broker.database_url,
+            "INSERT INTO pending_blobs (name, since) VALUES (?, ?)",
+            name,
+            since,
+        )
     return name
 
 
@@ -133,7 +138,7 @@ def test_a_sweep_of_an_s3_deletes_the_same_and_keeps_young_objects(
         for name in (young, marked):
             obstore.put(store, name, b"left over")
         since = clock() - 2 * HOUR
-        query(url, "INSERT INTO pending_blobs VALUES (?, ?)", marked, since)
+        query(url, "INSERT INTO pending_blobs (name, since) VALUES (?, ?)", marked, since)
 
         done = admin(broker, "sweep").expect(0)
         assert done.lines == [

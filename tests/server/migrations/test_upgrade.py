@@ -16,14 +16,16 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.records.container_record import Role
 from scbroker.server.migrations import upgrade
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import environment
-from tests.kit.fixtures import StartBroker
+from tests.kit.fixtures import NewStores, StartBroker
+from tests.kit.quotas import check_usage
 from tests.kit.tables import dump, query
-from tests.kit.writers import Story
+from tests.kit.writers import OWNER, Story
 from tests.server.conftest import NewUser
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -31,6 +33,7 @@ pytestmark = pytest.mark.mostly_on_sqlite
 FOLDER = Path(__file__).parent
 ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
 REVISION = "SELECT version_num FROM alembic_version"
+NEWEST = upgrade.newest()
 UPGRADE = """
 import sys
 from tests.server.migrations import test_upgrade as tests
@@ -72,7 +75,7 @@ def make_first_release(url: str) -> None:
 
 def check_examples(url: str, differences: list[Any]) -> None:
     """Check that nothing but what the two later revisions add differs from `tables.py`."""
-    assert query(url, REVISION) == [("0012",)]
+    assert query(url, REVISION) == [("9002",)]
     found = {(each[0], getattr(each[-1], "name", None)) for each in differences}
     assert found == {("remove_index", "events_example"), ("remove_column", "example")}
 
@@ -93,14 +96,14 @@ def test_a_new_database_gets_these_tables_and_the_newest_revision(database_url: 
 def test_upgrading_again_changes_nothing(database_url: str) -> None:
     upgraded(database_url)
     key = uuid.uuid4().bytes * 2
-    query(database_url, "INSERT INTO api_keys VALUES (?, 'x', 1)", key)
+    query(database_url, "INSERT INTO api_keys (key_hash, name, created_at) VALUES (?, 'x', 1)", key)
     before = dump(database_url)
     upgraded(database_url)
     assert dump(database_url) == before
-    assert before["api_keys"] == {(key, "x", 1)}
+    assert before["api_keys"] == {(key, "x", 1, None, None)}
 
 
-@pytest.mark.parametrize("revision", ["0009", "0013"])
+@pytest.mark.parametrize("revision", ["0009", "9999"])
 def test_a_database_of_an_unknown_revision_is_refused_unchanged_with_what_to_do(
     database_url: str, revision: str
 ) -> None:
@@ -161,13 +164,61 @@ def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
     check_examples(database_url, upgraded(database_url))
     assert query(database_url, "SELECT DISTINCT example FROM users") == [(7,)]
     query(database_url, "ALTER TABLE users DROP COLUMN example")
-    query(database_url, "UPDATE alembic_version SET version_num = '0010'")
+    query(database_url, "UPDATE alembic_version SET version_num = ?", NEWEST)
     assert dump(database_url) == rows
     broker.start()
     alice.wire.close()
     assert alice.wire.call("GET", f"{story.path}?header=1&content=1").expect(200).body == view
     assert alice.events()[: len(log)] == log
     story.tell(alice, story.follow(alice, content=b"2"))
+
+
+def copy_to_first_release(source: str, target: str) -> None:
+    """Make a database of the first release with the rows of a newer one, without what only that has."""
+    make_first_release(target)
+    of_engine = (
+        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
+        if target.startswith("sqlite")
+        else "SELECT table_name, column_name FROM information_schema.columns "
+        "WHERE table_schema = 'public'"
+    )
+    columns: dict[str, list[str]] = {}
+    for table, column in query(target, of_engine):
+        if table in metadata.tables:
+            columns.setdefault(table, []).append(column)
+    for table, names in columns.items():
+        listed, places = ", ".join(names), ", ".join("?" * len(names))
+        for row in query(source, f"SELECT {listed} FROM {table}"):
+            query(target, f"INSERT INTO {table} ({listed}) VALUES ({places})", *row)
+
+
+def test_users_are_charged_with_what_a_database_of_the_first_release_has(
+    start_broker: StartBroker, new_user: NewUser, new_stores: NewStores, engine: str, tmp_path: Path
+) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    large = Story(alice)
+    part = large.upload(alice, bytes(70_000))
+    large.tell(alice, large.begin({alice: OWNER, bob: OWNER}, content=part))
+    large.tell(bob, large.follow(bob, content=b"by bob"))
+    deleted = Story(bob).created({alice: OWNER, bob: OWNER})
+    deleted.tell(alice, deleted.follow(alice, tombstone=True))
+    pending = Story(bob)
+    unfinished, sealed = pending.seal(Role.Content, bob, bytes(70_000), pending.key)
+    pending.chunk(bob, unfinished, 0, sealed).expect(204)
+    broker.stop()
+    charged = query(broker.database_url, "SELECT user_id, bytes, containers FROM usage")
+    # As the version before had it: a presigned URL stayed charged.
+    inflate = "UPDATE parts SET received = received + 8388608 WHERE committed AND inline IS NULL"
+    query(broker.database_url, inflate)
+    folder = tmp_path / "old"
+    folder.mkdir()
+    old = new_stores(engine, folder).database_url
+    copy_to_first_release(broker.database_url, old)
+    assert upgraded(old) == []
+    assert sorted(query(old, "SELECT user_id, bytes, containers FROM usage")) == sorted(charged)
+    assert len(charged) == 2
+    check_usage(old)
 
 
 _EVENT = (
@@ -241,7 +292,7 @@ def test_a_revision_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_a
         try:
             with pytest.raises(OverloadedError):
                 upgrading.result(60)
-            assert query(database_url, REVISION) == [("0011",)]
+            assert query(database_url, REVISION) == [("9001",)]
         finally:
             reader.close()
     check_examples(database_url, upgraded(database_url))

@@ -97,7 +97,8 @@ class Scene:
 
     def pending(self) -> dict[str, int]:
         return {
-            str(name): int(since) for name, since in query(self.url, "SELECT * FROM pending_blobs")
+            str(name): int(since)
+            for name, since in query(self.url, "SELECT name, since FROM pending_blobs")
         }
 
     def there(self, name: str) -> bool:
@@ -112,7 +113,7 @@ class Scene:
             (path / "folder").mkdir(parents=True)
         else:
             path.write_bytes(bytes(1000))
-        query(self.url, "INSERT INTO pending_blobs VALUES (?, ?)", name, since)
+        query(self.url, "INSERT INTO pending_blobs (name, since) VALUES (?, ?)", name, since)
         return name
 
 

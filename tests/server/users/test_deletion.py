@@ -74,11 +74,13 @@ OF_OTHERS: Final = {
 """In containers to which others have access."""
 LOGS: Final = {("events", "related_user_id")}
 """In the logs of others: who it was that acted."""
-LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS
+AUDIT: Final = {("audit", "actor"), ("audit", "subject")}
+"""In the operator's log."""
+LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS | AUDIT
 ROW: Final = {
     "fingerprint": None, "chain_length": 0, "encryption_index": 0, "signed_until": 0, "registered_at": 0,
     "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
-    "key_file_generation": 0, "signing_sequence": 0,
+    "key_file_generation": 0, "signing_sequence": 0, "suspended_at": None, "suspension_reason": None,
 }  # fmt: skip
 """All that is left, beside the id, of a user whose keys nobody needs."""
 
@@ -330,6 +332,8 @@ def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
     assert len(new.pop("nonces")) == 1
     # The event of an expiry that was not recorded before.
     assert {row["user_id"] for row in new.pop("events", [])} <= {world.bob.ring.userId.bytes}
+    [entry] = new.pop("audit")
+    assert (entry["action"], entry["actor"]) == ("user-deleted", world.alice.id)
     assert not new
     parts = {row["part_id"] for row in old["parts"]}
     for name, rows in old.items():
@@ -494,14 +498,15 @@ def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
 
     delete_user(alice).expect(204)
     admin(broker, "sweep").expect(0)
-    assert found() == {"id"}
+    assert found() == {"id", "id as text"}, "the latter in the audit log"
     [row] = _rows_of_user(broker.database_url, alice)
     assert row == {"id": alice.ring.userId.bytes, **ROW}
     query(broker.database_url, "DELETE FROM nonces")  # hashes of nonces, which are nobody's
     new = sorted(name.partition(" ")[0] for name in _everything_kept(broker))
     old = sorted(name.partition(" ")[0] for name in before)
     # Beside what expires by itself: how often this address registered, and guessed, also with this id.
-    brief = {"nonces", "guesses", "sessions"}
+    # And the audit log.
+    brief = {"nonces", "guesses", "sessions", "audit"}
     assert [name for name in new if name not in brief] == sorted(
         [*(name for name in old if name not in brief), "users"]
     )

@@ -41,7 +41,7 @@ def end(broker: BrokerProcess, user: User) -> None:
     """The first part of a deletion, after which whoever was at it is gone."""
     mine, nonce = session_of(user).id, random_bytes(16) + bytes(32)
     last = closing(user).signed
-    beside(broker, lambda b: b.database.write(lambda c: deletion.end(c, mine, 2, last, nonce, [])))
+    beside(broker, lambda b: b.database.write(lambda c: deletion.end(c, b, mine, 2, last, nonce)))
 
 
 def purge_some(broker: BrokerProcess, user: User) -> bool:

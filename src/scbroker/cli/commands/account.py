@@ -6,7 +6,7 @@ import sys
 import tempfile
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,6 +14,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command
 from scbroker.cli.commands.card import show_card
+from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, secret
 from scbroker.cli.words import in_words
@@ -221,13 +222,26 @@ def whoami(
         Path | None,
         typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
     ] = None,
+    usage: Annotated[
+        bool, typer.Option("--usage", help="Show also how much you store, and your quotas.")
+    ] = False,
 ) -> None:
     """Show your user id, fingerprint and contact card.
 
     Give the card or its QR code to people who are to share containers with you. It contains no secret. The
-    command needs no network.
+    command needs no network, except with --usage.
     """
-    show_card(run, run.profile.card, svg, {"profile": run.profile.name})
+    more: dict[str, Any] = {"profile": run.profile.name}
+    if usage:
+        found = run.session.getUsage().result()
+        quota = found.quotaBytes
+        more |= {
+            "bytes": Size(found.bytes),
+            "containers": found.containers,
+            "quotaBytes": None if quota is None else Size(quota),
+            "quotaContainers": found.quotaContainers,
+        }
+    show_card(run, run.profile.card, svg, more)
 
 
 @command(ACCOUNT, "delete-account")

@@ -9,14 +9,14 @@ import tempfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli import status_of
 from scbroker.cli.command import WATCHING, command
+from scbroker.cli.findings import Finding, found, write
 from scbroker.cli.output import Size
 from scbroker.cli.probe import DoubtfulError, Probe
 from scbroker.cli.run import Run
@@ -30,14 +30,6 @@ _LEAST_SPACE: Final = 256 * 1_048_576
 _URL: Final = re.compile(r"https?://[^\s,()'\"]+")
 _ON_THE_WAY: Final = ("address", "tls", "broker", "protocol", "API key")
 """If one of these checks fails, the later ones are left out."""
-_WIDTHS: Final = {"state": 7, "check": 13, "detail": 0}
-
-
-class _Finding(NamedTuple):
-    check: str
-    state: str
-    detail: str
-    status: int
 
 
 @command(WATCHING)
@@ -60,18 +52,7 @@ def doctor(
     The command reads no container. To check the origin (whether the broker accepts log-ins at this address),
     it attempts a log-in with a new key, which the broker refuses.
     """
-    status = 0
-    rows = []
-    for each in _Doctor(run, server or "").findings():
-        status = status or each.status
-        row = {"check": each.check, "state": each.state, "detail": each.detail}
-        if run.out.as_json:
-            rows.append(row)
-        elif each.state != "ok" or not run.out.quiet:
-            run.out.item(row, _WIDTHS)
-    if run.out.as_json:
-        run.out.rows(rows, {})
-    raise typer.Exit(status)
+    raise typer.Exit(write(run.out, _Doctor(run, server or "").findings()))
 
 
 class _Doctor:
@@ -84,7 +65,7 @@ class _Doctor:
         self.api_key: str | None = None
         self._failed = False
 
-    def findings(self) -> Iterator[_Finding]:
+    def findings(self) -> Iterator[Finding]:
         yield self._check("profile", self._profile)
         yield from self._of_the_device()
         if not self.server:
@@ -107,15 +88,11 @@ class _Doctor:
             if self.profile is not None:
                 yield self._check("session", self._session)
 
-    def _check(self, name: str, check: Callable[[], str]) -> _Finding:
+    def _check(self, name: str, check: Callable[[], str]) -> Finding:
         """Return what a check finds; a failure at the network stops the checks that need it."""
-        try:
-            return _Finding(name, "ok", check(), 0)
-        except DoubtfulError as doubt:
-            return _Finding(name, "warning", str(doubt), 0)
-        except errors.BrokerError as error:
-            self._failed = name in _ON_THE_WAY
-            return _Finding(name, "failed", in_words(error.message), status_of(error))
+        finding = found(name, check)
+        self._failed |= finding.state == "failed" and name in _ON_THE_WAY
+        return finding
 
     def _profile(self) -> str:
         from scbroker.cli import profiles
@@ -133,7 +110,7 @@ class _Doctor:
         self.profile, self.server, self.api_key = found, found.server_url, found.api_key
         return f"{found.name}: user {found.user_id}, in {profiles.path()}"
 
-    def _of_the_device(self) -> Iterator[_Finding]:
+    def _of_the_device(self) -> Iterator[Finding]:
         import platformdirs
 
         default = platformdirs.user_state_dir("scbroker")

@@ -15,6 +15,8 @@ import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
+from scbroker import tracing
+
 T = TypeVar("T")
 _DRAIN_SECONDS: Final = 5.0
 _CLOSE_SECONDS: Final = 1.0
@@ -58,6 +60,8 @@ class IOThread:
 
         When the process ends, it cancels `endless` work and does not wait for it.
         """
+        if not endless:
+            work = tracing.traced(name, work)
         future = asyncio.run_coroutine_threadsafe(work, self._started())
         self._running[future] = (name, owner)
         if endless:

@@ -28,7 +28,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
-from scbroker import errors
+from scbroker import errors, tracing
 from scbroker.client.calls.io_thread import inherited, io_thread
 from scbroker.client.http.endpoint import Endpoint
 from scbroker.crypto.seal import Octets
@@ -276,7 +276,8 @@ class ObjectStore(Connections):
 
     async def put(self, url: URL, body: memoryview, moved: Moved | None = None) -> None:
         """Store an object; raise `StoreError` if the store does not."""
-        await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None, moved)
+        with tracing.sent("object store PUT"):  # a presigned URL allows no header of ours
+            await self._send("PUT", url, {"Content-Length": str(len(body))}, body, None, moved)
 
     async def get(
         self, url: URL, start: int, target: memoryview, moved: Moved | None = None
@@ -286,7 +287,8 @@ class ObjectStore(Connections):
         It is smaller than the buffer at the object's end. Raises `StoreError`.
         """
         headers = {"Range": f"bytes={start}-{start + len(target) - 1}"}
-        return await self._send("GET", url, headers, None, target, moved)
+        with tracing.sent("object store GET"):
+            return await self._send("GET", url, headers, None, target, moved)
 
     async def _send(
         self,
@@ -516,16 +518,21 @@ class Transport(Connections):
         way, at = connections or self, URL(url, encoded=True)
         sent = moved if target is None else None
         try:
-            async with way.request(method, at, headers, body, sent) as response:
-                _check_version(response, self.endpoint.url)
-                self._has_answered = True
-                if response.status < 300:
-                    if target is not None:
-                        return await _read_into(response, target, moved)
-                    return await read(response, limit)
-                retry_after = response.headers.get("Retry-After")
-                problem = await read(response, MAX_PROBLEM)
-                raise error_of(response.status, problem, retry_after)
+            with tracing.sent(f"broker {method}", headers) as span:
+                async with way.request(method, at, headers, body, sent) as response:
+                    request_id = _request_id(response)
+                    span.end(response.status, request_id)
+                    _check_version(response, self.endpoint.url)
+                    self._has_answered = True
+                    if response.status < 300:
+                        if target is not None:
+                            return await _read_into(response, target, moved)
+                        return await read(response, limit)
+                    retry_after = response.headers.get("Retry-After")
+                    problem = await read(response, MAX_PROBLEM)
+                    refusal = error_of(response.status, problem, retry_after)
+                    refusal.requestId = request_id
+                    raise refusal
         except aiohttp.ClientError as error:
             raise errors.UnreachableError(
                 _why_unreachable(error, self.endpoint.url, self._has_answered),
@@ -612,6 +619,12 @@ def _too_large(limit: int) -> errors.TooLargeError:
     return errors.TooLargeError(
         f"The broker's answer has more than the {limit} bytes that are allowed."
     )
+
+
+def _request_id(response: aiohttp.ClientResponse) -> str | None:
+    """Return the id that the broker gave the request; None without one, or if it has other characters."""
+    given = response.headers.getall(codec.REQUEST_ID_HEADER, [])
+    return given[0] if len(given) == 1 and codec.is_request_id(given[0]) else None
 
 
 def _check_version(response: aiohttp.ClientResponse, url: str) -> None:

@@ -21,6 +21,7 @@ from scbroker.client.parts.downloads import AT_ONCE, RUN, Buffers, path_of
 from scbroker.client.parts.journal import Journal
 from scbroker.client.parts.meter import Meter
 from scbroker.client.parts.presigned import PresignedUrls
+from scbroker.client.users import usage
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
@@ -169,6 +170,10 @@ async def send(
     chunks = None if content.total is None else -(-content.total // RUN) or 1
     path = path_of(upload.part.container_id, upload.part.part_id)
     urls = PresignedUrls(session, path, chunks, upload.sent)
+
+    if content.total is not None and content.total - done > RUN:
+        # One question, before more is sealed and sent than fits.
+        await usage.check_free(session, content.total - done)
 
     is_begun = False
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -35,19 +36,24 @@ from typing import Annotated, Any, Final
 import msgspec
 import sqlalchemy
 from msgspec import Meta
-from sqlalchemy import NullPool, Row, func, select, text
+from sqlalchemy import Connection, NullPool, Row, func, select, text
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin import stores
+from scbroker.server.admin import audit, stores
 from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
-from scbroker.server.admin.stores import DATABASE, KEY, OBJECTS
+from scbroker.server.admin.stores import DATABASE, OBJECTS
+from scbroker.server.keys import KEY, KEY_CHECK, NEXT_CHECK, hash_of_key, write_synced
 from scbroker.server.settings import Settings
+from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, sync
+from scbroker.server.storage.database import Database
 from scbroker.server.storage.tables import chunks
 
 UNFINISHED: Final = "restoring"
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
+_DATED: Final = "%Y-%m-%dT%H%M%SZ"
+_DATED_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}Z")
 _PAGE: Final = 500
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
@@ -79,9 +85,11 @@ async def backup(
         with Folder(objects_folder / await database.read(stores.object_prefix)).keeping():
             values = {"path": str(target / DATABASE)}
             await database.query(lambda c: c.execute(text("VACUUM INTO :path"), values))
+            _check_key(target, key.read_bytes() if with_key else None)
             count, size, damaged = _copy_objects(target, objects_folder, tell, progress, link)
+        await _record(settings, database, tell, objects=count, bytes=size, withKey=with_key)
     if with_key:
-        stores.write_synced(target / KEY, key.read_bytes())
+        write_synced(target / KEY, key.read_bytes())
     (target / DATABASE).chmod(0o600)
     sync(target / DATABASE)
     _sync_folders(target)
@@ -93,11 +101,77 @@ async def backup(
         bytes=size,
     )
     octets = msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
-    stores.write_synced(target / _MANIFEST, octets)
+    write_synced(target / _MANIFEST, octets)
     sync(target)
     tell(f"Copied the database, {count} objects ({size} bytes): {target}")
     tell(f"The broker's key is {'in it.' if with_key else 'not in it: keep it apart.'}")
     return not damaged
+
+
+async def backup_dated(
+    settings: Settings,
+    folder: Path,
+    tell: Tell,
+    progress: Progress,
+    *,
+    keep: int,
+    link: bool,
+    with_key: bool,
+) -> bool:
+    """Make a backup in a new folder named by the time, and remove the oldest of more than `keep`.
+
+    If anything was missing or damaged, no older backup is removed.
+    """
+    target = folder / datetime.datetime.now(datetime.UTC).strftime(_DATED)
+    right = await backup(settings, target, tell, progress, link=link, with_key=with_key)
+    if right:
+        _prune(folder, target, keep, tell)
+    else:
+        tell("Older backups were all kept, as this one is damaged.")
+    return right
+
+
+def _prune(folder: Path, newest: Path, keep: int, tell: Tell) -> None:
+    """Remove finished backups beyond `keep`, and those that were cut off more than a day ago."""
+    made = sorted(each for each in folder.iterdir() if _is_dated(each) and each <= newest)
+    finished = [each for each in made if (each / _MANIFEST).is_file()]
+    day_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
+    cut_off = [
+        each for each in made if each not in finished and each.name < day_ago.strftime(_DATED)
+    ]
+    for old in [*finished[:-keep], *cut_off]:
+        (old / _MANIFEST).unlink(missing_ok=True)  # from here on it is not a backup any more
+        shutil.rmtree(old)
+        tell(f"Removed {old}.")
+
+
+def _is_dated(path: Path) -> bool:
+    return _DATED_NAME.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
+
+
+def _check_key(target: Path, key: bytes | None) -> None:
+    """Raise unless one key opens everything in the copied database; `key` is the one to copy with it."""
+    names = [KEY_CHECK, NEXT_CHECK]
+    with _opened(target) as connection:
+        rows = connection.execute(sql.FIND_CHECKS, {"names": names}).all()
+    checks = {row.name: bytes(row.value) for row in rows}
+    is_right = key is None or hash_of_key(key) == checks[KEY_CHECK]
+    if NEXT_CHECK in checks or not is_right:
+        (target / DATABASE).unlink()
+        raise InvalidArgumentError(
+            "The broker's key is being rotated, and no backup was made: end that with `scbroker admin "
+            "rotate-broker-key`, and take the backup then."
+        )
+
+
+async def _record(settings: Settings, database: Database, tell: Tell, **details: object) -> None:
+    """Record a backup in the audit log, if this command has the broker's key."""
+    try:
+        key = await database.read(lambda c: stores.find_key(c, settings))
+    except InvalidArgumentError as error:
+        tell(f"This backup is not in the audit log. {error}")
+        return
+    await database.write(lambda c: audit.record(c, key, "backup-made", "broker", details))
 
 
 def _make_empty(target: Path) -> None:
@@ -134,6 +208,8 @@ def restore(
                 f"{wrong} objects of this backup are damaged or missing, and nothing was restored: take "
                 "another backup, or --damaged to restore without them."
             )
+        stores.mark_restored(new / DATABASE, manifest.created_at)
+        sync(new / DATABASE)
         _sync_folders(new)
     except BaseException:
         shutil.rmtree(directory if is_new else new)
@@ -200,10 +276,7 @@ def _copy_objects(
     and how many are damaged or missing.
     """
     count = octets = damaged = 0
-    # `immutable` keeps SQLite from making files beside the copied database.
-    url = f"sqlite:///file:{target / DATABASE}?mode=ro&immutable=1&uri=true"
-    engine = sqlalchemy.create_engine(url, hide_parameters=True, poolclass=NullPool)
-    with engine.connect().execution_options(yield_per=_PAGE) as connection:
+    with _opened(target).execution_options(yield_per=_PAGE) as connection:
         total = connection.execute(select(func.count()).select_from(chunks)).scalar_one()
         prefix = stores.object_prefix(connection)
         (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
@@ -228,10 +301,17 @@ def _copy(source: Path, target: Path, row: Row[Any], link: bool) -> tuple[int | 
             size = target.stat().st_size
             return size, object_problem(row, size)
         octets = memoryview(source.read_bytes())
-        stores.write_synced(target, octets)
+        write_synced(target, octets)
         return len(octets), object_problem(row, octets)
     except FileNotFoundError:
         return None, object_problem(row, None)
+
+
+def _opened(folder: Path) -> Connection:
+    """Open the database of a backup to read it."""
+    # `immutable` keeps SQLite from making files beside the copied database.
+    url = f"sqlite:///file:{folder / DATABASE}?mode=ro&immutable=1&uri=true"
+    return sqlalchemy.create_engine(url, hide_parameters=True, poolclass=NullPool).connect()
 
 
 def _hash_of(path: Path) -> str:

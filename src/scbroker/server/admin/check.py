@@ -15,7 +15,6 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import Column, Connection, Row, Select, Table, bindparam, func, select, text, tuple_
 
-from scbroker.crypto.at_rest import open_stored
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError
 from scbroker.records import judge
@@ -29,10 +28,12 @@ from scbroker.records.container_record import (
     wrap_hash,
 )
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.server.admin.stores import find_key, open_stores
-from scbroker.server.broker import KEY_FILE, ChainCache, now
+from scbroker.server.admin import audit, usage
+from scbroker.server.admin.stores import open_stores
+from scbroker.server.broker import ChainCache, now
 from scbroker.server.containers.members import StoredList, leaver_of
 from scbroker.server.containers.storing import check_sealed
+from scbroker.server.keys import KEY_FILE, BrokerKeys, Keys, find_keys
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
@@ -95,7 +96,9 @@ ANY_EVENT_WITH_DETAILS: Final = (
     .limit(1)
 )
 AUTHORS_OF: Final = select(t.authors.c.user_id).where(t.authors.c.container_id == b("container"))
-PARTS_OF: Final = select(t.parts.c.part_id, t.parts.c.inline, t.parts.c.hashes).where(
+PARTS_OF: Final = select(
+    t.parts.c.part_id, t.parts.c.inline, t.parts.c.hashes, t.parts.c.received
+).where(
     t.parts.c.container_id == b("container"), t.parts.c.committed, t.parts.c.replaced_at.is_(None)
 )
 PENDING_DELETION_OF: Final = select(t.pending_blobs.c.name).where(
@@ -117,7 +120,7 @@ STRAYS: Final = {
         (
             "user_id",
             t.users.c.id,
-            (t.key_records, t.key_files, t.events, t.pending_users, t.blocks),
+            (t.key_records, t.key_files, t.events, t.pending_users, t.blocks, t.usage),
         ),
     )
     for table in tables
@@ -184,7 +187,7 @@ class _Check:
         self._database, self._objects, self._quick = database, objects, quick
         self._tell, self._progress = tell, progress
         self.chains = ChainCache()
-        self._key: bytes | None = None
+        self._keys: BrokerKeys | None = None
         self.wrong = 0
         self.seen: Counter[str] = Counter()
 
@@ -204,15 +207,22 @@ class _Check:
 
     async def run(self, settings: Settings) -> None:
         try:
-            self._key = await self._database.read(lambda c: find_key(c, settings))
+            await self._database.read(lambda c: find_keys(c, settings))
+            self._keys = BrokerKeys(settings)
         except InvalidArgumentError as error:
-            self._add(f"{error} No KeyFile was checked.")
+            self._add(f"{error} Neither KeyFiles nor the audit log were checked.")
         totals = await self._database.read(
             lambda c: {name: c.execute(each).scalar_one() for name, each in COUNTS.items()},
             large=True,
         )
         if not self._quick and self._database.version() is not None:
             await self._check_file()
+        if self._keys is not None:
+            keys = await self._database.read(self._keys.at)
+            log = await audit.verify(self._database, keys.active)
+            for fault in log.faults:
+                self._add(f"audit log: {fault}")
+            self._count("audit entries", log.entries, log.entries)
         async for rows in self._pages(USERS_AFTER, {"id": b""}, self._check_user):
             self._count("users", len(rows), totals["users"])
         async for rows in self._pages(CONTAINERS_AFTER, {"id": b""}, self._check_container):
@@ -222,6 +232,7 @@ class _Check:
                 for row in rows:
                     if row.stray:
                         self._add(f"{_named(name, row.value)}: it has rows, but it does not exist.")
+        await self._check_usage()
         async for rows in self._pages(CHUNKS_AFTER, {"part_id": b"", "chunk": -1}):
             for row in rows:
                 problem = await self._problem_of(row)
@@ -238,6 +249,16 @@ class _Check:
     def _count(self, what: str, more: int, total: int) -> None:
         self.seen[what] += more
         self._progress(what, self.seen[what], total)
+
+    async def _check_usage(self) -> None:
+        """Compare what users are charged with what is stored, in one snapshot."""
+        wrong = await self._database.read(usage.differences, large=True)
+        for user_id, (said, stored) in sorted(wrong.items()):
+            self._add(
+                f"{_named('user', user_id)}: They are charged with {said.bytes} bytes and {said.containers} "
+                f"containers, and {stored.bytes} bytes and {stored.containers} containers are stored: run "
+                "scbroker admin usage --recount."
+            )
 
     async def _check_file(self) -> None:
         """Run the database's own check: pages, and indexes against their tables."""
@@ -286,8 +307,8 @@ class _Check:
                 raise IntegrityError("Their data is pending deletion, but they were not deleted.")
             if key_file is not None and user.deleted:
                 raise IntegrityError("They were deleted, but their KeyFile was not.")
-            if key_file is not None and self._key is not None:
-                _check_key_file(self._key, key_file)
+            if key_file is not None and self._keys is not None:
+                _check_key_file(self._keys.at(connection), key_file)
 
     def _check_container(self, connection: Connection, row: Row[Any]) -> None:
         _ContainerCheck(connection, row, self).run()
@@ -322,12 +343,18 @@ def _check_keys(connection: Connection, user: Row[Any]) -> None:
         raise IntegrityError("Their row names another signing key than their latest.")
 
 
-def _check_key_file(key: bytes, row: Row[Any]) -> None:
+def _check_key_file(keys: Keys, row: Row[Any]) -> None:
     try:
-        open_stored(key, KEY_FILE, row.user_id, row.key_file)
+        keys.open(KEY_FILE, row.user_id, row.key_file)
     except IntegrityError:
         raise IntegrityError(
             "Their KeyFile does not open under the broker's key: it is damaged."
+        ) from None
+    try:
+        keys.open_verifier(row.user_id, row.verifier)
+    except IntegrityError:
+        raise IntegrityError(
+            "The proof of their passphrase does not open under the broker's key: it is damaged."
         ) from None
 
 
@@ -595,3 +622,5 @@ class _ContainerCheck:
         check_sealed(part, size, hashes)
         if hashes != row.hashes:
             raise IntegrityError("The hashes of a part are not those of its segments.")
+        if size != row.received:
+            raise IntegrityError("A part is charged with another size than it has.")

@@ -1,40 +1,53 @@
-"""Open a broker's database, object store and key, for the broker or for a command that runs beside it.
+"""Open a broker's database and object store, for the broker or for a command that runs beside it.
 
 The objects of a database lie below a prefix with the database's id. A database that is configured with
 another broker's store therefore lists none of that broker's objects, and can remove none of them.
-
-The key keys verifiers, nonces and throttles, and seals KeyFiles. It is kept outside the database, which
-stores a hash of it. So a broker with a lost or wrong key does not start: no passphrase would match, no
-KeyFile would open, and those stored with the wrong key would fail once the right one is back.
 """
 
 import asyncio
 import contextlib
+import datetime
 import fcntl
+import importlib.metadata
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection, text
+import msgspec
+import sqlalchemy
+import structlog
+from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 
-from scbroker.crypto.verify import equal, keyed_hash
 from scbroker.errors import InvalidArgumentError
+from scbroker.server.keys import (
+    KEY,
+    KEY_CHECK,
+    configured_keys,
+    create_key,
+    find_keys,
+    hash_of_key,
+    put_in_place,
+)
 from scbroker.server.migrations.upgrade import newest
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.blobs import Blobs, open_blobs, path_of, sync
+from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
 from scbroker.server.storage.database import Database, open_database
 
+_log: Final = structlog.get_logger("scbroker.server")
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
-KEY: Final = "broker.key"
 _SQLITE: Final = "sqlite:///"
 _SIZE: Final = 32
 # Names of rows in the table of checks.
 _ID: Final = "objects"
-_KEY_CHECK: Final = "broker-key"
+_RESTORED: Final = "restored"
+# Actions in the audit log.
+_CREATED: Final = "broker-created"
+_NEW_VERSION: Final = "version-started"
 # The process must not end while threads of obstore still return results: it would abort.
 _AFTER_OBJECTS: Final = 0.1
 
@@ -139,94 +152,101 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs
         await database.close()
 
 
+def exists(url: str) -> bool:
+    """Return whether a database is more than a missing file of SQLite."""
+    return not url.startswith(_SQLITE) or Path(url.removeprefix(_SQLITE)).is_file()
+
+
+def is_sqlite(settings: Settings) -> bool:
+    return database_url(settings).startswith(_SQLITE)
+
+
 def _check_file_exists(url: str) -> None:
     """Raise if the database is a missing file of SQLite, which opening it would create."""
-    if url.startswith(_SQLITE) and not Path(url.removeprefix(_SQLITE)).is_file():
+    if not exists(url):
         raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
 
 
-async def _check_revision(database: Database) -> None:
+async def find_revision(database: Database) -> str | None:
+    """Return the revision of a database's tables, or None for an empty database."""
     statement = text("SELECT version_num FROM alembic_version")
     try:
-        found = await database.read(lambda c: c.execute(statement).scalar_one())
+        return str(await database.read(lambda c: c.execute(statement).scalar_one()))
     except DBAPIError:
-        found = "none"
+        return None
+
+
+async def _check_revision(database: Database) -> None:
+    found = await find_revision(database)
     if found != newest():
         raise InvalidArgumentError(
-            f"The database has the tables of revision {found}, and this version has {newest()}: start the "
-            "broker of this version once, or use the version that the broker has."
+            f"The database has the tables of revision {found or 'none'}, and this version has {newest()}: "
+            "start the broker of this version once, or use the version that the broker has."
         )
 
 
-def provision(connection: Connection, settings: Settings) -> None:
-    """Give a new database its id and create the broker's key, or check that the key is this database's."""
-    if sql.one(connection, sql.FIND_CHECK, check=_KEY_CHECK) is None:
-        key = _configured_key(settings) or _create_key(settings.directory / KEY)
-        row = {"name": _KEY_CHECK, "value": keyed_hash(key, "key-check")}
+def provision(connection: Connection, settings: Settings) -> bytes:
+    """Give a new database its id and create the broker's key, or check that the key is this database's.
+
+    Records in the audit log when a database is new, and when a version of scbroker first uses it. Ends a
+    rotation that was interrupted between its last two steps. Returns the broker's key.
+    """
+    if sql.one(connection, sql.FIND_CHECK, check=KEY_CHECK) is None:
+        found = configured_keys(settings)
+        if not found:
+            found = [create_key(settings.directory / KEY)]
+            _log.info("broker key made", file=str(settings.directory / KEY))
+        row = {"name": KEY_CHECK, "value": hash_of_key(found[0])}
         connection.execute(sql.ADD_CHECK, row)
-    find_key(connection, settings)
-    if sql.one(connection, sql.FIND_CHECK, check=_ID) is None:
+    key = find_key(connection, settings)
+    put_in_place(settings, key)
+    is_new = sql.one(connection, sql.FIND_CHECK, check=_ID) is None
+    if is_new:
         connection.execute(sql.ADD_CHECK, {"name": _ID, "value": os.urandom(_SIZE)})
+    _record_restore(connection, key)
+    _record_version(connection, key, is_new)
+    return key
+
+
+def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
+    """Record the first use of a database, or of a version of scbroker; brokers that start wait here."""
+    sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
+    last = sql.one(connection, sql.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
+    version = importlib.metadata.version("scbroker")
+    details = {"version": version, "tables": newest()}
+    if last is None or msgspec.json.decode(last.details) != details:
+        audit.record(connection, key, _CREATED if is_new else _NEW_VERSION, "broker", details)
+
+
+def _record_restore(connection: Connection, key: bytes) -> None:
+    """Record the restore that put this database here, of which `mark_restored` left a note."""
+    row = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)
+    if row is not None:
+        note = msgspec.json.decode(row.value, type=_Restored)
+        connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
+        times = {"takenAt": note.taken_at, "restoredAt": note.restored_at}
+        audit.record(connection, key, "backup-restored", "broker", times, actor=note.by)
+
+
+class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a restore leaves in the table of checks until the first start."""
+
+    taken_at: str
+    restored_at: str
+    by: str
+
+
+def mark_restored(path: Path, taken_at: str) -> None:
+    """Leave a note in a restored SQLite file for `provision`: the broker's key may not be there yet."""
+    restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    note = _Restored(taken_at=taken_at, restored_at=restored_at, by=audit.operator())
+    engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)
+    with engine.begin() as connection:
+        connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
+        value = msgspec.json.encode(note)
+        connection.execute(sql.ADD_CHECK, {"name": _RESTORED, "value": value})
 
 
 def find_key(connection: Connection, settings: Settings) -> bytes:
     """Return the key; raise `InvalidArgumentError` if it is missing or not the one of this database."""
-    key = _configured_key(settings)
-    if key is None:
-        raise InvalidArgumentError(
-            f"The broker's key is missing: restore {settings.directory / KEY}, or set SCBROKER_BROKER_KEY as "
-            "on this broker's other machines. Without it no passphrase can be checked and no KeyFile opens."
-        )
-    stored = sql.the(connection, sql.FIND_CHECK, check=_KEY_CHECK).value
-    if not equal(keyed_hash(key, "key-check"), stored):
-        raise InvalidArgumentError(
-            "The broker's key is not the one that this database was used with: restore broker.key, or "
-            "set SCBROKER_BROKER_KEY to the right one."
-        )
-    return key
-
-
-def _configured_key(settings: Settings) -> bytes | None:
-    """Return the key from the settings or from its file, or None if neither exists."""
-    path = settings.directory / KEY
-    problem = f"{path} is damaged: restore it from a copy."
-    try:
-        if settings.broker_key:
-            problem = "SCBROKER_BROKER_KEY must be 64 hexadecimal digits."
-            key = bytes.fromhex(settings.broker_key)
-        else:
-            key = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        key = b""
-    if len(key) != _SIZE:
-        raise InvalidArgumentError(problem)
-    return key
-
-
-def _create_key(path: Path) -> bytes:
-    """Store a new key durably and return it; if another process was first, return its key."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        temporary.unlink(missing_ok=True)
-        write_synced(temporary, os.urandom(_SIZE))
-        with contextlib.suppress(FileExistsError):
-            os.link(temporary, path)
-        temporary.unlink()
-        sync(path.parent)
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
-
-
-def write_synced(path: Path, octets: bytes | memoryview) -> None:
-    """Create a file with these bytes and sync it; its folder is created, but not synced."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(octets)
-        file.flush()
-        os.fsync(file.fileno())
+    return find_keys(connection, settings).active

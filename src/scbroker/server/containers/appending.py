@@ -16,8 +16,10 @@ from starlette.responses import Response
 from scbroker import errors
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
+from scbroker.server import metrics
 from scbroker.server.answers import answer
 from scbroker.server.broker import Broker, Call, now
+from scbroker.server.charges import Charges
 from scbroker.server.containers import members, storing, tombstones
 from scbroker.server.containers.storing import Incoming, parse_incoming
 from scbroker.server.parts.sweeping import sweep_at_once
@@ -67,6 +69,7 @@ async def append_records(
     for item in parsed:
         outcome = next(outcomes) if isinstance(item, Incoming) else item
         if isinstance(outcome, errors.BrokerError):
+            metrics.count_problem(outcome)
             answers.append(wire.RecordOutcome(receipt=None, problem=item_problem_of(outcome)))
         elif isinstance(item, Incoming):
             answers.append(wire.RecordOutcome(receipt=item.receipt, problem=None))
@@ -155,8 +158,12 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
     if not items:
         return []
 
-    def store(connection: Connection, *, optimistic: bool = False) -> list[Outcome]:
-        return _store(connection, broker, items, chain_length, optimistic=optimistic)
+    def store(
+        connection: Connection, *, optimistic: bool = False, each: bool = False
+    ) -> list[Outcome]:
+        return _store(
+            connection, broker, items, chain_length, optimistic=optimistic, charge_each=each
+        )
 
     if len(items) == 1 and items[0].is_first:
         try:
@@ -169,8 +176,13 @@ async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -
         return await broker.database.write(store)
     except errors.BrokerUnavailableError:
         raise
+    except errors.QuotaExceededError as refusal:
+        if len(items) == 1:
+            return [refusal]
     except errors.BrokerError as refusal:  # of a single record: a batch returns them
         return [refusal]
+    # All of them exceed the quota: store those that fit.
+    return await broker.database.write(lambda c: store(c, each=True))
 
 
 def _store(
@@ -180,10 +192,13 @@ def _store(
     chain_length: int,
     *,
     optimistic: bool,
+    charge_each: bool,
 ) -> list[Outcome]:
     """Return the outcomes of several records; raise what a single one is refused with.
 
-    The rows of all of them are locked, and inserted, by one statement each.
+    The rows of all of them are locked, and inserted, by one statement each. The author's usage is changed by
+    one statement as well, and `QuotaExceededError` is raised if all of them exceed the quota; with
+    `charge_each` by one for each record, which is refused alone.
     """
     # Lock order, as in every writer: containers in the order of their ids, then users.
     some = sorted({item.container_id for item in items})
@@ -194,7 +209,7 @@ def _store(
     named = {name for item in items for name in item.named}
     users = members.users_of(connection, named, sql.SHARE_USERS)
     tx = storing.Transaction(connection, chain_length, users, now(), optimistic)
-    waiting = NewRows()
+    waiting, charges = NewRows(), Charges()
 
     def container_of(item: Incoming) -> Row[Any] | None:
         """Return the container's row: locked at the start, or read again for its next record.
@@ -211,8 +226,8 @@ def _store(
         return container
 
     def store(item: Incoming, container: Row[Any] | None) -> bool:
-        new = NewRows()
-        if not storing.store(tx, item, container, new):
+        new, own = NewRows(), Charges()
+        if not storing.store(tx, item, container, new, own):
             return False
         # Parts that are still to be inserted are not in the table, which `store` compared with.
         taken = {row["part_id"] for row in waiting.of(sql.ADD_PART)}
@@ -221,7 +236,10 @@ def _store(
         members.check_grants(connection, broker, item.user.id, new, tx.moment)
         if container is not None:
             new.write(connection)
+        if charge_each:
+            own.apply(connection)
         waiting.take(new)
+        charges.take(own)
         return True
 
     def store_or_undo(item: Incoming, container: Row[Any] | None) -> Outcome:
@@ -240,4 +258,6 @@ def _store(
     times = [item.record.time for item, new in zip(items, outcomes, strict=True) if new is True]
     if times:
         storing.raise_signed_until(connection, users[items[0].user.fingerprint], max(times))
+    if not charge_each:
+        charges.apply(connection)
     return outcomes

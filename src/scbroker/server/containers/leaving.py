@@ -19,7 +19,7 @@ from scbroker.server.broker import (
     Broker,
     Call,
     SessionUser,
-    check_not_deleted,
+    check_active,
     check_unexpired,
     is_unexpired,
     not_found,
@@ -94,7 +94,7 @@ def _verify(connection: Connection, broker: Broker, leaving: _Leaving, moment: i
         return None
     found = sql.one(connection, sql.FIND_CONTAINER, id=leaving.container_id)
     row, _ = _check_member(connection, leaving, found, moment)
-    user = check_not_deleted(sql.the(connection, sql.FIND_USER, id=leaving.user.id))
+    user = check_active(sql.the(connection, sql.FIND_USER, id=leaving.user.id))
     chain = broker.chains.get(connection, user.id, user.chain_length)
     place = {"container": row.id, "number": row.governing_version}
     governing = judge.Known.parse(sql.the(connection, sql.FIND_RECORD, **place).body)
@@ -151,7 +151,7 @@ def _store(connection: Connection, leaving: _Leaving, chain_length: int) -> None
     keys as long as the container exists.
     """
     locked = sql.one(connection, sql.LOCK_CONTAINER, id=leaving.container_id)
-    user = check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[leaving.user.id]))
+    user = check_active(sql.the(connection, sql.SHARE_USERS, ids=[leaving.user.id]))
     moment = now()
     if _is_stored(connection, leaving):
         return

@@ -28,11 +28,12 @@ from scbroker.server.broker import (
     SECOND,
     Call,
     SessionUser,
-    check_not_deleted,
+    check_active,
     check_unexpired,
     not_found,
     refusing,
 )
+from scbroker.server.charges import Charges
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.settings import Settings
@@ -172,11 +173,13 @@ def _access_of(sent: Sequence[AccessEntry] | None) -> AccessList | None:
     return access
 
 
-def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRows) -> bool:
+def store(
+    tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRows, charges: Charges
+) -> bool:
     """Store a record unless it is stored already; return whether it is new, raise what it is refused with.
 
     The container's `row` must be locked; None if it does not exist. Rows to insert are added to `new`, which
-    the caller writes before it reads anything of this container.
+    the caller writes before it reads anything of this container; what they cost is added to `charges`.
     """
     record = incoming.record
     if _was_stored(tx, incoming, row):
@@ -199,7 +202,7 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
     _store_record(tx, incoming, stored, after, new, governing_bytes)
     _store_access(tx, incoming, users, new, None if row is None else row.type)
     try:
-        _store_parts(tx, incoming, stored, new)
+        _store_parts(tx, incoming, stored, new, charges)
     except errors.RejectedError:
         # The part may be taken by this very record, if another transaction stored it after we looked for
         # the container.
@@ -224,10 +227,26 @@ def store(tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRow
         living={fingerprint for fingerprint, user in users.items() if not user.deleted},
         moment=tx.moment,
     )
+    _charge(incoming, stored, new, charges)
     if record.tombstone:
         new.write(tx.connection)
         tombstones.empty(tx.connection, record, tx.moment)
     return True
+
+
+def _charge(incoming: Incoming, stored: _Stored | None, new: NewRows, charges: Charges) -> None:
+    """Charge the author for record, list and inline parts, and for a new container.
+
+    A tombstone ends the charge of the container's creator, and is never refused: otherwise a user at their
+    quota could not delete anything.
+    """
+    author, tombstone = incoming.user.id, incoming.record.tombstone
+    size = len(incoming.signed.body) + len(incoming.signed.signature)
+    size += sum(len(row["entries"]) for row in new.of(sql.ADD_LIST))
+    size += sum(row["received"] for row in new.of(sql.ADD_PART))
+    charges.add(author, size=size, containers=stored is None, refusable=not tombstone)
+    if tombstone and stored is not None and stored.row.creator_id is not None:
+        charges.add(stored.row.creator_id, containers=-1)
 
 
 def is_stored(connection: Connection, incoming: Incoming) -> bool:
@@ -382,7 +401,7 @@ def _concerned_users(
     Raises `KeysChangedError` unless the author still has the key records that verified the signature. Members
     who are in the old list alone need no lock: whatever deletes them waits for the lock of the container.
     """
-    author, named = check_not_deleted(tx.users[incoming.user.fingerprint]), incoming.named
+    author, named = check_active(tx.users[incoming.user.fingerprint]), incoming.named
     if author.chain_length != tx.chain_length:
         raise KeysChangedError(author.chain_length)
     users = {name: tx.users[name] for name in named if name in tx.users}
@@ -472,7 +491,9 @@ def _store_access(
     new.add(sql.ADD_MEMBERS, rows)
 
 
-def _store_parts(tx: Transaction, incoming: Incoming, stored: _Stored | None, new: NewRows) -> None:
+def _store_parts(
+    tx: Transaction, incoming: Incoming, stored: _Stored | None, new: NewRows, charges: Charges
+) -> None:
     """Store inline parts, commit a content that was sent in chunks, and mark replaced parts."""
     message = incoming.message
     inline = {Role.Header: message.header, Role.Content: message.content}
@@ -492,7 +513,7 @@ def _store_parts(tx: Transaction, incoming: Incoming, stored: _Stored | None, ne
                 f"A content of more than {MAX_INLINE} bytes must be sent in chunks."
             )
         else:
-            _take_over(tx.connection, incoming, part)
+            _take_over(tx.connection, incoming, part, charges)
     if rows and not tx.optimistic:
         some = [row["part_id"] for row in rows]
         if tx.connection.execute(sql.PARTS_TAKEN, {"some": some}).first():
@@ -524,8 +545,11 @@ def _inline_row(
     }
 
 
-def _take_over(connection: Connection, incoming: Incoming, part: Part) -> None:
-    """Commit an uploaded part to its container; raise unless all of its segments are stored and match."""
+def _take_over(connection: Connection, incoming: Incoming, part: Part, charges: Charges) -> None:
+    """Commit an uploaded part to its container; raise unless all of its segments are stored and match.
+
+    From then on the part is charged with its size alone: small and replaced chunks counted for more.
+    """
     row = sql.one(connection, sql.LOCK_PART, part=part.partId)
     owners = (incoming.user.id, incoming.container_id)
     if row is None or (row.user_id, row.container_id) != owners:
@@ -543,9 +567,12 @@ def _take_over(connection: Connection, incoming: Incoming, part: Part) -> None:
     if any(chunk.size != MAX_CHUNK for chunk in chunks[:-1]):
         raise errors.RejectedError("A chunk before the last one has fewer than eight segments.")
     hashes = b"".join(chunk.hashes for chunk in chunks)
+    size = sum(chunk.size for chunk in chunks)
     with refusing():
-        check_sealed(part, sum(chunk.size for chunk in chunks), hashes)
-    connection.execute(sql.COMMIT_PART, {"part": part.partId, "all_hashes": hashes})
+        check_sealed(part, size, hashes)
+    commit = {"part": part.partId, "all_hashes": hashes, "size": size}
+    connection.execute(sql.COMMIT_PART, commit)
+    charges.add(row.user_id, size=size - row.received)
 
 
 def check_sealed(part: Part, size: int, hashes: bytes) -> None:

@@ -20,6 +20,7 @@ from scbroker.records.canonical import ContainerId, parse_uuid, stored_user_id, 
 from scbroker.records.container_record import ContainerRecord, Role
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
+from scbroker.server import metrics
 from scbroker.server.broker import SECOND, Broker, Call, check_unexpired
 from scbroker.server.containers.members import StoredList, departures_from, leaver_of
 from scbroker.server.events import log
@@ -102,6 +103,7 @@ def outcome_of(
 ) -> tuple[wire.ContainerView | None, ItemProblem | None]:
     """Return the view or the problem of one of several containers; record a fetch of its parts."""
     if isinstance(result, BrokerError):
+        metrics.count_problem(result)
         return None, item_problem_of(result)
     _note_access(broker, call, container_id, result)
     return result, None

@@ -4,7 +4,8 @@ The broker sends the head of the answer before it waits, and then a heartbeat ev
 proxy closes the connection. The page follows. If the time is over, or the request would now be refused, the
 body ends without a page, and the client asks again. `Followers` wakes a request when a transaction has added
 an event of its user or ended a session of the user. No transaction runs when access expires, so each request
-also reads when the next access of its user expires.
+also reads when the next access of its user expires. An operator's command runs in another process, and wakes
+nobody on SQLite: so API key and session are checked before each heartbeat as well.
 """
 
 import asyncio
@@ -129,13 +130,18 @@ class _Waiting(Response):
                     await self._woken.wait()
             if leaving.done() or gate.followers.is_ending or loop.time() >= self._ends:
                 return b""
-            if not self._woken.is_set() and loop.time() < self._due:
-                return None
-            self._woken.clear()
+            is_due = self._woken.is_set() or loop.time() >= self._due
+            if is_due:
+                self._woken.clear()
             with gate.following(kind):
                 await gate.followers.reading.acquire()
             try:
+                await self._check()
+                if not is_due:
+                    return None
                 body = await self._read()
+            except errors.BrokerUnavailableError:
+                return b"" if is_due else None  # at a heartbeat the request waits on
             except errors.BrokerError:
                 return b""
             finally:
@@ -143,10 +149,14 @@ class _Waiting(Response):
             if body is not None:
                 return body
 
+    async def _check(self) -> None:
+        """Raise if the request would now be refused: its API key or its session has ended."""
+        await self._broker.check_api_key(self._call.api_key_hash)
+        await self._broker.find_session(self._call.session.token_hash)
+
     async def _read(self) -> bytes | None:
         """Return the message of a page that has an event; None to wait on."""
         call = dataclasses.replace(self._call, now=now())
-        await self._broker.find_session(call.session.token_hash)
         page = await pages.list_events(self._broker, call, self._query)
         if not _is_answer(page, self._query):
             self._due = await _next_expiry(self._broker, call)

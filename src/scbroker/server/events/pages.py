@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker.records.canonical import UserId, parse_uuid
-from scbroker.server.broker import SECOND, Broker, Call, check_not_deleted, now
+from scbroker.server.broker import SECOND, Broker, Call, check_active, now
 from scbroker.server.events.log import CHANGES, record_expiry_in
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.tables import events
@@ -56,7 +56,7 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
     await _number(broker, user_id, call.now)
 
     def read(connection: sa.Connection) -> Events:
-        ends = check_not_deleted(sql.the(connection, sql.ENDS_OF_LOG, user=user_id))
+        ends = check_active(sql.the(connection, sql.ENDS_OF_LOG, user=user_id))
         rows = connection.execute(*events_page(user_id, query))
         return Events(
             events=[event_of(row) for row in rows],

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.storage.database import Database
-from scbroker.server.storage.tables import metadata
+from scbroker.server.storage.tables import APPEND_ONLY, metadata
 
 _FOLDER: Final = Path(__file__).parent
 VERSIONS: Final = [_FOLDER / "versions"]
@@ -34,13 +34,23 @@ def newest() -> str:
     return str(ScriptDirectory.from_config(_config()).get_current_head())
 
 
-async def bring_up(database: Database) -> None:
-    """Bring a database to this version's tables.
+def is_known(revision: str) -> bool:
+    """Return whether this version can bring a database of this revision up to date."""
+    known = ScriptDirectory.from_config(_config()).walk_revisions()
+    return revision in {each.revision for each in known}
 
+
+async def bring_up(database: Database) -> tuple[str | None, float]:
+    """Bring a database to this version's tables; return its revision before and the seconds that it took.
+
+
+    The revision of a new database is None.
     Raises `OverloadedError` if another transaction kept a table locked (try again), and
     `InvalidArgumentError` if this version does not know the database's revision.
     """
-    await database.migrate(_upgrade)
+    started = time.monotonic()
+    before = await database.migrate(_upgrade)
+    return before, round(time.monotonic() - started, 3)
 
 
 def _config() -> Config:
@@ -51,8 +61,11 @@ def _config() -> Config:
     return config
 
 
-def _upgrade(connection: Connection) -> None:
-    """Run in one transaction on SQLite, and on PostgreSQL in one for each revision."""
+def _upgrade(connection: Connection) -> str | None:
+    """Return the revision before, None for a new database.
+
+    Run in one transaction on SQLite, and on PostgreSQL in one for each revision.
+    """
     shared = connection.dialect.name == "postgresql"
     if shared:
         _lock(connection)
@@ -62,9 +75,7 @@ def _upgrade(connection: Connection) -> None:
     if found is None:
         _create_tables(connection)
         command.stamp(config, "head")
-    elif found not in {
-        known.revision for known in ScriptDirectory.from_config(config).walk_revisions()
-    }:
+    elif not is_known(found):
         raise InvalidArgumentError(
             f"The database has the tables of revision {found}, which this version does not know; its own "
             f"is {newest()}. Start the version that the database was last used with, or restore a backup "
@@ -75,6 +86,7 @@ def _upgrade(connection: Connection) -> None:
             connection.commit()
         command.upgrade(config, "head")
     connection.commit()
+    return found
 
 
 def _create_tables(connection: Connection) -> None:
@@ -86,6 +98,8 @@ def _create_tables(connection: Connection) -> None:
         connection.execute(CreateTable(table))
         for index in sorted(table.indexes, key=lambda index: str(index.name), reverse=True):
             connection.execute(CreateIndex(index))
+    for statement in APPEND_ONLY[connection.dialect.name]:
+        connection.exec_driver_sql(statement)
 
 
 def _lock(connection: Connection) -> None:

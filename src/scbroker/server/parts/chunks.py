@@ -8,6 +8,7 @@ names the part commits all its chunks.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,12 +20,13 @@ from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT, SEGM
 from scbroker.server.broker import (
     Broker,
     Call,
-    check_not_deleted,
+    check_active,
     check_unexpired,
     is_unexpired,
     not_found,
     now,
 )
+from scbroker.server.charges import Charges
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import new_blob_name
@@ -33,7 +35,8 @@ from scbroker.wire import parts as wire
 from scbroker.wire.codec import NoQuery
 from scbroker.wire.parts import CHUNK_SEGMENTS
 
-# Each chunk counts for at least so many bytes of the quota, or tiny chunks would circumvent it.
+# Until its part is committed, each chunk counts for at least so many bytes, or tiny chunks would circumvent
+# the limits.
 _LEAST_COUNTED: Final = 65_536
 # One session's share of the quota, in quarters: a thief of its token leaves the rest to the user.
 _SHARE: Final = 3
@@ -75,8 +78,9 @@ class Chunk:
 async def receive(broker: Broker, call: Call, message: memoryview) -> None:
     """Store a chunk of a part that is not committed; the same chunk again changes nothing.
 
-    First the object's name is recorded as pending deletion, then its bytes are stored, then a row names it
-    and the record is removed. After a crash in between, the sweeper deletes the object.
+    First the object's name is recorded as pending deletion and its bytes are charged to the user. Then they
+    are stored. Then a row names the object, the part takes over the charge, and the record is removed. After
+    a crash in between, the sweeper deletes the object and ends the charge.
     """
     check_number(broker, call.chunk)
     size = len(message)
@@ -94,16 +98,36 @@ async def receive(broker: Broker, call: Call, message: memoryview) -> None:
         if is_stored(connection, upload, part, chunk.number, hashes):
             return True
         check_quota(connection, broker, upload, part, size)
-        pending = {"name": chunk.blob, "since": chunk.pending_since}
-        connection.execute(sql.ADD_PENDING_BLOBS, pending)
+        reserve_objects(
+            connection, upload, [chunk.blob], since=chunk.pending_since, size=counted_size(size)
+        )
         return False
 
     if await broker.database.write(reserve):
         return
     await broker.blobs.put(chunk.blob, message)
-    counted = max(size, _LEAST_COUNTED)
-    if not await broker.database.write(lambda c: keep(c, upload, chunk, counted)):
+    if not await broker.database.write(lambda c: keep(c, upload, chunk)):
         raise errors.OverloadedError("The chunk was deleted meanwhile: send it again.", 1)
+
+
+def counted_size(size: int) -> int:
+    """Return the bytes that a chunk of this size is charged with until its part is committed."""
+    return max(size, _LEAST_COUNTED)
+
+
+def reserve_objects(
+    connection: Connection, upload: Upload, names: Sequence[str], *, since: int, size: int
+) -> None:
+    """Charge `size` bytes for each object that may be stored soon, and record it as pending deletion.
+
+    Raises `QuotaExceededError` if these bytes exceed the user's quota.
+    """
+    charge = {"user_id": upload.user_id, "session": upload.session, "size": size}
+    rows = [{"name": name, "since": since, **charge} for name in names]
+    connection.execute(sql.ADD_PENDING_BLOBS, rows)
+    charges = Charges()
+    charges.add(upload.user_id, size=size * len(names))
+    charges.apply(connection)
 
 
 def hashes_of(message: memoryview) -> bytes:
@@ -141,7 +165,7 @@ def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
 
 def _lock_user(connection: Connection, upload: Upload) -> None:
     """Lock the user's row, or this request could leave data of a deleted user behind."""
-    check_not_deleted(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
+    check_active(sql.the(connection, sql.SHARE_USERS, ids=[upload.user_id]))
 
 
 def is_stored(
@@ -178,7 +202,7 @@ def check_quota(
     elif part.dropped or part.session != upload.session:
         claim = {"part": upload.part_id, "session": upload.session, "now": moment}
         connection.execute(sql.CLAIM_PART, claim)
-    asked = {"user": upload.user_id, "session": upload.session}
+    asked = {"user": upload.user_id, "session": upload.session, "now": moment}
     found = sql.the(connection, sql.UNFINISHED_PARTS, **asked)
     parts, received = settings.max_pending_parts, settings.max_pending_bytes
     if found.own_parts > _share(parts):
@@ -241,8 +265,8 @@ async def drop(broker: Broker, call: Call, query: NoQuery) -> None:
     await broker.database.write(write)
 
 
-def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> bool:
-    """Write the row of a stored chunk, in place of another one, and add `counted` bytes to the quota.
+def keep(connection: Connection, upload: Upload, chunk: Chunk) -> bool:
+    """Write the row of a stored chunk, in place of another one; its part takes over the object's charge.
 
     Returns False if the chunk's pending deletion is gone. The sweeper claims an object's name before it
     deletes the object; no row can reference a claimed name. A late upload stays unreferenced and is swept
@@ -258,12 +282,13 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> 
     if found is not None and found.chunk_hash == chunk_hash:
         touch(connection, upload, 0)
         # A chunk that was sent twice at once has two objects: the second is due now, not in an hour.
-        if found.blob != chunk.blob and connection.execute(sql.KEEP_BLOB, pending).rowcount:
-            connection.execute(sql.ADD_PENDING_BLOBS, {"name": chunk.blob, "since": 0})
+        if found.blob != chunk.blob:
+            connection.execute(sql.HASTEN_BLOB, pending)
         return True
     if part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
-    if connection.execute(sql.KEEP_BLOB, pending).rowcount != 1:
+    reserved = sql.one(connection, sql.KEEP_BLOB, **pending)
+    if reserved is None:
         return False
     if found is not None:
         connection.execute(sql.DROP_CHUNK, place)
@@ -277,12 +302,17 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk, counted: int) -> 
         "hashes": chunk.hashes,
     }
     connection.execute(sql.ADD_CHUNK, row)
+    counted = counted_size(chunk.size)
     touch(connection, upload, counted)
+    charges = Charges()
+    # A presigned URL was charged with the largest chunk.
+    charges.add(upload.user_id, size=counted - (reserved.size or 0), refusable=False)
+    charges.apply(connection)
     return True
 
 
 def touch(connection: Connection, upload: Upload, more: int) -> None:
-    """Extend the life of a part, and count `more` bytes of it in its user's quota."""
+    """Extend the life of a part, and count `more` bytes of it."""
     connection.execute(sql.TOUCH_PART, {"part": upload.part_id, "now": now(), "more": more})
 
 

@@ -33,13 +33,14 @@ async def to_send(broker: Broker, call: Call, message: wire.TransfersRequest) ->
     names = [new_blob_name(upload.part_id, until) for _ in message.chunks]
 
     def reserve(connection: Connection) -> None:
-        """Count a full chunk of the quota for each URL: the broker does not see what is put to it."""
-        size = len(names) * wire.MAX_CHUNK
+        """Charge a full chunk for each URL: the broker does not see what is put to it.
+
+        The charge of an unused URL ends when its object can no longer be put, and is deleted.
+        """
         part = chunks.find_upload(connection, upload)
-        chunks.check_quota(connection, broker, upload, part, size)
-        chunks.touch(connection, upload, size)
-        pending = [{"name": name, "since": until} for name in names]
-        connection.execute(sql.ADD_PENDING_BLOBS, pending)
+        chunks.check_quota(connection, broker, upload, part, len(names) * wire.MAX_CHUNK)
+        chunks.touch(connection, upload, 0)
+        chunks.reserve_objects(connection, upload, names, since=until, size=wire.MAX_CHUNK)
 
     found = await _presigned(broker, "PUT", message.chunks, names, seconds)
     if found.transfers:
@@ -78,7 +79,7 @@ async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
 
     def keep(connection: Connection) -> None:
         for chunk in arrived:
-            if not chunks.keep(connection, upload, chunk, 0):
+            if not chunks.keep(connection, upload, chunk):
                 raise _used(chunk.number)
 
     missing = await broker.database.write(find_missing)

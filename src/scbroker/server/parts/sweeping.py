@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from scbroker.errors import OverloadedError
 from scbroker.server.broker import SECOND, Broker, now
+from scbroker.server.charges import Charges
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import good_until
 
@@ -23,7 +24,7 @@ _PARTS: Final = 32
 _CHUNKS: Final = 2_000
 _BLOBS: Final = 256
 # Microseconds after which a name is due: longer than storing a chunk may take.
-_DUE_AFTER: Final = 3_600 * SECOND
+DUE_AFTER: Final = 3_600 * SECOND
 # How long a request sweeps at most.
 _REQUEST_SECONDS: Final = 10.0
 
@@ -76,15 +77,17 @@ async def sweep_at_once(broker: Broker) -> bool:
 
 def _remove_and_claim(connection: Connection, broker: Broker) -> tuple[int, bool, list[str]]:
     """Return the number of parts removed, whether more are due, and the claimed names."""
-    dropped, full = _remove_parts(connection, broker)
-    values = {"before": now() - _DUE_AFTER, "count": _BLOBS}
+    charges = Charges()
+    dropped, full = _remove_parts(connection, broker, charges)
+    values = {"before": now() - DUE_AFTER, "count": _BLOBS}
     names = list(connection.execute(sql.PENDING_BLOBS, values).scalars())
     if names:
         connection.execute(sql.CLAIM_BLOBS, {"names": names})
+    charges.apply(connection)
     return dropped, full, names
 
 
-def _remove_parts(connection: Connection, broker: Broker) -> tuple[int, bool]:
+def _remove_parts(connection: Connection, broker: Broker, charges: Charges) -> tuple[int, bool]:
     """Remove rows of due parts; return the number of parts removed, and whether more are due.
 
     A part's row is removed together with the row of its last chunk.
@@ -110,7 +113,8 @@ def _remove_parts(connection: Connection, broker: Broker) -> tuple[int, bool]:
         connection.execute(sql.DROP_CHUNKS_TO, {"part": last, "number": rows[-1].chunk})
     if due:
         connection.execute(sql.DROP_CHUNKS, {"gone": due})
-        connection.execute(sql.DROP_PARTS, {"gone": due})
+        for part in connection.execute(sql.DROP_PARTS, {"gone": due}):
+            charges.add(part.user_id, size=-part.received)
     return len(due), full or any(len(some) >= _PARTS for some in found)
 
 
@@ -120,7 +124,7 @@ def _complete(connection: Connection, tried: dict[str, bool]) -> None:
     A name whose presigned URL has not expired long enough is deleted once more later: somebody may still put
     an object there. An object that could not be deleted is tried again after all that is due before it.
     """
-    limit = now() - _DUE_AFTER
+    limit = now() - DUE_AFTER
     again, done = [], []
     for name, is_deleted in tried.items():
         if not is_deleted:
@@ -133,4 +137,8 @@ def _complete(connection: Connection, tried: dict[str, bool]) -> None:
     if again:
         connection.execute(sql.POSTPONE_BLOB, again)
     if done:
-        connection.execute(sql.FORGET_BLOBS, {"names": done})
+        charges = Charges()
+        for row in connection.execute(sql.FORGET_BLOBS, {"names": done}):
+            if row.user_id is not None:
+                charges.add(row.user_id, size=-row.size)
+        charges.apply(connection)

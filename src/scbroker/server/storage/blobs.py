@@ -29,6 +29,8 @@ import structlog
 from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.server import metrics
+from scbroker.server.request_log import measured
 from scbroker.server.storage.database import DISK_FULL
 
 _log: Final = structlog.get_logger("scbroker.server")
@@ -125,18 +127,23 @@ def _failed(action: str) -> OverloadedError:
 
 
 @contextlib.contextmanager
-def _translating(action: str) -> Iterator[None]:
-    """Raise every failure as `OverloadedError`, except that an object is missing."""
+def _asking(action: str, purpose: str) -> Iterator[None]:
+    """Measure a request to the store; raise failures as `OverloadedError`, except a missing object."""
     try:
-        yield
+        with measured("store", action):
+            yield
     except FileNotFoundError:
         raise
     except Exception as error:
-        raise _failed(action) from error
+        metrics.count_store_failure(action)
+        raise _failed(purpose) from error
 
 
 class Blobs:
     """An object store whose put is durable when it returns. What an S3 has acknowledged is durable."""
+
+    folder: Path | None = None
+    """The folder of a local store."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -147,8 +154,10 @@ class Blobs:
     async def put(self, name: str, data: bytes | memoryview) -> None:
         """Store an object; it is durable when this returns."""
         try:
-            await self._put(name, data)
+            with measured("store", "put"):
+                await self._put(name, data)
         except Exception as error:
+            metrics.count_store_failure("put")
             self._writable_until = -math.inf
             raise _failed("storing a chunk") from error
         self._writable_until = time.monotonic() + _WRITABLE_SECONDS
@@ -160,7 +169,7 @@ class Blobs:
     async def get(self, name: str, start: int, end: int) -> memoryview:
         """Return the bytes from start to end (exclusive)."""
         try:
-            with _translating("reading a chunk"):
+            with _asking("get", "reading a chunk"):
                 found = await obstore.get_range_async(self._store, name, start=start, end=end)
         except FileNotFoundError as error:
             raise LookupError(f"The object {name} is missing, but a row references it.") from error
@@ -168,7 +177,7 @@ class Blobs:
 
     async def whole(self, name: str) -> memoryview | None:
         """Return all bytes of an object, or None if there is none."""
-        with contextlib.suppress(FileNotFoundError), _translating("reading an object"):
+        with contextlib.suppress(FileNotFoundError), _asking("get", "reading an object"):
             found = await obstore.get_async(self._store, name)
             return memoryview(await found.bytes_async())
         return None
@@ -179,18 +188,20 @@ class Blobs:
         A failure does not keep the others from being deleted, but ends the round after `_REMOVING` seconds.
         """
         if isinstance(self._store, S3Store):  # all in one request, if each can be deleted
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception), measured("store", "delete"):
                 await obstore.delete_async(self._store, names)
                 return dict.fromkeys(names, True)
         tried: dict[str, bool] = {}
         until = time.monotonic() + _REMOVING
         for name in names:
             try:
-                await obstore.delete_async(self._store, name)
+                with measured("store", "delete"):
+                    await obstore.delete_async(self._store, name)
                 tried[name] = True
             except FileNotFoundError:
                 tried[name] = True
             except Exception as error:
+                metrics.count_store_failure("delete")
                 # Not the error itself: it may contain a URL.
                 _log.warning("object not deleted", name=name, cause=type(error).__name__)
                 tried[name] = False
@@ -200,7 +211,7 @@ class Blobs:
 
     async def size(self, name: str) -> int | None:
         """Return the size of an object in bytes, or None if there is none."""
-        with contextlib.suppress(FileNotFoundError), _translating("asking for a size"):
+        with contextlib.suppress(FileNotFoundError), _asking("head", "asking for a size"):
             return int((await obstore.head_async(self._store, name))["size"])
         return None
 
@@ -218,13 +229,13 @@ class Blobs:
         """Return a URL for each name, valid for so many seconds; none if the store cannot sign URLs."""
         if not isinstance(self._store, S3Store):
             return []
-        with _translating("signing URLs"):
+        with _asking("sign", "signing URLs"):
             return await obstore.sign_async(self._store, method, names, timedelta(seconds=seconds))
 
     async def pages(self) -> AsyncIterator[list[Stored]]:
         """Yield the objects of all chunks, some hundred at a time and in no order; skip other objects."""
         # In threads: a process that ends soon after obstore listed on the event loop aborts.
-        with _translating("listing objects"):
+        with _asking("list", "listing objects"):
             listed = await asyncio.to_thread(obstore.list, self._store, _PREFIX, chunk_size=_PAGE)
             pages = iter(listed)
             while (page := await asyncio.to_thread(next, pages, None)) is not None:
@@ -271,7 +282,7 @@ class Folder(Blobs):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
         sync(root / _PREFIX)
         sync(root)
-        self._root = root
+        self._root = self.folder = root
         super().__init__(LocalStore(root))
 
     async def put(self, name: str, data: bytes | memoryview) -> None:

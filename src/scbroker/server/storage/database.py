@@ -16,10 +16,10 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 import sqlalchemy
 import tenacity
@@ -32,6 +32,8 @@ from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
+from scbroker.server import metrics
+from scbroker.server.request_log import count_wait, measured
 from scbroker.server.storage.notices import Notices, Wake
 
 T = TypeVar("T")
@@ -56,8 +58,19 @@ _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
 _REFUSED_STATES: Final = ("22", "23")
 
 
+class Load(NamedTuple):
+    """How many connections or threads work now, how many may, and how much work waits for one."""
+
+    in_use: int
+    limit: int
+    waiting: int
+
+
 class Database(Protocol):
     """The broker's database."""
+
+    folder: Path | None
+    """The folder of a local file."""
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         """Run reads on one snapshot; `large` if they may take more than about a millisecond."""
@@ -77,6 +90,9 @@ class Database(Protocol):
 
         `work` starts and commits its transactions itself.
         """
+
+    def load(self) -> Load:
+        """Return what this process does in the database now."""
 
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
@@ -156,6 +172,17 @@ def the(connection: Connection, statement: Any, **values: object) -> Row[Any]:
 
 
 @contextlib.contextmanager
+def _working(kind: str, temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[None]:
+    """Measure work of this kind, count its temporary failures, and raise each as `OverloadedError`."""
+    try:
+        with measured("database", kind), _translating(temporary):
+            yield
+    except OverloadedError:
+        metrics.count_database_failure()
+        raise
+
+
+@contextlib.contextmanager
 def _translating(temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[None]:
     """Raise a temporary failure as `OverloadedError`, which the client retries."""
     try:
@@ -195,21 +222,6 @@ def is_of_database(error: Exception) -> bool:
     )
 
 
-def _in_transaction(engine: Engine, work: Work[T]) -> T:
-    with engine.connect() as connection, connection.begin():
-        return work(connection)
-
-
-def _written(engine: Engine, work: Work[T], woken: set[bytes]) -> T:
-    """Return the result of a committed transaction, and add the users to wake to `woken`."""
-    with engine.connect() as connection:
-        _woken(connection)  # forget those of a transaction that failed
-        with connection.begin():
-            result = work(connection)
-            woken.update(_woken(connection))
-        return result
-
-
 def _on_connection(engine: Engine, work: Work[T]) -> T:
     with engine.connect() as connection:
         return work(connection)
@@ -229,13 +241,18 @@ class _Job:
     future: asyncio.Future[Any]
     deadline: float
     """On the monotonic clock; a job that is not started by then is refused."""
+    queued: float = field(default_factory=time.monotonic)
+    waited: float = 0.0
+    """Seconds until the job was started."""
     result: Any = None
     error: BaseException | None = None
     woken: Collection[bytes] = ()
 
     def run(self, connection: Connection) -> None:
         self.result, self.error, self.woken = None, None, ()
-        if time.monotonic() > self.deadline:
+        started = time.monotonic()
+        self.waited = started - self.queued
+        if started > self.deadline:
             self.error = _waited_too_long()
             return
         try:
@@ -273,6 +290,7 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, wait: float) -> None:
         self._path, self._wait = path, wait
+        self.folder: Path | None = path.parent
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         # Connections for the writer thread, the reading threads, `read` and `query`.
@@ -280,52 +298,69 @@ class SqliteDatabase:
         self._reader, self._autocommitting = self._engine.connect(), self._engine.connect()
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
         self._free_threads = asyncio.Semaphore(_READERS)
+        self._reading = self._waiting = 0
+        self._is_writing = False
         self._writer = threading.Thread(target=self._write_all, name="scbroker-write", daemon=True)
         self._wake: Wake = _wake_nobody
         self._writer.start()
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
-        with _translating():
+        with _working("read"):
             if large:
                 return await self._read_in_thread(work)
             return _read(self._reader, work)
 
     async def _read_in_thread(self, work: Work[T]) -> T:
+        started = time.monotonic()
+        self._waiting += 1
         try:
             async with asyncio.timeout(self._wait):
                 await self._free_threads.acquire()
         except TimeoutError:
             raise _waited_too_long() from None
+        finally:
+            self._waiting -= 1
+            count_wait(time.monotonic() - started)
+        self._reading += 1
         try:
             reading = partial(_read, work=work)
             return await self._loop.run_in_executor(
                 self._threads, _on_connection, self._engine, reading
             )
         finally:
+            self._reading -= 1
             self._free_threads.release()
 
     async def query(self, work: Work[T]) -> T:
-        with _translating():
+        with _working("query"):
             return work(self._autocommitting)
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         deadline = time.monotonic() + self._wait
-        with _translating():
+        with _working("write"):
             try:
                 return await self._queued(work, deadline)
             except IntegrityError:
                 return await self._queued(otherwise or work, deadline)
 
-    def _queued(self, work: Work[T], deadline: float) -> asyncio.Future[T]:
+    async def _queued(self, work: Work[T], deadline: float) -> T:
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(work, future, deadline))
-        return future
+        job = _Job(work, future, deadline)
+        self._jobs.put(job)
+        try:
+            return await future
+        finally:
+            count_wait(job.waited)
 
     async def migrate(self, work: Work[T]) -> T:
         engine = _sqlite_engine(self._path, poolclass=NullPool)
         event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
-        with _translating():
+        with _working("migrate"):
             return await asyncio.to_thread(_on_connection, engine, work)
+
+    def load(self) -> Load:
+        waiting = self._waiting + self._jobs.qsize()
+        return Load(self._reading + self._is_writing, _READERS + 1, waiting)
 
     def version(self) -> int | None:
         try:
@@ -341,7 +376,7 @@ class SqliteDatabase:
             return not is_busy
 
         engine = _sqlite_engine(self._path, poolclass=NullPool)
-        with _translating():
+        with _working("scrub"):
             return await asyncio.to_thread(_on_connection, engine, truncate)
 
     async def clock_difference(self) -> float:
@@ -368,10 +403,12 @@ class SqliteDatabase:
         while True:
             queued = self._next_queued()
             batch = [job for job in queued if job is not None]
+            self._is_writing = True
             # If the transaction breaks, each job gets one of its own.
             if batch and not self._try_commit(batch):
                 for job in batch:
                     self._try_commit([job])
+            self._is_writing = False
             self._loop.call_soon_threadsafe(self._resolve, batch)
             if queued[-1] is None:
                 return
@@ -470,6 +507,8 @@ class PostgresDatabase:
     client that was told of a write might not find it there.
     """
 
+    folder: Path | None = None
+
     def __init__(self, url: str, pool_size: int, wait: float) -> None:
         self._url = url
         limits = {"command_timeout": _STATEMENT_SECONDS, "server_settings": _SERVER_SETTINGS}
@@ -482,33 +521,73 @@ class PostgresDatabase:
         )
         self._autocommit = self._sync.execution_options(isolation_level="AUTOCOMMIT")
         self._notices: Notices | None = None
+        self._in_use = self._waiting = 0
+        self._pool_size = pool_size
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         del large  # asyncpg does not block the event loop
-        with _translating():
-            return await greenlet_spawn(_in_transaction, self._snapshot, work)
+
+        def read() -> T:
+            with self._connected(self._snapshot) as connection, connection.begin():
+                return work(connection)
+
+        with _working("read"):
+            return await greenlet_spawn(read)
 
     async def query(self, work: Work[T]) -> T:
-        with _translating():
-            return await greenlet_spawn(_on_connection, self._autocommit, work)
+        def query() -> T:
+            with self._connected(self._autocommit) as connection:
+                return work(connection)
+
+        with _working("query"):
+            return await greenlet_spawn(query)
+
+    @contextlib.contextmanager
+    def _connected(self, engine: Engine) -> Iterator[Connection]:
+        """Wait for a connection of the pool, and provide it."""
+        started = time.monotonic()
+        self._waiting += 1
+        try:
+            connection = engine.connect()
+        finally:
+            self._waiting -= 1
+            count_wait(time.monotonic() - started)
+        self._in_use += 1
+        try:
+            with connection:
+                yield connection
+        finally:
+            self._in_use -= 1
+
+    def _written(self, work: Work[T], woken: set[bytes]) -> T:
+        """Return the result of a committed transaction, and add the users to wake to `woken`."""
+        with self._connected(self._sync) as connection:
+            _woken(connection)  # forget those of a transaction that failed
+            with connection.begin():
+                result = work(connection)
+                woken.update(_woken(connection))
+            return result
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         attempts = itertools.chain([work], itertools.repeat(otherwise or work))
-        with _translating(_TEMPORARY_FOR_WRITES):
+        with _working("write", _TEMPORARY_FOR_WRITES):
             async for attempt in _RETRYING.copy():
                 with attempt:
                     woken: set[bytes] = set()
                     try:
-                        return await greenlet_spawn(_written, self._sync, next(attempts), woken)
+                        return await greenlet_spawn(self._written, next(attempts), woken)
                     finally:  # also after an error: the transaction may have committed
                         if woken and self._notices is not None:
                             self._notices.add(woken)
         raise AssertionError("the last attempt returns or raises")
 
     async def migrate(self, work: Work[T]) -> T:
-        with _translating(_TEMPORARY_FOR_WRITES):
+        with _working("migrate", _TEMPORARY_FOR_WRITES):
             engine = _postgresql_engine(self._url, {}, poolclass=NullPool).sync_engine
             return await greenlet_spawn(_on_connection, engine, work)
+
+    def load(self) -> Load:
+        return Load(self._in_use, self._pool_size, self._waiting)
 
     def version(self) -> int | None:
         return None

@@ -37,12 +37,14 @@ from scbroker.server.storage.tables import (
     access_lists,
     accesses,
     api_keys,
+    audit,
     authors,
     blocks,
     checks,
     chunks,
     containers,
     containers_to_purge,
+    default_quotas,
     departures,
     events,
     guesses,
@@ -55,6 +57,7 @@ from scbroker.server.storage.tables import (
     pending_users,
     records,
     sessions,
+    usage,
     users,
 )
 from scbroker.vocabulary import ContainerAccessLevel
@@ -120,9 +123,15 @@ def _if_new(**keys: Column[Any]) -> Insert:
 
 
 # Users and sessions
-FIND_API_KEY: Final = select(api_keys.c.key_hash).where(api_keys.c.key_hash == b("hash"))
+FIND_API_KEY: Final = select(api_keys).where(api_keys.c.key_hash == b("hash"))
 ANY_API_KEY: Final = select(func.count()).select_from(api_keys)
 ADD_API_KEY: Final = insert(api_keys)
+USE_API_KEY: Final = _set(
+    api_keys,
+    api_keys.c.key_hash == b("hash"),
+    api_keys.c.last_used_at.is_(None) | (api_keys.c.last_used_at < b("used")),
+    last_used_at=b("used"),
+)
 FIND_USER: Final = select(users).where(users.c.id == b("id"))
 FIND_USERS: Final = select(users).where(_among(users.c.id, "ids"))
 LOCK_USER: Final = FIND_USER.with_for_update()
@@ -144,6 +153,20 @@ KEY_CHAIN: Final = _page(
 ADD_KEY_FILE: Final = insert(key_files)
 FIND_KEY_FILE: Final = select(key_files).where(key_files.c.user_id == b("user_id"))
 DROP_KEY_FILE: Final = delete(key_files).where(_user(key_files))
+COUNT_KEY_FILES: Final = select(func.count()).select_from(key_files)
+KEY_FILES_AFTER: Final = (
+    select(key_files)
+    .where(key_files.c.user_id > b("last"))
+    .order_by(key_files.c.user_id)
+    .limit(b("count"))
+)
+# Only if the KeyFile is still the one that was opened: its user may have replaced it meanwhile.
+RESEAL_KEY_FILE: Final = _set(
+    key_files,
+    (key_files.c.user_id == b("user")) & (key_files.c.key_file == b("old")),
+    key_file=b("new_key_file"),
+    verifier=b("new_verifier"),
+)
 FIND_REMINDER: Final = select(key_files.c.reminder).where(key_files.c.user_id == b("user_id"))
 ADD_SESSION: Final = insert(sessions)
 FIND_SESSION: Final = (
@@ -155,6 +178,7 @@ END_SESSION: Final = delete(sessions).where(sessions.c.token_hash == b("hash"))
 END_OTHER_SESSIONS: Final = delete(sessions).where(
     _user(sessions), sessions.c.token_hash != b("kept")
 )
+END_SESSIONS: Final = delete(sessions).where(_user(sessions))
 END_OLD_SESSIONS: Final = delete(sessions).where(sessions.c.expires_at <= b("now"))
 FIND_NONCE: Final = select(nonces.c.nonce_hash).where(nonces.c.nonce_hash == b("hash"))
 ADD_NONCE: Final = insert(nonces)
@@ -201,9 +225,12 @@ GOVERNING_AT: Final = select(func.max(records.c.version)).where(
     _container(records), records.c.governing, records.c.version <= b("number")
 )
 BODIES: Final = _page(
-    select(records.c.version, records.c.governing, records.c.body).where(
-        _container(records), records.c.version >= b("from"), records.c.version < b("to")
-    ),
+    select(
+        records.c.version,
+        records.c.governing,
+        records.c.body,
+        func.length(records.c.signature).label("signature_size"),
+    ).where(_container(records), records.c.version >= b("from"), records.c.version < b("to")),
     records.c.version,
 )
 ADD_LIST: Final = insert(access_lists)
@@ -218,6 +245,9 @@ LISTS_IN_FORCE: Final = (
     select(access_lists).join(containers, _LIST_IN_FORCE).where(_among(containers.c.id))
 )
 LIST_VERSIONS: Final = select(access_lists.c.access_version).where(_container(access_lists))
+LIST_SIZES: Final = select(
+    access_lists.c.access_version, func.length(access_lists.c.entries).label("size")
+).where(_container(access_lists))
 SET_LIST: Final = update(access_lists).where(
     _container(access_lists), access_lists.c.access_version == b("number")
 )
@@ -370,6 +400,7 @@ FIND_PART: Final = select(
     parts.c.user_id,
     parts.c.committed,
     parts.c.session,
+    parts.c.received,
     (~parts.c.committed & (parts.c.touched_at == 0)).label("dropped"),
     func.length(parts.c.hashes).label("hashes_size"),
     parts.c.inline.is_not(None).label("is_inline"),
@@ -386,12 +417,29 @@ def _sum(number: Any) -> Any:
     return func.coalesce(func.sum(number), 0)
 
 
-# A user's unfinished uploads, and those of one session among them.
+def _reserved(condition: ColumnElement[bool]) -> Any:
+    """Return a subquery for the bytes of objects that a user may be storing."""
+    found = select(_sum(pending_blobs.c.size)).where(_user(pending_blobs), condition)
+    return found.scalar_subquery()
+
+
+# A user's unfinished uploads with objects that running sessions may be storing, and those of one session
+# among them.
 UNFINISHED_PARTS: Final = select(
     func.count().label("parts"),
-    _sum(parts.c.received).label("received"),
+    (
+        _sum(parts.c.received)
+        + _reserved(
+            exists().where(
+                sessions.c.token_hash == pending_blobs.c.session, sessions.c.expires_at > b("now")
+            )
+        )
+    ).label("received"),
     _sum(case((_IS_OWN, 1), else_=0)).label("own_parts"),
-    _sum(case((_IS_OWN, parts.c.received), else_=0)).label("own_received"),
+    (
+        _sum(case((_IS_OWN, parts.c.received), else_=0))
+        + _reserved(pending_blobs.c.session == b("session"))
+    ).label("own_received"),
 ).where(_UNFINISHED)
 UNFINISHED_OF_ENDED_SESSIONS: Final = (
     select(parts.c.part_id, parts.c.received)
@@ -409,7 +457,9 @@ DROP_UNFINISHED: Final = _set(
 TOUCH_PART: Final = _set(
     parts, _part(parts), touched_at=b("now"), received=parts.c.received + b("more")
 )
-COMMIT_PART: Final = _set(parts, _part(parts), committed=True, hashes=b("all_hashes"))
+COMMIT_PART: Final = _set(
+    parts, _part(parts), committed=True, hashes=b("all_hashes"), received=b("size")
+)
 # Uploads by users without access stay until they are abandoned: otherwise these would notice the deletion.
 DROP_CONTAINER_PARTS: Final = _set(
     parts,
@@ -434,29 +484,88 @@ BLOBS_IN: Final = _page(
 )
 DROP_CHUNKS: Final = delete(chunks).where(_among(chunks.c.part_id, "gone"))
 DROP_CHUNKS_TO: Final = delete(chunks).where(_part(chunks), chunks.c.chunk <= b("number"))
-DROP_PARTS: Final = delete(parts).where(_among(parts.c.part_id, "gone"))
+DROP_PARTS: Final = (
+    delete(parts)
+    .where(_among(parts.c.part_id, "gone"))
+    .returning(parts.c.user_id, parts.c.received)
+)
 REPLACED_PARTS: Final = _due(parts.c.part_id, parts.c.replaced_at)
 ABANDONED_PARTS: Final = _due(parts.c.part_id, parts.c.touched_at, ~parts.c.committed)
 ADD_PENDING_BLOBS: Final = insert(pending_blobs)
 # Object names pending deletion. Remove the mark only if it is still the one that we set: another transaction
 # may have claimed or postponed it.
-KEEP_BLOB: Final = delete(pending_blobs).where(
-    pending_blobs.c.name == b("blob"), pending_blobs.c.since == b("marked")
-)
+_MARKED: Final = (pending_blobs.c.name == b("blob")) & (pending_blobs.c.since == b("marked"))
+KEEP_BLOB: Final = delete(pending_blobs).where(_MARKED).returning(pending_blobs.c.size)
+# The object is due now, and its charge stays until it is deleted.
+HASTEN_BLOB: Final = _set(pending_blobs, _MARKED, since=0)
 PENDING_BLOBS: Final = _due(pending_blobs.c.name, pending_blobs.c.since)
 # -1 marks a claimed name, from which on no row may reference it. If the sweeper stops, it is swept first.
 CLAIM_BLOBS: Final = _set(pending_blobs, _among(pending_blobs.c.name, "names"), since=-1)
 FIND_PENDING_BLOB: Final = select(pending_blobs.c.since).where(pending_blobs.c.name == b("blob"))
 POSTPONE_BLOB: Final = _set(pending_blobs, pending_blobs.c.name == b("blob"), since=b("later"))
-FORGET_BLOBS: Final = delete(pending_blobs).where(_among(pending_blobs.c.name, "names"))
+FORGET_BLOBS: Final = (
+    delete(pending_blobs)
+    .where(_among(pending_blobs.c.name, "names"))
+    .returning(pending_blobs.c.user_id, pending_blobs.c.size)
+)
+
+# Usage and quotas
+
+
+def _effective(quota: Column[Any], kind: str) -> Any:
+    """Return a user's own quota, or the default, or NULL if neither is set."""
+    default = select(default_quotas.c.value).where(default_quotas.c.kind == kind)
+    return func.coalesce(quota, default.scalar_subquery()).label(quota.name)
+
+
+QUOTAS: Final = (
+    _effective(usage.c.quota_bytes, "bytes"),
+    _effective(usage.c.quota_containers, "containers"),
+)
+CHARGE: Final = _set(
+    usage,
+    _user(usage),
+    bytes=usage.c.bytes + b("more_bytes"),
+    containers=usage.c.containers + b("more_containers"),
+).returning(usage.c.bytes, usage.c.containers, *QUOTAS)
+ADD_USAGE: Final = insert(usage)
+# A user without a row of usage has used nothing.
+FIND_USAGE: Final = (
+    select(
+        func.coalesce(usage.c.bytes, 0).label("bytes"),
+        func.coalesce(usage.c.containers, 0).label("containers"),
+        *QUOTAS,
+    )
+    .select_from(users)
+    .outerjoin(usage, usage.c.user_id == users.c.id)
+    .where(users.c.id == b("user"))
+)
+DROP_UNUSED_USAGE: Final = delete(usage).where(
+    _user(usage), usage.c.bytes == 0, usage.c.containers == 0
+)
 
 FIND_CHECK: Final = select(checks.c.value).where(checks.c.name == b("check"))
+FIND_CHECKS: Final = select(checks).where(_among(checks.c.name, "names")).order_by(checks.c.name)
+SHARE_CHECK: Final = FIND_CHECK.with_for_update(read=True)
+LOCK_CHECK: Final = FIND_CHECK.with_for_update()
 ADD_CHECK: Final = insert(checks)
+DROP_CHECK: Final = delete(checks).where(checks.c.name == b("check"))
+SET_CHECK: Final = update(checks).where(checks.c.name == b("check"))
+
+# The audit log
+ADD_AUDIT: Final = insert(audit)
+LAST_AUDIT: Final = select(audit).order_by(audit.c.id.desc()).limit(1)
+LAST_AUDIT_OF: Final = LAST_AUDIT.where(_among(audit.c.action, "actions"))
+AUDIT_AFTER: Final = _page(select(audit).where(audit.c.id > b("after_id")), audit.c.id)
 
 # Events
 ADD_EVENTS: Final = insert(events)
 ENDS_OF_LOG: Final = select(
-    users.c.first_event, users.c.last_event, users.c.dropped_digest, users.c.deleted
+    users.c.first_event,
+    users.c.last_event,
+    users.c.dropped_digest,
+    users.c.deleted,
+    users.c.suspended_at,
 ).where(users.c.id == b("user"))
 LOCK_LOG: Final = ENDS_OF_LOG.with_for_update(key_share=True)
 # Returns no row if another transaction has locked the log.
@@ -535,7 +644,8 @@ EMPTY_EVENT: Final = _set(
 
 # Deleted users: everything that only they need is removed, in short transactions. `some` are containers.
 END_USER: Final = (
-    *(delete(table).where(_user(table)) for table in (key_files, sessions)),
+    delete(key_files).where(_user(key_files)),
+    END_SESSIONS,
     _set(parts, _user(parts), ~parts.c.committed, touched_at=0),
 )
 ADD_PENDING_USER: Final = _if_new(user=pending_users.c.user_id)

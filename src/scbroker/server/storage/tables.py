@@ -21,6 +21,7 @@ from sqlalchemy import (
     SmallInteger,
     String,
     Table,
+    Text,
     literal_column,
     text,
 )
@@ -61,6 +62,9 @@ api_keys: Final = _table(
     _hash("key_hash", primary_key=True),
     Column("name", String(256), nullable=False),
     _number("created_at"),
+    _number("expires_at", nullable=True),
+    _number("last_used_at", nullable=True),  # rounded down to the minute
+    _number("revoked_at", nullable=True),
 )
 
 users: Final = _table(
@@ -78,6 +82,8 @@ users: Final = _table(
     _number("first_event"),
     _bytes("dropped_digest", nullable=True),
     _number("key_file_generation"),
+    _number("suspended_at", nullable=True),
+    Column("suspension_reason", String(256)),  # for the operator alone
 )
 
 # Users who are blocked by `user_id`: their records cannot give that user access.
@@ -266,14 +272,65 @@ chunks: Final = _table(
 )
 
 # Object names that no row references: deleted once `since`, the time of the mark, is long enough ago.
+# `size` bytes are charged to a user until a chunk's row takes the charge over or the object is deleted. The
+# columns are NULL for an object that a removed row referenced: its part has the charge.
 pending_blobs: Final = _table(
     "pending_blobs",
     Column("name", String(128), primary_key=True),
     _number("since"),
+    _bytes("user_id", 16, nullable=True),
+    _bytes("session", 32, nullable=True),
+    _number("size", nullable=True),
     Index("pending_blobs_by_age", "since"),
 )
+_partial("pending_blobs_of_user", pending_blobs.c.user_id.is_not(None), pending_blobs.c.user_id)
 
-checks: Final = _table("checks", Column("name", String(32), primary_key=True), _hash("value"))
+# Each user's usage as `charges` says: the sum of `parts.received`, of the records that the user signed with
+# their lists, and of the charged `pending_blobs`; and the containers that the user created. A quota is NULL
+# if the default holds, and `charges.UNLIMITED` if the user has none.
+usage: Final = _table(
+    "usage",
+    _id("user_id", primary_key=True),
+    _number("bytes"),
+    _number("containers"),
+    _number("quota_bytes", nullable=True),
+    _number("quota_containers", nullable=True),
+)
+
+# The quotas of users without their own: `kind` is bytes or containers.
+default_quotas: Final = _table(
+    "default_quotas", Column("kind", String(16), primary_key=True), _number("value")
+)
+
+checks: Final = _table("checks", Column("name", String(32), primary_key=True), _bytes("value"))
+
+# Acts of operators and users, as `audit` says: each row's `mac` covers the row and the mac of the row before.
+audit: Final = _table(
+    "audit",
+    Column("id", _RowId, primary_key=True, autoincrement=False),
+    _number("at"),
+    Column("actor", String(256), nullable=False),
+    Column("action", String(64), nullable=False),
+    Column("subject", String(256), nullable=False),
+    Column("details", Text, nullable=False),  # a JSON object
+    _hash("mac"),
+    Index("audit_by_action", "action", "id"),
+    Index("audit_of_subject", "subject", "id"),
+)
+# Rows of `audit` are only added. These triggers stop a mistake, not somebody who can drop them.
+APPEND_ONLY: Final = {
+    "sqlite": tuple(
+        f"CREATE TRIGGER audit_no_{act.lower()} BEFORE {act} ON audit "
+        "BEGIN SELECT RAISE(ABORT, 'the table audit is append-only'); END"
+        for act in ("UPDATE", "DELETE")
+    ),
+    "postgresql": (
+        "CREATE FUNCTION audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'the table audit is append-only'; END $$",
+        "CREATE TRIGGER audit_append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON audit "
+        "FOR EACH STATEMENT EXECUTE FUNCTION audit_is_append_only()",
+    ),
+}
 
 events: Final = _table(
     "events",

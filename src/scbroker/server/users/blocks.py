@@ -8,7 +8,7 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from scbroker.errors import InvalidArgumentError, NotFoundError, TooLargeError
-from scbroker.server.broker import Broker, Call, check_not_deleted
+from scbroker.server.broker import Broker, Call, check_active
 from scbroker.server.storage import statements as sql
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
@@ -28,7 +28,7 @@ async def block(broker: Broker, call: Call, query: NoQuery) -> None:
     def write(connection: Connection) -> None:
         for each in sorted((user_id, blocked)):
             if each == user_id:
-                check_not_deleted(sql.the(connection, sql.LOCK_USER, id=each))
+                check_active(sql.the(connection, sql.LOCK_USER, id=each))
             else:
                 other = sql.one(connection, sql.SHARE_USERS, ids=[each])
                 if other is None or other.deleted:

@@ -12,21 +12,25 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, Row
 
-from scbroker.crypto.verify import VerifyingKey, equal, sha256
+from scbroker.crypto.verify import VerifyingKey, sha256
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError
 from scbroker.records.key_record import KnownKey, Signed, parse_key_record
+from scbroker.server import logs, metrics
 from scbroker.server.broker import Broker, Call, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 
+_refused: Final = logs.Seldom()
 _NONCE_LIFE: Final = 120_000_000
+_TAG_SIZE: Final = 24
 REFUSED: Final = (
     "The signature was refused, because the challenge expired, the user is unknown, or the key is not the "
     "active one: log in again."
@@ -37,14 +41,14 @@ async def challenge(broker: Broker, call: Call, message: wire.ChallengeRequest) 
     """Return a nonce for one log-in or order."""
     del message
     fresh = os.urandom(16) + (call.now + _NONCE_LIFE).to_bytes(8, "big")
-    return wire.Challenge(nonce=fresh + broker.keyed("nonce", fresh)[:24])
+    return wire.Challenge(nonce=fresh + broker.keyed("nonce", fresh)[:_TAG_SIZE])
 
 
 def check_fresh(broker: Broker, claim: wire.Statement | wire.Order, moment: int) -> None:
     """Raise `ChallengeError` unless the claim is for this broker, over an unexpired nonce of its own."""
     fresh, tag = claim.nonce[:24], claim.nonce[24:]
     if (
-        not equal(broker.keyed("nonce", fresh)[:24], tag)
+        not broker.keys.is_keyed(tag, "nonce", fresh, size=_TAG_SIZE)
         or int.from_bytes(fresh[16:], "big") <= moment
         or claim.nonce in broker.refused_nonces
     ):
@@ -99,6 +103,12 @@ def using_up(broker: Broker, nonce: bytes) -> Iterator[None]:
     except ChallengeError:
         broker.refused_nonces.add(nonce)
         raise
+
+
+def note_refusal(kind: Literal["signature", "passphrase"], user_id: bytes) -> None:
+    """Count and log a log-in that is refused because the user proved nothing."""
+    metrics.count_log_in_refused(kind)
+    _refused.info("log-in refused", kind=kind, user=str(uuid.UUID(bytes=user_id)))
 
 
 def check_signed(

@@ -1,7 +1,8 @@
 """Delete a user, and everything of theirs that others do not need. Spec: docs/spec/protocol.md, section 5.
 
-One transaction ends the user for everybody (`end`). Their id is then pending deletion until their rows are
-deleted as well, some in each transaction, so that others can write in between. Any broker continues this.
+One transaction ends the user for everybody (`end`, or `end_by_operator`). Their id is then pending deletion
+until their rows are deleted as well, some in each transaction, so that others can write in between. Any
+broker continues this.
 The id stays, so that nobody can register it again. Containers with other members stay; so do the user's
 public keys, as long as the table `authors` has a row of them: readers need the keys to verify records. When
 the last such container is purged, its deleted authors are pending deletion again, and their keys are deleted.
@@ -13,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import Connection
 
@@ -26,7 +28,8 @@ from scbroker.records.key_record import (
     closing_fingerprint,
     parse_key_record,
 )
-from scbroker.server.broker import Broker, Call, now, refusing
+from scbroker.server.broker import Broker, Call, check_active, now, refusing
+from scbroker.server.charges import Charges
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
@@ -61,6 +64,8 @@ _NOTHING: Final = {
     "first_event": 1,
     "dropped_digest": None,
     "key_file_generation": 0,
+    "suspended_at": None,
+    "suspension_reason": None,
 }
 _NO_KEYS: Final = {
     "fingerprint": None,
@@ -90,22 +95,27 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
     if not deleted:
         challenges.check_fresh(broker, order, call.now)
         with challenges.using_up(broker, order.nonce):
-            length = check_signed(signer, order, ORDER_LABEL, signed).user.chain_length
+            user = check_signed(signer, order, ORDER_LABEL, signed).user
+        length = check_active(user).chain_length
         if await _check_closes(broker, user_id, length, closing, call.now):
-            buckets = throttle.buckets_of(broker, user_id)
             await broker.database.write(
-                lambda c: end(c, user_id, length, closing, order.nonce, buckets)
+                lambda c: end(c, broker, user_id, length, closing, order.nonce)
             )
             broker.is_scrubbed = False
     with contextlib.suppress(BrokerError):  # the background repeats what fails here
-        deadline = time.monotonic() + _SECONDS
-        more = True
-        while more and time.monotonic() < deadline:
-            more = (
-                await tombstones.purge_one(broker, purge_some, user_id)
-                or await tombstones.purge_next(broker)
-                or await sweep_at_once(broker)
-            )
+        await purge(broker, user_id, _SECONDS)
+
+
+async def purge(broker: Broker, user_id: UserId, seconds: float) -> None:
+    """Delete the rows and objects of a deleted user for so many seconds; the background continues."""
+    deadline = time.monotonic() + seconds
+    more = True
+    while more and time.monotonic() < deadline:
+        more = (
+            await tombstones.purge_one(broker, purge_some, user_id)
+            or await tombstones.purge_next(broker)
+            or await sweep_at_once(broker)
+        )
 
 
 async def _check_closes(
@@ -155,27 +165,47 @@ async def finish(broker: Broker) -> int:
 
 def end(
     connection: Connection,
+    broker: Broker,
     user_id: UserId,
     chain_length: int,
     closing: Signed,
     nonce: bytes,
-    buckets: Sequence[bytes],
 ) -> None:
     """Delete the user for everybody. Every writer locks its user first, so nothing of theirs is added."""
     user = sql.the(connection, sql.LOCK_USER, id=user_id)
     if user.deleted:
         return
-    if user.chain_length != chain_length:
+    if check_active(user).chain_length != chain_length:
         raise ChallengeError(challenges.REFUSED)
     check_retirements([closing], user.signed_until)
     challenges.use_nonce(connection, nonce)
+    add_key_records(connection, user_id, [closing], chain_length)
+    _end(connection, broker, user_id, chain_length + 1)
+    name = str(UUID(bytes=user_id))
+    broker.record(connection, "user-deleted", name, actor=name)
+
+
+def end_by_operator(connection: Connection, broker: Broker, user_id: UserId) -> bool:
+    """Delete the user for everybody without their order; return False if they were deleted before.
+
+    Nobody but the user can sign a record that closes the chain. So it stays open: other users' clients have
+    the deletion from the broker alone.
+    """
+    user = sql.the(connection, sql.LOCK_USER, id=user_id)
+    if user.deleted:
+        return False
+    _end(connection, broker, user_id, user.chain_length)
+    broker.record(connection, "user-deleted", str(UUID(bytes=user_id)))
+    return True
+
+
+def _end(connection: Connection, broker: Broker, user_id: UserId, chain_length: int) -> None:
+    """Delete what only the user needs at once; the user's row must be locked."""
     for statement in sql.END_USER:
         connection.execute(statement, {"user": user_id})
-    connection.execute(sql.DROP_GUESSES, {"buckets": buckets})
-    add_key_records(connection, user_id, [closing], chain_length)
-    connection.execute(
-        sql.SET_USER, {"user": user_id, "deleted": True, "chain_length": chain_length + 1}
-    )
+    connection.execute(sql.DROP_GUESSES, {"buckets": throttle.buckets_of(broker, user_id)})
+    state = {"deleted": True, "chain_length": chain_length}
+    connection.execute(sql.SET_USER, {"user": user_id, **state})
     connection.execute(sql.ADD_PENDING_USER, {"user": user_id})
     wake_after_commit(connection, [user_id])
 
@@ -205,6 +235,8 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
         connection.execute(sql.DROP_KEY_RECORDS, {"user": user_id})
         connection.execute(sql.SET_USER, {"user": user_id, **_NO_KEYS})
     connection.execute(sql.FORGET_USER, {"user": user_id})
+    # A part that is swept later leaves a row of zeros.
+    connection.execute(sql.DROP_UNUSED_USAGE, {"user": user_id})
     return False
 
 
@@ -220,20 +252,27 @@ def _leave_some(connection: Connection, user_id: UserId, statement: Any) -> bool
     values = {"user": user_id, "now": moment, "some": some}
     shared = set(connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars())
     alone = [row for row in locked if row.id in some and row.id not in shared]
+    charges = Charges()
     if alone:
-        _purge_containers(connection, user_id, alone, moment)
+        _purge_containers(connection, user_id, alone, moment, charges)
     left = [{"user": user_id, "container": container_id} for container_id in some]
-    created = {row.id for row in locked if row.creator_id == user_id} & shared
+    created = {row.id: row for row in locked if row.creator_id == user_id and row.id in shared}
     if created:
+        charges.add(user_id, containers=-sum(not row.deleted for row in created.values()))
         # The creator is named by the container's row, any other author by a row of `authors`.
         connection.execute(sql.FORGET_CREATOR, {"some": sorted(created)})
         connection.execute(sql.ADD_AUTHOR, [row for row in left if row["container"] in created])
     connection.execute(sql.DROP_MEMBER, left)
+    charges.apply(connection)
     return len(found) == _CONTAINERS or len(some) < len(found)
 
 
 def _purge_containers(
-    connection: Connection, user_id: UserId, containers: Sequence[Any], moment: int
+    connection: Connection,
+    user_id: UserId,
+    containers: Sequence[Any],
+    moment: int,
+    charges: Charges,
 ) -> None:
     """Delete containers, and mark their deleted authors as pending deletion: their keys may be deleted now.
 
@@ -248,6 +287,10 @@ def _purge_containers(
     logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
     for container_id in logged:
         tombstones.add_purge(connection, container_id, 0, moment)
+    for row in containers:
+        tombstones.credit_records(connection, row.id, charges)
+        if not row.deleted and row.creator_id is not None:
+            charges.add(row.creator_id, containers=-1)
     for purge in sql.PURGE_CONTAINERS:
         connection.execute(purge, values)
     unused = sorted(row.id for row in containers if row.creator_id in (None, user_id))

@@ -7,18 +7,20 @@ nothing that is computed from it without that key: a thief of the database could
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import Connection, Row
 
 from scbroker import errors
-from scbroker.crypto.verify import equal, sha256
+from scbroker.crypto.verify import HASH_SIZE, equal, keyed_hash, sha256
 from scbroker.records import key_record
 from scbroker.records.canonical import UserId
 from scbroker.records.key_record import KeyChain, Signed, parse_key_record
-from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_not_deleted, refusing
+from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_active, refusing
+from scbroker.server.keys import KEY_FILE, Keys
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.users import challenges, throttle
@@ -27,24 +29,39 @@ from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
 
 _WRONG: Final = "Wrong passphrase, unknown user, or no KeyFile on this broker."
-_MONTH: Final = 30 * 86_400 * SECOND
+_SEALED_VERIFIER: Final = 60  # with a nonce of 12 bytes and a tag of 16
+_DAY: Final = 86_400 * SECOND
+_MONTH: Final = 30 * _DAY
+_MOST_CHANGES: Final = 1_000
+"""Replacements and deletions of one user's KeyFile in a day."""
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
 
 async def open_key_file(
     broker: Broker, call: Call, message: wire.KeyFileOpening
 ) -> wire.KeyFileAnswer:
-    """Return the KeyFile to a request that proves the passphrase; guesses are counted before."""
+    """Return the KeyFile to a request that proves the passphrase; guesses are counted before.
+
+    Only such a request is told that the user is suspended.
+    """
     user_id = call.user_id
     limits = throttle.limits_of(broker, call, user_id, message.devicePass)
     await throttle.count(broker, call, limits)
-    row = await broker.database.read(lambda c: sql.one(c, sql.FIND_KEY_FILE, user_id=user_id))
-    verifier = verifier_of(broker, user_id, message.auth)
-    stored = row.verifier if row is not None else bytes(32)
-    if not equal(verifier, stored) or row is None:
+
+    def find(connection: Connection) -> tuple[Row[Any] | None, Row[Any] | None, Keys]:
+        key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
+        user = sql.one(connection, sql.FIND_USER, id=user_id)
+        return user, key_file, broker.keys.at(connection)
+
+    user, row, keys = await broker.database.read(find)
+    verifier = verifier_of(keys, user_id, message.auth)
+    stored = _opened_verifier(keys, user_id, None if row is None else row.verifier)
+    if not equal(verifier, stored) or row is None or user is None:
+        challenges.note_refusal("passphrase", user_id)
         raise errors.CredentialsError(_WRONG)
     await throttle.forgive_guess(broker, limits)
-    return wire.KeyFileAnswer(keyFile=_opened(broker, user_id, row.key_file))
+    check_active(user)
+    return wire.KeyFileAnswer(keyFile=_opened(keys, user_id, row.key_file))
 
 
 async def state(broker: Broker, call: Call, query: NoQuery) -> wire.KeyFileState:
@@ -54,7 +71,7 @@ async def state(broker: Broker, call: Call, query: NoQuery) -> wire.KeyFileState
 
     def read(connection: Connection) -> wire.KeyFileState:
         user = sql.the(connection, sql.FIND_USER, id=user_id)
-        stored = Stored.find(connection, broker, user_id)
+        stored = Stored.find(connection, broker.keys.at(connection), user_id)
         key_file_hash = None if stored is None else sha256(stored.key_file)
         return wire.KeyFileState(hash=key_file_hash, generation=user.key_file_generation)
 
@@ -69,12 +86,13 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     check_reminder(message.reminder)
     records = tuple(item.signed for item in message.keyRecords)
     user_id = call.session.id
-    verifier = verifier_of(broker, user_id, message.auth)
     await _cache_chain(broker, call)
 
     def write(connection: Connection) -> None:
-        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
-        stored = Stored.find(connection, broker, user_id)
+        keys = broker.keys.at(connection, writing=True)
+        verifier = verifier_of(keys, user_id, message.auth)
+        user = check_active(sql.the(connection, sql.LOCK_USER, id=user_id))
+        stored = Stored.find(connection, keys, user_id)
         kept = "" if stored is None else stored.reminder
         new = Stored(
             message.keyFile, verifier, kept if message.reminder is None else message.reminder
@@ -100,11 +118,13 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
         state = {**key_columns(grown), "key_file_generation": message.generation}
         connection.execute(sql.SET_USER, {"user": user_id, **state})
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
-        connection.execute(sql.ADD_KEY_FILE, new.row(broker, user_id))
+        connection.execute(sql.ADD_KEY_FILE, new.row(keys, user_id))
         if message.endOtherSessions:
             others = {"user": user_id, "kept": call.session.token_hash}
             connection.execute(sql.END_OTHER_SESSIONS, others)
             wake_after_commit(connection, [user_id])
+        details = {"generation": message.generation, "keyRecords": len(records)}
+        _record(connection, broker, call, "key-file-stored", details)
 
     await broker.database.write(write)
     broker.is_scrubbed = False
@@ -115,14 +135,33 @@ async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> N
     user_id = call.session.id
 
     def write(connection: Connection) -> None:
-        user = check_not_deleted(sql.the(connection, sql.LOCK_USER, id=user_id))
+        user = check_active(sql.the(connection, sql.LOCK_USER, id=user_id))
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
         _check_order(connection, broker, call, user, message, "delete-key-file", wire.NO_DIGEST)
         connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
+        _record(connection, broker, call, "key-file-deleted")
 
     await broker.database.write(write)
     broker.is_scrubbed = False
+
+
+def _record(
+    connection: Connection,
+    broker: Broker,
+    call: Call,
+    action: str,
+    details: Mapping[str, object] = {},
+) -> None:
+    """Record a change of the caller's credentials in the audit log, which has a limit for each user.
+
+    The log is kept for ever, and without a limit one user could fill the disk with it.
+    """
+    user_id = call.session.id
+    bucket, what = broker.keyed("key-files", user_id), "You replaced your KeyFile too often"
+    add_to_counter(connection, bucket, _MOST_CHANGES, _DAY, call.now, what=what)
+    user = str(UUID(bytes=user_id))
+    broker.record(connection, action, user, details, actor=user)
 
 
 def _check_order(
@@ -176,14 +215,23 @@ def check_reminder(reminder: str | None) -> None:
         raise errors.TooLargeError(f"A reminder has at most {wire.MAX_REMINDER} bytes of UTF-8.")
 
 
-def verifier_of(broker: Broker, user_id: UserId, auth: bytes) -> bytes:
-    """Return what is stored of a passphrase's proof: useless without the broker's key."""
-    return broker.keyed("verifier", user_id, auth)
+def verifier_of(keys: Keys, user_id: UserId, auth: bytes) -> bytes:
+    """Return what is stored of a passphrase's proof: useless without a key of the broker."""
+    return keyed_hash(keys.first, "verifier", user_id, auth)
 
 
-def _opened(broker: Broker, user_id: UserId, stored: bytes) -> bytes:
+def _opened_verifier(keys: Keys, user_id: UserId, stored: bytes | None) -> bytes:
+    """Return the stored hash of a proof; zeros if it is damaged, or after the same work, without one."""
+    decoy = bytes(_SEALED_VERIFIER if keys.is_rotated else HASH_SIZE)
     try:
-        return broker.open_key_file(user_id, stored)
+        return keys.open_verifier(user_id, decoy if stored is None else stored)
+    except errors.IntegrityError:
+        return bytes(HASH_SIZE)
+
+
+def _opened(keys: Keys, user_id: UserId, stored: bytes) -> bytes:
+    try:
+        return keys.open(KEY_FILE, user_id, stored)
     except errors.IntegrityError as error:
         raise errors.BrokerFaultError("The stored KeyFile is damaged: ask the operator.") from error
 
@@ -197,17 +245,18 @@ class Stored:
     reminder: str
 
     @classmethod
-    def find(cls, connection: Connection, broker: Broker, user_id: UserId) -> Stored | None:
+    def find(cls, connection: Connection, keys: Keys, user_id: UserId) -> Stored | None:
         row = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
         if row is None:
             return None
-        return cls(_opened(broker, user_id, row.key_file), row.verifier, row.reminder)
+        verifier = _opened_verifier(keys, user_id, row.verifier)
+        return cls(_opened(keys, user_id, row.key_file), verifier, row.reminder)
 
-    def row(self, broker: Broker, user_id: UserId) -> dict[str, Any]:
+    def row(self, keys: Keys, user_id: UserId) -> dict[str, Any]:
         return {
             "user_id": user_id,
-            "key_file": broker.seal_key_file(user_id, self.key_file),
-            "verifier": self.verifier,
+            "key_file": keys.seal(KEY_FILE, user_id, self.key_file),
+            "verifier": keys.seal_verifier(user_id, self.verifier),
             "reminder": self.reminder,
         }
 

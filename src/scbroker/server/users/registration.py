@@ -30,13 +30,14 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
     key_files.check_reminder(message.reminder)
     chain = key_files.grown_chain(None, records, call.now)
     user_id = UserId(chain.userId.bytes)
-    verifier = key_files.verifier_of(broker, user_id, message.auth)
-    key_file = Stored(message.keyFile, verifier, message.reminder or "")
 
     def store(connection: Connection) -> None:
+        keys = broker.keys.at(connection, writing=True)
+        verifier = key_files.verifier_of(keys, user_id, message.auth)
+        key_file = Stored(message.keyFile, verifier, message.reminder or "")
         if sql.one(connection, sql.FIND_USER, id=user_id) is not None:
             # The same request may be repeated because its answer was lost.
-            found = Stored.find(connection, broker, user_id)
+            found = Stored.find(connection, keys, user_id)
             is_same = found is not None and found.is_same(key_file)
             if not is_same or sql.key_chain(connection, user_id) != records:
                 raise errors.AlreadyExistsError("This user is registered already: log in.")
@@ -54,7 +55,9 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
         }
         connection.execute(sql.ADD_USER, user)
         key_files.add_key_records(connection, user_id, records, 0)
-        connection.execute(sql.ADD_KEY_FILE, key_file.row(broker, user_id))
+        connection.execute(sql.ADD_KEY_FILE, key_file.row(keys, user_id))
+        user_name = str(chain.userId)
+        broker.record(connection, "user-registered", user_name, actor=user_name)
 
     await broker.database.write(store)
     return wire.Registered(userId=str(chain.userId))

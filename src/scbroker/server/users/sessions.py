@@ -10,7 +10,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.key_record import Signed
-from scbroker.server.broker import SECOND, Broker, Call, now, refusing
+from scbroker.server.broker import SECOND, Broker, Call, check_active, now, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.users import challenges, throttle
@@ -22,7 +22,11 @@ _NONCE_GRACE: Final = 60 * SECOND
 
 
 async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session:
-    """Start a session for the user who signed a fresh statement for this broker."""
+    """Start a session for the user who signed a fresh statement for this broker.
+
+    Only somebody who has the user's key is told that the user is suspended. An operator who suspends the user
+    waits for the lock, and then ends the session; or this request waits, and is refused.
+    """
     signed = Signed(message.statement, message.signature)
     with refusing(challenges.REFUSED, ChallengeError):
         statement = parse_statement(signed.body)
@@ -37,12 +41,18 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
     # A stranger can send this: it is verified before it may occupy the writer.
     found = await broker.database.read(find)
     with challenges.using_up(broker, statement.nonce):
-        user = challenges.check_signed(found, statement, SESSION_LABEL, signed).user
+        try:
+            user = challenges.check_signed(found, statement, SESSION_LABEL, signed).user
+        except ChallengeError:
+            challenges.note_refusal("signature", user_id)
+            raise
+    check_active(user)
 
     def store(connection: Connection) -> None:
         locked = sql.the(connection, sql.SHARE_USERS, ids=[user_id])
         if locked.deleted or locked.chain_length != user.chain_length:
             raise ChallengeError(challenges.REFUSED)
+        check_active(locked)
         challenges.use_nonce(connection, statement.nonce)
         row = {"token_hash": sha256(token.encode()), "user_id": user_id, "expires_at": expires_at}
         connection.execute(sql.ADD_SESSION, row)

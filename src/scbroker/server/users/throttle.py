@@ -11,7 +11,6 @@ from typing import Final
 
 from sqlalchemy import Connection
 
-from scbroker.crypto.verify import equal
 from scbroker.records.canonical import UserId
 from scbroker.server.broker import SECOND, Broker, Call, add_to_counter
 from scbroker.server.storage import statements as sql
@@ -28,7 +27,7 @@ def new_pass(broker: Broker, user_id: UserId) -> bytes:
 def is_pass_of(broker: Broker, user_id: UserId, device_pass: bytes) -> bool:
     """Return whether this broker made the pass for this user."""
     device_id, tag = device_pass[:_ID_SIZE], device_pass[_ID_SIZE:]
-    return equal(broker.keyed("device-pass", user_id, device_id), tag)
+    return broker.keys.is_keyed(tag, "device-pass", user_id, device_id)
 
 
 def limits_of(
@@ -86,7 +85,7 @@ def buckets_of(broker: Broker, user_id: UserId) -> list[bytes]:
     """Return the counters by user alone; those by user and address, or by pass, are left to expire."""
     return [
         broker.keyed(name, user_id)
-        for name in ("guess-user", "guess-passes", "grants", "key-records")
+        for name in ("guess-user", "guess-passes", "grants", "key-records", "key-files")
     ]
 
 

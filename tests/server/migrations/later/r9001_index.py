@@ -7,8 +7,10 @@ build leaves an invalid index behind. PostgreSQL builds no index of a partitione
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0011"
-down_revision = "0010"
+from scbroker.server.migrations.upgrade import VERSIONS
+
+revision = "9001"
+down_revision = sorted(path.name[1:5] for path in VERSIONS[0].glob("r*.py"))[-1]
 _IS_PARTITIONED = sa.text("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass('events')")
 
 

@@ -1,0 +1,173 @@
+"""Define the commands that show and verify the audit log."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
+
+import typer
+
+from scbroker import errors
+from scbroker.cli import dates
+from scbroker.cli.admin.command import Admin, command, group, listing
+
+if TYPE_CHECKING:
+    from scbroker.server.admin.audit import Chain, Entry
+    from scbroker.server.commands import Database
+
+audit: Final = group("audit", "Show and verify who changed what at the broker.")
+_COLUMNS: Final = {
+    "id": "ID", "time": "TIME", "actor": "ACTOR", "action": "ACTION", "subject": "SUBJECT",
+    "details": "DETAILS",
+}  # fmt: skip
+_WIDTHS: Final = {
+    "id": 6, "time": 16, "actor": 36, "action": 18, "subject": 36, "details": 0,
+}  # fmt: skip
+_POLL_SECONDS: Final = 1.0
+_HASH_DIGITS: Final = 64
+
+Since = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TIME",
+        help="Entries from a time on: a duration before now (12h, 7d), a day (2026-12-31), or a time with "
+        "its zone (2026-12-31T18:00Z).",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option(metavar="TIME", help="Entries before a time, as in --since.")
+]
+
+
+@listing(audit)
+def show(
+    run: Admin,
+    since: Since = None,
+    until: Until = None,
+    action: Annotated[
+        str | None,
+        typer.Option(metavar="ACTION", help="Entries of one action, such as user-suspended."),
+    ] = None,
+    user: Annotated[
+        str | None,
+        typer.Option(metavar="USER", help="Entries by or about a user: an id or its first digits."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Wait for further entries, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """List the acts of operators, and those of users that concern their accounts, oldest first.
+
+    An operator is a user of the operating system and a machine. With --json each entry is a line of JSON.
+    """
+    from scbroker.server.admin import audit as log
+    from scbroker.server.admin import users
+
+    if follow and until is not None:
+        raise errors.InvalidArgumentError("Pass --follow or --until, not both.")
+    begin = None if since is None else dates.past(since, "--since")
+    end = None if until is None else dates.past(until, "--until")
+
+    async def wanted_of(database: Database) -> log.Wanted:
+        if action is not None and not follow:
+            await database.read(lambda c: log.check_action(c, action))
+        name = None
+        if user is not None:
+            name = str(UUID(bytes=await database.read(lambda c: users.find(c, user))))
+        return log.Wanted(begin, end, action, name)
+
+    async def read() -> None:
+        import asyncio
+
+        async with run.open() as (database, _):
+            listed: list[Entry] = []
+            wanted, last = await wanted_of(database), 0
+            while True:
+                reading = partial(log.entries, wanted=wanted, after=last)
+                page = await database.read(reading, large=True)
+                last = page[-1].id if page else last
+                listed = _write(run, [*listed, *page], follow)
+                if len(page) == log.PAGE:
+                    continue
+                if not follow:
+                    break
+                await asyncio.sleep(_POLL_SECONDS)
+            if listed:
+                run.out.rows([_row(run, each) for each in listed], _COLUMNS)
+
+    run.do(read())
+
+
+def _write(run: Admin, entries: list[Entry], follow: bool) -> list[Entry]:
+    """Write entries line by line, or return those that are to be in a table."""
+    if run.out.on_terminal and not follow:
+        return entries
+    for entry in entries:
+        run.out.item(_row(run, entry), _WIDTHS)
+    return []
+
+
+@command("verify", of=audit)
+def verify(
+    run: Admin,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="HASH", help="The hash of an entry that the log must still contain."),
+    ] = None,
+) -> None:
+    """Verify that no entry of the audit log was changed, removed or inserted.
+
+    The exit status is 1 if one was. The command prints the hash of the last entry: keep it elsewhere, and
+    pass it later as --head, to prove that the log was not cut off before it. Somebody who has both the
+    database and the broker's key can write another log, but not one with that hash.
+    """
+    from scbroker.server.admin import audit as log
+    from scbroker.server.admin import stores
+
+    if head is not None and (len(head) != _HASH_DIGITS or not _is_hexadecimal(head)):
+        raise errors.InvalidArgumentError(
+            f"--head must be {_HASH_DIGITS} hexadecimal digits, as this command prints them."
+        )
+
+    async def read() -> Chain:
+        async with run.open() as (database, _):
+            key = await database.read(lambda c: stores.find_key(c, run.settings))
+            return await log.verify(database, key, None if head is None else head.lower())
+
+    found = run.do(read())
+    faults = list(found.faults)
+    if not found.has_head:
+        faults.append("no entry has the hash of --head: the log was cut off, or is another one.")
+    for fault in faults:
+        run.out.error(f"Audit log: {fault}")
+    row = {"entries": found.entries, "head": found.head, "faults": faults}
+    run.out.fields(row if run.out.as_json else {**row, "faults": len(faults)})
+    sys.exit(bool(faults))
+
+
+def _is_hexadecimal(text: str) -> bool:
+    return not set(text.lower()) - set("0123456789abcdef")
+
+
+def _row(run: Admin, entry: Entry) -> dict[str, Any]:
+    return {
+        "id": entry.id,
+        "time": entry.time,
+        "actor": entry.actor,
+        "action": entry.action,
+        "subject": entry.subject,
+        "details": entry.details if run.out.as_json else _text(entry.details),
+        "hash": entry.hash,
+    }
+
+
+def _text(details: dict[str, Any]) -> str:
+    """Return details for a person: name=value, and JSON for a text with spaces."""
+    return " ".join(f"{name}={_value(value)}" for name, value in details.items())
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) and value and " " not in value else json.dumps(value)

@@ -1,0 +1,42 @@
+"""Define the command that plans disks, memory and processes."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from scbroker.cli.admin.command import Admin, command
+from scbroker.cli.output import Size
+
+
+@command()
+def capacity(
+    run: Admin,
+    users: Annotated[int, typer.Option(metavar="N", help="Users of the broker.", min=0, max=10**9)],
+    containers: Annotated[
+        int, typer.Option(metavar="N", help="Containers of each user.", min=0, max=10**9)
+    ] = 100,
+    members: Annotated[
+        int,
+        typer.Option(
+            metavar="N", help="Members of each container, with its owner.", min=1, max=1024
+        ),
+    ] = 2,
+    content: Annotated[
+        int, typer.Option(metavar="BYTES", help="Mean size of a content.", min=0, max=2**40)
+    ] = 1024,
+    active: Annotated[
+        int, typer.Option(metavar="PERCENT", help="Users who are active on a day.", min=0, max=100)
+    ] = 20,
+) -> None:
+    """Calculate the disk, memory and processes that a broker needs.
+
+    The command opens no broker: it calculates from what was measured, as docs/guide/capacity.md explains.
+    """
+    from scbroker.server.admin.capacity import Load, needs_of
+
+    load = Load(
+        users=users, containers=containers, members=members, content=content, active=active / 100
+    )
+    row = msgspec.to_builtins(needs_of(load))
+    run.out.fields({k: Size(v) if "Bytes" in k else v for k, v in row.items()})

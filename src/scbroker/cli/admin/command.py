@@ -1,0 +1,90 @@
+"""Declare the operator's commands, and give each the broker's settings, its database and its output.
+
+    @command()
+    def sweep(run: Admin) -> None:
+
+adds `scbroker admin sweep [--data-dir FOLDER] [--json] [--quiet]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from scbroker.cli.command import AsJson, Command, Function, Group, Quiet, with_options
+from scbroker.cli.command import listing as listing_of_users
+from scbroker.cli.output import Output
+from scbroker.cli.run import BaseRun
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from scbroker.server.commands import Blobs, Database, Settings
+
+T = TypeVar("T")
+admin: Final = typer.Typer(
+    cls=Group, no_args_is_help=True, rich_markup_mode=None, help="Administer a broker."
+)
+DataDir = Annotated[
+    str | None,
+    typer.Option(metavar="FOLDER", help="The folder of a broker without external stores."),
+]
+
+
+class Admin(BaseRun):
+    """One run of an operator's command, beside the broker."""
+
+    def __init__(self, data_dir: str | None, out: Output) -> None:
+        super().__init__(out)
+        self.data_dir = data_dir
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The broker's settings. Files that the command creates from then on are closed to other users."""
+        from scbroker.server import commands
+
+        return commands.begin(self.data_dir)
+
+    def open(self) -> AbstractAsyncContextManager[tuple[Database, Blobs]]:
+        """Open the broker's database, which must be of this version, and its objects."""
+        from scbroker.server import commands
+
+        return commands.open_stores(self.settings)
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, and return its result."""
+        import asyncio  # the help of a command starts without it
+
+        return asyncio.run(work)
+
+
+def group(name: str, help: str) -> typer.Typer:
+    """Add and return a group of commands, such as `scbroker admin api-keys`."""
+    made = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help=help)
+    admin.add_typer(made, name=name)
+    return made
+
+
+def command(
+    name: str | None = None, *, of: typer.Typer = admin, hidden: bool = False
+) -> Callable[[Function], Function]:
+    """Return a decorator that adds a function, whose first parameter is an `Admin`, as a command."""
+
+    def add(function: Function) -> Function:
+        of.command(name, cls=Command, hidden=hidden)(with_options(function, _start))
+        return function
+
+    return add
+
+
+def listing(of: typer.Typer) -> Callable[[Function], Function]:
+    """Return a decorator that adds a function as the action of a group without a command."""
+    return listing_of_users(of, _start)
+
+
+def _start(data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> Admin:
+    """Start a command of an operator, all of which have these options."""
+    return Admin(data_dir, Output(as_json=as_json, quiet=quiet))

@@ -1,0 +1,136 @@
+"""Define the commands that check, clean, copy and restore what a broker keeps."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from scbroker.cli.admin.command import Admin, command
+
+Tell = Callable[[str], None]
+Progress = Callable[[str, int, int], None]
+
+
+@command()
+def sweep(run: Admin) -> None:
+    """Delete what the broker does not need any more.
+
+    These are abandoned uploads, replaced contents and unreferenced objects, which a running broker deletes
+    from time to time.
+    """
+    from scbroker.server import commands
+
+    run.do(commands.sweep(run.settings, _teller(run)))
+
+
+@command()
+def check(
+    run: Admin,
+    quick: Annotated[
+        bool, typer.Option(help="Skip the bytes of objects and the database file's own check.")
+    ] = False,
+) -> None:
+    """Check everything that the broker keeps.
+
+    Each fault is a line, and the exit status is 1 if there is one. The check changes nothing and can run
+    beside the broker.
+    """
+    from scbroker.server import commands
+
+    with _reporting(run) as (tell, progress):
+        right = run.do(commands.check(run.settings, tell, progress, quick=quick))
+    sys.exit(not right)
+
+
+@command()
+def backup(
+    run: Admin,
+    target: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new or empty folder.")],
+    link: Annotated[
+        bool, typer.Option(help="Make hard links instead of copies, on the same file system only.")
+    ] = False,
+    with_key: Annotated[bool, typer.Option(help="Include the broker's key.")] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Make the backup in a new folder in FOLDER, named by the time, and keep the newest N.",
+        ),
+    ] = None,
+) -> None:
+    """Copy a broker on SQLite and a folder, while it runs.
+
+    The exit status is 1 if an object was missing or damaged; then --keep removes no older backup.
+    """
+    from scbroker.server import commands
+
+    with _reporting(run) as (tell, progress):
+        if keep is None:
+            work = commands.backup(
+                run.settings, target, tell, progress, link=link, with_key=with_key
+            )
+        else:
+            work = commands.backup_dated(
+                run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key
+            )
+        right = run.do(work)
+    sys.exit(not right)
+
+
+@command()
+def restore(
+    run: Admin,
+    source: Annotated[Path, typer.Argument(metavar="FOLDER", help="A folder that `backup` made.")],
+    damaged: Annotated[
+        bool, typer.Option(help="Restore even if objects are damaged or missing.")
+    ] = False,
+) -> None:
+    """Verify a backup and put it into an empty data folder."""
+    from scbroker.server import commands
+
+    with _reporting(run) as (tell, progress):
+        commands.restore(run.settings, source, tell, progress, damaged=damaged)
+
+
+@command("rotate-broker-key")
+def rotate_broker_key(run: Admin) -> None:
+    """Replace the broker's key while the broker runs.
+
+    The command makes a new key, seals all stored KeyFiles and proofs of passphrases under it, and puts it
+    into force. After an interruption, run it again. With several brokers, each needs the new key first: the
+    command says how.
+    """
+    from scbroker.server import commands
+
+    with _reporting(run) as (tell, progress):
+        run.do(commands.rotate(run.settings, tell, progress))
+
+
+def _teller(run: Admin) -> Tell:
+    return lambda text: run.out.line({"message": text}, text)
+
+
+@contextmanager
+def _reporting(run: Admin) -> Iterator[tuple[Tell, Progress]]:
+    """Yield a function that prints a line, and one that takes a step's name, items done and total."""
+    if run.out.quiet or run.out.as_json or not sys.stderr.isatty():
+        yield _teller(run), lambda _what, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[str, TaskID] = {}
+
+        def progress(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = bars.add_task(what)
+            bars.update(tasks[what], completed=done, total=max(done, total))
+
+        yield _teller(run), progress

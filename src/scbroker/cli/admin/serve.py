@@ -1,0 +1,84 @@
+"""Define `scbroker serve`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from scbroker.cli.admin.command import Admin, DataDir
+from scbroker.cli.findings import Finding, found, write
+from scbroker.cli.output import Output
+
+if TYPE_CHECKING:
+    from scbroker.server.commands import Settings
+
+_SECONDS: Final = 10.0
+
+
+def serve(
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="The address to listen on; 127.0.0.1 by default."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            help="The port; 8400 by default, and 0 chooses a free one.",
+            min=0,
+            max=65535,
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="Number of processes; more than one needs PostgreSQL.", min=1
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Check whether the broker can start, and start and change nothing."
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results of --check as a JSON list.")
+    ] = False,
+) -> None:
+    """Serve a broker until SIGTERM or Ctrl-C.
+
+    Settings come from SCBROKER_… variables and from the TOML file that SCBROKER_CONFIG names. An option
+    overrides both.
+
+    With --check, each check is a line: ok, warning or failed, with the reason and what to do. The exit status
+    is that of the first failure.
+    """
+    from scbroker.server import commands
+
+    settings = commands.begin(data_dir, host=host, port=port, workers=workers)
+    if check:
+        out = Output(as_json=as_json, quiet=False)
+        sys.exit(write(out, _findings(settings, Admin(data_dir, out))))
+    commands.serve(settings)
+
+
+def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
+    from scbroker.cli.probe import DoubtfulError, Probe
+    from scbroker.server import commands
+
+    def result(check: commands.Check) -> str:
+        text, is_doubtful = run.do(check(settings))
+        if is_doubtful:
+            raise DoubtfulError(text)
+        return text
+
+    for name, check in commands.START_CHECKS.items():
+        yield found(name, partial(result, check))
+    for origin in settings.origins:
+        if origin.startswith("https:"):
+            yield found("certificate", Probe(origin, _SECONDS).tls)

@@ -1,0 +1,152 @@
+"""Define the commands that show, suspend and delete users."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from scbroker.cli.admin.command import Admin, command, group
+from scbroker.cli.command import Yes
+from scbroker.cli.output import Size
+
+if TYPE_CHECKING:
+    from scbroker.server.admin.users import User
+
+users: Final = group("users", "List, suspend and delete users.")
+_COLUMNS: Final = {
+    "userId": "USER", "registered": "REGISTERED", "lastLogIn": "LAST LOG-IN", "containers": "CONTAINERS",
+    "bytes": "BYTES", "suspended": "SUSPENDED", "reason": "REASON",
+}  # fmt: skip
+
+Who = Annotated[
+    str, typer.Argument(metavar="USER", help="A user id, or four or more of its first digits.")
+]
+
+
+@command("ls", of=users)
+def ls(run: Admin) -> None:
+    """List the users who were not deleted.
+
+    The last log-in is known while the row of its session exists: until a minute after its end.
+    """
+    from scbroker.server.admin import users as queries
+
+    async def read() -> list[User]:
+        found: list[User] = []
+        after, more = b"", True
+        async with run.open() as (database, _):
+            while more:
+                reading = partial(queries.page, settings=run.settings, after=after)
+                page = await database.read(reading, large=True)
+                found += page
+                more = len(page) == queries.PAGE
+                after = found[-1].id.bytes if found else b""
+        return found
+
+    run.out.rows(map(_row, run.do(read())), _COLUMNS)
+
+
+@command("show", of=users)
+def show(run: Admin, user: Who) -> None:
+    """Show what the broker knows of a user."""
+    from scbroker.server.admin import users as queries
+
+    async def read() -> User:
+        async with run.open() as (database, _):
+            return await database.read(
+                lambda c: queries.show(c, run.settings, queries.find(c, user))
+            )
+
+    run.out.fields(_row(run.do(read())))
+
+
+@command("suspend", of=users)
+def suspend(
+    run: Admin,
+    user: Who,
+    reason: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Why, for operators alone: the user is not shown it."),
+    ] = None,
+) -> None:
+    """Refuse everything that a user sends, until `resume`.
+
+    The user's sessions end at once. What the user has stored stays, and others who have access go on reading
+    it. Presigned URLs that the user has end with their time.
+    """
+    from scbroker.server.admin import stores
+    from scbroker.server.admin import users as queries
+
+    async def change() -> tuple[bool, User]:
+        async with run.open() as (database, _):
+            user_id = await database.read(lambda c: queries.find(c, user))
+            is_new = await database.write(
+                lambda c: queries.suspend(c, stores.find_key(c, run.settings), user_id, reason)
+            )
+            return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
+
+    is_new, found = run.do(change())
+    said = "is suspended" if is_new else "was suspended already, and nothing was changed"
+    run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
+
+
+@command("resume", of=users)
+def resume(run: Admin, user: Who) -> None:
+    """End a user's suspension: the user can log in again."""
+    from scbroker.server.admin import stores
+    from scbroker.server.admin import users as queries
+
+    async def change() -> tuple[bool, User]:
+        async with run.open() as (database, _):
+            user_id = await database.read(lambda c: queries.find(c, user))
+            is_new = await database.write(
+                lambda c: queries.resume(c, stores.find_key(c, run.settings), user_id)
+            )
+            return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
+
+    is_new, found = run.do(change())
+    said = "can log in again" if is_new else "was not suspended, and nothing was changed"
+    run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
+
+
+@command("delete", of=users)
+def delete(run: Admin, user: Who, yes: Yes = False) -> None:
+    """Delete a user for ever, with every container to which nobody else has access.
+
+    Containers with other members stay. The id can never be registered again. The user has signed nothing
+    here, so other users' programs have only the broker's word that the user was deleted.
+    """
+    from scbroker.server.admin import users as queries
+
+    async def read() -> User:
+        async with run.open() as (database, _):
+            return await database.read(
+                lambda c: queries.show(c, run.settings, queries.find(c, user))
+            )
+
+    found = run.do(read())
+    if not found.is_deleted:
+        size = f"{found.containers} containers, {Size(found.bytes).shown()}"
+        run.confirm(f"Delete user {found.id} ({size}) for ever?", yes)
+    is_new = run.do(queries.delete(run.settings, found.id))
+    said = "is deleted" if is_new else "was deleted already"
+    run.out.done(
+        {"userId": found.id, "deleted": True, "changed": is_new}, f"User {found.id} {said}."
+    )
+
+
+def _row(user: User) -> dict[str, Any]:
+    return {
+        "userId": user.id,
+        "fingerprint": user.fingerprint,
+        "registered": user.registered,
+        "lastLogIn": user.last_log_in,
+        "sessions": user.sessions,
+        "suspended": user.suspended,
+        "reason": user.reason,
+        "containers": user.containers,
+        "bytes": Size(user.bytes),
+        "deleted": user.is_deleted,
+    }

@@ -1,0 +1,174 @@
+"""Replace the broker's key while brokers run. A rotation that was interrupted goes on where it was.
+
+1. The new key exists at every broker: in a file beside the old one, or as a setting.
+2. One transaction names it in the database. From its commit on every broker seals under the new key and
+   opens under both: the transactions of brokers that still seal under the old one have ended.
+3. KeyFiles and proofs of passphrases are sealed anew, a page at a time.
+4. One transaction makes the new key the one in force. Nothing is sealed under the old one any more.
+5. The file of the new key replaces that of the old one.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from sqlalchemy import Connection
+
+from scbroker.errors import IntegrityError, InvalidArgumentError
+from scbroker.server.admin.check import Progress, Tell
+from scbroker.server.admin.stores import is_sqlite, open_stores
+from scbroker.server.keys import (
+    FIRST_KEY,
+    KEY,
+    KEY_CHECK,
+    NEXT_CHECK,
+    NEXT_KEY,
+    Keys,
+    create_key,
+    find_keys,
+    hash_of_key,
+    put_in_place,
+    read_key,
+)
+from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import Database
+
+SETTLING_SECONDS: Final = 10.0
+"""Twice the time in which a running process reads the keys again: each knows the new one by then."""
+_PAGE: Final = 100
+
+
+async def rotate(
+    settings: Settings, tell: Tell, progress: Progress, *, settling: float = SETTLING_SECONDS
+) -> None:
+    """Replace the broker's key, or end a rotation that was interrupted; say what remains to be done."""
+    is_shared = not is_sqlite(settings)
+    async with open_stores(settings) as (database, _):
+        keys = await database.read(lambda c: find_keys(c, settings))
+        if keys.next is None:
+            chosen = _new_key(settings, keys, tell, is_shared=is_shared)
+            if chosen is None:
+                return
+            new = chosen
+            await database.write(lambda c: _announce(c, settings, new))
+        else:
+            new = keys.next
+            tell("A rotation was interrupted: it goes on.")
+        count = await _reseal(database, settings, progress)
+        if is_shared:
+            await asyncio.sleep(settling)
+        await database.write(lambda c: _finish(c, settings))
+        put_in_place(settings, new)
+        is_scrubbed = await database.scrub()
+    tell(f"The new key is in force; {count} KeyFiles were sealed under it.")
+    if settings.broker_key or settings.broker_key_next:
+        tell(
+            "Set SCBROKER_BROKER_KEY to the new key at every broker, without SCBROKER_BROKER_KEY_NEXT."
+        )
+    if not is_scrubbed:
+        tell(
+            "The write-ahead log still has KeyFiles under the old key: the running broker clears it."
+        )
+    tell("Keep the old key as long as you keep backups from before, and apart from them.")
+
+
+def _new_key(settings: Settings, keys: Keys, tell: Tell, *, is_shared: bool) -> bytes | None:
+    """Return the new key; None if there is something to do first, or nothing at all."""
+    if settings.broker_key or settings.broker_key_next:
+        return _new_key_of_settings(settings, keys, tell)
+    path = settings.directory / NEXT_KEY
+    new = read_key(path)
+    if new == keys.active:  # the rotation was interrupted before its last step
+        put_in_place(settings, keys.active)
+        tell(f"The new key is in force, and in {settings.directory / KEY}.")
+        return None
+    if new is None:
+        new = create_key(path)
+        if is_shared:
+            tell(
+                f"{path} has the new key, which is not in force yet. Copy it beside {KEY} of every other "
+                "broker of this database, and run this command again."
+            )
+            return None
+    return new
+
+
+def _new_key_of_settings(settings: Settings, keys: Keys, tell: Tell) -> bytes | None:
+    if not settings.broker_key_next:
+        raise InvalidArgumentError(
+            "The broker's key is a setting: set SCBROKER_BROKER_KEY_NEXT to 64 new hexadecimal digits at "
+            "every broker, restart each, and run this command with the same settings."
+        )
+    new = bytes.fromhex(settings.broker_key_next)
+    if new == keys.active:
+        tell(
+            "The new key is in force: set SCBROKER_BROKER_KEY to it at every broker, without "
+            "SCBROKER_BROKER_KEY_NEXT."
+        )
+        return None
+    return new
+
+
+def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
+    """Name the new key, unless another command was first; wait for transactions that seal under the old."""
+    sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+    keys = find_keys(connection, settings)
+    if keys.next is not None or keys.active == new:
+        return
+    connection.execute(sql.ADD_CHECK, {"name": NEXT_CHECK, "value": hash_of_key(new)})
+    if not keys.is_rotated:
+        value = Keys(keys.active, new, keys.first, is_rotated=True).seal(FIRST_KEY, b"", keys.first)
+        connection.execute(sql.ADD_CHECK, {"name": FIRST_KEY, "value": value})
+    audit.record(connection, keys.active, "broker-key-rotation-started", "broker")
+
+
+async def _reseal(database: Database, settings: Settings, progress: Progress) -> int:
+    """Seal every KeyFile and proof anew; return how many.
+
+    A row that was stored since the new key was announced is under it already; sealing it again is harmless.
+    """
+    done, last, total = 0, b"", await database.read(_count)
+    while True:
+        found = await database.write(_page(settings, last))
+        if not found:
+            return done
+        done, last = done + len(found), found[-1]
+        progress("KeyFiles", done, total)
+
+
+def _page(settings: Settings, last: bytes) -> Callable[[Connection], list[bytes]]:
+    def write(connection: Connection) -> list[bytes]:
+        keys = find_keys(connection, settings)
+        rows = connection.execute(sql.KEY_FILES_AFTER, {"last": last, "count": _PAGE}).all()
+        for row in rows:
+            try:
+                key_file, verifier = keys.reseal(row.user_id, row.key_file, row.verifier)
+            except IntegrityError:
+                continue  # `admin check` names it; a damaged KeyFile must not keep the others unsafe
+            values = {"new_key_file": key_file, "new_verifier": verifier}
+            connection.execute(
+                sql.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
+            )
+        return [row.user_id for row in rows]
+
+    return write
+
+
+def _count(connection: Connection) -> int:
+    return int(connection.execute(sql.COUNT_KEY_FILES).scalar_one())
+
+
+def _finish(connection: Connection, settings: Settings) -> None:
+    """Make the new key the one in force, unless another command was first."""
+    sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+    keys = find_keys(connection, settings)
+    if keys.next is None:
+        return
+    first = keys.seal(FIRST_KEY, b"", keys.first)
+    connection.execute(sql.SET_CHECK, {"check": FIRST_KEY, "value": first})
+    connection.execute(sql.SET_CHECK, {"check": KEY_CHECK, "value": hash_of_key(keys.next)})
+    connection.execute(sql.DROP_CHECK, {"check": NEXT_CHECK})
+    audit.reseal_key(connection, keys.active, keys.next)
+    audit.record(connection, keys.next, "broker-key-rotated", "broker")

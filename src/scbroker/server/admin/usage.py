@@ -1,0 +1,363 @@
+"""Show, limit and recount what users store.
+
+The usage of a user changes in the transaction that stores or deletes something, so the difference between a
+user's row and what is stored is the same at every moment. `recount` therefore reads the difference in one
+snapshot and adds it later, beside running brokers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    tuple_,
+    update,
+)
+
+from scbroker.errors import ConflictError, IntegrityError, InvalidArgumentError, NotFoundError
+from scbroker.records.canonical import stored_user_id
+from scbroker.records.container_record import parse_bare
+from scbroker.server.admin import audit
+from scbroker.server.admin.stores import embedded_paths, find_key
+from scbroker.server.charges import UNLIMITED as UNLIMITED
+from scbroker.server.charges import Resource as Resource
+from scbroker.server.charges import quota_of
+from scbroker.server.settings import Settings
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
+from scbroker.server.storage.database import Database
+
+_PAGE: Final = 1_000
+_RECOUNT: Final = "recount"
+"""The name of the row, in the table of checks, that the last recount wrote."""
+DEFAULT: Final = "default"
+"""What the command line and the audit log call the quotas of users without their own."""
+b: Final = bindparam
+
+
+class Amounts(NamedTuple):
+    """Bytes and containers: of a user, or of a difference."""
+
+    bytes: int = 0
+    containers: int = 0
+
+    def plus(self, *, bytes: int = 0, containers: int = 0) -> Amounts:
+        return Amounts(self.bytes + bytes, self.containers + containers)
+
+
+class Usage(NamedTuple):
+    """A user with what they use. A quota is None if nothing limits the user."""
+
+    user_id: uuid.UUID
+    bytes: int
+    containers: int
+    quota_bytes: int | None
+    quota_containers: int | None
+    is_deleted: bool
+    """Whether the user was deleted: others still need what is left."""
+
+
+class Disk(NamedTuple):
+    """Bytes of a disk."""
+
+    total: int
+    free: int
+
+
+class Quotas(NamedTuple):
+    """The quotas of users without their own, or a user's own; None where nothing is set."""
+
+    bytes: int | None
+    containers: int | None
+
+
+_SUM: Final = func.coalesce(func.sum(t.usage.c.bytes), 0)
+_USAGE: Final = select(
+    t.users.c.id,
+    t.users.c.deleted,
+    func.coalesce(t.usage.c.bytes, 0).label("bytes"),
+    func.coalesce(t.usage.c.containers, 0).label("containers"),
+    *sql.QUOTAS,
+)
+LARGEST: Final = (
+    _USAGE.join_from(t.usage, t.users, t.users.c.id == t.usage.c.user_id)
+    .order_by(t.usage.c.bytes.desc(), t.usage.c.user_id)
+    .limit(b("count"))
+)
+ONE: Final = _USAGE.outerjoin_from(t.users, t.usage, t.users.c.id == t.usage.c.user_id).where(
+    t.users.c.id == b("user")
+)
+TOTAL: Final = select(
+    func.count().label("users"),
+    _SUM.label("bytes"),
+    func.coalesce(func.sum(t.usage.c.containers), 0).label("containers"),
+)
+OWN_QUOTAS: Final = (
+    select(t.usage.c.user_id, t.usage.c.quota_bytes, t.usage.c.quota_containers)
+    .where(t.usage.c.quota_bytes.is_not(None) | t.usage.c.quota_containers.is_not(None))
+    .order_by(t.usage.c.user_id)
+    .limit(b("count"))
+)
+DEFAULTS: Final = select(t.default_quotas)
+DROP_DEFAULT: Final = delete(t.default_quotas).where(t.default_quotas.c.kind == b("name"))
+ADD_DEFAULT: Final = insert(t.default_quotas)
+SET_QUOTA: Final = update(t.usage).where(t.usage.c.user_id == b("user"))
+ROWS: Final = (
+    select(t.usage.c.user_id, t.usage.c.bytes, t.usage.c.containers)
+    .where(t.usage.c.user_id > b("last"))
+    .order_by(t.usage.c.user_id)
+    .limit(b("count"))
+)
+
+
+def _summed(user: Column[Any], size: Any, name: str, *conditions: Any) -> Select[Any]:
+    found = select(user.label("user_id"), size.label(name)).where(user.is_not(None), *conditions)
+    return found.group_by(user)
+
+
+PARTS: Final = _summed(t.parts.c.user_id, func.sum(t.parts.c.received), "bytes")
+OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.size), "bytes")
+CREATED: Final = _summed(
+    t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
+)
+_RECORD: Final = tuple_(t.records.c.container_id, t.records.c.version)
+RECORDS: Final = (
+    select(
+        t.records.c.container_id,
+        t.records.c.version,
+        t.records.c.body,
+        (
+            func.length(t.records.c.signature)
+            + func.coalesce(func.length(t.access_lists.c.entries), 0)
+        ).label("more"),
+    )
+    .outerjoin(
+        t.access_lists,
+        and_(
+            t.access_lists.c.container_id == t.records.c.container_id,
+            t.access_lists.c.access_version == t.records.c.version,
+        ),
+    )
+    .where(tuple_(b("container"), b("version")) < _RECORD)
+    .order_by(t.records.c.container_id, t.records.c.version)
+    .limit(b("count"))
+)
+
+
+def largest(connection: Connection, count: int) -> list[Usage]:
+    """Return the users who use most bytes, and no more than `count` of them."""
+    return [_usage(row) for row in connection.execute(LARGEST, {"count": count})]
+
+
+def of_user(connection: Connection, user_id: uuid.UUID) -> Usage:
+    """Return what one user uses; raise `NotFoundError` for an unknown user."""
+    row = sql.one(connection, ONE, user=user_id.bytes)
+    if row is None:
+        raise NotFoundError(f"The broker knows no user {user_id}.")
+    return _usage(row)
+
+
+def total(connection: Connection) -> Amounts:
+    """Return what all users use."""
+    row = connection.execute(TOTAL).one()
+    return Amounts(int(row.bytes), int(row.containers))
+
+
+def _usage(row: Row[Any]) -> Usage:
+    quotas = (quota_of(row, "bytes"), quota_of(row, "containers"))
+    return Usage(uuid.UUID(bytes=row.id), row.bytes, row.containers, *quotas, row.deleted)
+
+
+def disk_of(settings: Settings) -> Disk | None:
+    """Return the disk of an embedded broker's folder; None if database or objects are elsewhere."""
+    try:
+        embedded_paths(settings)
+    except InvalidArgumentError:
+        return None
+    found = shutil.disk_usage(settings.directory)
+    return Disk(found.total, found.free)
+
+
+# Quotas
+
+
+def defaults(connection: Connection) -> Quotas:
+    """Return the quotas of users without their own."""
+    found = {row.kind: row.value for row in connection.execute(DEFAULTS)}
+    return Quotas(found.get("bytes"), found.get("containers"))
+
+
+def own_quotas(connection: Connection, count: int) -> list[tuple[uuid.UUID, Quotas]]:
+    """Return users with quotas of their own, ascending, and no more than `count` of them."""
+    rows = connection.execute(OWN_QUOTAS, {"count": count})
+    return [
+        (uuid.UUID(bytes=row.user_id), Quotas(row.quota_bytes, row.quota_containers))
+        for row in rows
+    ]
+
+
+async def change_quotas(
+    settings: Settings,
+    database: Database,
+    users: Sequence[uuid.UUID | None],
+    quotas: Mapping[Resource, int | None],
+) -> None:
+    """Set the quotas of these users as `set_quotas` does, and record it in the audit log."""
+
+    def change(connection: Connection) -> None:
+        set_quotas(connection, users, quotas)
+        key = find_key(connection, settings)
+        for user_id in users:
+            subject = DEFAULT if user_id is None else str(user_id)
+            audit.record(connection, key, "quota-set", subject, dict(quotas))
+
+    await database.write(change)
+
+
+def set_quotas(
+    connection: Connection, users: Sequence[uuid.UUID | None], quotas: Mapping[Resource, int | None]
+) -> None:
+    """Set the quotas of these users; None among them stands for the default.
+
+    A quota that is None is removed: for a user the default holds then. `UNLIMITED` exempts a user from the
+    default. A quota below what a user uses deletes nothing: the broker refuses everything that adds to it.
+    """
+    for value in quotas.values():
+        if value is not None and not 0 <= value <= UNLIMITED:
+            raise InvalidArgumentError(f"A quota must be 0 to {UNLIMITED - 1}, or unlimited.")
+    for user_id in sorted(users, key=str):
+        if user_id is None:
+            _set_defaults(connection, quotas)
+        else:
+            _set_own(connection, user_id, quotas)
+
+
+def _set_defaults(connection: Connection, quotas: Mapping[Resource, int | None]) -> None:
+    for resource, value in quotas.items():
+        connection.execute(DROP_DEFAULT, {"name": resource})
+        if value is not None:
+            connection.execute(ADD_DEFAULT, {"kind": resource, "value": value})
+
+
+def _set_own(
+    connection: Connection, user_id: uuid.UUID, quotas: Mapping[Resource, int | None]
+) -> None:
+    """Set a user's own quotas. The user's row is locked, so that the user is not deleted meanwhile."""
+    user = sql.one(connection, sql.SHARE_USERS, ids=[user_id.bytes])
+    if user is None or user.deleted:
+        raise NotFoundError(f"The broker knows no user {user_id}, or the user was deleted.")
+    columns = {f"quota_{resource}": value for resource, value in quotas.items()}
+    values = {"user": user_id.bytes, **columns}
+    if not connection.execute(SET_QUOTA, values).rowcount:
+        row = {"user_id": user_id.bytes, "bytes": 0, "containers": 0, **columns}
+        connection.execute(sql.ADD_USAGE, row)
+
+
+# Comparison with what is stored
+
+
+def stored(connection: Connection) -> dict[bytes, Amounts]:
+    """Return what each user is to be charged with, from everything that is stored.
+
+    Reads every record once, a page at a time. Records that cannot be read are left out.
+    """
+    found: dict[bytes, Amounts] = {}
+
+    def add(user_id: bytes, **more: int) -> None:
+        found[user_id] = found.get(user_id, Amounts()).plus(**more)
+
+    for statement in (PARTS, OBJECTS, CREATED):
+        for user_id, number in connection.execute(statement):
+            name = "containers" if statement is CREATED else "bytes"
+            add(bytes(user_id), **{name: int(number)})
+    for row in _records(connection):
+        try:
+            author = parse_bare(row.body).author
+        except IntegrityError:
+            continue
+        add(stored_user_id(author), bytes=len(row.body) + row.more)
+    return found
+
+
+def _records(connection: Connection) -> Iterator[Row[Any]]:
+    last: dict[str, Any] = {"container": b"", "version": 0}
+    while rows := connection.execute(RECORDS, {**last, "count": _PAGE}).all():
+        yield from rows
+        last = {"container": rows[-1].container_id, "version": rows[-1].version}
+
+
+def differences(connection: Connection) -> dict[bytes, tuple[Amounts, Amounts]]:
+    """Return, for each user whose row of usage is wrong, what it says and what is stored."""
+    right, wrong = stored(connection), {}
+    for row in _rows(connection):
+        said = Amounts(row.bytes, row.containers)
+        is_stored = right.pop(bytes(row.user_id), Amounts())
+        if said != is_stored:
+            wrong[bytes(row.user_id)] = said, is_stored
+    return wrong | {user: (Amounts(), amounts) for user, amounts in right.items() if any(amounts)}
+
+
+def _rows(connection: Connection) -> Iterator[Row[Any]]:
+    last = b""
+    while rows := connection.execute(ROWS, {"last": last, "count": _PAGE}).all():
+        yield from rows
+        last = rows[-1].user_id
+
+
+async def recount(
+    settings: Settings, database: Database
+) -> Sequence[tuple[uuid.UUID, Amounts, Amounts]]:
+    """Correct the usage of all users; return each that was wrong, what it said, and what it is now.
+
+    Brokers may write meanwhile: what they change is in both sums. Of two recounts at once only the one that
+    started last takes effect: otherwise both would add the same difference. The other raises `ConflictError`.
+    """
+    token = os.urandom(32)
+    await database.write(lambda c: _start(c, token))
+    wrong = await database.read(differences, large=True)
+
+    def correct(connection: Connection) -> None:
+        _correct(connection, token, wrong)
+        key = find_key(connection, settings)
+        audit.record(connection, key, "usage-recounted", "broker", {"corrected": len(wrong)})
+
+    await database.write(correct)
+    return [(uuid.UUID(bytes=user), *amounts) for user, amounts in sorted(wrong.items())]
+
+
+def _start(connection: Connection, token: bytes) -> None:
+    connection.execute(delete(t.checks).where(t.checks.c.name == _RECOUNT))
+    connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": token})
+
+
+def _correct(
+    connection: Connection, token: bytes, wrong: Mapping[bytes, tuple[Amounts, Amounts]]
+) -> None:
+    found = connection.execute(
+        select(t.checks.c.value).where(t.checks.c.name == _RECOUNT).with_for_update()
+    ).scalar_one()
+    if found != token:
+        raise ConflictError("Another recount began meanwhile: this one has changed nothing.")
+    for user_id, (said, is_stored) in sorted(wrong.items()):
+        more = {
+            "more_bytes": is_stored.bytes - said.bytes,
+            "more_containers": is_stored.containers - said.containers,
+        }
+        if sql.one(connection, sql.CHARGE, user=user_id, **more) is None:
+            row = {"user_id": user_id, "bytes": 0, "containers": 0}
+            connection.execute(sql.ADD_USAGE, row)
+            connection.execute(sql.CHARGE, {"user": user_id, **more})

@@ -1,0 +1,108 @@
+"""Charge users for what the broker stores for them, and refuse what exceeds a quota.
+
+A user pays for the sealed bytes of each part that they sent, and for each record that they signed with the
+access list that came with it, as long as the broker has them; and for an object that they may be storing. The
+creator of a container pays for its number until it is deleted.
+
+A transaction collects its charges and applies them as its last statement: so a user's row of `usage` is
+locked for a moment only, and no other lock is taken behind it. The row always has the sum of what is stored:
+`admin check` verifies this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from sqlalchemy import Connection, Row
+
+from scbroker.errors import QuotaExceededError
+from scbroker.server.storage import statements as sql
+
+Resource = Literal["bytes", "containers"]
+RESOURCES: Final[tuple[Resource, ...]] = ("bytes", "containers")
+UNLIMITED: Final = 2**53
+"""The quota, in the tables, of a user without a quota: larger than every number of the protocol."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """The changes of one user's usage, in all; `asked` is the part that may be refused."""
+
+    total: dict[Resource, int] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0))
+    asked: dict[Resource, int] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0))
+
+    def add(self, total: Mapping[Resource, int], asked: Mapping[Resource, int]) -> None:
+        for resource in RESOURCES:
+            self.total[resource] += total[resource]
+            self.asked[resource] += asked[resource]
+
+
+_NOTHING: Final[Mapping[Resource, int]] = dict.fromkeys(RESOURCES, 0)
+
+
+class Charges:
+    """The changes of users' usage by one transaction. A negative number is a credit."""
+
+    def __init__(self) -> None:
+        self._changes: dict[bytes, _Change] = {}
+
+    def add(
+        self, user_id: bytes, *, size: int = 0, containers: int = 0, refusable: bool = True
+    ) -> None:
+        """Charge a user `size` bytes and a number of containers.
+
+        What is not `refusable` may exceed the quota: a deletion, or a charge for what is stored already.
+        """
+        total: dict[Resource, int] = {"bytes": size, "containers": containers}
+        change = self._changes.setdefault(bytes(user_id), _Change())
+        change.add(total, total if refusable else _NOTHING)
+
+    def take(self, other: Charges) -> None:
+        """Add the charges of another collection."""
+        for user_id, change in other._changes.items():
+            self._changes.setdefault(user_id, _Change()).add(change.total, change.asked)
+
+    def apply(self, connection: Connection) -> None:
+        """Change the usage of these users; raise `QuotaExceededError` if it rises above a quota.
+
+        The caller must let the error end its transaction. Rows are locked in the order of the users' ids.
+        """
+        for user_id, change in sorted(self._changes.items()):
+            if not any(change.total.values()):
+                continue
+            row = _charged(connection, user_id, change)
+            for resource in RESOURCES:
+                _check(row, resource, change)
+
+
+def _charged(connection: Connection, user_id: bytes, change: _Change) -> Row[Any]:
+    """Change a user's row, which the user's first charge inserts; return it with the quotas in force."""
+    values = {f"more_{resource}": more for resource, more in change.total.items()}
+    row = sql.one(connection, sql.CHARGE, user=user_id, **values)
+    if row is None:
+        connection.execute(sql.ADD_USAGE, {"user_id": user_id, "bytes": 0, "containers": 0})
+        row = sql.the(connection, sql.CHARGE, user=user_id, **values)
+    return row
+
+
+def _check(row: Row[Any], resource: Resource, change: _Change) -> None:
+    used, quota = getattr(row, resource), quota_of(row, resource)
+    if (
+        quota is not None
+        and min(change.asked[resource], change.total[resource]) > 0
+        and used > quota
+    ):
+        raise QuotaExceededError(
+            resource=resource,
+            quota=quota,
+            used=max(0, used - change.total[resource]),
+            needed=change.total[resource],
+        )
+
+
+def quota_of(row: Row[Any], resource: Resource) -> int | None:
+    """Return the quota in a row of `usage`, or None if it is not set or unlimited."""
+    quota: int | None = getattr(row, f"quota_{resource}")
+    return None if quota is None or quota >= UNLIMITED else quota

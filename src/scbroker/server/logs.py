@@ -1,0 +1,131 @@
+"""Configure the log: lines of JSON, or lines for people if standard error is a terminal.
+
+docs/reference/log.md lists every event; a test compares it with the source. No line has a secret or an
+address of a client: the proxy's log has that, under the same request id.
+"""
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any, Final, TextIO, cast
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+from scbroker.server import request_log
+
+_log: Final = structlog.get_logger("scbroker.server")
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+class _StandardError:
+    """Write the log to standard error. A line that cannot be written, as on a full disk, fails no request."""
+
+    def write(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            os.write(sys.stderr.fileno(), text.encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        pass
+
+
+def configure() -> None:
+    """Configure the log of this process."""
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.add_log_level,
+            _add_request,
+            structlog.processors.format_exc_info,
+            *_renderers(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
+    )
+    traces = logging.getLogger("opentelemetry")
+    traces.handlers, traces.propagate = [_OfTraces(logging.WARNING)], False
+
+
+class _OfTraces(logging.Handler):
+    """Writes what OpenTelemetry logs, such as that its receiver is away, into the broker's log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _traces.info("traces", text=record.getMessage())
+
+
+def _renderers() -> list[Processor]:
+    if not sys.stderr.isatty():
+        return [structlog.processors.JSONRenderer()]
+    # Rich's tracebacks, the default if rich is installed, show the values of variables.
+    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    return [_printable, plain]
+
+
+def _add_request(logger: object, name: str, event: EventDict) -> EventDict:
+    """Add the id of the request for which a line is written."""
+    del logger, name
+    entry = request_log.current()
+    if entry is not None:
+        event.setdefault("request", entry.id)
+    return event
+
+
+def _printable(logger: object, name: str, event: EventDict) -> EventDict:
+    """Escape characters that could steer the terminal."""
+    del logger, name
+    for key, value in event.items():
+        if isinstance(value, str) and key != "exception" and not value.isprintable():
+            event[key] = value.encode("unicode_escape").decode("ascii")
+    return event
+
+
+@contextlib.contextmanager
+def noting_stop() -> Iterator[Callable[[], str]]:
+    """Provide a function that returns the name of the signal that ended the process, or another reason.
+
+    To be entered when uvicorn has set its handlers, which go on being called.
+    """
+    received: list[int] = []
+
+    def note(handler: Any) -> Callable[[int, FrameType | None], None]:
+        def call(number: int, frame: FrameType | None) -> None:
+            received.append(number)
+            handler(number, frame)
+
+        return call
+
+    with contextlib.ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for each in _SIGNALS:
+                if callable(handler := signal.getsignal(each)):
+                    signal.signal(each, note(handler))
+                    stack.callback(signal.signal, each, handler)
+        yield lambda: signal.Signals(received[0]).name if received else "the server ended"
+
+
+class Seldom:
+    """A bound on lines that strangers cause: so many a minute, then one with the number left out."""
+
+    def __init__(self, most: int = 30) -> None:
+        self._most = most
+        self._until = 0.0
+        self._count = 0
+
+    def info(self, event: str, **fields: object) -> None:
+        """Log an event unless there were too many of it within a minute."""
+        now = time.monotonic()
+        if now >= self._until:
+            if self._count > self._most:
+                _log.info("lines left out", of=event, count=self._count - self._most)
+            self._until, self._count = now + 60, 0
+        self._count += 1
+        if self._count <= self._most:
+            _log.info(event, **fields)
+
+
+_traces: Final = Seldom()

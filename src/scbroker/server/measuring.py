@@ -1,0 +1,80 @@
+"""Measure what is stored and what waits to be deleted, for the metrics.
+
+Every process does so once a minute: each statement reads an index, and a number of rows that is bounded, or
+one row for each user.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import Connection, Select, bindparam, func, select, text
+
+from scbroker.server import metrics
+from scbroker.server.broker import SECOND, Broker, now
+from scbroker.server.parts.sweeping import DUE_AFTER
+from scbroker.server.storage.tables import parts, pending_blobs, usage, users
+
+_MOST: Final = 100_000
+"""Rows that wait for the sweeper are counted up to this number."""
+_BEFORE: Final[Any] = bindparam("before")
+
+
+def _counted(column: Any, *conditions: Any) -> Select[Any]:
+    found = select(column).where(column <= _BEFORE, *conditions).limit(_MOST).subquery()
+    return select(func.count()).select_from(found)
+
+
+_OBJECTS_DUE: Final = _counted(pending_blobs.c.since)
+_REPLACED: Final = _counted(parts.c.replaced_at)
+_ABANDONED: Final = _counted(parts.c.touched_at, ~parts.c.committed)
+_USAGE: Final = select(
+    func.coalesce(func.sum(usage.c.bytes), 0), func.coalesce(func.sum(usage.c.containers), 0)
+)
+_USERS: Final = select(func.count()).select_from(users).where(~users.c.deleted)
+# A role without pg_monitor reads the rows of standbys without their positions.
+_REPLICATION: Final = text(
+    "SELECT count(*), coalesce(max(extract(epoch FROM replay_lag)), 0), "
+    "coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)), 0) FROM pg_stat_replication"
+)
+
+
+async def measure(broker: Broker) -> None:
+    """Set the metrics of what is stored, of free disks, and of PostgreSQL's standbys."""
+    metrics.set_stored(await broker.database.read(lambda c: _stored(c, broker), large=True))
+    for of, folder in _folders(broker):
+        disk = os.statvfs(folder)
+        metrics.set_disk_free(of, disk.f_bavail * disk.f_frsize)
+
+
+def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
+    moment, settings = now(), broker.settings
+
+    def count(statement: Select[Any], seconds: int) -> int:
+        values = {"before": moment - seconds * SECOND}
+        return int(connection.execute(statement, values).scalar_one())
+
+    stored_bytes, containers = connection.execute(_USAGE).one()
+    found: dict[str, float] = {
+        "stored_bytes": float(stored_bytes),
+        "containers": float(containers),
+        "users": connection.execute(_USERS).scalar_one(),
+        "objects_due": count(_OBJECTS_DUE, DUE_AFTER // SECOND),
+        "parts_due": (
+            count(_REPLACED, settings.part_grace_seconds)
+            + count(_ABANDONED, settings.upload_seconds)
+        ),
+    }
+    if connection.dialect.name == "postgresql":
+        names = ("replicas", "replication_lag_seconds", "replication_lag_bytes")
+        row = connection.execute(_REPLICATION).one()
+        found |= {name: float(value) for name, value in zip(names, row, strict=True)}
+    return found
+
+
+def _folders(broker: Broker) -> Iterator[tuple[metrics.Disk, Path]]:
+    if broker.database.folder is not None:
+        yield "database", broker.database.folder
+    if broker.blobs.folder is not None:
+        yield "objects", broker.blobs.folder

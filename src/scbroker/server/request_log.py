@@ -1,0 +1,185 @@
+"""Log requests: each one if the operator wants it, and the slow ones with what they waited for.
+
+Each request has an id, which its answer and every line of the log about it carry. The broker makes it; a
+trusted proxy may have made it before. `measured` times the parts of a request; it counts for the metrics and
+makes a span as well. Spec: docs/spec/protocol.md, section 1. Reference: docs/reference/log.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import functools
+import ipaddress
+import secrets
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self
+
+import structlog
+
+from scbroker import tracing
+from scbroker.server import metrics
+from scbroker.wire.codec import REQUEST_ID_HEADER, is_request_id
+
+_log: Final = structlog.get_logger("scbroker.server")
+_HEADER: Final = REQUEST_ID_HEADER.lower().encode()
+_ADDRESSES: Final = 4096
+Part = Literal["wait", "database", "store", "idle"]
+"""What a request spends time on: a turn at the database, the database, the object store, its client."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """What the log says of one request. The parts of its time are in seconds."""
+
+    id: str
+    method: str = ""
+    path: str = ""
+    """The operation's path, with the names of its parameters in place of ids."""
+    user: str | None = None
+    status: int = 0
+    received: int = 0
+    sent: int = 0
+    wait: float = 0.0
+    database: float = 0.0
+    store: float = 0.0
+    idle: float = 0.0
+    """Waiting on client I/O or for an event: it does not make a request slow."""
+    started: float = field(default_factory=time.perf_counter)
+
+    def add(self, part: Part, seconds: float) -> None:
+        setattr(self, part, getattr(self, part) + seconds)
+
+
+_current: Final = contextvars.ContextVar[Entry | None]("scbroker.request", default=None)
+
+
+def current() -> Entry | None:
+    """Return the entry of the request that the caller works for; None in background work."""
+    return _current.get()
+
+
+def set_user(user_id: bytes) -> None:
+    """Note whose session the present request has."""
+    if (entry := current()) is not None:
+        entry.user = str(uuid.UUID(bytes=user_id))
+
+
+@contextlib.contextmanager
+def idling() -> Iterator[None]:
+    """Do not count the block's time when the present request is judged slow."""
+    entry, started = current(), time.perf_counter()
+    try:
+        yield
+    finally:
+        if entry is not None:
+            entry.idle += time.perf_counter() - started
+
+
+class measured:  # noqa: N801 - used as a function
+    """Time a block that asks the database or the object store, for the log, the metrics and the trace."""
+
+    __slots__ = ("_action", "_part", "_span", "_started")
+
+    def __init__(self, part: Literal["database", "store"], action: str) -> None:
+        self._part: Final[Literal["database", "store"]] = part
+        self._action = action
+
+    def __enter__(self) -> Self:
+        self._span = tracing.span(f"{self._part} {self._action}")
+        self._span.__enter__()
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        seconds = time.perf_counter() - self._started
+        self._span.__exit__(*error)
+        if self._part == "database":
+            metrics.observe_database(self._action, seconds)
+        else:
+            metrics.observe_store(self._action, seconds)
+        if (entry := current()) is not None:
+            entry.add(self._part, seconds)
+
+
+def count_wait(seconds: float) -> None:
+    """Count a wait for a connection, a thread or the writer of the database."""
+    metrics.observe_wait(seconds)
+    if (entry := current()) is not None:
+        entry.wait += seconds
+
+
+class RequestLog:
+    """Which requests are logged, and whose ids are taken over."""
+
+    def __init__(
+        self, trusted_proxies: str = "", slow_seconds: float = 2.0, *, access_log: bool = False
+    ) -> None:
+        self._trusts_all = trusted_proxies == "*"
+        self._trusted = [
+            ipaddress.ip_network(each.strip())
+            for each in trusted_proxies.replace("*", "").split(",")
+            if each
+        ]
+        self._slow_seconds, self.is_complete = slow_seconds, access_log
+        self._trusts = functools.lru_cache(_ADDRESSES)(self._is_trusted)
+
+    def id_for(self, peer: str | None, headers: Iterable[tuple[bytes, bytes]]) -> str:
+        """Return the id of a request: a new one, or a trusted proxy's."""
+        if (self._trusts_all or self._trusted) and self._trusts(peer):
+            given = [value for name, value in headers if name == _HEADER]
+            if len(given) == 1 and is_request_id(text := given[0].decode("latin-1")):
+                return text
+        return secrets.token_hex(8)
+
+    def _is_trusted(self, peer: str | None) -> bool:
+        if self._trusts_all:
+            return True
+        try:
+            address = ipaddress.ip_address(peer or "")
+        except ValueError:
+            return False
+        return any(address in network for network in self._trusted)
+
+    @contextlib.contextmanager
+    def entry(self, id: str, method: str) -> Iterator[Entry]:
+        """Provide the entry of a request; at the end count its bytes and log it if it is to be logged."""
+        entry = Entry(id, method)
+        _current.set(entry)  # each request has a context of its own
+        try:
+            yield entry
+        finally:
+            self._finish(entry)
+
+    def refused(self, id: str, method: str, kind: str) -> None:
+        """Log a request that was refused at its head."""
+        if self.is_complete:
+            _log.info("request refused", request=id, method=method, kind=kind)
+
+    def _finish(self, entry: Entry) -> None:
+        metrics.count_bytes(entry.received, entry.sent)
+        seconds = time.perf_counter() - entry.started
+        shared: dict[str, Any] = {
+            "method": entry.method,
+            "path": entry.path or None,
+            "status": entry.status,
+            "seconds": round(seconds, 4),
+            "user": entry.user,
+        }
+        if self.is_complete:
+            _log.info("request", received=entry.received, sent=entry.sent, **shared)
+        if entry.path and seconds - entry.idle >= self._slow_seconds:
+            metrics.count_slow(entry.method, entry.path)
+            waits = {
+                part: round(value, 4)
+                for part, value in (
+                    ("idle", entry.idle),
+                    ("wait", entry.wait),
+                    ("database", entry.database),
+                    ("store", entry.store),
+                )
+            }
+            _log.warning("slow request", **shared, **waits)

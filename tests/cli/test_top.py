@@ -1,0 +1,107 @@
+"""`scbroker admin top`: figures of a broker, from its metrics."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from scbroker.server.admin.load import Reading, between
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.people import Person
+
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+def reading(time: float, requests: float, quick: float) -> Reading:
+    at = (("method", "GET"), ("path", "/x"))
+    return Reading(
+        time,
+        {
+            ("scbroker_requests_total", (*at, ("status", "200"))): requests,
+            ("scbroker_request_seconds_bucket", (("le", "0.1"), *at)): quick,
+            ("scbroker_request_seconds_bucket", (("le", "1.0"), *at)): requests,
+            ("scbroker_request_seconds_bucket", (("le", "+Inf"), *at)): requests,
+            ("scbroker_problems_total", (("code", "throttled"),)): requests / 10,
+        },
+    )
+
+
+def test_figures_are_those_of_the_time_between_two_readings() -> None:
+    load = between(reading(0, 100, 100), reading(10, 300, 200))
+    assert load.requests == 20
+    assert load.p50 == pytest.approx(0.1)
+    assert load.p95 == pytest.approx(0.91)
+    assert load.throttled == 2
+    assert [(each.path, each.rate) for each in load.operations] == [("/x", 20)]
+    assert load.store_p95 is None
+
+
+def test_a_broker_that_was_restarted_meanwhile_has_no_negative_figures() -> None:
+    load = between(reading(0, 100, 100), reading(10, 20, 20))
+    assert load.requests == 0
+    assert load.p95 is None
+
+
+@on_sqlite
+def test_once_and_json_give_all_figures(stranger: Person, broker: BrokerProcess) -> None:
+    options = ("admin", "top", "--url", broker.url, "--every", "0.2", "--once")
+    with Wire(broker) as wire:
+        wire.nonce()
+    found = stranger.json(*options)
+    assert found["limit"] == 128
+    assert found["databaseLimit"] == 5
+    assert "/v1/session-challenges" in {each["path"] for each in found["operations"]}
+    shown = dict(line.split("\t") for line in stranger.run(*options).lines)
+    assert shown["limit"] == "128"
+
+
+@on_sqlite
+@pytest.mark.long
+def test_on_a_terminal_the_figures_are_shown_until_an_interrupt(
+    stranger: Person, broker: BrokerProcess
+) -> None:
+    terminal = stranger.at_terminal("admin", "top", "--url", broker.url, "--every", "0.2")
+    terminal.expect("of 128 requests")
+    terminal.expect("OPERATION")
+    terminal.sendintr()
+    terminal.expect(r"\x1b\[\?1049l")  # the screen from before is back
+    terminal.wait()
+    assert terminal.exitstatus == 130
+
+
+@on_sqlite
+def test_an_address_without_a_broker_is_an_error_in_words(stranger: Person) -> None:
+    for url, status in (("http://127.0.0.1:1", 5), ("nonsense", 2), ("ftp://x", 2)):
+        done = stranger.run("admin", "top", "--url", url, "--once", status=status)
+        assert "--url" in done.error
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@on_sqlite
+@pytest.mark.parametrize("status, body", [(404, b"nothing"), (200, b"<html>"), (200, b'a{b="c" 1')])
+def test_another_server_than_a_broker_is_refused_in_words(
+    stranger: Person, status: int, body: bytes
+) -> None:
+    with answering(status, body) as url:
+        done = stranger.run("admin", "top", "--url", url, "--once", status=1)
+    assert f"{url}/metrics" in done.error
+    json.dumps(done.error)

@@ -1,0 +1,115 @@
+"""The id that a broker gives a refused request is in the error, if it looks like one."""
+
+import json
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from scbroker import BrokerError, MemoryTrustStore, ServerProvider
+from scbroker.cli.words import with_request
+from tests.kit.fixtures import NewProvider
+from tests.kit.people import Person
+
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+@contextmanager
+def faulty(*ids: str) -> Iterator[str]:
+    """A broker that fails each request, and names these ids."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            problem = {
+                "title": "internal",
+                "status": 500,
+                "detail": "It failed.",
+                "code": "internal",
+            }
+            body = json.dumps(problem).encode()
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            self.send_response(500)
+            for each in ids:
+                self.send_header("X-Request-Id", each)
+            for name, value in (
+                ("Scbroker-Protocol", "1"),
+                ("Content-Type", "application/problem+json"),
+                ("Content-Length", str(len(body))),
+            ):
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_POST = do_PUT = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def error_at(url: str) -> BrokerError:
+    with (
+        ServerProvider(uuid.uuid4(), url, "test", trustStore=MemoryTrustStore()) as provider,
+        pytest.raises(BrokerError) as caught,
+    ):
+        provider.getReminder(uuid.uuid4()).result(30)
+    return caught.value
+
+
+@on_sqlite
+def test_the_error_of_a_refused_request_has_the_id_that_the_brokers_answer_has(
+    new_provider: NewProvider,
+) -> None:
+    provider = new_provider(True)
+    with pytest.raises(BrokerError.notFoundError) as caught:
+        provider.getContainer(uuid.uuid4()).result(30)
+    assert len(caught.value.requestId or "") == 16
+    with pytest.raises(BrokerError.invalidArgumentError) as own:
+        provider.getContainer("nonsense").result(30)
+    assert own.value.requestId is None
+
+
+@pytest.mark.parametrize(
+    "ids, read",
+    [
+        (["0123456789abcdef"], "0123456789abcdef"),
+        (["5f2c1f0a-9be0-d3c4"], "5f2c1f0a-9be0-d3c4"),
+        ([], None),
+        (["0123456789abcdef", "0123456789abcdef"], None),
+        (["short"], None),
+        (["x" * 65], None),
+        (["\x1b[2Jevil-evil"], None),
+        (["evil id of 16 ch"], None),
+        (["ümlaut-ümlaut-12"], None),
+    ],
+)
+def test_an_id_with_other_characters_or_sizes_is_ignored(ids: list[str], read: str | None) -> None:
+    with faulty(*ids) as url:
+        assert error_at(url).requestId == read
+
+
+def test_the_command_line_shows_the_id_if_the_broker_failed_and_only_then() -> None:
+    with faulty("0123456789abcdef") as url:
+        assert with_request(error_at(url)).endswith("It failed. (request 0123456789abcdef)")
+    refusal = BrokerError.notFoundError("No container.")
+    refusal.requestId = "0123456789abcdef"
+    assert with_request(refusal) == "No container."
+    assert with_request(BrokerError.brokerFaultError("It failed.")) == "It failed."
+
+
+@on_sqlite
+def test_a_command_that_meets_a_failing_broker_names_the_request(stranger: Person) -> None:
+    with faulty("0123456789abcdef") as url:
+        done = stranger.run(
+            "register", "--server", url, "--name", "Alice", "--session-folder", "sessions", status=1,
+            SCBROKER_API_KEY=str(uuid.uuid4()), SCBROKER_PASSWORD="A password 1",
+            SCBROKER_PASSPHRASE="A passphrase 1",
+        )  # fmt: skip
+    assert "(request 0123456789abcdef)" in done.error

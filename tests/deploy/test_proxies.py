@@ -1,0 +1,162 @@
+"""The proxies of deploy/proxy before real brokers: users, the throttle's addresses, fail-over."""
+
+import re
+import socket
+import ssl
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+import pytest
+
+from scbroker import KeyRing, MemoryTrustStore, ServerProvider
+from scbroker.server.operations import OPERATIONS
+from scbroker.wire.parts import MAX_CHUNK
+from tests.deploy.proxies import FILES, PROXIES, Nginx, Proxy, Through, missing
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import StartBroker
+
+PATIENCE = 60.0
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+on_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+
+
+class Behind(Protocol):
+    """Starts brokers on one database, and the proxy before them."""
+
+    def __call__(self, brokers: int = 1, **settings: object) -> list[BrokerProcess]: ...
+
+
+@pytest.fixture(params=PROXIES, ids=lambda each: each.program)
+def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
+    if reason := missing(request.param):
+        pytest.skip(reason)
+    with request.param(uuid.uuid4()) as started:
+        yield started
+
+
+@pytest.fixture
+def behind(proxy: Proxy, start_broker: StartBroker) -> Behind:
+    def start(brokers: int = 1, **settings: object) -> list[BrokerProcess]:
+        shared = {"api_key": proxy.api_key, "origins": proxy.url, "trusted_proxies": "127.0.0.1"}
+        started = [start_broker(**(shared | settings)) for _ in range(brokers)]
+        proxy.start([each.port for each in started])
+        return started
+
+    return start
+
+
+@pytest.fixture
+def provider(proxy: Proxy) -> Iterator[ServerProvider]:
+    """A provider without a session, whose broker is the proxy."""
+    with ServerProvider(
+        proxy.api_key, proxy.url, "tests", ssl=proxy.authority, trustStore=MemoryTrustStore()
+    ) as made:
+        yield made
+
+
+def log_in(proxy: Proxy, provider: ServerProvider) -> None:
+    """Register a user by hand, which costs no Argon2id, and log in."""
+    ring = KeyRing.generate()
+    with Through(proxy) as wire:
+        wire.register(ring).expect(201)
+    provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
+
+
+@pytest.mark.long
+@on_sqlite
+def test_a_user_stores_a_large_content_reads_it_and_follows_events(
+    proxy: Proxy, behind: Behind, provider: ServerProvider
+) -> None:
+    behind()
+    log_in(proxy, provider)
+    content = bytes(64 * 1_048_576)
+    with provider.followEvents(startId=1) as events:
+        made = provider.createContainer(content).result(PATIENCE)
+        assert next(iter(events)).containerId == made.id
+        assert provider.getContainerContent(made.id).result(PATIENCE) == content
+        provider.updateContainerHeader(made.id, {"title": "new"}).result(PATIENCE)
+        assert str(next(iter(events)).eventType).endswith("Updated")
+
+
+@pytest.mark.long
+@on_sqlite
+def test_the_throttle_counts_the_clients_address_whatever_the_client_claims(
+    proxy: Proxy, behind: Behind
+) -> None:
+    behind(registrations_address=2)
+
+    def register(source: str, claimed: str) -> int:
+        with Through(proxy, source=source, claimed=claimed) as wire:
+            return wire.register(KeyRing.generate()).status
+
+    assert [register("127.0.0.1", f"203.0.113.{n}") for n in range(3)] == [201, 201, 429]
+    assert register("127.0.0.2", "127.0.0.1") == 201
+
+
+@pytest.mark.long
+@on_sqlite
+def test_only_tls_1_3_and_the_paths_of_the_protocol_are_open(proxy: Proxy, behind: Behind) -> None:
+    behind()
+    with Through(proxy) as wire:
+        for path in ("/", "/metrics", "/health/live", "/health/ready", "/openapi.json"):
+            assert wire.send("GET", path).status == 404, path
+        answer = wire.call("POST", "/v1/session-challenges", {}).expect(200)
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+    old = ssl.create_default_context(cadata=None)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(ssl.SSLError), Through(proxy, authority=old) as wire:
+        wire.send("GET", "/")
+    new = ssl.create_default_context()
+    new.check_hostname, new.verify_mode = False, ssl.CERT_NONE
+    new.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", proxy.port)) as plain,
+        new.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        assert (secure.version(), secure.selected_alpn_protocol()) == ("TLSv1.3", "h2")
+
+
+@pytest.mark.long
+@on_postgresql
+def test_no_operation_fails_when_one_of_two_brokers_is_killed(
+    proxy: Proxy, behind: Behind, provider: ServerProvider
+) -> None:
+    first, _second = behind(2)
+    log_in(proxy, provider)
+    contents = [str(n).encode() for n in range(30)]
+    made = []
+    for n, content in enumerate(contents):
+        if n == 10:
+            first.kill()
+        made.append(provider.createContainer(content).result(PATIENCE))
+    assert [provider.getContainerContent(each.id).result(PATIENCE) for each in made] == contents
+
+
+@pytest.mark.long
+@on_sqlite
+@pytest.mark.parametrize("proxy", [Nginx], indirect=True, ids=["nginx"])
+def test_an_address_with_too_many_connections_is_refused_and_others_are_not(
+    proxy: Proxy, behind: Behind
+) -> None:
+    behind()
+    head = b"POST /v1/session-challenges HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
+    with ExitStack() as stack:
+        for _ in range(200):
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", proxy.port)))
+            secure = proxy.authority.wrap_socket(plain, server_hostname="localhost")
+            stack.enter_context(secure).sendall(head)
+        with Through(proxy) as wire:
+            assert wire.call("POST", "/v1/session-challenges", {}).status == 503
+        with Through(proxy, source="127.0.0.2") as wire:
+            wire.call("POST", "/v1/session-challenges", {}).expect(200)
+
+
+def test_the_proxies_admit_the_largest_body_of_an_operation() -> None:
+    largest = max(MAX_CHUNK, *(operation.limit for operation in OPERATIONS))
+    for name in ("Caddyfile", "nginx.conf"):
+        text = (FILES / name).read_text("utf-8")
+        (size,) = re.findall(r"max_(?:body_)?size (\d+)", text)
+        assert largest < int(size) * 1_048_576 < largest + 1_048_576

@@ -1,0 +1,56 @@
+"""Users' usage and quotas, as a broker keeps them, and set behind its back."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
+
+from scbroker.keys import KeyRing
+from scbroker.server.admin import usage
+from scbroker.server.charges import Resource
+from scbroker.server.storage.database import Database, open_database
+from tests.kit.writers import User
+
+T = TypeVar("T")
+
+
+def _opened(url: str, work: Callable[[Database], Any]) -> Any:
+    async def run() -> Any:
+        database = open_database(url)
+        try:
+            return await work(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(run())
+
+
+def read(url: str, work: Callable[[Connection], T]) -> T:
+    """Return what a read of this database gives."""
+    found: T = _opened(url, lambda database: database.read(work, large=True))
+    return found
+
+
+def used(url: str, user: User) -> usage.Usage:
+    """Return what a user uses, by their row."""
+    return read(url, lambda c: usage.of_user(c, user.ring.userId))
+
+
+def check_usage(url: str) -> None:
+    """Check that every user is charged with exactly what is stored."""
+    assert read(url, usage.differences) == {}
+
+
+def set_quota(url: str, user: User | KeyRing | None, **quotas: int | None) -> None:
+    """Set the quotas of a user; None stands for the default."""
+    ring = user.ring if isinstance(user, User) else user
+    names: list[uuid.UUID | None] = [None if ring is None else ring.userId]
+    given: dict[Resource, int | None] = dict(quotas)  # type: ignore[arg-type] # the names of quotas
+    _opened(url, lambda it: it.write(lambda c: usage.set_quotas(c, names, given)))
+
+
+def leave_free(url: str, user: User, size: int) -> None:
+    """Set a user's quota to so many bytes more than they use."""
+    set_quota(url, user, bytes=used(url, user).bytes + size)

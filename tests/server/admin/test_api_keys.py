@@ -1,0 +1,202 @@
+"""`scbroker admin api-keys` makes and ends the keys of programs beside a running broker."""
+
+import datetime as dt
+import re
+import uuid
+from pathlib import Path
+from time import sleep
+
+import pytest
+
+from scbroker.crypto.verify import sha256
+from scbroker.server.broker import API_KEY_SECONDS
+from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import admin, admin_json, audited
+from tests.kit.tables import query
+from tests.kit.waiting import wait_until
+from tests.server.conftest import NewUser
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+HOUR = 3_600_000_000
+
+
+def created(broker: BrokerProcess, name: str, *options: str) -> uuid.UUID:
+    return uuid.UUID(admin(broker, "api-keys", "create", name, *options).expect(0).last)
+
+
+def id_of(key: uuid.UUID) -> str:
+    return sha256(key.bytes).hex()[:8]
+
+
+def ask(wire: Wire, key: uuid.UUID) -> Answer:
+    return wire.call("POST", "/v1/session-challenges", {}, Scbroker_Api_Key=str(key))
+
+
+def refused(broker: BrokerProcess, wire: Wire, key: uuid.UUID) -> str:
+    """The broker refuses the key at once, or on PostgreSQL within the documented time; say why."""
+    if broker.engine != "sqlite":
+        sleep(API_KEY_SECONDS + 0.1)
+    return str(ask(wire, key).expect(401, "api-key").problem["detail"])
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
+def test_a_revoked_key_is_refused_within_the_documented_time_also_in_a_session_that_goes_on(
+    broker: BrokerProcess, wire: Wire, new_user: NewUser
+) -> None:
+    name = f"key {uuid.uuid4()}"
+    key, other = created(broker, name), created(broker, f"{name} 2")
+    alice = new_user()
+    for each in (key, other):
+        ask(wire, each).expect(200)
+        alice.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=str(each)).expect(200)
+    done = admin(broker, "api-keys", "revoke", name).expect(0)
+    assert "No valid API key" not in done.error
+    assert "revoked" in refused(broker, wire, key)
+    answer = alice.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=str(key))
+    answer.expect(401, "api-key")
+    alice.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=str(other)).expect(200)
+    again = admin(broker, "api-keys", "revoke", id_of(key)).expect(2)
+    assert "revoked already" in again.error
+
+
+def test_a_key_is_refused_from_its_end_on(broker: BrokerProcess, wire: Wire) -> None:
+    key = created(broker, f"key {uuid.uuid4()}", "--expires", "30d")
+    ask(wire, key).expect(200)
+    [listed] = [each for each in admin_json(broker, "api-keys", "ls") if each["id"] == id_of(key)]
+    left = dt.datetime.fromisoformat(listed["expires"]) - dt.datetime.now(dt.UTC)
+    assert dt.timedelta(days=29, hours=23) < left <= dt.timedelta(days=30)
+    values = clock() + 300_000, sha256(key.bytes)
+    query(broker.database_url, "UPDATE api_keys SET expires_at = ? WHERE key_hash = ?", *values)
+    sleep(0.31)
+    assert "expired" in refused(broker, wire, key)
+
+
+def test_the_end_of_a_key_can_be_set_and_removed_but_not_in_the_past(
+    broker: BrokerProcess, wire: Wire
+) -> None:
+    name = f"key {uuid.uuid4()}"
+    key = created(broker, name)
+    found = admin_json(broker, "api-keys", "expire", name, "2h")
+    assert found["expires"] is not None
+    past = admin(broker, "api-keys", "expire", name, "2001-01-01").expect(2)
+    assert "is in the past" in past.error
+    admin(broker, "api-keys", "expire", name, "tomorrow").expect(2)
+    assert admin_json(broker, "api-keys", "expire", id_of(key), "never")["expires"] is None
+    ask(wire, key).expect(200)
+
+
+@pytest.mark.parametrize("name", ["", " x", "x\n", "\x1b[2J", "x" * 257])
+def test_a_name_that_a_list_could_not_show_is_refused(broker: BrokerProcess, name: str) -> None:
+    before = admin(broker, "api-keys", "ls").expect(0).lines
+    assert "name of an API key" in admin(broker, "api-keys", "create", name).expect(2).error
+    assert len(admin(broker, "api-keys", "ls").expect(0).lines) == len(before)
+
+
+def test_a_name_is_free_again_once_its_key_is_revoked(broker: BrokerProcess, wire: Wire) -> None:
+    name = f"key {uuid.uuid4()}"
+    first = created(broker, name)
+    assert id_of(first) in admin(broker, "api-keys", "create", name).expect(2).error
+    admin(broker, "api-keys", "revoke", name).expect(0)
+    second = created(broker, name)
+    admin(broker, "api-keys", "expire", name, "1d").expect(0)
+    ask(wire, second).expect(200)
+    states = [each for each in admin_json(broker, "api-keys", "ls") if each["name"] == name]
+    assert [each["state"] for each in states] == ["revoked", "valid"]
+
+
+@pytest.mark.parametrize("text", ["nobody's", "00000000", "abcdef", "", "'; DROP TABLE api_keys"])
+def test_a_key_that_does_not_exist_is_reported_and_no_key_is_revoked(
+    broker: BrokerProcess, text: str
+) -> None:
+    before = admin(broker, "api-keys", "ls").expect(0).lines
+    assert "api-keys ls" in admin(broker, "api-keys", "revoke", text).expect(3).error
+    assert len(admin(broker, "api-keys", "ls").expect(0).lines) == len(before)
+
+
+def test_a_text_that_means_several_keys_ends_none_of_them(
+    broker: BrokerProcess, wire: Wire
+) -> None:
+    """A name that is another key's id: names are chosen by people, ids are not."""
+    key = created(broker, f"key {uuid.uuid4()}")
+    other = created(broker, id_of(key))
+    done = admin(broker, "api-keys", "revoke", id_of(key)).expect(2)
+    assert "several" in done.error
+    assert id_of(other) in done.error
+    for each in (key, other):
+        ask(wire, each).expect(200)
+    admin(broker, "api-keys", "revoke", id_of(other)).expect(0)
+    ask(wire, key).expect(200)
+
+
+def test_a_key_is_shown_once_and_nowhere_else(broker: BrokerProcess) -> None:
+    name = f"key {uuid.uuid4()}"
+    key = created(broker, name)
+    shown = "\n".join(
+        [
+            *admin(broker, "api-keys", "ls", "--json").expect(0).lines,
+            *admin(broker, "audit", "--json").expect(0).lines,
+            broker.log,
+        ]
+    )
+    assert name in shown
+    for secret in (str(key), key.hex, sha256(key.bytes).hex()):
+        assert secret not in shown
+
+
+def test_the_last_use_of_a_key_is_known_to_the_minute(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    unused, used = created(broker, "unused"), created(broker, "used")
+    with Wire(broker) as wire:
+        ask(wire, used).expect(200)
+        ask(wire, uuid.uuid4()).expect(401, "api-key")
+    begun = clock()
+    broker.stop()
+    found = {each["id"]: each["lastUsed"] for each in admin_json(broker, "api-keys", "ls")}
+    assert found[id_of(unused)] is None
+    last = dt.datetime.fromisoformat(found[id_of(used)])
+    assert (last.second, last.microsecond) == (0, 0)
+    assert abs(last.timestamp() - begun / 1e6) < 120
+
+
+def test_the_last_key_can_be_revoked_and_no_start_makes_another_one(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    done = admin(broker, "api-keys", "revoke", "from the settings").expect(0)
+    assert "No valid API key is left" in done.error
+    with Wire(broker) as wire:
+        refused(broker, wire, broker.api_key)
+        broker.restart()
+        assert "revoked" in broker.log
+        assert "API_KEY" not in broker.output
+        wire.close()
+        ask(wire, broker.api_key).expect(401, "api-key")
+        broker.stop()
+        broker.settings["api_key"] = ""
+        broker.start()
+        wait_until(lambda: "openapi" in broker.output)
+        assert "API_KEY" not in broker.output
+        broker.api_key = created(broker, "another")
+        wire.close()
+        ask(wire, broker.api_key).expect(200)
+
+
+def test_both_commands_that_create_a_key_print_it_alone(broker: BrokerProcess) -> None:
+    for command in (["create-api-key"], ["api-keys", "create"]):
+        name = f"key {uuid.uuid4()}"
+        done = admin(broker, *command, name).expect(0)
+        assert re.fullmatch(r"[0-9a-f-]{36}\n?", "\n".join(done.lines))
+        assert admin_json(broker, *command, f"{name} 2")["name"] == f"{name} 2"
+
+
+def test_a_key_can_be_made_before_the_first_start(tmp_path: Path) -> None:
+    broker = BrokerProcess(tmp_path / "new")
+    broker.settings["api_key"] = ""
+    broker.api_key = created(broker, "first")
+    with broker, Wire(broker) as wire:
+        ask(wire, broker.api_key).expect(200)
+        wait_until(lambda: "openapi" in broker.output)
+        assert "API_KEY" not in broker.output
+    assert [each["action"] for each in audited(broker)] == ["broker-created", "api-key-created"]

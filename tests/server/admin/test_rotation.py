@@ -1,0 +1,398 @@
+"""`scbroker admin rotate-broker-key` beside running brokers, and after it was killed at any step."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from scbroker.crypto.at_rest import open_stored
+from scbroker.crypto.seal import random_bytes
+from scbroker.errors import IntegrityError, InvalidArgumentError
+from scbroker.keys import KeyRing
+from scbroker.server import keys
+from scbroker.server.admin import rotation, stores
+from scbroker.server.keys import KEY_FILE, BrokerKeys
+from scbroker.server.settings import Settings
+from scbroker.server.storage.blobs import Blobs
+from scbroker.server.storage.database import Database
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker, Stores
+from tests.kit.operators import admin
+from tests.kit.tables import query
+from tests.kit.writers import User, authorized, store, storing
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+KEY_FILES: Final = "SELECT user_id, key_file, verifier FROM key_files"
+
+
+def settings_of(broker: BrokerProcess, **more: Any) -> Settings:
+    own = {name: str(broker.settings.get(name, "")) for name in ("broker_key", "broker_key_next")}
+    return Settings(data_dir=str(broker.directory), database_url=broker.database_url, **own | more)
+
+
+def rotate(settings: Settings) -> list[str]:
+    """Rotate in this process, without the wait for brokers on PostgreSQL; return what is told."""
+    told: list[str] = []
+    asyncio.run(rotation.rotate(settings, told.append, lambda *_: None, settling=0))
+    return told
+
+
+def rotate_to_the_end(broker: BrokerProcess) -> list[str]:
+    told = rotate(settings_of(broker))
+    return told if broker.engine == "sqlite" else rotate(settings_of(broker))
+
+
+def key_of(broker: BrokerProcess) -> bytes:
+    return (broker.directory / "broker.key").read_bytes()
+
+
+class Registered:
+    """A user, and what opens their KeyFile."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.broker, self.auth, self.key_file = broker, random_bytes(32), random_bytes(500)
+        self.ring: KeyRing = broker.new_user(self.auth, self.key_file)
+
+    def check(self) -> None:
+        """The right proof opens the KeyFile, and no other does."""
+        with Wire(self.broker) as wire:
+            opened = wire.open_key_file(self.ring.userId, self.auth).expect(200).body
+            assert self.key_file in opened
+            wire.open_key_file(self.ring.userId, random_bytes(32)).expect(401, "credentials")
+
+    def replace(self) -> None:
+        """Store another KeyFile under another proof."""
+        with Wire(self.broker) as wire:
+            user = User(self.ring, wire.log_in(self.ring))
+            message = storing(user)
+            store(user, authorized(user, message)).expect(204)
+        self.auth, self.key_file = message.auth, message.keyFile
+
+
+def test_after_a_rotation_all_key_files_open_and_they_are_sealed_under_the_new_key_alone(
+    fresh_broker: BrokerProcess,
+) -> None:
+    old = key_of(fresh_broker)
+    users = [Registered(fresh_broker) for _ in range(3)]
+    assert "3 KeyFiles" in " ".join(rotate_to_the_end(fresh_broker))
+    new = key_of(fresh_broker)
+    assert new != old
+    assert not (fresh_broker.directory / "broker.key.next").exists()
+    users.append(Registered(fresh_broker))
+    users[0].replace()
+    for _ in range(2):
+        for user in users:
+            user.check()
+        fresh_broker.restart()
+    rows = query(fresh_broker.database_url, KEY_FILES)
+    assert len(rows) == 4
+    for user_id, key_file, verifier in rows:
+        open_stored(new, KEY_FILE, user_id, key_file)
+        open_stored(new, keys.VERIFIER, user_id, verifier)
+        with pytest.raises(IntegrityError):
+            open_stored(old, KEY_FILE, user_id, key_file)
+    admin(fresh_broker, "check").expect(0)
+
+
+def test_a_key_can_be_rotated_again_and_again(fresh_broker: BrokerProcess) -> None:
+    user = Registered(fresh_broker)
+    seen = {key_of(fresh_broker)}
+    for _ in range(3):
+        rotate_to_the_end(fresh_broker)
+        seen.add(key_of(fresh_broker))
+        user.check()
+    assert len(seen) == 4
+
+
+class KilledError(Exception):
+    """Ends a rotation between two of its steps, as a kill does: each transaction is whole or absent."""
+
+
+@pytest.fixture
+def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation, "_PAGE", 1)
+
+
+def rotate_and_kill(settings: Settings, writes: int) -> None:
+    """Rotate in this process until another write would begin after so many, or the files be replaced."""
+    with pytest.MonkeyPatch.context() as patch:
+        _kill_after(patch, writes)
+        with pytest.raises(KilledError):
+            rotate(settings)
+
+
+def _kill_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    opened, left = stores.open_stores, iter(range(writes))
+
+    @asynccontextmanager
+    async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
+        async with opened(settings) as (database, objects):
+            write = database.write
+
+            async def count(work: Any) -> Any:
+                if next(left, None) is None:
+                    raise KilledError
+                return await write(work)
+
+            monkeypatch.setattr(database, "write", count)
+            yield database, objects
+
+    def put_in_place(*_: object) -> None:
+        raise KilledError
+
+    monkeypatch.setattr(rotation, "open_stores", open_stores)
+    monkeypatch.setattr(rotation, "put_in_place", put_in_place)
+
+
+# Writes: the announcement, two pages and the empty one after them, the end; then the files.
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("writes", range(6))
+def test_a_rotation_that_is_killed_at_any_step_locks_nobody_out_and_goes_on(
+    fresh_broker: BrokerProcess, writes: int
+) -> None:
+    old = key_of(fresh_broker)
+    users = [Registered(fresh_broker) for _ in range(2)]
+    if fresh_broker.engine == "postgresql":
+        rotate(settings_of(fresh_broker))
+    rotate_and_kill(settings_of(fresh_broker), writes)
+    assert (fresh_broker.directory / "broker.key.next").exists()
+    for _ in range(2):
+        for user in users:
+            user.check()
+        users[-1].replace()
+        users.append(Registered(fresh_broker))
+        admin(fresh_broker, "check").expect(0)
+        if len(users) == 3:
+            fresh_broker.restart()
+    if (fresh_broker.directory / "broker.key.next").exists():  # else the restart has ended it
+        rotate(settings_of(fresh_broker))
+    assert key_of(fresh_broker) != old
+    assert not (fresh_broker.directory / "broker.key.next").exists()
+    for user in users:
+        user.check()
+    admin(fresh_broker, "check").expect(0)
+    for user_id, key_file, _ in query(fresh_broker.database_url, KEY_FILES):
+        open_stored(key_of(fresh_broker), KEY_FILE, user_id, key_file)
+
+
+@pytest.mark.long
+def test_users_who_replace_their_key_files_during_rotations_have_none_under_an_old_key(
+    fresh_broker: BrokerProcess,
+) -> None:
+    """If the announcement did not wait for writers, some of these would stay under the old key."""
+    users = [Registered(fresh_broker) for _ in range(4)]
+    done = threading.Event()
+    failed: list[BaseException] = []
+
+    def go_on(user: Registered) -> None:
+        try:
+            while not done.is_set():
+                user.replace()
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=go_on, args=(user,)) for user in users]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(5):
+            rotate_to_the_end(fresh_broker)
+            for user_id, key_file, verifier in query(fresh_broker.database_url, KEY_FILES):
+                open_stored(key_of(fresh_broker), KEY_FILE, user_id, key_file)
+                open_stored(key_of(fresh_broker), keys.VERIFIER, user_id, verifier)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+    for user in users:
+        user.check()
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_the_command_rotates_beside_a_broker_and_says_what_to_keep(
+    fresh_broker: BrokerProcess,
+) -> None:
+    user, old = Registered(fresh_broker), key_of(fresh_broker)
+    done = admin(fresh_broker, "rotate-broker-key").expect(0)
+    assert "Keep the old key" in done.last
+    assert key_of(fresh_broker) != old
+    assert old.hex() not in str(done)
+    assert key_of(fresh_broker).hex() not in str(done)
+    user.check()
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_on_postgresql_the_first_run_makes_the_key_and_changes_nothing(
+    fresh_broker: BrokerProcess,
+) -> None:
+    """Other machines may have brokers of the same database: each needs the key before it is in force."""
+    old = key_of(fresh_broker)
+    rows = query(fresh_broker.database_url, "SELECT * FROM checks")
+    [told] = rotate(settings_of(fresh_broker))
+    assert "broker.key.next" in told
+    assert query(fresh_broker.database_url, "SELECT * FROM checks") == rows
+    assert key_of(fresh_broker) == old
+
+
+@pytest.fixture
+def two(stores: Stores, tmp_path: Path) -> Iterator[Callable[..., list[BrokerProcess]]]:
+    """Two brokers on one PostgreSQL, whose key is a setting."""
+    brokers: list[BrokerProcess] = []
+
+    def start(**settings: Any) -> list[BrokerProcess]:
+        shared = {"object_store_url": (tmp_path / "objects").as_uri(), **settings}
+        for name in ("a", "b"):
+            brokers.append(BrokerProcess(tmp_path / name, stores.database_url, **shared))
+            brokers[-1].start()
+        brokers[1].api_key = brokers[0].api_key
+        return brokers
+
+    yield start
+    for broker in brokers:
+        broker.stop()
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_brokers_with_the_key_as_a_setting_change_over_together(
+    two: Callable[..., list[BrokerProcess]],
+) -> None:
+    old, new = os.urandom(32).hex(), os.urandom(32).hex()
+    first, second = two(broker_key=old, broker_key_next=new)
+    user = Registered(first)
+    assert "SCBROKER_BROKER_KEY" in " ".join(rotate(settings_of(first)))
+    assert "is in force" in " ".join(rotate(settings_of(first)))
+    for each in (first, second):
+        user.broker = each
+        user.check()
+    second.restart(broker_key=new, broker_key_next="")
+    user.check()
+    user.replace()
+    user.broker = first
+    user.check()
+    second.stop()
+    with pytest.raises(RuntimeError, match="not the one that this database"):
+        second.restart(broker_key=old)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_broker_without_the_new_key_says_so_and_serves_everything_else(
+    two: Callable[..., list[BrokerProcess]],
+) -> None:
+    old, new = os.urandom(32).hex(), os.urandom(32).hex()
+    first, second = two(broker_key=old)
+    user = Registered(first)
+    with Wire(second) as wire:
+        session = wire.log_in(user.ring)
+        rotate_and_kill(settings_of(first, broker_key_next=new), 1)
+        session.open_key_file(user.ring.userId, user.auth).expect(503, "overloaded")
+        session.call("GET", "/v1/events").expect(200)
+    with pytest.raises(RuntimeError, match="the new key is missing"):
+        second.restart()
+    second.restart(broker_key_next=new)
+    user.broker = second
+    user.check()
+
+
+def test_a_key_of_the_settings_needs_the_new_one_as_a_setting(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, broker_key=os.urandom(32).hex()) as broker:
+        done = admin(broker, "rotate-broker-key").expect(2)
+        assert "SCBROKER_BROKER_KEY_NEXT" in done.error
+        broker.settings["broker_key_next"] = "00"
+        assert "64 hexadecimal digits" in admin(broker, "rotate-broker-key").expect(2).error
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_backup_is_refused_during_a_rotation_and_has_the_key_that_opens_it_after(
+    fresh_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    rotate_and_kill(settings_of(fresh_broker), 1)
+    done = admin(fresh_broker, "backup", tmp_path / "copy").expect(2)
+    assert "rotate-broker-key" in done.error
+    rotate(settings_of(fresh_broker))
+    admin(fresh_broker, "backup", tmp_path / "copy", "--with-key").expect(0)
+    assert (tmp_path / "copy" / "broker.key").read_bytes() == key_of(fresh_broker)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_check_names_a_damaged_proof_of_a_passphrase(fresh_broker: BrokerProcess) -> None:
+    user = Registered(fresh_broker)
+    rotate(settings_of(fresh_broker))
+    query(fresh_broker.database_url, "UPDATE key_files SET verifier = ?", bytes(60))
+    done = admin(fresh_broker, "check").expect(1)
+    assert f"{user.ring.userId}: The proof of their passphrase" in "\n".join(done.lines)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_damaged_key_file_does_not_stop_a_rotation(fresh_broker: BrokerProcess) -> None:
+    damaged, other = Registered(fresh_broker), Registered(fresh_broker)
+    statement = "UPDATE key_files SET key_file = ? WHERE user_id = ?"
+    query(fresh_broker.database_url, statement, bytes(60), damaged.ring.userId.bytes)
+    rotate(settings_of(fresh_broker))
+    other.check()
+    admin(fresh_broker, "check").expect(1)
+
+
+def test_a_running_broker_forgets_the_old_key_two_minutes_after_it_was_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    rows = iter([{"n": b"1"}, {"n": b"2"}])
+    monkeypatch.setattr(keys, "_rows", lambda _: next(rows))
+    chosen = iter([b"a" * 32, b"b" * 32])
+    monkeypatch.setattr(
+        keys, "_choose", lambda *_: keys.Keys(key := next(chosen), None, key, is_rotated=True)
+    )
+    held = BrokerKeys(Settings(data_dir=str(tmp_path)))
+    connection: Any = None
+    held.at(connection)
+    tag = held.keyed("nonce", b"fresh")
+    held.at(connection)
+    assert held.keyed("nonce", b"fresh") != tag
+    assert held.is_keyed(tag, "nonce", b"fresh")
+    assert not held.is_keyed(tag[:24], "nonce", b"fresh")
+    assert held.is_keyed(tag[:24], "nonce", b"fresh", size=24)
+    clock[0] = 120.0
+    assert not held.is_keyed(tag, "nonce", b"fresh")
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_log_in_and_a_device_pass_from_before_a_rotation_are_accepted_right_after_it(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker(trusted_proxies="127.0.0.1", guesses=1)
+    user = Registered(broker)
+    with Wire(broker) as wire:
+        old_pass = wire.log_in(user.ring).device_pass
+        nonce, another = wire.nonce(), wire.nonce()
+        rotate(settings_of(broker))
+        wire.call("POST", "/v1/sessions", wire.log_in_request(user.ring, nonce)).expect(201)
+        user.check()  # the broker has read the change
+        wire.call("POST", "/v1/sessions", wire.log_in_request(user.ring, another)).expect(201)
+        for status in (401, 429):
+            wire.open_key_file(user.ring.userId, random_bytes(32), None, "192.0.2.1").expect(status)
+        wire.open_key_file(user.ring.userId, user.auth, None, "192.0.2.1").expect(429)
+        wire.open_key_file(user.ring.userId, user.auth, old_pass, "192.0.2.1").expect(200)
+
+
+def test_a_missing_first_key_is_reported(fresh_broker: BrokerProcess) -> None:
+    rotate_to_the_end(fresh_broker)
+    query(
+        fresh_broker.database_url,
+        "UPDATE checks SET value = ? WHERE name = ?",
+        bytes(60),
+        keys.FIRST_KEY,
+    )
+    fresh_broker.stop()
+    with pytest.raises(RuntimeError, match="first key"):
+        fresh_broker.start()
+    with pytest.raises(InvalidArgumentError, match="first key"):
+        rotate(settings_of(fresh_broker))

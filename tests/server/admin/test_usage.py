@@ -1,0 +1,200 @@
+"""What an operator sees and sets of users' usage, beside a running broker."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scbroker.errors import ConflictError
+from scbroker.server.admin import usage
+from scbroker.server.broker import Broker
+from scbroker.server.settings import Settings
+from tests.kit.beside import beside
+from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import Done, admin
+from tests.kit.quotas import check_usage, read, used
+from tests.kit.tables import query
+from tests.kit.writers import Story, User, delete_user
+from tests.server.conftest import NewUser
+
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+def said(broker: BrokerProcess, *arguments: str) -> Any:
+    return json.loads("\n".join(admin(broker, *arguments, "--json").expect(0).lines))
+
+
+@pytest.fixture
+def people(start_broker: StartBroker, new_user: NewUser) -> tuple[BrokerProcess, User, User]:
+    """A broker with two users, of whom the second stores more."""
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    Story(alice).created()
+    Story(bob).created(content=bytes(60_000))
+    Story(bob).created()
+    return broker, alice, bob
+
+
+@postgresql_when_long
+def test_usage_lists_users_by_bytes_with_their_share_quotas_and_totals(
+    people: tuple[BrokerProcess, User, User],
+) -> None:
+    broker, alice, bob = people
+    admin(broker, "quota", "set", "default", "--containers", "5").expect(0)
+    admin(broker, "quota", "set", bob.id, "--bytes", "10MB").expect(0)
+    found = said(broker, "usage")
+    assert [row["userId"] for row in found["users"]] == [bob.id, alice.id]
+    first, second = found["users"]
+    assert found["bytes"] == first["bytes"] + second["bytes"]
+    assert found["containers"] == 3
+    assert first["share"] + second["share"] == pytest.approx(1, abs=0.001)
+    assert (first["quotaBytes"], first["quotaContainers"]) == (10_000_000, 5)
+    assert (second["quotaBytes"], second["quotaContainers"]) == (None, 5)
+    assert first["bytes"] == used(broker.database_url, bob).bytes
+    assert said(broker, "usage", "--limit", "1")["users"] == [first]
+    assert said(broker, "usage", alice.id)["users"] == [second]
+    lines = admin(broker, "usage").expect(0)
+    assert [line.split("\t")[0] for line in lines.lines] == [bob.id, alice.id]
+    assert "All users: " in lines.error
+    delete_user(alice).expect(204)
+    assert said(broker, "usage", alice.id)["users"][0]["deleted"]
+
+
+@on_sqlite
+def test_quotas_are_set_shown_and_removed_for_many_and_for_all(
+    people: tuple[BrokerProcess, User, User],
+) -> None:
+    broker, alice, bob = people
+
+    def shown() -> dict[str, Any]:
+        rows = said(broker, "quota")
+        return {row["user"]: (row["bytes"], row["containers"]) for row in rows}
+
+    assert shown() == {"default": (None, None)}
+    admin(broker, "quota", "set", "default", "--bytes", "1.5GiB").expect(0)
+    admin(broker, "quota", "set", alice.id, bob.id, "--bytes", "7", "--containers", "3").expect(0)
+    assert shown() == {"default": (1_610_612_736, None), alice.id: (7, 3), bob.id: (7, 3)}
+    story = Story(alice)
+    story.send(alice, story.begin()).expect(413, "quota")
+    admin(broker, "quota", "set", alice.id, "--bytes", "unlimited").expect(0)
+    assert shown()[alice.id] == ("unlimited", 3)
+    assert used(broker.database_url, alice).quota_bytes is None
+    story.send(alice, story.begin()).expect(201)
+    admin(broker, "quota", "unset", alice.id, "--containers").expect(0)
+    admin(broker, "quota", "unset", bob.id, "default").expect(0)
+    assert shown() == {"default": (None, None), alice.id: ("unlimited", None)}
+
+
+@on_sqlite
+@pytest.mark.parametrize(
+    "arguments,status,words",
+    [
+        (["quota", "set", "default"], 2, "Pass --bytes, --containers or both"),
+        (["quota", "set", "default", "--bytes", "10XB"], 2, "10GB, 10GiB, or unlimited"),
+        (["quota", "set", "default", "--bytes", "-1"], 2, "--bytes cannot be '-1'"),
+        (["quota", "set", "default", "--bytes", "9000TB"], 0, ""),
+        (["quota", "set", "default", "--bytes", "9999TiB"], 2, "must be 0 to"),
+        (["quota", "set", "default", "--containers", "1.5"], 2, "a number, or unlimited"),
+        (["quota", "set", "alice", "--bytes", "1"], 2, "is not a user id"),
+        (["quota", "set", str(uuid.UUID(int=1)), "--bytes", "1"], 3, "knows no user"),
+        (["usage", str(uuid.UUID(int=1))], 3, "knows no user"),
+        (["usage", "bob"], 2, "is not a user id"),
+    ],
+)
+def test_a_wrong_option_is_refused_with_what_to_do_and_nothing_is_changed(
+    copied_broker: BrokerProcess, arguments: list[str], status: int, words: str
+) -> None:
+    done: Done = admin(copied_broker, *arguments).expect(status)
+    assert words in done.error
+    if status:
+        assert query(copied_broker.database_url, "SELECT * FROM default_quotas") == []
+
+
+@pytest.fixture
+def copied_broker(start_broker: StartBroker) -> BrokerProcess:
+    return start_broker()
+
+
+@postgresql_when_long
+def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
+    people: tuple[BrokerProcess, User, User],
+) -> None:
+    broker, alice, bob = people
+    url = broker.database_url
+    before = {user.id: used(url, user)[1:3] for user in (alice, bob)}
+    query(url, "DELETE FROM usage WHERE user_id = ?", alice.ring.userId.bytes)
+    query(url, "UPDATE usage SET bytes = bytes + 7, containers = 9")
+    checked = admin(broker, "check", "--quick").expect(1)
+    assert sum("admin usage --recount" in line for line in checked.lines) == 2
+    rows = {row["userId"]: row for row in said(broker, "usage", "--recount")}
+    assert {name: (row["bytes"], row["containers"]) for name, row in rows.items()} == before
+    assert rows[bob.id]["bytesBefore"] == before[bob.id][0] + 7
+    assert rows[alice.id]["bytesBefore"] == 0
+    check_usage(url)
+    assert admin(broker, "usage", "--recount").expect(0).error.strip() == (
+        "Corrected the usage of 0 users."
+    )
+
+
+@postgresql_when_long
+def test_a_recount_beside_writers_keeps_what_they_write_meanwhile(
+    people: tuple[BrokerProcess, User, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, alice, _ = people
+    url = broker.database_url
+    query(url, "UPDATE usage SET bytes = 0")
+    found: Callable[..., Any] = usage.differences
+
+    def read_and_write(connection: Any) -> Any:
+        result = found(connection)
+        Story(alice).created()
+        return result
+
+    monkeypatch.setattr(usage, "differences", read_and_write)
+    beside(broker, lambda at: _recount(at, broker))
+    monkeypatch.setattr(usage, "differences", found)
+    check_usage(url)
+
+
+@on_sqlite
+def test_of_two_recounts_at_once_the_one_that_started_last_takes_effect(
+    people: tuple[BrokerProcess, User, User], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, *_ = people
+    url = broker.database_url
+    query(url, "UPDATE usage SET bytes = 0")
+    found: Callable[..., Any] = usage.differences
+
+    def read_after_another(connection: Any) -> Any:
+        result = found(connection)
+        monkeypatch.setattr(usage, "differences", found)
+        admin(broker, "usage", "--recount").expect(0)
+        return result
+
+    monkeypatch.setattr(usage, "differences", read_after_another)
+    with pytest.raises(ConflictError, match="changed nothing"):
+        beside(broker, lambda at: _recount(at, broker))
+    check_usage(url)
+
+
+async def _recount(at: Broker, broker: BrokerProcess) -> None:
+    settings = Settings(data_dir=str(broker.directory), database_url=broker.database_url)
+    await usage.recount(settings, at.database)
+
+
+@on_sqlite
+def test_records_that_cannot_be_read_are_left_out_of_the_sums(
+    people: tuple[BrokerProcess, User, User],
+) -> None:
+    broker, alice, bob = people
+    broker.stop()
+    query(broker.database_url, "UPDATE records SET body = ?", b"damaged")
+    found = read(broker.database_url, usage.stored)
+    assert found.keys() == {alice.ring.userId.bytes, bob.ring.userId.bytes}
+    assert found[bob.ring.userId.bytes].bytes > 60_000
+    assert asyncio.iscoroutinefunction(usage.recount)

@@ -1,0 +1,207 @@
+"""`scbroker admin users` shows, suspends and deletes users beside a running broker.
+
+`tests.server.users.test_suspension` tests what the broker refuses then.
+"""
+
+import datetime as dt
+import uuid
+
+import pytest
+
+from scbroker import AccessLevel, BrokerError
+from scbroker.wire import users as u
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.fixtures import NewProvider, StartBroker
+from tests.kit.objects import objects
+from tests.kit.operators import admin, admin_json, audited
+from tests.kit.tables import count_rows, query
+from tests.kit.writers import OWNER, READER, Story, User, delete_user
+from tests.server.conftest import NewUser, Unchanged
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+PATIENCE = 30
+
+
+def show(broker: BrokerProcess, user: User) -> dict[str, object]:
+    found: dict[str, object] = admin_json(broker, "users", "show", user.id)
+    return found
+
+
+def test_a_list_shows_each_user_with_what_they_store_and_their_last_log_in(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    begun = clock()
+    alice, bob = new_user(), new_user()
+    Story(alice).created(content=bytes(1000))
+    found = {each["userId"]: each for each in admin_json(broker, "users", "ls")}
+    hers = found[alice.id]
+    assert hers == show(broker, alice)
+    assert hers["fingerprint"] == alice.ring.fingerprint
+    assert (hers["containers"], hers["sessions"]) == (1, 1)
+    assert hers["bytes"] > 1000
+    assert (hers["suspended"], hers["reason"], hers["deleted"]) == (None, None, False)
+    for name in ("registered", "lastLogIn"):
+        assert abs(dt.datetime.fromisoformat(hers[name]).timestamp() - begun / 1e6) < 60
+    assert (found[bob.id]["containers"], found[bob.id]["bytes"]) == (0, 0)
+
+
+def test_a_user_without_a_session_has_no_known_log_in(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    alice.wire.call("DELETE", "/v1/sessions/current").expect(204)
+    assert (show(broker, alice)["lastLogIn"], show(broker, alice)["sessions"]) == (None, 0)
+
+
+def test_an_id_may_be_shortened_while_it_is_unambiguous(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    for text in (alice.id[:18], alice.id.upper(), alice.ring.userId.hex[:20]):
+        assert admin_json(broker, "users", "show", text)["userId"] == alice.id
+    other = bytearray(alice.ring.userId.bytes)
+    other[-1] ^= 1
+    statement = "INSERT INTO users SELECT {} FROM users WHERE id = ?"
+    columns = [
+        row[0]
+        for row in query(
+            broker.database_url,
+            "SELECT name FROM pragma_table_info('users')"
+            if broker.engine == "sqlite"
+            else "SELECT column_name FROM information_schema.columns WHERE table_name = 'users' "
+            "ORDER BY ordinal_position",
+        )
+    ]
+    given = "?" if broker.engine == "sqlite" else "?::bytea"
+    texts = ", ".join(given if name == "id" else name for name in columns)
+    values = bytes(other), alice.ring.userId.bytes
+    query(broker.database_url, statement.format(texts), *values)
+    try:
+        done = admin(broker, "users", "suspend", alice.id[:30]).expect(2)
+        assert "Several user ids" in done.error
+        assert alice.id in done.error
+        assert show(broker, alice)["suspended"] is None
+    finally:
+        query(broker.database_url, "DELETE FROM users WHERE id = ?", bytes(other))
+
+
+@pytest.mark.parametrize("text", ["abc", "", "....", "me", "'; --", "g" * 8, "0" * 33, "*"])
+@pytest.mark.parametrize("command", ["show", "suspend", "delete"])
+def test_what_is_no_user_id_is_refused_and_changes_nothing(
+    broker: BrokerProcess, text: str, command: str, unchanged: Unchanged
+) -> None:
+    with unchanged():
+        done = admin(broker, "users", command, text).expect(2)
+    assert "is not a user id" in done.error
+
+
+@pytest.mark.parametrize("command", ["show", "suspend", "resume", "delete"])
+def test_an_unknown_user_is_reported(
+    broker: BrokerProcess, command: str, unchanged: Unchanged
+) -> None:
+    with unchanged():
+        done = admin(broker, "users", command, str(uuid.uuid4())).expect(3)
+    assert "knows no user" in done.error
+
+
+def test_a_suspension_has_a_reason_that_is_shown_to_operators_alone(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    for wrong in ("", "two\nlines", "x" * 257):
+        admin(broker, "users", "suspend", alice.id, "--reason", wrong).expect(2)
+    reason = "invoice 17 is open"
+    found = admin_json(broker, "users", "suspend", alice.id, "--reason", reason)
+    assert (found["changed"], found["reason"], found["sessions"]) == (True, reason, 0)
+    answer = alice.wire.call("POST", "/v1/sessions", alice.wire.log_in_request(alice.ring))
+    assert reason not in answer.expect(403, "suspended").problem["detail"]
+    assert not admin_json(broker, "users", "suspend", alice.id)["changed"]
+    assert show(broker, alice)["reason"] == reason
+    assert admin_json(broker, "users", "resume", alice.id)["changed"]
+    assert not admin_json(broker, "users", "resume", alice.id)["changed"]
+    assert (show(broker, alice)["suspended"], show(broker, alice)["reason"]) == (None, None)
+    actions = [each["action"] for each in audited(broker, "--user", alice.id)]
+    assert actions == ["user-registered", "user-suspended", "user-resumed"]
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
+def test_a_user_whom_the_operator_deletes_is_gone_with_what_nobody_else_needs(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    own, shared = Story(alice), Story(alice)
+    part = own.upload(alice, bytes(70_000))
+    own.tell(alice, own.begin(content=part))
+    shared.created({alice: OWNER, bob: READER}, content=b"for Bob")
+    assert any(part.partId.hex() in name for name in objects(broker))
+    done = admin(broker, "users", "delete", alice.id)
+    assert "--yes" in done.expect(2).error
+    assert "1 containers" in done.error or "2 containers" in done.error
+    assert admin_json(broker, "users", "delete", alice.id, "--yes")["changed"]
+
+    alice.wire.call("GET", "/v1/key-file").expect(401, "session")
+    message = alice.wire.log_in_request(alice.ring)
+    alice.wire.call("POST", "/v1/sessions", message).expect(401, "challenge")
+    alice.wire.register(alice.ring).expect(409, "exists")
+    assert not any(part.partId.hex() in name for name in objects(broker))
+    mine = alice.ring.userId.bytes
+    for table in ("key_files", "sessions", "events", "members", "pending_users"):
+        assert count_rows(broker.database_url, table, "user_id = ?", mine) == 0
+    assert bob.view(shared, "content=1").governing
+    assert not admin_json(broker, "users", "delete", alice.id, "--yes")["changed"]
+    found = show(broker, alice)
+    assert (found["deleted"], found["registered"]) == (True, None)
+    assert alice.id not in str(admin_json(broker, "users", "ls"))
+    assert "was deleted" in admin(broker, "users", "suspend", alice.id).expect(3).error
+    last = audited(broker, "--user", alice.id)[-1]
+    assert (last["action"], last["subject"]) == ("user-deleted", alice.id)
+    assert last["actor"] != alice.id
+
+
+def test_keys_of_a_user_whom_the_operator_deletes_stay_open_while_others_need_them(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    shared = Story(alice).created({alice: OWNER, bob: OWNER})
+    admin(broker, "users", "delete", alice.id, "--yes").expect(0)
+
+    def served() -> u.UserKeyRecords:
+        keys = {"users": [{"userId": alice.id}]}
+        answer = bob.wire.call("POST", "/v1/key-records", keys).expect(200)
+        return answer.message(u.KeyRecords).users[0]
+
+    assert served().deleted
+    assert len(served().keyRecords) == 2, "no record closes the chain: only Alice could sign one"
+    assert "nothing is wrong" in admin(broker, "check").expect(0).last
+    shared.tell(bob, shared.follow(bob, grants={bob: OWNER}))
+    shared.tell(bob, shared.follow(bob, tombstone=True))
+    delete_user(bob).expect(204)
+    admin(broker, "sweep").expect(0)
+    assert "nothing is wrong" in admin(broker, "check").expect(0).last
+    assert show(broker, alice)["fingerprint"] is None
+
+
+def test_other_users_programs_treat_a_user_whom_the_operator_deleted_as_deleted(
+    broker: BrokerProcess, new_provider: NewProvider
+) -> None:
+    """They have the broker's word for it alone, and read what the user wrote."""
+    rings = [broker.new_user() for _ in range(2)]
+    hers, his = (ring.userId for ring in rings)
+    alice, bob = (new_provider(ring) for ring in rings)
+    levels = [AccessLevel(his, OWNER), AccessLevel(hers, OWNER)]
+    made = alice.createContainer(b"hers", accessLevels=levels).result(PATIENCE)
+    assert bob.getContainer(made.id).result(PATIENCE).content == b"hers"
+    admin(broker, "users", "delete", str(hers), "--yes").expect(0)
+    fresh = new_provider(rings[1])
+    for each in (bob, fresh):
+        assert each.getContainer(made.id).result(PATIENCE).content == b"hers"
+        assert each.getPublicKeys(hers).result(PATIENCE) == []
+        assert each.getLatestActiveSigningKey(hers).result(PATIENCE) is None
+        with pytest.raises(BrokerError.notFoundError):
+            each.createContainer(b"", accessLevels=[AccessLevel(hers)]).result(PATIENCE)
+    fresh.updateContainerContent(made.id, b"his").result(PATIENCE)
+    assert bob.getContainer(made.id).result(PATIENCE).content == b"his"
+    with pytest.raises((BrokerError.challengeError, BrokerError.notAuthenticatedError)):
+        alice.getContainer(made.id).result(PATIENCE)

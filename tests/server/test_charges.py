@@ -1,0 +1,510 @@
+"""Each user is charged with exactly what is stored for them, and nothing beyond a quota is stored."""
+
+import asyncio
+import functools
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from itertools import count
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event
+
+from scbroker.errors import QuotaExceededError
+from scbroker.records.container_record import Role
+from scbroker.server.admin import usage
+from scbroker.server.broker import Broker, Call
+from scbroker.server.charges import Charges
+from scbroker.server.containers import appending, tombstones
+from scbroker.server.parts import chunks, presigned, sweeping
+from scbroker.server.storage.blobs import Folder
+from scbroker.server.storage.database import Database, Work
+from scbroker.server.users import deletion
+from scbroker.wire import containers as wire
+from scbroker.wire import parts as p
+from scbroker.wire.parts import MAX_CHUNK
+from tests.kit.beside import beside, further_broker
+from tests.kit.brokers import ENGINES, BrokerProcess
+from tests.kit.fixtures import StartBroker
+from tests.kit.objects import folder_of, objects
+from tests.kit.quotas import check_usage, leave_free, set_quota, used
+from tests.kit.tables import count_rows, query
+from tests.kit.writers import (
+    OWNER,
+    WRITER,
+    Story,
+    User,
+    delete_user,
+    leave,
+    session_of,
+    stored_list,
+)
+from tests.server.conftest import NewUser, Unchanged, at_once
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+LARGE = 70_000
+_LONG = [pytest.mark.long, pytest.mark.only_on("sqlite")]
+KIB_64 = 65_536
+
+
+def cost(request: wire.RecordRequest) -> int:
+    """The bytes that a record is charged with, with the list and the inline parts that come with it."""
+    size = len(request.record.body) + len(request.record.signature)
+    size += 0 if request.accessList is None else len(stored_list(request.accessList))
+    return size + len(request.header or b"") + len(request.content or b"")
+
+
+def sealed_of(author: User, size: int = LARGE) -> tuple[Story, Any, bytes]:
+    story = Story(author)
+    return (story, *story.seal(Role.Content, author, bytes(size), story.key))
+
+
+# What is charged
+
+
+def test_a_user_pays_for_the_records_and_parts_that_they_sent_and_a_creator_for_the_container(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob, url = new_user(), new_user(), broker.database_url
+    story = Story(alice).created({alice: OWNER, bob: WRITER}, header=b"{}", type="note")
+    mine = cost(story.requests[0])
+    assert used(url, alice)[1:3] == (mine, 1)
+    assert used(url, bob)[1:3] == (0, 0)
+    story.tell(bob, story.follow(bob, content=b"by bob"))
+    assert used(url, bob)[1:3] == (cost(story.requests[1]), 0)
+    assert used(url, alice)[1:3] == (mine, 1)
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    assert used(url, alice)[1:3] == (mine + cost(story.requests[2]), 1)
+    story.send(alice, story.requests[2]).expect(200)
+    assert used(url, alice)[1:3] == (mine + cost(story.requests[2]), 1)
+    check_usage(url)
+
+
+def test_a_chunk_counts_from_its_upload_and_its_part_for_its_exact_size_once_a_record_names_it(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, url = new_user(), broker.database_url
+    story, part, sealed = sealed_of(alice)
+    tiny, _, small = sealed_of(alice, 100)
+    tiny.chunk(alice, story.seal(Role.Content, alice, b"", story.key)[0], 0, small).expect(204)
+    assert used(url, alice).bytes == KIB_64, "a small chunk counts for more while it is unfinished"
+    for _ in range(2):
+        story.chunk(alice, part, 0, sealed).expect(204)
+        assert used(url, alice).bytes == KIB_64 + len(sealed)
+    story.tell(alice, story.begin(content=part))
+    assert used(url, alice).bytes == KIB_64 + len(sealed) + cost(story.requests[0])
+    check_usage(url)
+
+
+@pytest.mark.parametrize("way", ["replaced", "deleted", "dropped", "abandoned"])
+def test_a_charge_ends_when_the_broker_has_deleted_what_it_was_for(
+    broker: BrokerProcess, new_user: NewUser, way: str
+) -> None:
+    alice, url = new_user(), broker.database_url
+    story, part, sealed = sealed_of(alice)
+    story.chunk(alice, part, 0, sealed).expect(204)
+    path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}"
+    if way in ("replaced", "deleted"):
+        story.tell(alice, story.begin(content=part))
+        tombstone = way == "deleted"
+        follow = (
+            story.follow(alice, tombstone=True) if tombstone else story.follow(alice, content=b"")
+        )
+        story.tell(alice, follow)
+        query(url, "UPDATE parts SET replaced_at = 0 WHERE part_id = ?", part.partId)
+    elif way == "dropped":
+        alice.wire.call("DELETE", path).expect(204)
+    else:
+        query(url, "UPDATE parts SET touched_at = 1 WHERE part_id = ?", part.partId)
+    beside(broker, sweeping.sweep)
+    left = {"replaced": sum(map(cost, story.requests)), "deleted": None}.get(way, 0)
+    found = used(url, alice)
+    if left is None:  # only what proves the deletion
+        assert 0 < found.bytes < sum(map(cost, story.requests))
+    else:
+        assert found.bytes == left
+    assert found.containers == (1 if way == "replaced" else 0)
+    assert count_rows(url, "parts", "part_id = ?", part.partId) == 0
+    check_usage(url)
+
+
+def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob, url = new_user(), new_user(), broker.database_url
+    shared = Story(alice).created({alice: OWNER, bob: OWNER})
+    Story(alice).created()
+    of_bob = Story(bob).created({alice: OWNER, bob: OWNER})
+    of_bob.tell(alice, of_bob.follow(alice, content=b"by alice"))
+    delete_user(alice).expect(204)
+    beside(broker, deletion.finish)
+    found = used(url, alice)
+    assert found[1:3] == (cost(shared.requests[0]) + cost(of_bob.requests[1]), 0)
+    assert found.is_deleted
+    check_usage(url)
+    for story in (shared, of_bob):
+        story.tell(bob, story.follow(bob, tombstone=True))
+    delete_user(bob).expect(204)
+    beside(broker, deletion.finish)
+    query(url, "UPDATE parts SET replaced_at = 0 WHERE user_id = ?", alice.ring.userId.bytes)
+    beside(broker, sweeping.sweep)
+    assert used(url, alice)[1:3] == used(url, bob)[1:3] == (0, 0)
+    check_usage(url)
+
+
+# What is refused
+
+
+def test_exactly_what_fits_is_stored_and_a_refused_record_leaves_nothing(
+    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, url = new_user(), broker.database_url
+    story = Story(alice).created()
+    request = story.follow(alice, content=b"more", header=b"{}")
+    leave_free(url, alice, cost(request) - 1)
+    before = used(url, alice)
+    with unchanged():
+        answer = story.send(alice, request).expect(413, "quota")
+    assert answer.problem["quota"] == {
+        "resource": "bytes", "quota": before.quota_bytes, "used": before.bytes, "needed": cost(request)
+    }  # fmt: skip
+    assert "left, and this needs" in answer.problem["detail"]
+    leave_free(url, alice, cost(request))
+    story.tell(alice, request)
+    found = used(url, alice)
+    assert found.bytes == found.quota_bytes
+
+
+def test_a_user_creates_as_many_containers_as_the_quota_says(
+    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, bob, url = new_user(), new_user(), broker.database_url
+    set_quota(url, alice, containers=2)
+    first, _ = (Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(2))
+    third = Story(alice)
+    request = third.begin()
+    with unchanged():
+        answer = third.send(alice, request).expect(413, "quota")
+    assert answer.problem["quota"] == {
+        "resource": "containers", "quota": 2, "used": 2, "needed": 1
+    }  # fmt: skip
+    Story(bob).created()
+    first.tell(bob, first.follow(bob, tombstone=True))
+    third.tell(alice, request)
+    check_usage(url)
+
+
+@pytest.mark.parametrize("own", [None, 10**15])
+def test_a_quota_of_ones_own_goes_before_the_default(
+    start_broker: StartBroker, new_user: NewUser, own: int | None
+) -> None:
+    broker = start_broker()
+    alice, url = new_user(at=broker), broker.database_url
+    set_quota(url, None, bytes=10)
+    set_quota(url, alice, bytes=own)
+    assert used(url, alice).quota_bytes == (10 if own is None else own)
+    story = Story(alice)
+    story.send(alice, story.begin()).expect(413 if own is None else 201)
+    set_quota(url, alice, bytes=usage.UNLIMITED)
+    assert used(url, alice).quota_bytes is None
+    Story(alice).created()
+    set_quota(url, None, bytes=None)
+    set_quota(url, alice, bytes=None)
+    Story(alice).created()
+
+
+def test_of_a_batch_the_records_that_fit_are_stored(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, url = new_user(), broker.database_url
+    stories = [Story(alice) for _ in range(4)]
+    contents = [b"x", bytes(20_000), b"y", b"z"]
+    requests = [s.begin(content=c) for s, c in zip(stories, contents, strict=True)]
+    leave_free(url, alice, cost(requests[0]) + cost(requests[2]) + cost(requests[3]))
+    message = wire.RecordsRequest(records=requests)
+    answer = alice.wire.call("POST", "/v1/batches/records", message).expect(200)
+    found = answer.message(wire.RecordsAnswer).records
+    assert [each.problem and each.problem.code for each in found] == [None, "quota", None, None]
+    assert found[1].problem is not None
+    refused = found[1].problem.quota
+    assert not isinstance(refused, type(None))
+    assert getattr(refused, "needed", 0) == cost(requests[1])
+    assert used(url, alice).containers == 3
+    again = alice.wire.call("POST", "/v1/batches/records", message).expect(200)
+    codes = [
+        each.problem and each.problem.code for each in again.message(wire.RecordsAnswer).records
+    ]
+    assert codes == [None, "quota", None, None]
+    assert used(url, alice).bytes == used(url, alice).quota_bytes
+    check_usage(url)
+
+
+def test_a_user_at_their_quota_deletes_and_leaves(broker: BrokerProcess, new_user: NewUser) -> None:
+    alice, bob, url = new_user(), new_user(), broker.database_url
+    story = Story(alice).created()
+    shared = Story(bob).created({bob: OWNER, alice: OWNER})
+    set_quota(url, alice, bytes=0, containers=0)
+    refused = story.follow(alice, content=b"more")
+    story.send(alice, refused).expect(413, "quota")
+    leave(shared, alice).expect(204)
+    story.tell(alice, story.follow(alice, tombstone=True))
+    assert used(url, alice).containers == 0
+    check_usage(url)
+
+
+def test_a_chunk_beyond_the_quota_is_refused_before_its_object_is_stored(
+    broker: BrokerProcess, new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice, url = new_user(), broker.database_url
+    story, part, sealed = sealed_of(alice)
+    leave_free(url, alice, len(sealed) - 1)
+    before = objects(broker)
+    with unchanged():
+        answer = story.chunk(alice, part, 0, sealed).expect(413, "quota")
+    assert answer.problem["quota"]["needed"] == len(sealed)
+    assert objects(broker) == before
+    leave_free(url, alice, len(sealed))
+    story.chunk(alice, part, 0, sealed).expect(204)
+    story.send(alice, story.begin(content=part)).expect(413, "quota")
+    check_usage(url)
+
+
+# Many writers
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_many_writers_at_two_brokers_never_exceed_a_quota_and_what_was_refused_left_nothing(
+    start_broker: StartBroker, new_user: NewUser, engine: str
+) -> None:
+    first = start_broker()
+    second = start_broker() if engine == "postgresql" else first
+    ring = first.new_user()
+    alice, url = new_user(ring, at=first), first.database_url
+    probe = Story(alice).created()
+    one = cost(probe.requests[0])
+    leave_free(url, alice, 10 * one + one // 2)
+    sessions = [new_user(ring, at=first if n % 2 else second) for n in range(6)]
+
+    def write(user: User) -> list[int]:
+        found = []
+        for _ in range(4):
+            story = Story(user)
+            found.append(story.send(user, story.begin()).status)
+        return found
+
+    statuses = [status for each in at_once(write, sessions) for status in each]
+    assert sorted(set(statuses)) == [201, 413]
+    stored = count_rows(url, "containers", "creator_id = ?", ring.userId.bytes)
+    assert stored - 1 == statuses.count(201) == 10
+    assert used(url, alice).containers == stored
+    check_usage(url)
+
+
+# Every statement may be the last
+
+
+class _StoppedError(Exception):
+    """The broker ends before it sends a statement."""
+
+
+class _Stopping:
+    """A database whose writes end before their statement of a number, counted over all of them."""
+
+    def __init__(self, database: Database, number: int) -> None:
+        self._database, self._left = database, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    @property
+    def has_stopped(self) -> bool:
+        return self._left <= 0
+
+    async def write(self, work: Work[Any], otherwise: Work[Any] | None = None) -> Any:
+        return await self._database.write(
+            lambda c: self._until(c, work), lambda c: self._until(c, otherwise or work)
+        )
+
+    def _until(self, connection: Connection, work: Work[Any]) -> Any:
+        def stop(*_: object) -> None:
+            self._left -= 1
+            if self._left <= 0:
+                raise _StoppedError
+
+        event.listen(connection, "before_cursor_execute", stop)
+        try:
+            return work(connection)
+        finally:
+            event.remove(connection, "before_cursor_execute", stop)
+
+
+@pytest.mark.parametrize("count_of_steps", [2, pytest.param(9, marks=_LONG)])
+def test_a_broker_that_ends_before_any_statement_charges_what_it_has_stored(
+    fresh_broker: BrokerProcess, new_user: NewUser, count_of_steps: int
+) -> None:
+    """An upload and the record that names it; then a replacement, a deletion, purge and sweep."""
+    broker = fresh_broker
+    alice, bob = new_user(at=broker), new_user(at=broker)
+    story, part, sealed = sealed_of(alice)
+    other = Story(bob).created({bob: OWNER, alice: OWNER})
+    other.tell(alice, other.follow(alice, content=b"by alice"))
+    first = story.begin(content=part)
+    user = session_of(alice)
+
+    def call(**path: Any) -> Call:
+        return Call("tests", "::1", path, user)
+
+    def append(number: int, request: Callable[[], wire.RecordRequest]) -> Callable[[Broker], Any]:
+        @functools.cache
+        def drafted() -> wire.RecordRequest:
+            return request()
+
+        async def work(at: Broker) -> None:
+            path = call(containerId=story.id, version=number)
+            await appending.append(at, path, drafted())
+            if len(story.records) < number:
+                story.took(drafted())
+
+        return work
+
+    async def receive(at: Broker) -> None:
+        path = call(containerId=story.id, partId=part.partId, index=0)
+        await chunks.receive(at, path, memoryview(sealed))
+
+    async def sweep(at: Broker) -> None:
+        while await sweeping.sweep(at):
+            pass
+
+    steps: Sequence[Callable[[Broker], Awaitable[object]]] = (
+        receive,
+        append(1, lambda: first),
+        append(2, lambda: story.follow(alice, content=b"small")),
+        sweep,
+        append(3, lambda: story.follow(alice, tombstone=True)),
+        sweep,
+        deletion.finish,
+        tombstones.finish,
+        sweep,
+    )
+    url = broker.database_url
+    for place, step in enumerate(steps[:count_of_steps]):
+        if place == 6:
+            delete_user(alice).expect(204)
+            query(url, "UPDATE parts SET replaced_at = 0 WHERE replaced_at > 0")
+        query(url, "UPDATE pending_blobs SET since = 0")
+        for number in count(1):
+
+            async def stopped(at: Broker, step: Any = step, number: int = number) -> bool:
+                database = _Stopping(at.database, number)
+                at.database = database  # type: ignore[assignment] # has the same operations
+                with suppress(_StoppedError):
+                    await step(at)
+                return database.has_stopped
+
+            has_stopped = beside(broker, stopped)
+            check_usage(url)
+            if not has_stopped:
+                break
+    is_gone = count_of_steps == len(steps)
+    assert used(url, alice).containers == (not is_gone)
+    left = count_rows(url, "parts", "user_id = ?", alice.ring.userId.bytes)
+    assert left == (1 if is_gone else 2), "the one in Bob's container stays"
+
+
+# Presigned URLs
+
+
+class _Signing(Folder):
+    """A folder that gives presigned URLs, as an S3 does. The test puts the objects itself."""
+
+    async def presigned_urls(
+        self, method: str, names: Sequence[str], seconds: int
+    ) -> Sequence[str]:
+        del method, seconds
+        return [f"https://store.example/{name}" for name in names]
+
+
+async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_longer_be(
+    fresh_broker: BrokerProcess, new_user: NewUser
+) -> None:
+    broker, alice = fresh_broker, await asyncio.to_thread(new_user, at=fresh_broker)
+    url = broker.database_url
+    story, part, sealed = sealed_of(alice)
+    path = {"containerId": story.id, "partId": part.partId}
+    [(token,)] = await asyncio.to_thread(
+        query, url, "SELECT token_hash FROM sessions WHERE user_id = ?", alice.ring.userId.bytes
+    )
+    call = Call("tests", "::1", path, replace_session(alice, bytes(token)))
+    store = _Signing(folder_of(broker))
+    async with AsyncExitStack() as stack:
+        at = await stack.enter_async_context(further_broker(url, store))
+
+        async def bytes_used() -> int:
+            assert await at.database.read(usage.differences, large=True) == {}
+            return (await at.database.read(lambda c: usage.of_user(c, alice.ring.userId))).bytes
+
+        found = await presigned.to_send(at, call, p.TransfersRequest(chunks=[0, 1, 2]))
+        assert await bytes_used() == 3 * MAX_CHUNK
+        name = found.transfers[0].name
+        await store.put(name, sealed)
+        hashes = chunks.hashes_of(memoryview(sealed))
+        sent = p.SentChunks(chunks=[p.SentChunk(index=0, name=name, hashes=hashes)])
+        await presigned.sent(at, call, sent)
+        assert await bytes_used() == 2 * MAX_CHUNK + len(sealed)
+        request = story.begin(content=part)
+        first = Call("tests", "::1", {"containerId": story.id, "version": 1}, call.session)
+        await appending.append(at, first, request)
+        assert await bytes_used() == 2 * MAX_CHUNK + len(sealed) + cost(request)
+        while await sweeping.sweep(at):
+            pass
+        assert await bytes_used() > 2 * MAX_CHUNK, "somebody may still put objects there"
+        await at.database.write(lambda c: c.exec_driver_sql("UPDATE pending_blobs SET since = 1"))
+        # The names say until when their URLs are good.
+        monkey = pytest.MonkeyPatch()
+        with monkey.context() as patch:
+            patch.setattr(sweeping, "good_until", lambda _: 0)
+            while await sweeping.sweep(at):
+                pass
+        assert await bytes_used() == len(sealed) + cost(request)
+        await at.database.write(
+            lambda c: usage.set_quotas(c, [alice.ring.userId], {"bytes": 10 + MAX_CHUNK})
+        )
+        other = Call("tests", "::1", {**path, "partId": bytes(16)}, call.session)
+        with pytest.raises(QuotaExceededError):
+            await presigned.to_send(at, other, p.TransfersRequest(chunks=[1]))
+
+
+def replace_session(user: User, token: bytes) -> Any:
+    session = session_of(user)
+    return type(session)(session.id, session.fingerprint, session.chain_length, token)
+
+
+def test_charges_of_a_transaction_are_summed_and_credits_are_never_refused(
+    fresh_broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, url = new_user(at=fresh_broker), fresh_broker.database_url
+    me = alice.ring.userId.bytes
+    Story(alice).created()
+    before = used(url, alice).bytes
+    set_quota(url, alice, bytes=0)
+
+    async def apply(at: Broker, *sizes: int, refusable: bool = True) -> None:
+        charges = Charges()
+        for size in sizes:
+            more = Charges()
+            more.add(me, size=size, refusable=refusable)
+            charges.take(more)
+        await at.database.write(charges.apply)
+
+    beside(fresh_broker, lambda at: apply(at, 100, -200))
+    assert used(url, alice).bytes == before - 100
+    beside(fresh_broker, lambda at: apply(at, 100, refusable=False))
+    assert used(url, alice).bytes == before
+    with pytest.raises(QuotaExceededError) as caught:
+        beside(fresh_broker, lambda at: apply(at, 1))
+    error = caught.value
+    assert (error.quota, error.used, error.needed, error.free) == (0, before, 1, 0)
+    beside(fresh_broker, lambda at: apply(at, 1, -1))
+    check_usage(url)

@@ -1,0 +1,141 @@
+"""What /metrics says: of one process, and of several workers together."""
+
+import os
+import re
+import signal
+import uuid
+from pathlib import Path
+
+import pytest
+
+from scbroker.server import metrics
+from scbroker.server.admin.load import Reading, read
+from scbroker.wire import codec
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.engines import PostgresServer
+from tests.kit.fixtures import StartBroker
+from tests.kit.waiting import wait_until
+from tests.kit.writers import Story
+from tests.server.conftest import NewUser
+
+PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+def of(broker: BrokerProcess) -> Reading:
+    return read(broker.url)
+
+
+def declared() -> set[tuple[str, str, str, str]]:
+    """Name, type, labels and meaning of every metric of a process."""
+    found = set()
+    for metric in metrics._REGISTRY.collect():
+        collector = metrics._REGISTRY._names_to_collectors.get(metric.name)
+        labels = ", ".join(getattr(collector, "_labelnames", ()))
+        ending = "_total" if metric.type == "counter" else ""
+        found.add((metric.name + ending, metric.type, labels, metric.documentation))
+    return found
+
+
+def test_the_page_lists_every_metric_and_no_other() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\w+) \| ?([^|]*?) ?\| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE
+    )
+    assert set(rows) == declared()
+
+
+def test_requests_bytes_and_the_database_are_counted(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice = new_user(at=broker)
+    Story(alice).created()
+    found = of(broker)
+    assert found.total("scbroker_received_bytes_total") > 1000
+    assert found.total("scbroker_sent_bytes_total") > 100
+    assert found.total("scbroker_database_seconds_count", kind="write") >= 3
+    assert found.total("scbroker_database_wait_seconds_count") >= 3
+    assert found.total("scbroker_database_connections_limit") >= 5
+    assert found.total("scbroker_requests_limit") == 128
+    assert found.total("scbroker_connections") >= 1
+    assert found.total("process_resident_memory_bytes") > 2**24
+
+
+def test_what_is_stored_is_measured_at_the_start(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    users = [new_user(at=broker) for _ in range(3)]
+    broker.restart()
+    wait_until(lambda: of(broker).total("scbroker_users") == len(users))
+    if broker.engine == "sqlite":
+        assert of(broker).total("scbroker_disk_free_bytes", of="database") > 0
+    assert of(broker).total("scbroker_disk_free_bytes", of="objects") > 0
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_requests_to_the_object_store_are_timed_and_their_failures_counted(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice = new_user(at=broker)
+    story = Story(alice)
+    story.upload(alice, bytes(70_000))
+    path = f"/v1/containers/{uuid.UUID(bytes=story.id)}/parts/{uuid.uuid4()}/chunks/0"
+    before = of(broker)
+    assert before.total("scbroker_store_seconds_count", action="put") >= 1
+    assert before.total("scbroker_store_failures_total") == 0
+    for folder in (broker.directory / "objects").rglob("parts"):
+        folder.rename(folder.with_name("gone"))
+        folder.write_bytes(b"a file in the way of the folder")
+    alice.wire.call("PUT", path, bytes(70_000), Content_Type=codec.OCTETS).expect(503)
+    assert of(broker).total("scbroker_store_failures_total", action="put") >= 1
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_background_work_that_fails_is_counted_by_its_name(start_broker: StartBroker) -> None:
+    found = of(start_broker())
+    works = {work for (work,) in found.by("scbroker_background_failures_total", "work")}
+    assert {"sweep", "measure storage", "check the clock"} <= works
+    page = (PAGE.parents[1] / "guide/three-in-the-morning.md").read_text("utf-8")
+    assert all(f"`{work}`" in page for work in works)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_any_worker_answers_for_all_also_after_one_was_killed(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker(workers=2)
+    new_user(at=broker)
+
+    def pids() -> set[str]:
+        found = of(broker).by("process_resident_memory_bytes", "pid")
+        return {pid for (pid,) in found}
+
+    wait_until(lambda: len(pids()) == 2)
+    for _ in range(20):  # each on a connection of its own: they reach both workers
+        with Wire(broker) as wire:
+            wire.nonce()
+    sums = {count(broker) for _ in range(10)}
+    assert sums == {count(broker)}
+    assert count(broker) >= 20
+    assert of(broker).total("scbroker_requests_limit") == 256
+    [killed, _] = before = sorted(pids())
+    os.kill(int(killed), signal.SIGKILL)
+    wait_until(lambda: len(pids()) == 2 and pids() != set(before))
+    assert count(broker) >= 20
+    wait_until(lambda: of(broker).total("scbroker_requests_limit") == 256)
+    assert of(broker).total("scbroker_build_info") == 1
+
+
+def count(broker: BrokerProcess) -> float:
+    path = "/v1/session-challenges"
+    return of(broker).total("scbroker_requests_total", path=path)
+
+
+@pytest.mark.long
+def test_the_lag_of_a_standby_is_zero_without_one(tmp_path: Path) -> None:
+    with PostgresServer() as server, BrokerProcess(tmp_path, server.createdatabase()) as broker:
+        wait_until(lambda: of(broker).total("scbroker_clock_difference_seconds") != 0)
+        assert of(broker).total("scbroker_replicas") == 0

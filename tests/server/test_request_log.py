@@ -1,0 +1,206 @@
+"""Each request has an id, which its answer and the lines of the log about it carry; slow ones are logged."""
+
+import json
+import re
+import socket
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker.server.request_log import RequestLog
+from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker
+from tests.kit.waiting import wait_until
+from tests.kit.writers import Story
+from tests.server.conftest import NewUser
+from tests.server.test_admission import full
+
+OWN = re.compile(r"[0-9a-f]{16}")
+GIVEN = "0123abcd-from-a-proxy"
+on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+
+
+def lines(broker: BrokerProcess, event: str) -> list[dict[str, Any]]:
+    """The lines of the log about an event."""
+    found = [json.loads(line) for line in broker.log.splitlines()]
+    return [line for line in found if line["event"] == event]
+
+
+@on_sqlite
+def test_every_answer_has_an_id_of_its_own(broker: BrokerProcess) -> None:
+    paths = ("/health/live", "/metrics", "/openapi.json", "/v1/events", "/no/such/path")
+    with Wire(broker) as wire:
+        found = [wire.send("GET", path).headers["x-request-id"] for path in (*paths, *paths)]
+    assert all(OWN.fullmatch(each) for each in found)
+    assert len(set(found)) == len(found)
+
+
+@on_sqlite
+def test_an_id_is_taken_over_from_a_trusted_proxy_only(
+    start_broker: StartBroker, wire: Wire
+) -> None:
+    trusting = start_broker(trusted_proxies="127.0.0.0/8,::1")
+    assert wire.call("GET", "/health/live", X_Request_Id=GIVEN).headers["x-request-id"] != GIVEN
+    with Wire(trusting) as trusted:
+        answer = trusted.call("GET", "/health/live", X_Request_Id=GIVEN)
+        assert answer.headers["x-request-id"] == GIVEN
+
+
+@pytest.mark.parametrize(
+    "given",
+    [b"short", b"x" * 65, b"with space", b"umlaut-\xe4-12", b'quote"12345', b"new\tline-1", b""],
+)
+def test_an_id_with_other_characters_or_sizes_is_replaced(given: bytes) -> None:
+    log = RequestLog("10.0.0.0/8")
+    assert OWN.fullmatch(log.id_for("10.1.2.3", [(b"x-request-id", given)]))
+
+
+def test_two_ids_or_an_unknown_peer_are_not_believed() -> None:
+    log, header = RequestLog("10.0.0.0/8"), (b"x-request-id", GIVEN.encode())
+    assert log.id_for("10.1.2.3", [header]) == GIVEN
+    assert log.id_for("10.1.2.3", [header, header]) != GIVEN
+    for peer in ("11.1.2.3", "somebody", None):
+        assert log.id_for(peer, [header]) != GIVEN
+    assert RequestLog("*").id_for(None, [header]) == GIVEN
+    assert RequestLog("").id_for("10.1.2.3", [header]) != GIVEN
+
+
+@on_sqlite
+def test_a_request_refused_at_its_head_has_an_id_and_a_line(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    small = start_broker(
+        max_requests=8, database_wait_seconds=60, access_log=True, trusted_proxies="127.0.0.1"
+    )
+    alice = new_user(at=small)
+    with full(small, alice), Wire(small) as wire:
+        one = wire.call("POST", "/v1/session-challenges", {}).expect(503, "overloaded")
+        other = wire.call("POST", "/v1/session-challenges", {}, X_Request_Id=GIVEN).expect(503)
+    assert OWN.fullmatch(one.headers["x-request-id"])
+    assert other.headers["x-request-id"] == GIVEN
+    refused = {line["request"]: line for line in lines(small, "request refused")}
+    assert refused[GIVEN]["kind"] == refused[one.headers["x-request-id"]]["kind"] == "writing"
+
+
+@on_sqlite
+def test_pipelined_requests_have_ids_of_their_own(broker: BrokerProcess) -> None:
+    asked = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=20) as raw:
+        raw.sendall(asked * 3 + asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        text = b""
+        while piece := raw.recv(65_536):
+            text += piece
+    found = re.findall(rb"x-request-id: (\w{16})\r\n", text.lower())
+    assert len(set(found)) == 4
+
+
+def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker(access_log=True)
+    alice = new_user(at=broker)
+    story = Story(alice).created()
+    answer = alice.wire.call("GET", story.path).expect(200)
+    wait_until(lambda: answer.headers["x-request-id"] in broker.log)
+    [line] = [
+        line
+        for line in lines(broker, "request")
+        if line["request"] == answer.headers["x-request-id"]
+    ]
+    assert line["method"] == "GET"
+    assert line["path"] == "/v1/containers/{containerId}"
+    assert line["status"] == 200
+    assert line["user"] == alice.id
+    assert (line["received"], line["sent"]) == (0, len(answer.body))
+    assert 0 < line["seconds"] < 10
+    created = [line for line in lines(broker, "request") if line["method"] == "PUT"]
+    assert created[0]["received"] > 100
+    assert str(uuid.UUID(bytes=story.id)) not in broker.log
+    assert "127.0.0.1" not in "".join(
+        text for text in broker.log.splitlines() if '"started"' not in text
+    )
+
+
+@on_sqlite
+def test_without_the_setting_no_request_is_logged(broker: BrokerProcess, wire: Wire) -> None:
+    wire.call("GET", "/v1/events").expect(401)
+    assert not lines(broker, "request")
+
+
+def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker(slow_seconds=0.000001)
+    alice = new_user(at=broker)
+    story = Story(alice).created()
+    slow = {line["path"]: line for line in lines(broker, "slow request")}
+    line = slow["/v1/containers/{containerId}/records/{version}"]
+    assert line["user"] == alice.id
+    assert line["status"] == 201
+    assert 0 <= line["wait"] <= line["database"] <= line["seconds"]
+    assert line["database"] > 0
+    del story
+
+
+@on_sqlite
+def test_the_time_that_a_client_takes_makes_no_request_slow(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker(slow_seconds=1)
+    alice = new_user(at=broker)
+    alice.wire.call("GET", "/v1/events?startId=1&wait=2").expect(200)
+    assert not lines(broker, "slow request")
+
+
+def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signal(
+    tmp_path: Path,
+) -> None:
+    secret = "ab" * 32
+    with BrokerProcess(tmp_path, guesses=7, broker_key=secret) as broker, Wire(broker) as wire:
+        wire.nonce()
+    [started] = lines(broker, "started")
+    assert started["settings"]["guesses"] == "7"
+    assert started["settings"]["broker_key"] == started["settings"]["api_key"] == "set"
+    assert started["database"] == "sqlite"
+    assert str(broker.api_key) not in broker.log
+    assert secret not in broker.log
+    [upgraded] = lines(broker, "tables upgraded")
+    assert upgraded["before"] is None
+    assert upgraded["after"] == started["revision"]
+    [stopped] = lines(broker, "stopped")
+    assert stopped["reason"] == "SIGTERM"
+
+
+@on_sqlite
+def test_refused_log_ins_and_throttled_requests_are_logged_and_counted(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker(guesses=2)
+    alice = new_user(at=broker)
+    with Wire(broker) as wire:
+        for _ in range(2):
+            wire.open_key_file(alice.ring.userId, bytes(32)).expect(401, "credentials")
+        refused = wire.open_key_file(alice.ring.userId, bytes(32)).expect(429, "throttled")
+        request = wire.log_in_request(alice.ring)
+        forged = type(request)(statement=request.statement, signature=bytes(len(request.signature)))
+        wire.call("POST", "/v1/sessions", forged).expect(401, "challenge")
+        text = wire.call("GET", "/metrics").expect(200).body.decode()
+    kinds = [line["kind"] for line in lines(broker, "log-in refused")]
+    assert kinds == ["passphrase", "passphrase", "signature"]
+    assert {line["user"] for line in lines(broker, "log-in refused")} == {alice.id}
+    [throttled] = lines(broker, "throttled")
+    assert throttled["request"] == refused.headers["x-request-id"]
+    assert 'scbroker_log_ins_refused_total{kind="passphrase"} 2.0' in text
+    assert 'scbroker_log_ins_refused_total{kind="signature"} 1.0' in text
+    assert 'scbroker_problems_total{code="throttled"} 1.0' in text
+
+
+@on_sqlite
+def test_strangers_cannot_fill_the_log(start_broker: StartBroker) -> None:
+    broker = start_broker(guesses=1, guesses_address=1_000_000)
+    with Wire(broker) as wire:
+        for _ in range(50):
+            wire.open_key_file(uuid.uuid4(), bytes(32)).expect(401)
+    assert len(lines(broker, "log-in refused")) == 30

@@ -1,0 +1,325 @@
+"""Settings with their sources, `serve --check`, and what a start says and leaves behind."""
+
+import importlib.util
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import tomllib
+import uuid
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+
+from scbroker.errors import InvalidArgumentError
+from scbroker.server.settings import Settings, explain_settings, load_settings, meanings
+from tests.kit.brokers import BrokerProcess, Wire, environment, serve_command
+from tests.kit.nursery import run
+from tests.kit.operators import admin
+from tests.kit.waiting import wait_until
+
+DOCS: Final = Path(__file__).parents[2] / "docs"
+REFERENCE: Final = DOCS / "reference"
+
+
+def _maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_settings", DOCS / "make_settings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+# Settings
+
+
+def test_the_reference_of_settings_is_the_one_that_the_code_makes(tmp_path: Path) -> None:
+    """If this fails, run `make pages`."""
+    _maker().write(tmp_path)
+    for name in ("settings.md", "broker.toml"):
+        assert (tmp_path / name).read_text("utf-8") == (REFERENCE / name).read_text("utf-8")
+
+
+def test_every_setting_has_a_meaning() -> None:
+    assert list(meanings()) == list(Settings.__struct_fields__)
+    assert [name for name, text in meanings().items() if not text.endswith((".", "all."))] == []
+
+
+def test_the_example_file_has_every_setting_with_its_default() -> None:
+    path = REFERENCE / "broker.toml"
+    assert set(tomllib.loads(path.read_text("utf-8"))) == set(Settings.__struct_fields__)
+    loaded = load_settings({"SCBROKER_CONFIG": str(path)})
+    assert loaded == Settings()
+
+
+def test_each_setting_is_shown_with_the_source_that_counts(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("guesses = 3\nport = 1\nhost = 'a'\nworkers = 2\n")
+    variables = {
+        "SCBROKER_CONFIG": str(config), "SCBROKER_PORT": "2", "SCBROKER_HOST": "b",
+        "SCBROKER_ORIGINS": "https://a.example,https://b.example",
+    }  # fmt: skip
+    found = {each.name: (each.value, each.source) for each in explain_settings(variables, host="c")}
+    assert found["guesses"] == ("3", "file")
+    assert found["port"] == ("2", "variable")
+    assert found["host"] == ("c", "option")
+    assert found["workers"] == ("2", "file")
+    assert found["origins"] == ("https://a.example,https://b.example", "variable")
+    assert found["direct_transfer"] == ("true", "default")
+    loaded = load_settings(variables, host="c")
+    assert (loaded.host, loaded.port, loaded.workers) == ("c", 2, 2)
+
+
+def test_a_secret_is_shown_as_set_and_a_password_of_an_address_not_at_all(tmp_path: Path) -> None:
+    secrets: dict[str, Any] = {
+        "broker_key": "ab" * 32, "broker_key_next": "cd" * 32, "api_key": str(uuid.uuid4()),
+    }  # fmt: skip
+    broker = BrokerProcess(
+        tmp_path, "postgresql://me:hunt%er2@127.0.0.1/x",
+        object_store_url="s3://me:hunt%er2@bucket", **secrets,
+    )  # fmt: skip
+    shown = [admin(broker, "config", "show", *each).expect(0) for each in ([], ["--json"])]
+    for secret in (*secrets.values(), "hunt"):
+        assert secret not in str(shown)
+    rows = {row["name"]: row for row in json.loads("\n".join(shown[1].lines))}
+    assert set(rows) == set(Settings.__struct_fields__)
+    assert rows["broker_key"] | {"meaning": ""} == {
+        "name": "broker_key", "value": "set", "source": "variable", "meaning": "",
+    }  # fmt: skip
+    assert rows["database_url"]["value"] == "postgresql://…@127.0.0.1/x"
+    assert rows["data_dir"]["source"] == "option"
+
+
+@pytest.mark.parametrize(
+    "variable, hint",
+    [
+        ("SCBROKER_GUESES", "did you mean SCBROKER_GUESSES?"),
+        ("SCBROKER_DATABSE_URL", "did you mean SCBROKER_DATABASE_URL?"),
+        ("SCBROKER_XYZZY", "config show"),
+    ],
+)
+def test_an_unknown_variable_is_refused_with_the_nearest_right_name(
+    variable: str, hint: str
+) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_settings({variable: "hunter2"})
+    assert variable in str(caught.value)
+    assert hint in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_right_name(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("max_conections = 3")
+    with pytest.raises(InvalidArgumentError, match=r"did you mean max_connections\?"):
+        load_settings({"SCBROKER_CONFIG": str(config)})
+
+
+def test_variables_of_the_command_line_of_users_are_no_settings() -> None:
+    """A machine may run both, with the same environment."""
+    names = ("profile", "link_password", "password", "passphrase", "new_password", "new_passphrase")
+    variables = {f"SCBROKER_{name.upper()}": "x" for name in names}
+    assert load_settings(variables) == Settings()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--data-dir", ""],
+        ["serve", "--host", "", "--port", "0"],
+        ["admin", "check", "--data-dir", ""],
+        ["admin", "config", "show", "--data-dir="],
+        ["admin", "backup", ""],
+    ],
+)
+def test_an_empty_option_is_refused(tmp_path: Path, arguments: list[str]) -> None:
+    variables = environment({"data_dir": tmp_path / "data"})
+    status, output, error = run(arguments, variables, 60)
+    assert (status, output) == (2, "")
+    assert "is empty" in error
+    assert not (tmp_path / "data").exists()
+
+
+# serve --check
+
+
+def _checked(
+    tmp_path: Path, *options: str, data: str = "data", **settings: Any
+) -> dict[str, tuple[str, str]]:
+    variables = environment({"data_dir": tmp_path / data, **settings})
+    status, output, error = run(["serve", "--check", "--json", *options], variables, 60)
+    assert "Traceback" not in error
+    rows = json.loads(output)
+    assert (status != 0) == any(row["state"] == "failed" for row in rows)
+    return {row["check"]: (row["state"], row["detail"]) for row in rows}
+
+
+def test_a_check_of_a_new_broker_finds_nothing_wrong_and_makes_nothing(tmp_path: Path) -> None:
+    found = _checked(tmp_path, "--port", "0")
+    assert {name: state for name, (state, _) in found.items()} == {
+        "data folder": "ok", "address": "ok", "origins": "warning", "database": "ok",
+        "broker's key": "ok", "object store": "ok",
+    }  # fmt: skip
+    assert "first start" in found["database"][1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_check_beside_a_broker_names_the_port_and_finds_its_database_and_key_right(
+    fresh_broker: BrokerProcess,
+) -> None:
+    before = {path: path.stat().st_mtime for path in fresh_broker.directory.rglob("*.key")}
+    settings: dict[str, Any] = {
+        "database_url": fresh_broker.database_url, "port": fresh_broker.port,
+    }  # fmt: skip
+    found = _checked(fresh_broker.directory.parent, data=fresh_broker.directory.name, **settings)
+    assert found["address"][0] == "failed"
+    assert "running broker" in found["address"][1]
+    for name in ("data folder", "database", "broker's key", "object store"):
+        assert found[name][0] == "ok", found
+    with Wire(fresh_broker) as wire:
+        wire.call("GET", "/health/ready").expect(200)
+    assert before == {path: path.stat().st_mtime for path in before}
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_check_finds_a_wrong_key_and_a_database_of_another_version(
+    fresh_broker: BrokerProcess,
+) -> None:
+    from tests.kit.tables import query
+
+    fresh_broker.stop()
+    (fresh_broker.directory / "broker.key").write_bytes(bytes(32))
+    query(fresh_broker.database_url, "UPDATE alembic_version SET version_num = '9999'")
+    settings = {"database_url": fresh_broker.database_url}
+    found = _checked(fresh_broker.directory.parent, data=fresh_broker.directory.name, **settings)
+    assert found["broker's key"][0] == found["database"][0] == "failed"
+    assert "does not know" in found["database"][1]
+
+
+@pytest.mark.parametrize(
+    "name, settings",
+    [
+        ("origins", {"origins": "http://broker.example"}),
+        ("broker's key", {"broker_key": "00"}),
+        ("database", {"workers": 2}),
+        ("database", {"database_url": "postgresql://x@127.0.0.1:1/x"}),
+    ],
+)
+def test_a_check_names_what_keeps_a_broker_from_starting(
+    tmp_path: Path, name: str, settings: dict[str, Any]
+) -> None:
+    assert _checked(tmp_path, "--port", "0", **settings)[name][0] == "failed"
+    assert not (tmp_path / "data" / "broker.sqlite").exists()
+
+
+def test_a_check_names_a_restore_that_was_cut_off(tmp_path: Path) -> None:
+    (tmp_path / "data" / "restoring").mkdir(parents=True)
+    assert "restore again" in _checked(tmp_path, "--port", "0")["data folder"][1]
+
+
+def test_a_check_of_an_address_without_a_proxy_says_which_certificate_is_missing(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        origin = f"https://127.0.0.1:{unused.getsockname()[1]}"
+        found = _checked(tmp_path, "--port", "0", origins=origin)
+    assert found["origins"][0] == "warning"
+    assert "SCBROKER_TRUSTED_PROXIES" in found["origins"][1]
+    assert found["certificate"][0] == "failed"
+
+
+# Starting and ending
+
+
+def test_an_address_that_other_machines_reach_needs_an_origin_and_the_error_says_what_else(
+    tmp_path: Path,
+) -> None:
+    variables = environment({"data_dir": tmp_path / "data"})
+    status, output, error = run(["serve", "--host", "0.0.0.0", "--port", "0"], variables, 60)
+    assert (status, output) == (2, "")
+    for needed in ("TLS", "SCBROKER_ORIGINS", "SCBROKER_TRUSTED_PROXIES", "running-a-broker.md"):
+        assert needed in error
+    assert not (tmp_path / "data").exists()
+
+
+def test_the_first_start_says_how_to_make_a_user_and_the_second_how_to_get_a_key(
+    tmp_path: Path,
+) -> None:
+    broker = BrokerProcess(tmp_path)
+    del broker.settings["api_key"]
+    with broker:
+        wait_until(lambda: "register" in broker.output)
+        lines = broker.output.splitlines()
+        exported = dict(
+            line.split("export ")[1].split("=") for line in lines if "  export " in line
+        )
+        assert exported["SCBROKER_SERVER_URL"] == broker.url
+        command = lines[-1].split()
+    variables = environment() | exported | {"HOME": str(tmp_path)}
+    assert run([*command[1:], "--help"], variables, 60)[0] == 0
+    with broker:
+        wait_until(lambda: "api-keys" in broker.output)
+        command = broker.output.splitlines()[-1].partition("scbroker ")[2].split()
+    assert run(["this" if each == "NAME" else each for each in command], variables, 60)[0] == 0
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_ctrl_c_ends_a_broker_without_a_traceback_and_a_second_one_at_once(
+    tmp_path: Path, presses: int
+) -> None:
+    """The second one must not wait for a request that takes long."""
+    process = subprocess.Popen(
+        serve_command("--port", "0", "--data-dir", str(tmp_path / "data")),
+        env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    port = int(process.stdout.readline().rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as slow:
+        slow.sendall(b"POST /v1/users HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        wait_until(lambda: _is_live(port))
+        start = time.monotonic()
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        if presses == 1:
+            slow.close()
+        _, error = process.communicate(timeout=20)
+    assert "Traceback" not in error
+    assert time.monotonic() - start < 5
+    assert process.returncode in (0, 130, -signal.SIGINT)
+
+
+def _is_live(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port)) as asking:
+        asking.sendall(b"GET /health/live HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return b"200" in asking.recv(100)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_workers_whose_parent_was_killed_end_and_free_the_port(
+    tmp_path: Path, database_url: str
+) -> None:
+    broker = BrokerProcess(tmp_path, database_url, workers=2)
+    with broker, Wire(broker) as wire:
+        wire.call("GET", "/health/ready").expect(200)
+        os.kill(broker.pid, signal.SIGKILL)
+        wait_until(lambda: not _accepts(broker.port))
+        broker.kill()
+        broker.start()
+        wire.close()
+        wire.call("GET", "/health/ready").expect(200)
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True

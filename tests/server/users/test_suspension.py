@@ -1,0 +1,217 @@
+"""A suspended user is refused everything, at once, and nothing of theirs goes.
+
+Spec: docs/spec/protocol.md, section 3. `tests.server.admin.test_users` tests the commands.
+"""
+
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from time import monotonic, sleep
+
+import pytest
+
+from scbroker.crypto.seal import random_bytes
+from scbroker.wire import users as u
+from scbroker.wire.codec import MESSAGE
+from tests.kit.brokers import Answer, BrokerProcess, Wire
+from tests.kit.fixtures import StartBroker
+from tests.kit.operators import Done, admin
+from tests.kit.tables import count_rows
+from tests.kit.writers import OWNER, READER, Story, User, delete_user, stalled
+from tests.server.conftest import NewUser
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+
+def suspend(broker: BrokerProcess, user: User) -> Done:
+    return admin(broker, "users", "suspend", user.id)
+
+
+def resume(broker: BrokerProcess, user: User) -> None:
+    admin(broker, "users", "resume", user.id).expect(0)
+
+
+def log_in(user: User) -> Answer:
+    return user.wire.call("POST", "/v1/sessions", user.wire.log_in_request(user.ring))
+
+
+def sessions_of(broker: BrokerProcess, user: User) -> int:
+    return count_rows(broker.database_url, "sessions", "user_id = ?", user.ring.userId.bytes)
+
+
+def test_every_session_of_a_suspended_user_ends_at_once_and_no_log_in_is_accepted_until_the_end(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    again, bob = new_user(alice.ring), new_user()
+    suspend(broker, alice).expect(0)
+    for user in (alice, again):
+        user.wire.call("GET", "/v1/key-file").expect(401, "session")
+    answer = log_in(alice).expect(403, "suspended")
+    assert "operator" in answer.problem["detail"]
+    assert sessions_of(broker, alice) == 0
+    bob.wire.call("GET", "/v1/key-file").expect(200)
+    resume(broker, alice)
+    log_in(alice).expect(201)
+    alice.wire.call("GET", "/v1/key-file").expect(401, "session")
+
+
+def test_a_suspended_user_cannot_open_the_key_file_or_delete_the_account(
+    broker: BrokerProcess, wire: Wire, new_user: NewUser
+) -> None:
+    auth = random_bytes(32)
+    alice = new_user(broker.new_user(auth=auth))
+    wire.open_key_file(alice.ring.userId, auth).expect(200)
+    suspend(broker, alice).expect(0)
+    wire.open_key_file(alice.ring.userId, auth).expect(403, "suspended")
+    delete_user(alice).expect(403, "suspended")
+    resume(broker, alice)
+    wire.open_key_file(alice.ring.userId, auth).expect(200)
+    delete_user(alice).expect(204)
+
+
+def test_only_a_proof_of_the_passphrase_or_the_key_discloses_a_suspension(
+    broker: BrokerProcess, wire: Wire, new_user: NewUser
+) -> None:
+    """All that a stranger can ask about a user is answered as before, byte by byte."""
+    alice = new_user()
+    other = wire.log_in_request(alice.ring)
+
+    def ask() -> list[bytes]:
+        message = wire.log_in_request(alice.ring)
+        forged = u.SessionRequest(statement=message.statement, signature=other.signature)
+        answers = [
+            wire.open_key_file(alice.ring.userId, random_bytes(32)).expect(401, "credentials"),
+            wire.call("POST", "/v1/sessions", forged).expect(401, "challenge"),
+            wire.call("GET", f"/v1/users/{alice.id}/reminder").expect(200),
+        ]
+        return [answer.body for answer in answers]
+
+    before = ask()
+    suspend(broker, alice).expect(0)
+    assert ask() == before
+
+
+def test_others_read_and_write_what_a_suspended_user_shared_and_share_with_them(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice, bob = new_user(), new_user()
+    story = Story(alice).created({alice: OWNER, bob: OWNER}, content=b"hers")
+    suspend(broker, alice).expect(0)
+    assert bob.view(story, "content=1").governing
+    story.tell(bob, story.follow(bob, content=b"his"))
+    story.tell(bob, story.follow(bob, grants={alice: READER, bob: OWNER}))
+    Story(bob).created({bob: OWNER, alice: READER})
+    keys = {"users": [{"userId": alice.id}]}
+    answer = bob.wire.call("POST", "/v1/key-records", keys).expect(200).message(u.KeyRecords)
+    assert len(answer.users[0].keyRecords) == 2
+    assert not answer.users[0].deleted
+    resume(broker, alice)
+    log_in_again(alice)
+    assert len(alice.events()) == 4
+    alice.view(story)
+
+
+def log_in_again(user: User) -> None:
+    user.wire.token = log_in(user).expect(201).message(u.Session).token
+
+
+def test_a_suspension_outlives_the_broker_and_a_second_one_changes_nothing(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker()
+    alice = new_user(at=broker)
+    suspend(broker, alice).expect(0)
+    assert "already" in suspend(broker, alice).expect(0).error
+    broker.restart()
+    alice.wire.close()
+    log_in(alice).expect(403, "suspended")
+
+
+@pytest.mark.long
+def test_a_request_that_waits_for_events_ends_without_a_page_when_its_user_is_suspended(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """At the next heartbeat at the latest: the command runs in another process."""
+    alice = new_user()
+    with ThreadPoolExecutor(1) as pool:
+        path = "/v1/events?startId=1&wait=60"
+        waiting = pool.submit(alice.wire.call, "GET", path)
+        sleep(0.3)
+        begun = monotonic()
+        suspend(broker, alice).expect(0)
+        answer = waiting.result(40).expect(200)
+    assert monotonic() - begun < 20
+    assert set(answer.body) <= {0xC0}
+    assert answer.headers["content-type"] == MESSAGE
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
+def test_no_session_is_left_of_log_ins_that_run_during_the_suspension(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    others = [new_user(alice.ring) for _ in range(3)]
+    stop = Event()
+
+    def keep_logging_in(user: User) -> list[int]:
+        found = []
+        while not stop.is_set():
+            found.append(log_in(user).status)
+        return found
+
+    with ThreadPoolExecutor(3) as pool:
+        running = [pool.submit(keep_logging_in, each) for each in others]
+        sleep(0.2)
+        suspend(broker, alice).expect(0)
+        assert sessions_of(broker, alice) == 0
+        sleep(0.2)
+        stop.set()
+        statuses = [each.result(30) for each in running]
+    for found in statuses:
+        assert found == sorted(found), "no log-in is accepted after one was refused"
+        assert {201, 403} == set(found)
+    assert sessions_of(broker, alice) == 0
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_log_in_that_began_before_the_suspension_gets_a_session_that_ends_with_it(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "sessions") as wait_for:
+        logging_in = pool.submit(log_in, alice)
+        wait_for(1)
+        suspending = pool.submit(suspend, broker, alice)
+        wait_for(2)
+        assert not suspending.done()
+    session = logging_in.result(30).expect(201).message(u.Session)
+    suspending.result(30).expect(0)
+    alice.wire.token = session.token
+    alice.wire.call("GET", "/v1/key-file").expect(401, "session")
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("act", ["log in", "write", "send a chunk"])
+def test_what_a_user_sends_during_the_suspension_waits_for_it_and_is_refused(
+    broker: BrokerProcess, new_user: NewUser, act: str
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    record = story.follow(alice, content=b"late")
+    chunk = f"{story.path}/parts/{uuid.uuid4()}/chunks/0"
+    acts: dict[str, Callable[[], Answer]] = {
+        "log in": lambda: log_in(alice),
+        "write": lambda: story.send(alice, record),
+        "send a chunk": lambda: alice.wire.send(
+            "PUT", chunk, random_bytes(4096), {"Content-Type": "application/octet-stream"}
+        ),
+    }
+    with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "audit") as wait_for:
+        suspending = pool.submit(suspend, broker, alice)
+        wait_for(1)
+        acting = pool.submit(acts[act])
+        wait_for(2)
+    suspending.result(30).expect(0)
+    acting.result(30).expect(403, "suspended")
