@@ -52,7 +52,7 @@ _ID, _HASH = bytes(16), bytes(32)
 _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
-    "actions": ["version-started"], "after_id": 1,
+    "new_verifier": b"", "new_key_file": b"", "old": b"", "actions": ["version-started"], "after_id": 1,
     "all_hashes": b"", "before": NOW, "blob": "name", "blocked": _ID, "blocking": _ID,
     "buckets": [_HASH] * 2, "check": "name", "chunk": 1, "container": _ID, "count": 500, "date": NOW,
     "deleted_at": NOW, "deletion": 3, "marked": NOW, "end": 9, "ends": NOW, "first": 1, "from": 1,
@@ -91,6 +91,7 @@ _COLUMNS: Final = {
     "pending_users.user_id": "decode(md5('user' || n), 'hex')",
     "since": f"{NOW} + n",
     "touched_at": f"{NOW} + n",
+    "usage.user_id": "decode(md5('user' || n), 'hex')",
     "user_id": _USER,
     "version": "n % 3 + 1",
 }

@@ -53,7 +53,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         app.state.broker = broker = await opened()
         gc.freeze()  # what exists now lives as long as the process: do not scan it for garbage again
         started = time.monotonic()
-        wake = broker.gate.followers.wake
+        wake = broker.wake
         with logs.noting_stop() as why_it_ends:
             try:
                 async with broker.database.listening(wake), _background_work(broker):

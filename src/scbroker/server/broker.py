@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import InitVar, dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeGuard, cast
@@ -238,6 +238,9 @@ class RowCache:
     def get(self, version: int | None, secret_hash: bytes) -> Row[Any] | None:
         return self._rows.get(secret_hash) if version == self._version else None
 
+    def clear(self) -> None:
+        self._rows = {}
+
     def keep(self, version: int | None, secret_hash: bytes, row: Row[Any]) -> None:
         """Cache a row that was read at this version of the database or later."""
         if version is None:
@@ -281,6 +284,12 @@ class Broker:
         self.keys = BrokerKeys(limits, key)
         self.gate = Gate(limits.max_requests, limits.max_connections, limits.max_followers, log)
         self.large_bodies = LargeBodies(self.settings.max_transfers)
+
+    def wake(self, users: Collection[bytes] | None) -> None:
+        """Wake the waiting requests of these users; None for all, as after a change of API keys."""
+        if users is None:
+            self.api_keys.clear()
+        self.gate.followers.wake(users)
 
     async def check_api_key(self, key_hash: bytes) -> None:
         """Raise `ApiKeyError` unless the API key is valid, and note that it was used.

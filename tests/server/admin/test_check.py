@@ -128,7 +128,8 @@ def filled(broker: BrokerProcess, stack: ExitStack) -> Kept:
 
 
 LINE = re.compile(
-    r"Checked \d+ chunks, 5 containers, \d+ objects, \d+ records, 3 users: nothing is wrong\."
+    r"Checked \d+ audit entries, \d+ chunks, 5 containers, \d+ objects, \d+ records, 3 users: "
+    r"nothing is wrong\."
 )
 
 

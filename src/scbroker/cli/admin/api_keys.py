@@ -49,7 +49,7 @@ def create(run: Admin, name: Name, expires: Expires = None) -> None:
 
 @command("create-api-key")
 def create_api_key(run: Admin, name: Name, expires: Expires = None) -> None:
-    """Create an API key and print it, as `api-keys create` does."""
+    """Create an API key, as `api-keys create` does."""
     create(run, name, expires)
 
 
@@ -102,7 +102,7 @@ def revoke(run: Admin, key: Key) -> None:
     """Revoke an API key for ever.
 
     On SQLite the broker refuses the next request with it; on PostgreSQL each process does so within five
-    seconds. A request that waits for events ends within 15 seconds more.
+    seconds. A request that waits for events ends within 15 seconds.
     """
     from scbroker.server.admin import api_keys, stores
 

@@ -21,6 +21,7 @@ from scbroker.server.admin.times import moment, time_of
 from scbroker.server.broker import now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.audit import KEY_CHECK
+from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.storage.tables import api_keys
 
 _ID_DIGITS: Final = 8
@@ -94,6 +95,7 @@ def expire(
     row = _find_valid(connection, text)
     values = {"hash": row.key_hash, "expires_at": None if expires is None else moment(expires)}
     connection.execute(SET, values)
+    notify_brokers(connection)
     until = "never" if expires is None else expires.isoformat()
     _record(connection, broker_key, "api-key-expiry-set", row, expires=until)
     return _api_key(row, now())._replace(expires=expires)
@@ -103,6 +105,7 @@ def revoke(connection: Connection, broker_key: bytes, text: str) -> tuple[ApiKey
     """Revoke an API key for ever; return it, and whether another valid one is left."""
     row, revoked_at = _find_valid(connection, text), now()
     connection.execute(SET, {"hash": row.key_hash, "revoked_at": revoked_at})
+    notify_brokers(connection)
     is_left = any(_is_valid(each, revoked_at) for each in connection.execute(ALL))
     _record(connection, broker_key, "api-key-revoked", row)
     revoked = _api_key(row, revoked_at)._replace(revoked=time_of(revoked_at), is_valid=False)

@@ -18,6 +18,7 @@ from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
+from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.users import deletion
 
 PAGE: Final = 500
@@ -128,6 +129,7 @@ def suspend(connection: Connection, key: bytes, user_id: UserId, reason: str | N
     state = {"suspended_at": now(), "suspension_reason": reason}
     connection.execute(sql.SET_USER, {"user": user_id, **state})
     connection.execute(sql.END_SESSIONS, {"user": user_id})
+    notify_brokers(connection, user_id)
     details = {} if reason is None else {"reason": reason}
     audit.record(connection, key, "user-suspended", _name(user_id), details)
     return True

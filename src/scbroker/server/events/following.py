@@ -4,8 +4,9 @@ The broker sends the head of the answer before it waits, and then a heartbeat ev
 proxy closes the connection. The page follows. If the time is over, or the request would now be refused, the
 body ends without a page, and the client asks again. `Followers` wakes a request when a transaction has added
 an event of its user or ended a session of the user. No transaction runs when access expires, so each request
-also reads when the next access of its user expires. An operator's command runs in another process, and wakes
-nobody on SQLite: so API key and session are checked before each heartbeat as well.
+also reads when the next access of its user expires. On SQLite an operator's command wakes nobody, because it
+runs in another process: there API key and session are checked before each heartbeat as well. They are cached
+until the database changes, so that this takes no statement.
 """
 
 import asyncio
@@ -133,6 +134,8 @@ class _Waiting(Response):
             is_due = self._woken.is_set() or loop.time() >= self._due
             if is_due:
                 self._woken.clear()
+            elif self._broker.database.version() is None:
+                return None
             with gate.following(kind):
                 await gate.followers.reading.acquire()
             try:

@@ -16,11 +16,13 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 import structlog
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 _log: Final = structlog.get_logger("scbroker.server")
 _CHANNEL: Final = "scbroker_events"
 _NOTIFY: Final = f"SELECT pg_notify('{_CHANNEL}', $1)"
+_NOTIFY_AT_COMMIT: Final = text(f"SELECT pg_notify('{_CHANNEL}', :payload)")
 _EVERYBODY: Final = "*"
 _COALESCED_SECONDS: Final = 0.003
 _USERS: Final = 300
@@ -101,9 +103,7 @@ class Notices:
             return
         ordered = sorted(users)
         for at in range(0, len(ordered), _USERS):
-            yield " ".join(
-                base64.b64encode(each).decode()[:22] for each in ordered[at : at + _USERS]
-            )
+            yield " ".join(map(_name, ordered[at : at + _USERS]))
 
     def _receive(self, driver: Any, process: int, channel: str, payload: str) -> None:
         del channel
@@ -119,6 +119,21 @@ class Notices:
             if time.monotonic() >= self._quiet_until:
                 self._quiet_until = time.monotonic() + _REPORT_SECONDS
                 _log.warning("a notice could not be read")
+
+
+def notify_brokers(connection: Connection, user_id: bytes | None = None) -> None:
+    """Wake the waiting requests of a user in all brokers once this transaction has committed; None for all.
+
+    For a command of the operator, which runs beside the brokers. It does nothing on SQLite: there requests
+    that wait check their session before each heartbeat (`events.following`).
+    """
+    if connection.dialect.name == "postgresql":
+        payload = _EVERYBODY if user_id is None else _name(user_id)
+        connection.execute(_NOTIFY_AT_COMMIT, {"payload": payload})
+
+
+def _name(user_id: bytes) -> str:
+    return base64.b64encode(user_id).decode()[:22]
 
 
 def _jitter() -> float:

@@ -35,6 +35,7 @@ from scbroker.server.events import log
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
+from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.challenges import Signer, check_signed
 from scbroker.server.users.key_files import (
@@ -195,6 +196,7 @@ def end_by_operator(connection: Connection, broker: Broker, user_id: UserId) -> 
     if user.deleted:
         return False
     _end(connection, broker, user_id, user.chain_length)
+    notify_brokers(connection, user_id)
     broker.record(connection, "user-deleted", str(UUID(bytes=user_id)))
     return True
 
