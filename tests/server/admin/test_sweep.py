@@ -102,7 +102,7 @@ def test_a_sweep_deletes_exactly_what_is_due_and_says_how_much(start_broker: Sta
         assert other.exists()
         after = dump(url)
         changed = {name for name in before if before[name] != after[name]}
-        assert changed == {"parts", "chunks", "pending_blobs"}
+        assert changed == {"parts", "chunks", "pending_blobs", "usage"}
         assert len(before["parts"] - after["parts"]) == len(before["chunks"] - after["chunks"]) == 2
         again = admin(broker, "sweep").expect(0)
         assert again.last.startswith("Deleted 0 replaced")

@@ -76,7 +76,9 @@ LOGS: Final = {("events", "related_user_id")}
 """In the logs of others: who it was that acted."""
 AUDIT: Final = {("audit", "actor"), ("audit", "subject")}
 """In the operator's log."""
-LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS | AUDIT
+USAGE: Final = {("usage", "user_id")}
+"""They are charged with what others still need."""
+LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS | AUDIT | USAGE
 ROW: Final = {
     "fingerprint": None, "chain_length": 0, "encryption_index": 0, "signed_until": 0, "registered_at": 0,
     "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
@@ -332,6 +334,8 @@ def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
     assert len(new.pop("nonces")) == 1
     # The event of an expiry that was not recorded before.
     assert {row["user_id"] for row in new.pop("events", [])} <= {world.bob.ring.userId.bytes}
+    [used] = new.pop("usage")
+    assert (used["user_id"], used["containers"]) == (mine, 0)
     [entry] = new.pop("audit")
     assert (entry["action"], entry["actor"]) == ("user-deleted", world.alice.id)
     assert not new
