@@ -63,7 +63,8 @@ class Proxy(ABC):
 
     def _listens(self) -> bool:
         try:
-            Through(self).send("GET", "/")
+            with Through(self) as wire:
+                wire.send("GET", "/")
         except OSError:
             return False
         return True

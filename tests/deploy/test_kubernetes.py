@@ -87,7 +87,7 @@ def test_the_settings_are_those_of_a_broker(tmp_path: Path) -> None:
     lines = (FOLDER / "settings.env").read_text("utf-8").splitlines()
     given = dict(line.split("=", 1) for line in lines)
     config = tmp_path / "broker.toml"
-    in_secret = re.findall(r"(\w+) = ", (FOLDER / "README.md").read_text("utf-8"))
+    in_secret = re.findall(r"(?:\\n|')(\w+) = ", (FOLDER / "README.md").read_text("utf-8"))
     assert in_secret == ["database_url", "broker_key"]
     config.write_text("".join(f'{name} = "postgresql://x"\n' for name in in_secret))
     variables = {name: value for name, value in given.items() if name.startswith(PREFIX)} | {

@@ -171,7 +171,8 @@ def test_a_rotation_that_is_killed_at_any_step_locks_nobody_out_and_goes_on(
         admin(fresh_broker, "check").expect(0)
         if len(users) == 3:
             fresh_broker.restart()
-    rotate(settings_of(fresh_broker))
+    if (fresh_broker.directory / "broker.key.next").exists():  # else the restart has ended it
+        rotate(settings_of(fresh_broker))
     assert key_of(fresh_broker) != old
     assert not (fresh_broker.directory / "broker.key.next").exists()
     for user in users:

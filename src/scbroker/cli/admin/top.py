@@ -14,7 +14,7 @@ from scbroker.cli.output import Row, Size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from scbroker.server.commands import Load
+    from scbroker.server.admin.load import Load
 
 _OPERATIONS: Final = 12
 _WIDTHS: Final = {
@@ -64,13 +64,13 @@ def address_of(run: Admin) -> str:
 
 
 def _loads(url: str, seconds: float) -> Iterator[Load]:
-    from scbroker.server import commands
+    from scbroker.server.admin import load
 
-    before = commands.read_load(url)
+    before = load.read(url)
     while True:
         time.sleep(seconds)
-        after = commands.read_load(url)
-        yield commands.load_between(before, after)
+        after = load.read(url)
+        yield load.between(before, after)
         before = after
 
 
