@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
@@ -34,6 +35,8 @@ _WIDE: Final[ViewportSize] = {"width": 1120, "height": 900}
 _PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
 _LOAD_SECONDS: Final = 70
 _USERS: Final = 8
+_COLORS: Final = 64
+"""Colours of the picture, so that it is small."""
 _QUOTA: Final = 400_000
 
 
@@ -61,6 +64,8 @@ def main(folder: Path | None) -> None:
             state = context.storage_state()
         if folder is None:
             _take(browser, state, f"{root}/overview", TARGET, "light", _WIDE, whole=False)
+            with Image.open(TARGET) as picture:
+                picture.quantize(_COLORS).save(TARGET, optimize=True)
             return
         looks: list[tuple[Literal["light", "dark"], ViewportSize]] = [
             ("light", _WIDE), ("dark", _WIDE), ("light", _PHONE)
