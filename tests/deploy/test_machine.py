@@ -1,7 +1,7 @@
 """The guide to one machine, walked on a booted copy of this machine.
 
-systemd-nspawn boots the files of this machine below an overlay, which is thrown away at the end, and without a
-network. So the commands of the page run as they stand, with three differences: the packages of Debian are
+systemd-nspawn boots the files of this machine below an overlay, which is thrown away at the end, and without
+a network. So the commands of the page run as they stand, with three differences: the packages of Debian are
 those of this machine, pip takes the packages from a folder, and Caddy signs its certificate itself.
 """
 
@@ -9,7 +9,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final
 import psutil
 import pytest
 
+from tests.deploy.test_image import LISTS, download
 from tests.kit.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -117,27 +117,15 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     if os.geteuid() != 0:
         pytest.skip("only root boots a copy of a machine")
     source, wheels = tmp_path / "source", tmp_path / "wheels"
-    lists = ["requirements-server.txt", "requirements-build.txt"]
     for name in ("src", "deploy"):
         shutil.copytree(ROOT / name, source / name)
-    for name in (*lists, "pyproject.toml", "LICENSE"):
+    for name in (*LISTS, "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, source)
     caddyfile = source / "deploy/proxy/Caddyfile"
     text = caddyfile.read_text("utf-8")
     assert text.count("\n{\n") == 1
     caddyfile.write_text(text.replace("\n{\n", "\n{\n\tlocal_certs\n"))
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-    ]
-    options = [option for name in lists for option in ("--requirement", name)]
-    subprocess.run([*pip, *options, "--dest", wheels], cwd=ROOT, check=True)
+    download(wheels)
     with Machine(tmp_path) as booted:
         yield booted
 
