@@ -36,7 +36,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format wheel pages recording docs lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format wheel pages recording screenshot docs lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -96,6 +96,9 @@ wheel: $(INSTALLED) ## Build the wheel in dist/
 pages: $(INSTALLED) ## Write the pages of commands and settings, from the program
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_settings.py
+
+screenshot: $(INSTALLED) ## Write docs/images/operators-page.png, the real page in Debian's chromium
+	$(BIN)/python -m docs.screenshot
 
 recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
 	$(BIN)/python -m docs.recording

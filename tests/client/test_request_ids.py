@@ -109,6 +109,7 @@ def test_a_command_that_meets_a_failing_broker_names_the_request(stranger: Perso
     with faulty("0123456789abcdef") as url:
         done = stranger.run(
             "register", "--server", url, "--name", "Alice", "--session-folder", "sessions", status=1,
-            SCBROKER_API_KEY=str(uuid.uuid4()),
+            SCBROKER_API_KEY=str(uuid.uuid4()), SCBROKER_PASSWORD="A password 1",
+            SCBROKER_PASSPHRASE="A passphrase 1",
         )  # fmt: skip
     assert "(request 0123456789abcdef)" in done.error

@@ -180,8 +180,10 @@ def _import_everything() -> None:
     import typer._adapters  # noqa: F401
     import uvicorn.lifespan.on
     import uvicorn.loops.auto
-    import uvicorn.protocols.http.auto  # noqa: F401
+    import uvicorn.protocols.http.auto
+    import uvicorn.protocols.http.h11_impl  # noqa: F401
 
+    import scbroker.cli.admin.page.page
     import scbroker.cli.app
     import scbroker.cli.mirror.mirroring
     import scbroker.cli.profiles

@@ -21,7 +21,7 @@ from tests.kit.quotas import check_usage, set_quota, used
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, Story, User, delete_user, leave
 
-QUOTA = 400_000
+QUOTA = 110_000
 LARGE = 70_000
 
 
@@ -149,7 +149,7 @@ class Walk:
 def walking(start_broker: StartBroker) -> Iterator[Callable[[int], Walk]]:
     with ExitStack() as stack:
         broker = start_broker()
-        set_quota(broker.database_url, None, bytes=QUOTA, containers=8)
+        set_quota(broker.database_url, None, bytes=QUOTA, containers=5)
         yield lambda seed: Walk(broker, stack, seed)
 
 
@@ -166,7 +166,7 @@ def test_after_every_step_everybody_is_charged_with_what_is_stored(
             found = used(walk.broker.database_url, user)
             # A deletion is never refused: each tombstone may add its record.
             assert found.bytes <= QUOTA + 60 * 4_000
-            assert found.containers <= 8
+            assert found.containers <= 5
     assert walk.refused, "the walk never reached a quota"
     walk.age()
     admin(walk.broker, "sweep").expect(0)

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import time
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,7 @@ def in_source() -> dict[Event, set[str]]:
 
 def on_page() -> dict[Event, set[str]]:
     text = (ROOT / "docs/reference/log.md").read_text("utf-8")
-    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \| ([^|]*) \|", text, re.MULTILINE)
+    rows = re.findall(r"^\| `([^`]+)` \| (\w+) \|([^|]*)\|", text, re.MULTILINE)
     return {
         (event, level): {each.strip() for each in fields.split(",") if each.strip()}
         for event, level, fields in rows
@@ -77,7 +79,7 @@ def test_what_could_steer_a_terminal_is_escaped() -> None:
 
 def test_beyond_a_number_lines_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1000.0]
-    monkeypatch.setattr(logs.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     seldom = logs.Seldom(2)
     with structlog.testing.capture_logs() as written:
         for _ in range(5):
@@ -93,7 +95,10 @@ def test_beyond_a_number_lines_are_left_out_and_counted(monkeypatch: pytest.Monk
 def test_on_a_terminal_the_log_is_for_people(stranger: Person, tmp_path: Path) -> None:
     terminal = stranger.at_terminal("serve", "--port", "0", "--data-dir", tmp_path / "data")
     terminal.expect("started")
-    terminal.expect("scbroker serves")
+    terminal.expect(r"scbroker serves (http://127.0.0.1:\d+)")
+    assert isinstance(terminal.match, re.Match)
+    with urllib.request.urlopen(f"{terminal.match[1]}/health/live", timeout=30) as answer:
+        assert answer.status == 200
     terminal.sendintr()
     terminal.expect("stopped.*SIGINT")
     assert '{"' not in (terminal.before or "")

@@ -37,8 +37,9 @@ def _refusal(data_dir: Path, *options: str, settings: Mapping[str, object] = {})
 def _refused(status: int, output: str, error: str) -> str:
     assert (status, output) == (2, ""), error
     assert "Traceback" not in error, error
-    assert error.startswith("scbroker: "), error
-    return error
+    *_, last = error.splitlines()  # behind the log
+    assert last.startswith("scbroker: "), error
+    return last
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from scbroker import errors
 _EXTRAS: Final = {
     "cli": ("keyring", "rich", "segno", "tomlkit", "typer"),
     "server": (
-        "alembic", "asyncpg", "httptools", "obstore", "prometheus_client", "sqlalchemy",
+        "alembic", "asyncpg", "httptools", "jinja2", "obstore", "prometheus_client", "sqlalchemy",
         "starlette", "structlog", "typer", "uvicorn",
     ),
 }  # fmt: skip

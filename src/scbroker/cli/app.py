@@ -21,6 +21,7 @@ from scbroker.cli.commands import card, contacts, sharing, links  # noqa: F401
 from scbroker.cli.commands import events, mirror, checking, marks, doctor  # noqa: F401
 from scbroker.cli.admin import api_keys, audit, users  # noqa: F401
 from scbroker.cli.admin import keeping  # noqa: F401
+from scbroker.cli.admin import ui  # noqa: F401
 from scbroker.cli.admin import top  # noqa: F401
 from scbroker.cli.admin import capacity  # noqa: F401
 from scbroker.cli.admin import config  # noqa: F401

@@ -291,7 +291,8 @@ def _refusal(*, closes: bool) -> tuple[bytes, bytes]:
 
 def _host(scope: Any) -> str | None:
     """Return the address of the other end of the connection, which may be a proxy."""
-    return scope["client"][0] if scope["client"] else None
+    client = scope.get("client")
+    return None if client is None else str(client[0])
 
 
 # Encoded once, with different waits: refusing must cost next to nothing.
@@ -343,7 +344,7 @@ def _noting(entry: Entry, receive: Receive, send: Send) -> tuple[Receive, Send]:
     async def send_noting(message: Message) -> None:
         if message["type"] == "http.response.start":
             entry.status = message["status"]
-            headers = [*message["headers"], (_ID_HEADER, entry.id.encode())]
+            headers = [*message.get("headers", ()), (_ID_HEADER, entry.id.encode())]
             message = {**message, "headers": headers}
         else:
             entry.sent += len(message.get("body", b""))

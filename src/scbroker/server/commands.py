@@ -119,8 +119,8 @@ def _serve(
 ) -> None:
     key = uuid.uuid4()
     is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
-    _greet(address, settings, key if is_first else None)
     _log_start(settings, address)
+    _greet(address, settings, key if is_first else None)
     if settings.workers == 1:
         tracing.start("scbroker")
         app = create_app(lambda: open_broker(settings, origins))

@@ -18,7 +18,7 @@ from scbroker.server.storage.tables import parts, pending_blobs, usage, users
 
 _MOST: Final = 100_000
 """Rows that wait for the sweeper are counted up to this number."""
-_BEFORE: Final = bindparam("before")
+_BEFORE: Final[Any] = bindparam("before")
 
 
 def _counted(column: Any, *conditions: Any) -> Select[Any]:

@@ -28,7 +28,7 @@ _FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
 Disk = Literal["database", "objects"]
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _REGISTRY: Final = prometheus.CollectorRegistry()
-prometheus.disable_created_metrics()
+prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def _counter(name: str, meaning: str, *labels: str) -> prometheus.Counter:
@@ -260,7 +260,7 @@ def page() -> bytes:
     if folder is None:
         return prometheus.generate_latest(_REGISTRY)
     _forget_ended_workers(Path(folder))
-    multiprocess.MultiProcessCollector(registry)
+    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     registry.register(_Workers(Path(folder)))
     return prometheus.generate_latest(registry)
 
@@ -287,7 +287,7 @@ def _forget_ended_workers(folder: Path) -> None:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            multiprocess.mark_process_dead(pid, str(folder))
+            multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
 
 
 class _Workers(Collector):

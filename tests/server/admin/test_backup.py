@@ -349,9 +349,9 @@ def test_dated_backups_are_kept_up_to_a_number_and_nothing_else_is_removed(
 ) -> None:
     folder = tmp_path / "nightly"
     admin(served, "backup", folder / "2026-01-01T030000Z").expect(0)
-    for other in ("2026-01-02T030000Z", "mine", "2026-01-03"):  # the first was cut off
-        (folder / other).mkdir()
-        (folder / other / "file").touch()
+    for name in ("2026-01-02T030000Z", "mine", "2026-01-03"):  # the first was cut off
+        (folder / name).mkdir()
+        (folder / name / "file").touch()
     (folder / "2026-01-04T030000Z").symlink_to(folder / "mine")
     (folder / "2026-01-05T030000Z").touch()
     removed = admin(served, "backup", folder, "--keep", "2").expect(0).lines
@@ -393,11 +393,9 @@ def test_the_drill_of_the_guide_restores_what_a_person_reads_by_the_command_line
 
     def device_of(broker: BrokerProcess, name: str, *command: str) -> Person:
         device = Person(tmp_path / name, broker)
-        variables = {
-            "SCBROKER_SERVER_URL": broker.url, "SCBROKER_API_KEY": str(broker.api_key), **secrets,
-        }  # fmt: skip
-        folders = ("--session-folder", device.home / "sessions")
-        device.run(*command, *folders, **variables)
+        device.environment |= secrets | {"SCBROKER_API_KEY": str(broker.api_key)}
+        sessions = device.home / "sessions"
+        device.run(*command, "--server", broker.url, "--session-folder", sessions)
         return device
 
     alice = device_of(served, "home", "register", "--name", "Alice")

@@ -33,6 +33,7 @@ pytestmark = pytest.mark.mostly_on_sqlite
 FOLDER = Path(__file__).parent
 ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
 REVISION = "SELECT version_num FROM alembic_version"
+NEWEST = upgrade.newest()
 UPGRADE = """
 import sys
 from tests.server.migrations import test_upgrade as tests
@@ -99,7 +100,7 @@ def test_upgrading_again_changes_nothing(database_url: str) -> None:
     before = dump(database_url)
     upgraded(database_url)
     assert dump(database_url) == before
-    assert before["api_keys"] == {(key, "x", 1)}
+    assert before["api_keys"] == {(key, "x", 1, None, None)}
 
 
 @pytest.mark.parametrize("revision", ["0009", "9999"])
@@ -163,7 +164,7 @@ def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
     check_examples(database_url, upgraded(database_url))
     assert query(database_url, "SELECT DISTINCT example FROM users") == [(7,)]
     query(database_url, "ALTER TABLE users DROP COLUMN example")
-    query(database_url, "UPDATE alembic_version SET version_num = ?", upgrade.newest())
+    query(database_url, "UPDATE alembic_version SET version_num = ?", NEWEST)
     assert dump(database_url) == rows
     broker.start()
     alice.wire.close()

@@ -332,6 +332,8 @@ def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
     assert len(new.pop("nonces")) == 1
     # The event of an expiry that was not recorded before.
     assert {row["user_id"] for row in new.pop("events", [])} <= {world.bob.ring.userId.bytes}
+    [entry] = new.pop("audit")
+    assert (entry["action"], entry["actor"]) == ("user-deleted", world.alice.id)
     assert not new
     parts = {row["part_id"] for row in old["parts"]}
     for name, rows in old.items():
@@ -496,14 +498,15 @@ def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
 
     delete_user(alice).expect(204)
     admin(broker, "sweep").expect(0)
-    assert found() == {"id"}
+    assert found() == {"id", "id as text"}, "the latter in the audit log"
     [row] = _rows_of_user(broker.database_url, alice)
     assert row == {"id": alice.ring.userId.bytes, **ROW}
     query(broker.database_url, "DELETE FROM nonces")  # hashes of nonces, which are nobody's
     new = sorted(name.partition(" ")[0] for name in _everything_kept(broker))
     old = sorted(name.partition(" ")[0] for name in before)
     # Beside what expires by itself: how often this address registered, and guessed, also with this id.
-    brief = {"nonces", "guesses", "sessions"}
+    # And the audit log.
+    brief = {"nonces", "guesses", "sessions", "audit"}
     assert [name for name in new if name not in brief] == sorted(
         [*(name for name in old if name not in brief), "users"]
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
@@ -83,11 +83,11 @@ def show(
         import asyncio
 
         async with run.open() as (database, _):
-            wanted, last, listed = await wanted_of(database), 0, list[Entry]()
+            listed: list[Entry] = []
+            wanted, last = await wanted_of(database), 0
             while True:
-                page: Sequence[Entry] = await database.read(
-                    lambda c, last=last: log.entries(c, wanted, last), large=True
-                )
+                reading = partial(log.entries, wanted=wanted, after=last)
+                page = await database.read(reading, large=True)
                 last = page[-1].id if page else last
                 listed = _write(run, [*listed, *page], follow)
                 if len(page) == log.PAGE:

@@ -14,7 +14,7 @@ from scbroker.cli.output import Row, Size
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from scbroker.server.commands import Load
+    from scbroker.server.admin.load import Load
 
 _OPERATIONS: Final = 12
 _WIDTHS: Final = {
@@ -45,7 +45,7 @@ def top(
     second, median and 95th percentile of their seconds, requests present and waiting on clients, refused and
     throttled requests by second, requests that wait for the database, requests to the object store by second.
     """
-    address = url or _address(run)
+    address = url or address_of(run)
     loads = _loads(address, every)
     if once:
         _write_once(run, next(loads))
@@ -56,7 +56,7 @@ def top(
             run.out.item(_line(run, load), _WIDTHS)
 
 
-def _address(run: Admin) -> str:
+def address_of(run: Admin) -> str:
     """Return the address at which a broker with the command's settings is reached on this machine."""
     settings = run.settings
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
@@ -64,13 +64,13 @@ def _address(run: Admin) -> str:
 
 
 def _loads(url: str, seconds: float) -> Iterator[Load]:
-    from scbroker.server import commands
+    from scbroker.server.admin import load
 
-    before = commands.read_load(url)
+    before = load.read(url)
     while True:
         time.sleep(seconds)
-        after = commands.read_load(url)
-        yield commands.load_between(before, after)
+        after = load.read(url)
+        yield load.between(before, after)
         before = after
 
 

@@ -168,9 +168,9 @@ def set_quota(run: Admin, users: Who, size: Bytes = None, containers: Containers
     """
     quotas: dict[Resource, int | None] = {}
     if size is not None:
-        quotas["bytes"] = _size(size)
+        quotas["bytes"] = size_of(size)
     if containers is not None:
-        quotas["containers"] = _number(containers)
+        quotas["containers"] = number_of(containers)
     if not quotas:
         raise errors.InvalidArgumentError("Pass --bytes, --containers or both.")
     _change(run, users, quotas)
@@ -221,7 +221,7 @@ def _user_id(text: str) -> uuid.UUID:
         ) from None
 
 
-def _size(text: str) -> int:
+def size_of(text: str) -> int:
     """Return the bytes that an option means; raise `InvalidArgumentError` for anything else."""
     from scbroker.server.admin import usage as queries
 
@@ -236,7 +236,7 @@ def _size(text: str) -> int:
     return int(float(found[1]) * base ** _POWERS[(found[2] or "").lower()])
 
 
-def _number(text: str) -> int:
+def number_of(text: str) -> int:
     from scbroker.server.admin import usage as queries
 
     if text.lower() == UNLIMITED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -37,9 +38,8 @@ def ls(run: Admin) -> None:
         after, more = b"", True
         async with run.open() as (database, _):
             while more:
-                page = await database.read(
-                    lambda c, after=after: queries.page(c, run.settings, after), large=True
-                )
+                reading = partial(queries.page, settings=run.settings, after=after)
+                page = await database.read(reading, large=True)
                 found += page
                 more = len(page) == queries.PAGE
                 after = found[-1].id.bytes if found else b""
@@ -130,7 +130,7 @@ def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     if not found.is_deleted:
         size = f"{found.containers} containers, {Size(found.bytes).shown()}"
         run.confirm(f"Delete user {found.id} ({size}) for ever?", yes)
-    is_new = run.do(queries.delete(run.settings, queries.UserId(found.id.bytes)))
+    is_new = run.do(queries.delete(run.settings, found.id))
     said = "is deleted" if is_new else "was deleted already"
     run.out.done(
         {"userId": found.id, "deleted": True, "changed": is_new}, f"User {found.id} {said}."

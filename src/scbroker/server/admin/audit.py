@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, bindparam, func, select
+from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import IntegrityError, NotFoundError
@@ -65,7 +65,18 @@ class Chain(NamedTuple):
 
 def entries(connection: Connection, wanted: Wanted, after: int, count: int = PAGE) -> list[Entry]:
     """Return entries behind the one with the id `after`, oldest first."""
-    found = select(audit).where(audit.c.id > after).order_by(audit.c.id).limit(count)
+    found = _wanted(wanted).where(audit.c.id > after).order_by(audit.c.id).limit(count)
+    return [_entry(row) for row in connection.execute(found)]
+
+
+def last(connection: Connection, wanted: Wanted, count: int) -> list[Entry]:
+    """Return the last entries, newest first."""
+    found = _wanted(wanted).order_by(audit.c.id.desc()).limit(count)
+    return [_entry(row) for row in connection.execute(found)]
+
+
+def _wanted(wanted: Wanted) -> Select[Any]:
+    found = select(audit)
     if wanted.since is not None:
         found = found.where(audit.c.at >= moment(wanted.since))
     if wanted.until is not None:
@@ -74,7 +85,7 @@ def entries(connection: Connection, wanted: Wanted, after: int, count: int = PAG
         found = found.where(audit.c.action == wanted.action)
     if wanted.user is not None:
         found = found.where((audit.c.subject == wanted.user) | (audit.c.actor == wanted.user))
-    return [_entry(row) for row in connection.execute(found)]
+    return found
 
 
 def check_action(connection: Connection, action: str) -> None:

@@ -128,12 +128,12 @@ async def _check_key(settings: Settings) -> Result:
 
 async def _check_objects(settings: Settings) -> Result:
     url = stores.objects_url(settings)
-    objects = open_blobs(url)
     if url.startswith("file:"):
         folder = path_of(url)
         if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             raise InvalidArgumentError(f"{folder} cannot be read and written.")
         return Result(str(folder) if folder.exists() else f"{folder} {_NEW}")
+    objects = open_blobs(url)  # it would create a folder
     try:
         async with asyncio.timeout(_STORE_SECONDS):
             async for _ in objects.pages():

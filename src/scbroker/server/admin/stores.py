@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import datetime
 import fcntl
+import importlib.metadata
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,7 +20,6 @@ import structlog
 from sqlalchemy import Connection, NullPool, text
 from sqlalchemy.exc import DBAPIError
 
-import scbroker
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.keys import (
     KEY,
@@ -212,7 +212,8 @@ def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
     """Record the first use of a database, or of a version of scbroker; brokers that start wait here."""
     sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
     last = sql.one(connection, sql.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
-    details = {"version": scbroker.__version__, "tables": newest()}
+    version = importlib.metadata.version("scbroker")
+    details = {"version": version, "tables": newest()}
     if last is None or msgspec.json.decode(last.details) != details:
         audit.record(connection, key, _CREATED if is_new else _NEW_VERSION, "broker", details)
 
@@ -223,22 +224,22 @@ def _record_restore(connection: Connection, key: bytes) -> None:
     if row is not None:
         note = msgspec.json.decode(row.value, type=_Restored)
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
-        times = {"takenAt": note.takenAt, "restoredAt": note.restoredAt}
+        times = {"takenAt": note.taken_at, "restoredAt": note.restored_at}
         audit.record(connection, key, "backup-restored", "broker", times, actor=note.by)
 
 
 class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a restore leaves in the table of checks until the first start."""
 
-    takenAt: str
-    restoredAt: str
+    taken_at: str
+    restored_at: str
     by: str
 
 
 def mark_restored(path: Path, taken_at: str) -> None:
     """Leave a note in a restored SQLite file for `provision`: the broker's key may not be there yet."""
     restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    note = _Restored(takenAt=taken_at, restoredAt=restored_at, by=audit.operator())
+    note = _Restored(taken_at=taken_at, restored_at=restored_at, by=audit.operator())
     engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})

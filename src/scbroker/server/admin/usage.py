@@ -197,7 +197,7 @@ def disk_of(settings: Settings) -> Disk | None:
 
 def defaults(connection: Connection) -> Quotas:
     """Return the quotas of users without their own."""
-    found = dict(connection.execute(DEFAULTS).tuples().all())
+    found = {row.kind: row.value for row in connection.execute(DEFAULTS)}
     return Quotas(found.get("bytes"), found.get("containers"))
 
 

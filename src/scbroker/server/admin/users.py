@@ -143,11 +143,12 @@ def resume(connection: Connection, key: bytes, user_id: UserId) -> bool:
     return True
 
 
-async def delete(settings: Settings, user_id: UserId) -> bool:
+async def delete(settings: Settings, user: uuid.UUID) -> bool:
     """Delete a user without their order, and their data for up to a minute; a running broker continues.
 
     Returns False if the user was deleted before.
     """
+    user_id = UserId(user.bytes)
     async with stores.open_stores(settings) as (database, objects):
         key = await database.read(lambda c: stores.find_key(c, settings))
         broker = Broker(settings, database, objects, key, frozenset())

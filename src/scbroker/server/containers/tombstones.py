@@ -6,12 +6,14 @@ replaced (`empty`). Records, lists and events may be many: they are removed in s
 Until then `views` serves no more than what stays.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, Row
 
+from scbroker.errors import IntegrityError
 from scbroker.records.canonical import ContainerId, stored_user_id
 from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
 from scbroker.server.broker import Broker
@@ -147,18 +149,18 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
     authors, stripped = _authors(connection, purge), []
     kept_users, charges = [stored_user_id(author) for author in authors], Charges()
     for row in rows:
-        record, size = parse_bare(row.body), len(row.body) + row.signature_size
+        size = len(row.body) + row.signature_size
         if row.governing:
             place = {**at, "number": row.version}
             stripped.append({**place, "body": bare_body(row.body)})
             size = len(row.body) - len(stripped[-1]["body"])
-            if record.changes_access:
+            if parse_bare(row.body).changes_access:
                 entries = sql.the(connection, sql.FIND_LIST, **place).entries
                 kept = members.StoredList.decode(entries).only(authors).encode()
                 size += len(entries) - len(kept)
                 connection.execute(sql.SET_LIST, {**place, "entries": kept})
                 connection.execute(sql.DROP_DEPARTURES, {**place, "kept_users": kept_users})
-        charges.add(stored_user_id(record.author), size=-size)
+        _credit(row.body, size, charges)
     if stripped:
         connection.execute(sql.SET_BODY, stripped)
     last = rows[-1].version
@@ -172,13 +174,19 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
 def credit_records(connection: Connection, container_id: ContainerId, charges: Charges) -> None:
     """Credit the authors of a container with its records and lists, which are about to be deleted."""
     at = {"container": container_id}
-    lists = dict(connection.execute(sql.LIST_SIZES, at).tuples().all())
+    lists = {row.access_version: row.size for row in connection.execute(sql.LIST_SIZES, at)}
     some, first = {**at, "to": sql.LATEST, "count": _RECORDS}, 1
     while rows := connection.execute(sql.BODIES, {**some, "from": first}).all():
         for row in rows:
             size = len(row.body) + row.signature_size + lists.get(row.version, 0)
-            charges.add(stored_user_id(parse_bare(row.body).author), size=-size)
+            _credit(row.body, size, charges)
         first = rows[-1].version + 1
+
+
+def _credit(body: bytes, size: int, charges: Charges) -> None:
+    """Credit the author of a record; nobody if the record is damaged, which must not stop its deletion."""
+    with contextlib.suppress(IntegrityError):
+        charges.add(stored_user_id(parse_bare(body).author), size=-size)
 
 
 def _authors(connection: Connection, purge: Row[Any]) -> set[bytes]:

@@ -4,6 +4,7 @@ While brokers of the version before go on serving on PostgreSQL, what they store
 the last of them has ended, `scbroker admin usage --recount` corrects the usage.
 """
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
+from scbroker.errors import IntegrityError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import parse_bare
 
@@ -64,7 +66,10 @@ def upgrade() -> None:
     )
     bind = op.get_bind()
     bind.execute(_EXACT)
-    stored, created = _stored(bind), dict(bind.execute(_CREATED).tuples().all())
+    stored, created = (
+        _stored(bind),
+        {row.creator_id: row.containers for row in bind.execute(_CREATED)},
+    )
     rows = [
         {"user_id": user, "bytes": stored[user], "containers": created.get(user, 0)}
         for user in sorted(stored.keys() | created.keys())
@@ -76,7 +81,8 @@ def _stored(bind: sa.Connection) -> Counter[bytes]:
     """Return the bytes of parts, records and lists by user."""
     stored = Counter({bytes(row.user_id): int(row.size) for row in bind.execute(_PARTS)})
     for row in _records(bind):
-        stored[stored_user_id(parse_bare(row.body).author)] += len(row.body) + row.size
+        with contextlib.suppress(IntegrityError):  # a damaged record, which `admin check` reports
+            stored[stored_user_id(parse_bare(row.body).author)] += len(row.body) + row.size
     return stored
 
 

@@ -1,0 +1,169 @@
+"""Show users with what they use; suspend and resume them, and set their quotas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from starlette.requests import Request
+
+from scbroker import errors
+from scbroker.cli.admin.page.stores import Stores
+from scbroker.cli.admin.usage import number_of, size_of
+from scbroker.cli.output import Size
+from scbroker.cli.web.site import Done, Question, Shown
+from scbroker.server.admin import audit, usage, user_pages, users
+
+_COUNT: Final = 50
+_DIGITS: Final = 9
+"""Digits of the number of users that a page of the list leaves out."""
+_ACTS: Final = 20
+_DEFAULT: Final = "default"
+_UNLIMITED: Final = "unlimited"
+_Quotas = dict[usage.Resource, int | None]
+
+
+class Users:
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    async def list(self, request: Request) -> Shown:
+        query = request.query_params
+        order, after = _order(query.get("order", "")), _number(query.get("after", "0"))
+        beginning = query.get("id", "").strip()
+        found, total = await self._stores.database.read(
+            lambda c: (user_pages.page(c, order, beginning, after, _COUNT), usage.total(c)),
+            large=True,
+        )
+        values = found._asdict() | {
+            "total": total,
+            "chosen": order.value,
+            "beginning": beginning,
+            "after": after,
+            "count": _COUNT,
+        }
+        return Shown("users.html", values)
+
+    async def show(self, request: Request) -> Shown:
+        user, amounts = await self._find(request)
+        wanted = audit.Wanted(user=str(user.id))
+        acts = await self._stores.database.read(lambda c: audit.last(c, wanted, _ACTS))
+        return Shown("user.html", {"user": user, "usage": amounts, "acts": acts})
+
+    async def ask_to_suspend(self, request: Request) -> Shown:
+        user, _ = await self._find(request)
+        return Question(
+            heading=f"Suspend user {user.id}?",
+            texts=[
+                "The user's sessions end at once, and the broker refuses everything else until you resume "
+                "them. Their data stays, and other members can read it."
+            ],
+            asks=("reason", "Reason, for operators alone"),
+            button="Suspend this user",
+            is_dangerous=True,
+            back=_path_of(user),
+        ).shown()
+
+    async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
+        user, _ = await self._find(request)
+        reason = fields.get("reason", "").strip() or None
+        await self._stores.act(
+            lambda c, key: users.suspend(c, key, users.find(c, str(user.id)), reason)
+        )
+        return Done(f"User {user.id} is suspended.", _path_of(user))
+
+    async def ask_to_resume(self, request: Request) -> Shown:
+        user, _ = await self._find(request)
+        return Question(
+            heading=f"Resume user {user.id}?",
+            texts=["The user can log in again."],
+            button="Resume this user",
+            back=_path_of(user),
+        ).shown()
+
+    async def resume(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del fields
+        user, _ = await self._find(request)
+        await self._stores.act(lambda c, key: users.resume(c, key, users.find(c, str(user.id))))
+        return Done(f"User {user.id} is resumed.", _path_of(user))
+
+    async def ask_for_quota(self, request: Request) -> Shown:
+        user, amounts = await self._find(request)
+        return Shown("quota.html", {"user": user, "usage": amounts})
+
+    async def confirm_quota(self, request: Request) -> Shown:
+        user, amounts = await self._find(request)
+        given = dict(request.query_params)
+        quotas, texts = _quotas(given), []
+        if "bytes" in quotas:
+            before, wanted = (
+                _bytes_shown(amounts.quota_bytes),
+                _becoming(quotas["bytes"], _bytes_shown),
+            )
+            texts.append(
+                f"Bytes: {before} becomes {wanted}. {Size(amounts.bytes).shown()} are stored."
+            )
+        if "containers" in quotas:
+            before = _number_shown(amounts.quota_containers)
+            wanted = _becoming(quotas["containers"], _number_shown)
+            texts.append(f"Containers: {before} becomes {wanted}. {amounts.containers:,} exist.")
+        texts.append("A quota below what is stored deletes nothing: it refuses what adds to it.")
+        return Question(
+            heading=f"Set the quota of user {user.id}?",
+            texts=texts,
+            hidden={name: given.get(name, "") for name in ("bytes", "containers")},
+            button="Set the quota",
+            back=_path_of(user),
+        ).shown()
+
+    async def set_quota(self, request: Request, fields: Mapping[str, str]) -> Done:
+        user, _ = await self._find(request)
+        stores, quotas = self._stores, _quotas(fields)
+        await usage.change_quotas(stores.settings, stores.database, [user.id], quotas)
+        return Done(f"The quota of user {user.id} is set.", _path_of(user))
+
+    async def _find(self, request: Request) -> tuple[users.User, usage.Usage]:
+        wanted, settings = request.path_params["id"], self._stores.settings
+        return await self._stores.database.read(lambda c: user_pages.find(c, settings, wanted))
+
+
+def _path_of(user: users.User) -> str:
+    return f"/users/{user.id}"
+
+
+def _order(text: str) -> user_pages.Order:
+    if text not in ("", *user_pages.Order):
+        raise errors.InvalidArgumentError(
+            f"The list has no order {text!r:.40}: choose one of {', '.join(user_pages.Order)}."
+        )
+    return user_pages.Order(text or user_pages.Order.Bytes)
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
+        raise errors.InvalidArgumentError(f"after={text!r:.40} is not a number of users.")
+    return int(text)
+
+
+def _quotas(given: Mapping[str, str]) -> _Quotas:
+    """Return the quotas that a form sets; an empty field sets none, and `default` removes a user's own."""
+    found: _Quotas = {}
+    if size := given.get("bytes", "").strip():
+        found["bytes"] = None if size.lower() == _DEFAULT else size_of(size)
+    if number := given.get("containers", "").strip():
+        found["containers"] = None if number.lower() == _DEFAULT else number_of(number)
+    if not found:
+        raise errors.InvalidArgumentError("Enter bytes, containers or both.")
+    return found
+
+
+def _bytes_shown(quota: int | None) -> str:
+    return _UNLIMITED if quota is None or quota == usage.UNLIMITED else Size(quota).shown()
+
+
+def _number_shown(quota: int | None) -> str:
+    return _UNLIMITED if quota is None or quota == usage.UNLIMITED else f"{quota:,}"
+
+
+def _becoming(quota: int | None, shown: Callable[[int | None], str]) -> str:
+    return "the default" if quota is None else shown(quota)

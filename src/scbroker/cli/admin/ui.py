@@ -1,0 +1,69 @@
+"""Define `scbroker admin ui`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from scbroker.cli.admin.command import Admin, command
+from scbroker.cli.admin.top import address_of
+
+
+@command()
+def ui(
+    run: Admin,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The broker's own address, for its load; by default its port on this machine.",
+        ),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="The page's port; 0 chooses one.", min=0, max=65535)
+    ] = 0,
+    minutes: Annotated[
+        int, typer.Option(metavar="N", help="The page ends after this time.", min=1, max=1440)
+    ] = 60,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Whether to open a browser.")
+    ] = True,
+) -> None:
+    """Open a page with load, users, API keys and the audit log in your browser, until Ctrl-C.
+
+    The page is on this machine's loopback address only. Its URL is secret, and the first browser that uses it
+    is the only one that is admitted.
+    """
+    run.do(_serve(run, url, port, minutes, opens=opens))
+
+
+async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens: bool) -> None:
+    import datetime as dt
+    from contextlib import nullcontext
+
+    from scbroker.cli.admin.page.page import operators_page
+    from scbroker.cli.admin.page.stores import Stores
+    from scbroker.cli.admin.page.watch import Watch
+    from scbroker.cli.web.access import Access
+    from scbroker.cli.web.serving import listening, opened_in_browser, serve
+
+    def no_browser() -> None:
+        run.out.say("No browser was started: open the URL yourself.")
+
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+    async with run.open() as (database, _):
+        stores = Stores(run.settings, database)
+        address = url or address_of(run)
+        watch = Watch(address, run.settings, database)
+        with listening(port) as bound:
+            access = Access(bound.getsockname()[1])
+            async with watch.running():
+                run.out.line(
+                    {"url": access.url, "ends": ends},
+                    f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
+                )
+                app = operators_page(stores, watch, ends).application(access)
+                with opened_in_browser(access.url, no_browser) if opens else nullcontext():
+                    await serve(app, bound, minutes * 60)
+    run.out.say("The page has ended.")

@@ -1,0 +1,111 @@
+"""Admit to a page only the browser of the person who started its command.
+
+The page listens on a loopback address. Others reach it there as well: users of the same machine, sites in the
+person's browser, and servers of other users on other ports of the address, to which a browser sends the same
+cookies. docs/security.md has the controls: "The operator's page".
+"""
+
+import hmac
+import secrets
+from typing import Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HOST: Final = "127.0.0.1"
+ENTER: Final = "/enter"
+STATIC: Final = "/static/"
+_COOKIE: Final = "scbroker-page"
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # Not no-referrer: browsers would send the forms of the page with `Origin: null`.
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Access:
+    """The secrets that admit one browser to a page while its command runs.
+
+    The code is in the fragment of the printed URL, and is valid once. The browser exchanges it for a cookie
+    below a secret path. So a server on another port of the address, to which the browser sends cookies as
+    well, never gets this one: it does not know the path.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.host: Final = f"{HOST}:{port}"
+        self.origin: Final = f"http://{self.host}"
+        self.root: Final = f"/{secrets.token_urlsafe()}"
+        """The path below which everything lies that needs the cookie."""
+        self.form: Final = secrets.token_urlsafe()
+        """The value of the hidden field in each form."""
+        self._code: str | None = secrets.token_urlsafe()
+        self._cookie = secrets.token_urlsafe()
+        self.url: Final = f"{self.origin}/#{self._code}"
+
+    def __repr__(self) -> str:
+        return f"Access({self.origin})"
+
+    def exchange(self, code: str) -> str | None:
+        """Return the Set-Cookie header for the right code, which is void from then on, or else None."""
+        if self._code is None or not _equal(code, self._code):
+            return None
+        self._code = None
+        return f"{_COOKIE}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
+
+    def refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that is refused, or None if it is admitted."""
+        headers, path = request.headers, str(request.scope["path"])
+        # A name that an attacker's DNS server leads to the loopback address.
+        if headers.getlist("host") != [self.host]:
+            return refuse(421, f"This page is at {self.origin} alone.")
+        if path != "/" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+            return refuse(403, "Another site asked for this page.")
+        if request.method == "POST" and headers.getlist("origin") != [self.origin]:
+            return refuse(403, "Another site sent this form.")
+        if path in ("/", ENTER) or path.startswith(STATIC):
+            return None
+        # One answer for a wrong path and a wrong cookie, so that nobody can search for the path.
+        cookie = request.cookies.get(_COOKIE, "")
+        is_below = _equal(path[: len(self.root)], self.root)
+        if not _equal(cookie, self._cookie) or not is_below:
+            return refuse(
+                403,
+                "This browser is not admitted. Only the browser that used the command's URL first is: "
+                "end the command and start it again.",
+            )
+        return None
+
+
+def refuse(status: int, why: str) -> Response:
+    return PlainTextResponse(f"{why}\n", status)
+
+
+def _equal(one: str, other: str) -> bool:
+    return hmac.compare_digest(one.encode(), other.encode())
+
+
+class Guard:
+    """An ASGI application that passes on the requests which `Access` admits, and sets security headers."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        refused = self._access.refusal(Request(scope))
+        await (refused or self._app)(scope, receive, send_with_headers)

@@ -1,0 +1,108 @@
+"""Serve a page on a loopback address until Ctrl-C or for some minutes, and open it in a browser."""
+
+import asyncio
+import contextlib
+import html
+import os
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from scbroker.cli.web.access import HOST
+from scbroker.errors import InvalidArgumentError
+
+_GRACE_SECONDS: Final = 1
+_MAX_CONNECTIONS: Final = 64
+_MAX_HEAD: Final = 16_384
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM as the end of the page; uvicorn would raise them again afterwards."""
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def listening(port: int) -> Iterator[socket.socket]:
+    """Yield a socket that listens on this port of the loopback address; 0 chooses a free one."""
+    try:
+        bound = socket.create_server((HOST, port))
+    except OSError as error:
+        raise InvalidArgumentError(f"Cannot listen on {HOST}:{port}: {error.strerror}.") from None
+    with bound:
+        yield bound
+
+
+async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
+    """Serve until SIGINT or SIGTERM, or until so many seconds are over."""
+    server = _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            http="h11",  # limits the head of a request
+            h11_max_incomplete_event_size=_MAX_HEAD,
+            limit_concurrency=_MAX_CONNECTIONS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+        )
+    )
+
+    def end() -> None:
+        server.should_exit = True
+
+    timer = asyncio.get_running_loop().call_later(seconds, end)
+    try:
+        await server.serve([bound])
+    finally:
+        timer.cancel()
+
+
+@contextlib.contextmanager
+def opened_in_browser(url: str, failed: Callable[[], None]) -> Iterator[None]:
+    """Open a URL in the person's browser during the block; call `failed` if none can be started.
+
+    The browser gets the path of a private file that leads to the URL, which has a secret: other users of the
+    machine can read the arguments of processes.
+    """
+
+    def start() -> None:
+        if not webbrowser.open(file.as_uri()):
+            failed()
+
+    # Without a display, a browser of the terminal would take the terminal over.
+    if sys.platform == "linux" and not (os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}):
+        failed()
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="scbroker-page-") as folder:
+        file = Path(folder) / "page.html"
+        there = html.escape(url)
+        file.write_text(
+            f'<!doctype html><meta charset="utf-8"><title>scbroker</title>'
+            f'<meta http-equiv="refresh" content="0; url={there}"><a href="{there}">Open the page</a>\n'
+        )
+        # Some browsers keep the caller waiting until they end.
+        threading.Thread(target=start, daemon=True).start()
+        yield

@@ -1,0 +1,100 @@
+"""Read how a broker's database and disk are, and how many users registered."""
+
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from sqlalchemy import Connection, Select, bindparam, func, select, text
+
+from scbroker.server.admin.stores import database_url, objects_url
+from scbroker.server.broker import SECOND, now
+from scbroker.server.settings import Settings
+from scbroker.server.storage import tables as t
+from scbroker.server.storage.blobs import path_of
+from scbroker.server.storage.database import Database
+
+_DAY: Final = 86_400 * SECOND
+_SQLITE: Final = "sqlite:///"
+_SQLITE_SIZE: Final = text("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
+_POSTGRESQL_SIZE: Final = text("SELECT pg_database_size(current_database())")
+_POSTGRESQL_VERSION: Final = text("SHOW server_version")
+_REGISTERED: Final[Select[Any]] = (
+    select((t.users.c.registered_at // _DAY).label("day"), func.count().label("users"))
+    .where(t.users.c.registered_at >= bindparam("since"))
+    .group_by("day")
+)
+
+
+class Disk(NamedTuple):
+    """A local disk that the broker writes to, in bytes."""
+
+    folder: Path
+    free: int
+    size: int
+
+
+class Health(NamedTuple):
+    """The state of a broker's stores."""
+
+    engine: str
+    database_bytes: int
+    clock_difference: float
+    """Seconds by which this machine's clock is ahead of the database's."""
+    objects: str
+    """Where the objects are, without what may be secret in the store's URL."""
+    disks: list[Disk]
+
+
+async def health(settings: Settings, database: Database) -> Health:
+    """Read the state of the stores; raise `BrokerUnavailableError` if the database is away."""
+    engine, size = await database.query(_engine_and_size)
+    return Health(
+        engine,
+        size,
+        await database.clock_difference(),
+        _objects(objects_url(settings)),
+        _disks(settings),
+    )
+
+
+def _engine_and_size(connection: Connection) -> tuple[str, int]:
+    if connection.dialect.name == "sqlite":
+        size = connection.execute(_SQLITE_SIZE).scalar_one()
+        return f"SQLite {sqlite3.sqlite_version}", int(size)
+    version = str(connection.execute(_POSTGRESQL_VERSION).scalar_one()).partition(" ")[0]
+    return f"PostgreSQL {version}", int(connection.execute(_POSTGRESQL_SIZE).scalar_one())
+
+
+def _objects(url: str) -> str:
+    parts = urlsplit(url)
+    return str(path_of(url)) if parts.scheme == "file" else f"{parts.scheme}://{parts.hostname}"
+
+
+def _disks(settings: Settings) -> list[Disk]:
+    """Return the local disks of database and objects, each once."""
+    database, objects = database_url(settings), objects_url(settings)
+    folders = [path_of(objects)] if objects.startswith("file:") else []
+    if database.startswith(_SQLITE):
+        folders.insert(0, Path(database.removeprefix(_SQLITE)))
+    disks: dict[int, Disk] = {}
+    for folder in folders:
+        # The folder of the objects exists only once there are some.
+        existing = next(each for each in (folder, *folder.parents) if each.is_dir())
+        usage = shutil.disk_usage(existing)
+        disks.setdefault(existing.stat().st_dev, Disk(existing, usage.free, usage.total))
+    return list(disks.values())
+
+
+async def registrations(database: Database, days: int) -> list[int]:
+    """Return how many users registered on each of the last days (UTC), today last."""
+    today = now() // _DAY
+    first = today - days + 1
+
+    def count(connection: Connection) -> dict[int, int]:
+        rows = connection.execute(_REGISTERED, {"since": first * _DAY})
+        return {row.day: row.users for row in rows}
+
+    found = await database.read(count, large=True)
+    return [found.get(day, 0) for day in range(first, today + 1)]

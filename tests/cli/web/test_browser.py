@@ -1,0 +1,306 @@
+"""The operator's page in a real browser: how it opens, how it looks, and what other sites can do to it."""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from tests.kit.brokers import BrokerProcess
+from tests.kit.operators import admin
+from tests.kit.pages import OperatorsPage
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+CHROMIUM: Final = shutil.which("chromium")
+VIEWS: Final = ("/overview", "/users", "/api-keys", "/audit")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(CHROMIUM is None, reason="Debian's chromium is not installed"),
+]
+
+# Text whose contrast with its ground is below the 4.5 of WCAG 2.2 (AA); 3.0 for large or bold text.
+FAINT: Final = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const color = parse(getComputedStyle(each).backgroundColor);
+      if (color.length === 3 || color[3] === 1) return color;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    const text = texts.currentNode.data.trim();
+    if (!text || !element.checkVisibility()) continue;
+    const style = getComputedStyle(element);
+    const color = element.closest("svg") ? style.fill : style.color;
+    const [one, other] = [light(parse(color)), light(ground(element))];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    const size = parseFloat(style.fontSize);
+    if (contrast < (size >= 24 ? 3 : 4.5)) found.push(`${text}: ${contrast.toFixed(2)}`);
+  }
+  return found;
+}"""
+
+# What assistive technology cannot use: fields without label, and so on.
+UNUSABLE: Final = """() => {
+  const found = [];
+  const say = (what, element) => found.push(`${what}: ${element.outerHTML.slice(0, 120)}`);
+  if (!document.documentElement.lang) found.push("no language");
+  if (!document.title.trim()) found.push("no title");
+  if (document.querySelectorAll("h1").length !== 1) found.push("not one h1");
+  if (document.querySelectorAll("main").length !== 1) found.push("not one main");
+  for (const each of document.querySelectorAll("input:not([type=hidden]), select, textarea"))
+    if (!each.labels.length && !each.ariaLabel) say("no label", each);
+  for (const each of document.querySelectorAll("img:not([alt])")) say("no alt", each);
+  for (const each of document.querySelectorAll("svg:not([aria-label]), meter:not([aria-label])"))
+    say("no name", each);
+  for (const each of document.querySelectorAll("a, button"))
+    if (!(each.textContent.trim() || each.ariaLabel)) say("no text", each);
+  for (const each of document.querySelectorAll("th:not([scope])")) say("no scope", each);
+  for (const each of document.querySelectorAll("nav:not([aria-label]), section:not([aria-label])"))
+    say("no name", each);
+  const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
+  for (const id of ids) if (ids.indexOf(id) !== ids.lastIndexOf(id)) found.push(`twice: ${id}`);
+  let last = 1;
+  for (const each of document.querySelectorAll("h1, h2, h3")) {
+    const level = Number(each.tagName[1]);
+    if (level > last + 1) say("level left out", each);
+    last = level;
+  }
+  return found;
+}"""
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the page knows nothing of the broker's engine."""
+    return "sqlite"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    playwright = pytest.importorskip("playwright.sync_api")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"],
+        )
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(broker: BrokerProcess) -> Iterator[OperatorsPage]:
+    """A page whose URL no browser has used."""
+    with OperatorsPage(broker) as opened:
+        yield opened
+
+
+@pytest.fixture
+def view(browser: Browser) -> Iterator[Page]:
+    """A tab of a browser of its own; whatever the browser complains of fails the test."""
+    with browser.new_context() as context:
+        tab = context.new_page()
+        complaints: list[str] = []
+        tab.on("console", lambda each: complaints.append(each.text))
+        tab.on("pageerror", lambda each: complaints.append(str(each)))
+        yield tab
+        assert complaints == []
+
+
+def entered(page: OperatorsPage, view: Page) -> str:
+    """Open the page as the command prints it; return the address below which its views are."""
+    view.goto(page.printed["url"])
+    view.wait_for_url("**/overview")
+    return view.url.removesuffix("/overview")
+
+
+def test_the_printed_url_opens_the_page_and_leaves_no_secret_in_the_history(
+    page: OperatorsPage, view: Page
+) -> None:
+    entered(page, view)
+    assert view.title() == "Overview · scbroker"
+    assert page.code not in view.url
+    view.go_back()
+    assert page.code not in view.url
+
+
+def test_a_second_browser_with_the_same_url_is_refused(
+    page: OperatorsPage, view: Page, browser: Browser
+) -> None:
+    entered(page, view)
+    with browser.new_context() as context:
+        second = context.new_page()
+        second.goto(page.printed["url"])
+        second.wait_for_url("**/enter")
+        assert "used before" in second.inner_text("body")
+
+
+def test_a_person_without_script_enters_the_code_by_hand(
+    page: OperatorsPage, browser: Browser
+) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        tab = context.new_page()
+        tab.goto(page.origin)
+        tab.get_by_label("Code").fill(page.code)
+        tab.get_by_role("button", name="Open").click()
+        assert tab.title() == "Overview · scbroker"
+
+
+def test_a_view_shows_new_state_without_being_opened_again(
+    page: OperatorsPage, view: Page, broker: BrokerProcess
+) -> None:
+    root = entered(page, view)
+    view.goto(f"{root}/api-keys")
+    name = f"made later {page.port}"
+    admin(broker, "api-keys", "create", name).expect(0)
+    view.get_by_text(name).wait_for(timeout=15_000)
+
+
+def test_a_view_says_that_the_command_has_ended(page: OperatorsPage, browser: Browser) -> None:
+    with browser.new_context() as context:
+        tab = context.new_page()
+        entered(page, tab)
+        page.stop()
+        tab.get_by_role("alert").filter(has_text="its command has ended").wait_for(timeout=15_000)
+
+
+def test_a_user_is_suspended_and_resumed_by_keyboard_alone(
+    page: OperatorsPage, view: Page, broker: BrokerProcess
+) -> None:
+    user = str(broker.new_user().userId)
+    root = entered(page, view)
+    view.goto(f"{root}/users?id={user[:8]}")
+    _press(view, user[:8])
+    view.wait_for_url(f"**/users/{user}")
+    _press(view, "Suspend…")
+    view.get_by_label("Reason").fill("does not pay")
+    _press(view, "Suspend this user")
+    view.wait_for_url(f"**/users/{user}")
+    view.get_by_role("status").filter(has_text="suspended").wait_for()
+    _press(view, "Resume…")
+    _press(view, "Resume this user")
+    view.get_by_role("status").filter(has_text="resumed").wait_for()
+
+
+def _press(view: Page, name: str) -> None:
+    """Press tab until the link or button of this name has the focus, which must be visible; then enter."""
+    focused: Any = None
+    for _ in range(60):
+        view.keyboard.press("Tab")
+        focused = view.evaluate(
+            "() => { const e = document.activeElement; const s = getComputedStyle(e);"
+            " return [e.textContent.trim(), s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) >= 2] }"
+        )
+        if focused == [name, True]:
+            view.keyboard.press("Enter")
+            return
+    raise AssertionError(f"{name} cannot be reached: the last one was {focused}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_is_readable_and_usable_for_all(
+    page: OperatorsPage, browser: Browser, broker: BrokerProcess, scheme: Any
+) -> None:
+    user = broker.new_user().userId
+    with browser.new_context(color_scheme=scheme) as context:
+        tab = context.new_page()
+        root = entered(page, tab)
+        more = [
+            f"/users/{user}{each}" for each in ("", "/quota", "/quota/confirm?bytes=1", "/suspend")
+        ]
+        for path in (*VIEWS, *more, "/nothing", "/users?order=none"):
+            tab.goto(root + path)
+            assert tab.evaluate(FAINT) == [], path
+            assert tab.evaluate(UNUSABLE) == [], path
+        tab.goto(page.origin)
+        assert tab.evaluate(UNUSABLE) == []
+
+
+def test_every_view_fits_a_phone(
+    page: OperatorsPage, browser: Browser, broker: BrokerProcess
+) -> None:
+    user = broker.new_user().userId
+    with browser.new_context(viewport={"width": 360, "height": 740}) as context:
+        tab = context.new_page()
+        root = entered(page, tab)
+        for path in (*VIEWS, f"/users/{user}", f"/users/{user}/quota", f"/users/{user}/suspend"):
+            tab.goto(root + path)
+            width = tab.evaluate("() => document.documentElement.scrollWidth")
+            assert width <= 360, path
+
+
+class _Evil(http.server.BaseHTTPRequestHandler):
+    """A site on another port of the loopback address, as another user of the machine can have one."""
+
+    def __init__(self, html: str, got: list[str], *arguments: Any) -> None:
+        self._html, self._got = html, got
+        super().__init__(*arguments)
+
+    def do_GET(self) -> None:
+        self._got.append(str(self.headers))
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.end_headers()
+        self.wfile.write(self._html.encode())
+
+    def log_message(self, format: str, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "evil.example"])
+def test_a_site_in_the_operators_browser_neither_reads_nor_changes_anything(
+    page: OperatorsPage, browser: Browser, broker: BrokerProcess, host: str
+) -> None:
+    """Even one that knows the secret path, and the secret of the page's forms."""
+    user = broker.new_user().userId
+    with browser.new_context() as context:
+        tab = context.new_page()
+        root = entered(page, tab)
+        tab.goto(f"{root}/users/{user}/suspend")
+        secret = tab.locator("input[name=form]").get_attribute("value")
+        html = f"""<!doctype html><iframe name="frame" src="{root}/overview"></iframe>
+            <form method="post" action="{root}/users/{user}/suspend" target="frame">
+            <input name="form" value="{secret}"></form><script>
+            window.read = fetch("{root}/overview", {{credentials: "include", mode: "no-cors"}})
+                .then((answer) => answer.text()).catch((error) => "refused");
+            setTimeout(() => document.forms[0].submit(), 300);
+            </script>"""
+        got: list[str] = []
+        handler = functools.partial(_Evil, html, got)
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            evil = context.new_page()
+            with evil.expect_response(lambda answer: answer.request.method == "POST") as posted:
+                evil.goto(f"http://{host}:{server.server_address[1]}/")
+            assert posted.value.status == 403
+            assert "Overview" not in str(evil.evaluate("() => window.read"))
+            server.shutdown()
+        assert got
+        assert all("scbroker-page" not in headers for headers in got)
+        tab.goto(f"{root}/users/{user}")
+        assert "active" in tab.inner_text("main")
+
+
+def test_a_name_that_leads_to_the_loopback_address_shows_nothing(
+    page: OperatorsPage, browser: Browser
+) -> None:
+    with browser.new_context() as context:
+        tab = context.new_page()
+        answer = tab.goto(f"http://evil.example:{page.port}/#{page.code}")
+        assert answer is not None
+        assert answer.status == 421
+        entered(page, tab)  # and the code was not used up

@@ -1,0 +1,67 @@
+"""A page is served on the loopback address alone, and the browser gets its URL by a private file."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scbroker.cli.web.serving import listening, opened_in_browser
+from scbroker.errors import InvalidArgumentError
+
+URL = 'http://127.0.0.1:1/#secret&"'
+
+
+def test_a_page_listens_on_the_loopback_address_alone() -> None:
+    with listening(0) as bound:
+        host, port = bound.getsockname()
+        assert host == "127.0.0.1"
+        with socket.create_connection((host, port), 5):
+            pass
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+    with listening(0) as bound:
+        port = bound.getsockname()[1]
+        with pytest.raises(InvalidArgumentError, match=f"127.0.0.1:{port}"), listening(port):
+            pass
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="how a browser is chosen differs by system")
+def test_the_browser_gets_a_private_file_and_not_the_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, got = tmp_path / "browser", tmp_path / "got"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {got}.new; mv {got}.new {got}\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    monkeypatch.setenv("DISPLAY", ":0")
+    with opened_in_browser(URL, pytest.fail):
+        until = time.monotonic() + 20
+        while not got.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        argument = got.read_text()
+        assert "secret" not in argument
+        file = Path(argument.removeprefix("file://"))
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        assert file.stat().st_uid == os.geteuid()
+        text = file.read_text()
+        assert 'content="0; url=http://127.0.0.1:1/#secret&amp;&quot;"' in text
+    assert not file.parent.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no variable for a display")
+def test_without_a_display_no_browser_of_the_terminal_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    failures: list[bool] = []
+    with opened_in_browser(URL, lambda: failures.append(True)):
+        pass
+    assert failures == [True]

@@ -1,0 +1,140 @@
+"""The operator's page as a process beside a broker, and requests to it as a browser sends them.
+
+with OperatorsPage(broker) as page:
+    page.enter()
+    assert "Overview" in page.get("/overview").expect(200).text
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self
+
+from tests.kit.brokers import BrokerProcess, environment
+from tests.kit.nursery import Forked, command, is_available, nursery
+
+_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    text: str
+
+    def expect(self, status: int) -> Self:
+        assert self.status == status, self
+        return self
+
+
+class OperatorsPage:
+    """`scbroker admin ui` with these options, on the stores of a broker, until its `with` block ends."""
+
+    def __init__(self, broker: BrokerProcess, *options: str) -> None:
+        self.broker = broker
+        self._options = ["--url", broker.url, "--no-open", "--json", *options]
+        self.cookie: str | None = None
+        self.root = ""
+        """The secret path, once the browser has entered."""
+
+    def __enter__(self) -> Self:
+        options = ["admin", "ui", *self._options, "--data-dir", str(self.broker.directory)]
+        given = {name: value for name, value in self.broker.settings.items() if value != ""}
+        variables = environment(given, self.broker.variables)
+        self._log = (self.broker.directory / "page-stderr").open("w+b")
+        self._process: subprocess.Popen[str] | Forked
+        if is_available():
+            self._process = nursery().start(options, variables, None, self._log)
+        else:
+            self._process = subprocess.Popen(
+                command(*options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=self._log, text=True, env=variables, start_new_session=True,
+            )  # fmt: skip
+        assert self._process.stdout is not None
+        first = self._process.stdout.readline()
+        assert first, self.log
+        self.printed: dict[str, Any] = json.loads(first)
+        parts = urllib.parse.urlsplit(self.printed["url"])
+        self.port, self.code = parts.port or 0, parts.fragment
+        self.origin = f"http://{parts.netloc}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        self._log.close()
+
+    @property
+    def log(self) -> str:
+        """What the command wrote to standard error."""
+        self._log.seek(0)
+        return self._log.read().decode()
+
+    def stop(self, by: signal.Signals = signal.SIGINT) -> int:
+        """Ctrl-C; gives the exit status."""
+        self._process.send_signal(by)
+        return self.wait()
+
+    def wait(self, seconds: float = _SECONDS) -> int:
+        """Wait until the command has ended by itself; gives the exit status."""
+        status = self._process.wait(seconds)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        return status
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        fields: Mapping[str, str] | bytes | None = None,
+        headers: Mapping[str, str | None] = {},
+    ) -> Reply:
+        """One request, with the headers of a browser that is on the page; a header of None is left out."""
+        given: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie}
+        body = fields
+        if isinstance(fields, Mapping):
+            body = urllib.parse.urlencode(fields).encode()
+        if method == "POST":
+            given |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
+        given |= {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate", **headers}
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
+        try:
+            connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+            for name, value in given.items():
+                if value is not None:
+                    connection.putheader(name, value)
+            if body is not None:
+                connection.putheader("Content-Length", str(len(body)))
+            connection.endheaders(body if isinstance(body, bytes) else None)
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Reply(answer.status, found, answer.read().decode())
+        finally:
+            connection.close()
+
+    def enter(self) -> Reply:
+        """Exchange the code for the cookie, as the page's script does; returns the first view."""
+        answer = self.request("POST", "/enter", {"code": self.code}).expect(303)
+        self.cookie = answer.headers["set-cookie"].partition(";")[0]
+        first = answer.headers["location"]
+        self.root = first.rpartition("/")[0]
+        return self.request("GET", first)
+
+    def get(self, path: str, headers: Mapping[str, str | None] = {}) -> Reply:
+        """Read a view by its path below the secret one."""
+        return self.request("GET", self.root + path, headers=headers)
+
+    def post(self, path: str, fields: Mapping[str, str] = {}) -> Reply:
+        """Send the form of the view at this path, with its hidden fields and these; return the next view."""
+        form = self.get(path).expect(200).text
+        hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
+        answer = self.request("POST", self.root + path, {**hidden, **fields})
+        if answer.status != 303:
+            return answer
+        return self.request("GET", answer.headers["location"])
