@@ -1,15 +1,15 @@
 """The image of deploy/docker, built and run by buildah and podman.
 
-Docker's own base image cannot be fetched where the tests run. So the base is made here, of the same packages of the
-same Debian.
+Docker's own base image cannot be fetched where the tests run. So the base is made here, of the same packages
+of the same Debian.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-import time
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -23,6 +23,7 @@ from tests.kit.engines import free_port
 from tests.kit.waiting import wait_until
 
 ROOT: Final = Path(__file__).parents[2]
+LISTS: Final = ("requirements-server.txt", "requirements-build.txt")
 PROGRAMS: Final = ("buildah", "podman", "crun", "mmdebstrap")
 MOST_BYTES: Final = 200_000_000
 _PIN: Final = re.compile(
@@ -37,7 +38,7 @@ def pins(file: str) -> dict[str, set[str]]:
     return {found[1]: set(found[3].split()) - {"\\"} for found in _PIN.finditer(text)}
 
 
-@pytest.mark.parametrize("file", ["requirements-server.txt", "requirements-build.txt"])
+@pytest.mark.parametrize("file", LISTS)
 def test_the_image_has_the_packages_that_the_tests_run_with(file: str) -> None:
     everything = pins("requirements.txt")
     found = pins(file)
@@ -69,18 +70,119 @@ def _why_not() -> str:
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
-    """The options of buildah and podman for a store of the test's own, removed at the end."""
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The image in a store of the test's own, as options of podman."""
     if reason := _why_not():
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("images")
+    folder = tmp_path_factory.mktemp("image")
+    wheels, config = folder / "wheels", folder / "pip.conf"
+    config.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
+    download(wheels)
     options = ["--storage-driver=vfs", f"--root={folder}/root", f"--runroot={folder}/run"]
+    sources = Path("/etc/apt/sources.list.d/debian.sources")
+    run("mmdebstrap", "--variant=minbase", "bookworm", folder / "base.tar", sources)
+    run("podman", *options, "import", folder / "base.tar", "localhost/base")
+    run(
+        "buildah", *options, "build", "--isolation=chroot", "--format=docker", "--network=host",
+        "--pull-never", "--build-arg=BASE=localhost/base", f"--secret=id=pip.conf,src={config}",
+        f"--volume={wheels}:/wheels:ro", "--volume=/etc/apt:/etc/apt:ro", "--tag=scbroker",
+        "--file=deploy/docker/Dockerfile", ROOT,
+    )  # fmt: skip
     yield options
-    run("podman", *options, "rm", "--all", "--force")
     run("podman", *options, "rmi", "--all", "--force")
 
 
-def run(*command: str | Path, check: bool = True) -> str:
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 or not check, f"{command}\n{done.stdout}\n{done.stderr}"
+@pytest.mark.long
+def test_the_image_serves_a_user_as_another_user_on_a_read_only_file_system(
+    store: list[str],
+) -> None:
+    inspected = json.loads(run("podman", *store, "inspect", "scbroker"))[0]
+    assert inspected["Size"] < MOST_BYTES
+    assert inspected["Config"]["User"] == "65532:65532"
+    port, api_key = free_port(), uuid.uuid4()
+    url = f"http://127.0.0.1:{port}"
+    restricted = [
+        "--read-only",
+        "--tmpfs=/tmp",
+        "--cap-drop=all",
+        "--security-opt=no-new-privileges",
+    ]
+    machine = ["--network=host", "--cgroups=disabled", "--volume=scbroker-test:/data"]
+    name = f"scbroker-{port}"
+    run(
+        "podman", *store, "run", "--detach", f"--name={name}", *restricted, *machine,
+        f"--env=SCBROKER_API_KEY={api_key}", "scbroker", "serve", f"--port={port}",
+    )  # fmt: skip
+    try:
+        wait_until(lambda: _is_ready(url), seconds=PATIENCE)
+        trust = MemoryTrustStore()
+        with ServerProvider(api_key, url, "tests", trustStore=trust) as provider:
+            provider.register("A password 1", "A passphrase 1").result(PATIENCE)
+            made = provider.createContainer(bytes(1_000_000)).result(PATIENCE)
+            assert provider.getContainerContent(made.id).result(PATIENCE) == bytes(1_000_000)
+        checked = run("podman", *store, "exec", name, "scbroker", "admin", "check")
+        assert "nothing is wrong" in checked
+        status = run(
+            "podman", *store, "exec", name, "python3", "-c", "print(open('/proc/1/status').read())"
+        )
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        assert fields["Uid"].split()[0] == "65532"
+        assert int(fields["CapBnd"], 16) == 0
+        run("podman", *store, "stop", name)
+        state = json.loads(run("podman", *store, "inspect", name))[0]["State"]
+        assert state["ExitCode"] == 0
+    finally:
+        run("podman", *store, "rm", "--force", "--volumes", name)
+
+
+@pytest.mark.long
+def test_the_image_has_no_shell_and_no_package_manager(store: list[str]) -> None:
+    container = run("buildah", *store, "from", "--pull-never", "scbroker").strip()
+    root = Path(run("buildah", *store, "mount", container).strip())
+    try:
+        found = {
+            path.name
+            for folder in ("bin", "sbin", "usr/bin", "usr/sbin")
+            for path in (root / folder).glob("*")
+        }
+        assert "python3" in found
+        assert (
+            found & {"sh", "bash", "dash", "apt", "apt-get", "dpkg", "perl", "su", "mount", "pip"}
+            == set()
+        )
+        assert not [
+            path for path in root.rglob("*") if path.is_file() and path.stat().st_mode & 0o6000
+        ]
+    finally:
+        run("buildah", *store, "rm", container)
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health/ready") as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def download(wheels: Path) -> None:
+    """Fetch the packages of the image, by the package index of this machine."""
+    options = [f"--requirement={name}" for name in LISTS]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--require-hashes",
+        "--only-binary=:all:",
+    ]
+    run(*pip, *options, f"--dest={wheels}")
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run(
+        [*map(str, command)], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -6,7 +6,7 @@ import ssl
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -25,7 +25,7 @@ on_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 class Behind(Protocol):
     """Starts brokers on one database, and the proxy before them."""
 
-    def __call__(self, brokers: int = 1, **settings: object) -> list[BrokerProcess]: ...
+    def __call__(self, brokers: int = 1, **settings: Any) -> list[BrokerProcess]: ...
 
 
 @pytest.fixture(params=PROXIES, ids=lambda each: each.program)
@@ -38,8 +38,12 @@ def proxy(request: pytest.FixtureRequest) -> Iterator[Proxy]:
 
 @pytest.fixture
 def behind(proxy: Proxy, start_broker: StartBroker) -> Behind:
-    def start(brokers: int = 1, **settings: object) -> list[BrokerProcess]:
-        shared = {"api_key": proxy.api_key, "origins": proxy.url, "trusted_proxies": "127.0.0.1"}
+    def start(brokers: int = 1, **settings: Any) -> list[BrokerProcess]:
+        shared: dict[str, Any] = {
+            "api_key": proxy.api_key,
+            "origins": proxy.url,
+            "trusted_proxies": "127.0.0.1",
+        }
         started = [start_broker(**(shared | settings)) for _ in range(brokers)]
         proxy.start([each.port for each in started])
         return started
