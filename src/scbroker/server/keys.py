@@ -78,9 +78,9 @@ class Keys:
     def open_verifier(self, user_id: bytes, stored: bytes) -> bytes:
         """Return the hash of a proof; raise `IntegrityError` if it is damaged.
 
-        After a rotation no bare hash is accepted: a thief of the first key could compute one.
+        Once the first key is replaced no bare hash is accepted: a thief of that key could compute one.
         """
-        if len(stored) == HASH_SIZE and (self.next is not None or not self.is_rotated):
+        if len(stored) == HASH_SIZE and self.first == self.active:
             return stored
         return self.open(VERIFIER, user_id, stored)
 
