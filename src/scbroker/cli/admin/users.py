@@ -76,15 +76,12 @@ def suspend(
     The user's sessions end at once. What the user has stored stays, and others who have access go on reading
     it. Presigned URLs that the user has end with their time.
     """
-    from scbroker.server.admin import stores
     from scbroker.server.admin import users as queries
 
     async def change() -> tuple[bool, User]:
         async with run.open() as (database, _):
             user_id = await database.read(lambda c: queries.find(c, user))
-            is_new = await database.write(
-                lambda c: queries.suspend(c, stores.find_key(c, run.settings), user_id, reason)
-            )
+            is_new = await queries.suspend(run.settings, database, user_id, reason)
             return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
 
     is_new, found = run.do(change())

@@ -18,6 +18,7 @@ from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
+from scbroker.server.storage.database import Database
 from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.users import deletion
 
@@ -114,30 +115,48 @@ def find(connection: Connection, text: str) -> UserId:
     return UserId(bytes(found[0]))
 
 
-def suspend(connection: Connection, key: bytes, user_id: UserId, reason: str | None) -> bool:
+async def suspend(
+    settings: Settings, database: Database, user_id: UserId, reason: str | None
+) -> bool:
     """Suspend a user and end their sessions; return False if they were suspended before.
 
-    The user's row is locked as for a change of keys: a log-in or a write of the user that runs at the same
-    time is either complete before, and its session ends here, or waits and is refused.
+    Nothing of the user is stored after this returns, and no log-in has a session. This takes two
+    transactions. The second waits for what the user began before, and PostgreSQL would let it wait for ever
+    if the user could begin more: a shared lock of the user's row is granted while another transaction waits
+    for the row. So the first one, which does not wait, is what refuses the user.
     """
     if reason is not None and not (0 < len(reason) <= _LONGEST_REASON and reason.isprintable()):
         raise InvalidArgumentError(
             f"--reason must have 1 to {_LONGEST_REASON} printable characters."
         )
-    if _lock(connection, user_id).suspended_at is not None:
-        return False
-    state = {"suspended_at": now(), "suspension_reason": reason}
-    connection.execute(sql.SET_USER, {"user": user_id, **state})
-    connection.execute(sql.END_SESSIONS, {"user": user_id})
-    notify_brokers(connection, user_id)
-    details = {} if reason is None else {"reason": reason}
-    audit.record(connection, key, "user-suspended", _name(user_id), details)
-    return True
+
+    def end_sessions(connection: Connection) -> None:
+        connection.execute(sql.END_SESSIONS, {"user": user_id})
+        notify_brokers(connection, user_id)
+
+    def mark(connection: Connection) -> bool:
+        key = stores.find_key(connection, settings)
+        if _active(connection, sql.LOCK_LOG, user=user_id).suspended_at is not None:
+            return False
+        state = {"suspended_at": now(), "suspension_reason": reason}
+        connection.execute(sql.SET_USER, {"user": user_id, **state})
+        end_sessions(connection)
+        details = {} if reason is None else {"reason": reason}
+        audit.record(connection, key, "user-suspended", _name(user_id), details)
+        return True
+
+    def complete(connection: Connection) -> None:
+        _active(connection, sql.LOCK_USER, id=user_id)
+        end_sessions(connection)
+
+    is_new = await database.write(mark)
+    await database.write(complete)
+    return is_new
 
 
 def resume(connection: Connection, key: bytes, user_id: UserId) -> bool:
     """End a user's suspension; return False if they were not suspended."""
-    if _lock(connection, user_id).suspended_at is None:
+    if _active(connection, sql.LOCK_LOG, user=user_id).suspended_at is None:
         return False
     state = {"suspended_at": None, "suspension_reason": None}
     connection.execute(sql.SET_USER, {"user": user_id, **state})
@@ -160,11 +179,11 @@ async def delete(settings: Settings, user: uuid.UUID) -> bool:
     return is_new
 
 
-def _lock(connection: Connection, user_id: UserId) -> Row[Any]:
-    """Lock and return the row of a user who was not deleted."""
-    user = sql.the(connection, sql.LOCK_USER, id=user_id)
+def _active(connection: Connection, statement: Any, **values: object) -> Row[Any]:
+    """Return the row of a user that a statement locks; raise `NotFoundError` if the user was deleted."""
+    user = sql.the(connection, statement, **values)
     if user.deleted:
-        raise NotFoundError(f"User {_name(user_id)} was deleted.")
+        raise NotFoundError("The user was deleted.")
     return user
 
 

@@ -67,9 +67,9 @@ class Users:
     async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
         user, _ = await self._find(request)
         reason = fields.get("reason", "").strip() or None
-        await self._stores.act(
-            lambda c, key: users.suspend(c, key, users.find(c, str(user.id)), reason)
-        )
+        stores = self._stores
+        user_id = await stores.database.read(lambda c: users.find(c, str(user.id)))
+        await users.suspend(stores.settings, stores.database, user_id, reason)
         return Done(f"User {user.id} is suspended.", _path_of(user))
 
     async def ask_to_resume(self, request: Request) -> Shown:
