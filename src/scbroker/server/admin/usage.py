@@ -328,12 +328,12 @@ async def recount(
     Brokers may write meanwhile: what they change is in both sums. Of two recounts at once only the one that
     started last takes effect: otherwise both would add the same difference. The other raises `ConflictError`.
     """
-    token = os.urandom(32)
-    await database.write(lambda c: _start(c, token))
+    mark = os.urandom(32)
+    await database.write(lambda c: _start(c, mark))
     wrong = await database.read(differences, large=True)
 
     def correct(connection: Connection) -> None:
-        _correct(connection, token, wrong)
+        _correct(connection, mark, wrong)
         key = find_key(connection, settings)
         audit.record(connection, key, "usage-recounted", "broker", {"corrected": len(wrong)})
 
@@ -341,18 +341,18 @@ async def recount(
     return [(uuid.UUID(bytes=user), *amounts) for user, amounts in sorted(wrong.items())]
 
 
-def _start(connection: Connection, token: bytes) -> None:
+def _start(connection: Connection, mark: bytes) -> None:
     connection.execute(delete(t.checks).where(t.checks.c.name == _RECOUNT))
-    connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": token})
+    connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": mark})
 
 
 def _correct(
-    connection: Connection, token: bytes, wrong: Mapping[bytes, tuple[Amounts, Amounts]]
+    connection: Connection, mark: bytes, wrong: Mapping[bytes, tuple[Amounts, Amounts]]
 ) -> None:
     found = connection.execute(
         select(t.checks.c.value).where(t.checks.c.name == _RECOUNT).with_for_update()
     ).scalar_one()
-    if found != token:
+    if found != mark:
         raise ConflictError("Another recount began meanwhile: this one has changed nothing.")
     for user_id, (said, is_stored) in sorted(wrong.items()):
         more = {
