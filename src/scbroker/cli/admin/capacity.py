@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from scbroker.cli.admin.command import Admin, command
@@ -29,10 +28,12 @@ def capacity(
         int, typer.Option(metavar="PERCENT", help="Users who are active on a day.", min=0, max=100)
     ] = 20,
 ) -> None:
-    """Calculate the disk, memory and processes that a broker needs.
+    """Calculate the disk and memory that a broker needs.
 
     The command opens no broker: it calculates from what was measured, as docs/guide/capacity.md explains.
     """
+    import msgspec
+
     from scbroker.server.admin.capacity import Load, needs_of
 
     load = Load(

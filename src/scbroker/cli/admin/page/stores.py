@@ -1,4 +1,4 @@
-"""What the views and acts of the operator's page work on."""
+"""Provide the stores that the views and acts of the operator's page work on."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
