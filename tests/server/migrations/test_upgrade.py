@@ -221,6 +221,7 @@ def test_users_are_charged_with_what_a_database_of_the_first_release_has(
     check_usage(old)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_uploads_go_on_while_the_records_of_all_users_are_counted(database_url: str) -> None:
     make_first_release(database_url)
