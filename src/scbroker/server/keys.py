@@ -243,15 +243,23 @@ def create_key(path: Path) -> bytes:
         raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def put_in_place(settings: Settings, active: bytes) -> None:
-    """Replace the file of a key that was rotated out by that of the key in force, if there are such files."""
+def put_in_place(settings: Settings, active: bytes) -> Path | None:
+    """Replace the file of a key that was rotated out by that of the key in force, if there are such files.
+
+    Returns the new name of the replaced file: backups from before the rotation open under that key alone.
+    """
     path, following = settings.directory / KEY, settings.directory / NEXT_KEY
-    if not settings.broker_key and not settings.broker_key_next and read_key(following) == active:
-        try:
-            following.replace(path)
-            sync(path.parent)
-        except OSError as error:
-            raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+    if settings.broker_key or settings.broker_key_next or read_key(following) != active:
+        return None
+    old = path.with_name(f"{KEY}.until-{time.strftime('%Y-%m-%dT%H%M%SZ', time.gmtime())}")
+    try:
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.link(path, old)
+        following.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+    return old if old.exists() else None
 
 
 def write_synced(path: Path, octets: bytes | memoryview) -> None:

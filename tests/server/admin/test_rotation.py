@@ -274,6 +274,9 @@ def test_the_command_rotates_beside_a_broker_and_says_what_to_keep(
     done = admin(fresh_broker, "rotate-broker-key").expect(0)
     assert "Keep the old key" in done.last
     assert key_of(fresh_broker) != old
+    [kept] = fresh_broker.directory.glob("broker.key.until-*")
+    assert kept.read_bytes() == old, "backups from before need it"
+    assert str(kept) in done.lines[-2]
     assert old.hex() not in str(done)
     assert key_of(fresh_broker).hex() not in str(done)
     user.check()

@@ -60,7 +60,7 @@ async def rotate(
         if is_shared:
             await asyncio.sleep(settling)
         await database.write(lambda c: _finish(c, settings, new))
-        put_in_place(settings, new)
+        old = put_in_place(settings, new)
         is_scrubbed = await database.scrub()
     tell(f"The new key is in force; {count} KeyFiles were sealed under it.")
     if settings.broker_key or settings.broker_key_next:
@@ -70,6 +70,10 @@ async def rotate(
     if not is_scrubbed:
         tell(
             "The write-ahead log still has KeyFiles under the old key: the running broker clears it."
+        )
+    if old is not None:
+        tell(
+            f"Copy {KEY} to where you keep the key. The old key is in {old}: move it there as well."
         )
     tell("Keep the old key as long as you keep backups from before, and apart from them.")
 
