@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from scbroker import errors
 from scbroker.cli.admin.command import Admin, command, group
 from scbroker.cli.command import Yes
 from scbroker.cli.output import Size
@@ -124,6 +125,10 @@ def delete(run: Admin, user: Who, yes: Yes = False) -> None:
             )
 
     found = run.do(read())
+    if yes and user.replace("-", "").lower() != found.id.hex:
+        raise errors.InvalidArgumentError(
+            f"{user} is the beginning of {found.id}: pass the whole id with --yes, or leave --yes out."
+        )
     if not found.is_deleted:
         size = f"{found.containers} containers, {Size(found.bytes).shown()}"
         run.confirm(f"Delete user {found.id} ({size}) for ever?", yes)
