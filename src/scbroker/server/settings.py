@@ -25,6 +25,7 @@ import platformdirs
 from msgspec import Meta
 
 from scbroker.errors import InvalidArgumentError
+from scbroker.records.canonical import parse_uuid
 from scbroker.records.container_record import MAX_ENTRIES
 
 PREFIX: Final = "SCBROKER_"
@@ -135,6 +136,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ValueError(
                 "`trusted_proxies` must be IP addresses or networks as 10.0.0.0/8, comma-separated"
             ) from None
+
+        try:
+            if self.api_key:
+                parse_uuid(self.api_key)
+        except InvalidArgumentError:  # its text may have the key
+            raise ValueError("`api_key` must be a UUID in lower case, with hyphens") from None
 
     def __repr__(self) -> str:
         return "Settings(…)"  # the fields include keys and the database's password

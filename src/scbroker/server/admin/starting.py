@@ -4,6 +4,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
@@ -88,6 +89,9 @@ async def _check_database(settings: Settings) -> Result:
     if settings.workers > 1 and stores.is_sqlite(settings):
         raise InvalidArgumentError("SQLite allows one process: set SCBROKER_WORKERS to 1.")
     if not stores.exists(url):
+        folder = Path(settings.database_url.removeprefix("sqlite:///")).parent
+        if settings.database_url and not folder.is_dir():
+            raise InvalidArgumentError(f"The folder {folder} does not exist: create it.")
         return Result(_NEW)
     revision, ahead = await _ask(url, _revision_and_clock)
     if revision is None:
