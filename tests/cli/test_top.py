@@ -5,9 +5,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
+from scbroker.cli.admin import top
 from scbroker.server.admin.load import Reading, between
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.people import Person
@@ -114,3 +117,18 @@ def test_another_server_than_a_broker_is_refused_in_words(
         done = stranger.run("admin", "top", "--url", url, "--once", status=1)
     assert f"{url}/metrics" in done.error
     json.dumps(done.error)
+
+
+def test_what_another_program_answers_on_the_port_cannot_steer_the_terminal() -> None:
+    labels = (("method", "G\x1b[2JET"), ("path", "/\x1b]0;x\x07"))
+    samples = {
+        ("scbroker_requests_total", labels): 1.0,
+        ("scbroker_problems_total", (("code", "a\x1b[31m"),)): 1.0,
+    }
+    found = between(Reading(0.0, {}), Reading(1.0, samples))
+    console = Console(file=StringIO(), width=120)
+    console.print(top._drawn(found, "http://127.0.0.1:8400"))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "2JET" in text
+    assert text.replace("\n", "").isprintable()

@@ -77,6 +77,8 @@ def test_settings_are_shown_if_they_differ_and_secrets_only_as_set() -> None:
 def test_what_could_steer_a_terminal_is_escaped() -> None:
     found = logs._printable(None, "", {"event": "x", "error": "a\x1b[2Jb", "count": 3})
     assert found == {"event": "x", "error": "a\\x1b[2Jb", "count": 3}
+    found = logs._printable(None, "", {"exception": "Traceback:\n  raise\nValueError: \x1b[2J"})
+    assert found == {"exception": "Traceback:\n  raise\nValueError: \\x1b[2J"}
 
 
 def test_beyond_a_number_lines_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
