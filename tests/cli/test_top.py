@@ -68,7 +68,7 @@ def test_on_a_terminal_the_figures_are_shown_until_an_interrupt(
     terminal.expect("OPERATION")
     terminal.sendintr()
     terminal.expect(r"\x1b\[\?1049l")  # the screen from before is back
-    terminal.wait()
+    assert not terminal.wait_for(10)
     assert terminal.exitstatus == 130
 
 

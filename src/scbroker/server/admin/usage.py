@@ -18,13 +18,11 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    and_,
     bindparam,
     delete,
     func,
     insert,
     select,
-    tuple_,
     update,
 )
 
@@ -133,28 +131,6 @@ PARTS: Final = _summed(t.parts.c.user_id, func.sum(t.parts.c.received), "bytes")
 OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.size), "bytes")
 CREATED: Final = _summed(
     t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
-)
-_RECORD: Final = tuple_(t.records.c.container_id, t.records.c.version)
-RECORDS: Final[Select[Any]] = (
-    select(
-        t.records.c.container_id,
-        t.records.c.version,
-        t.records.c.body,
-        (
-            func.length(t.records.c.signature)
-            + func.coalesce(func.length(t.access_lists.c.entries), 0)
-        ).label("more"),
-    )
-    .outerjoin(
-        t.access_lists,
-        and_(
-            t.access_lists.c.container_id == t.records.c.container_id,
-            t.access_lists.c.access_version == t.records.c.version,
-        ),
-    )
-    .where(tuple_(b("container"), b("version")) < _RECORD)
-    .order_by(t.records.c.container_id, t.records.c.version)
-    .limit(b("count"))
 )
 
 
@@ -295,9 +271,9 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
     return found
 
 
-def _records(connection: Connection) -> Iterator[Row[Any]]:
+def _records(connection: Connection) -> Iterator[Any]:
     last: dict[str, Any] = {"container": b"", "version": 0}
-    while rows := connection.execute(RECORDS, {**last, "count": _PAGE}).all():
+    while rows := connection.execute(sql.RECORD_SIZES, {**last, "count": _PAGE}).all():
         yield from rows
         last = {"container": rows[-1].container_id, "version": rows[-1].version}
 
