@@ -133,7 +133,7 @@ class Gate:
         if free:
             self._present[kind] += 1
         else:
-            metrics.count_refused(kind.name.lower())
+            metrics.REFUSED.labels(kind.name.lower()).inc()
         return free
 
     def leave(self, kind: Kind) -> None:

@@ -135,7 +135,7 @@ def _asking(action: str, purpose: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except Exception as error:
-        metrics.count_store_failure(action)
+        metrics.STORE_FAILURES.labels(action).inc()
         raise _failed(purpose) from error
 
 
@@ -157,7 +157,7 @@ class Blobs:
             with measured("store", "put"):
                 await self._put(name, data)
         except Exception as error:
-            metrics.count_store_failure("put")
+            metrics.STORE_FAILURES.labels("put").inc()
             self._writable_until = -math.inf
             raise _failed("storing a chunk") from error
         self._writable_until = time.monotonic() + _WRITABLE_SECONDS
@@ -201,7 +201,7 @@ class Blobs:
             except FileNotFoundError:
                 tried[name] = True
             except Exception as error:
-                metrics.count_store_failure("delete")
+                metrics.STORE_FAILURES.labels("delete").inc()
                 # Not the error itself: it may contain a URL.
                 _log.warning("object not deleted", name=name, cause=type(error).__name__)
                 tried[name] = False

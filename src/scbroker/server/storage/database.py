@@ -178,7 +178,7 @@ def _working(kind: str, temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Itera
         with measured("database", kind), _translating(temporary):
             yield
     except OverloadedError:
-        metrics.count_database_failure()
+        metrics.DATABASE_FAILURES.inc()
         raise
 
 
