@@ -1,18 +1,12 @@
 """`scbroker admin top`: figures of a broker, from its metrics."""
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 
 from scbroker.server.admin.load import Reading, between
+from tests.kit.answering import answering
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.people import Person
-
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 def reading(time: float, requests: float, quick: float) -> Reading:
@@ -79,23 +73,6 @@ def test_an_address_without_a_broker_is_an_error_in_words(stranger: Person) -> N
         assert "--url" in done.error
 
 
-@contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 @on_sqlite
 @pytest.mark.parametrize("status, body", [(404, b"nothing"), (200, b"<html>"), (200, b'a{b="c" 1')])
 def test_another_server_than_a_broker_is_refused_in_words(
@@ -104,4 +81,3 @@ def test_another_server_than_a_broker_is_refused_in_words(
     with answering(status, body) as url:
         done = stranger.run("admin", "top", "--url", url, "--once", status=1)
     assert f"{url}/metrics" in done.error
-    json.dumps(done.error)
