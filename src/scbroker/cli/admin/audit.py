@@ -6,7 +6,6 @@ import json
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from uuid import UUID
 
 import typer
 
@@ -76,7 +75,7 @@ def show(
             await database.read(lambda c: log.check_action(c, action))
         name = None
         if user is not None:
-            name = str(UUID(bytes=await database.read(lambda c: users.find(c, user))))
+            name = str(await database.read(lambda c: users.find(c, user)))
         return log.Wanted(begin, end, action, name)
 
     async def read() -> None:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.server.admin import stores
-from scbroker.server.admin.backup import UNFINISHED
+from scbroker.server.broker import CLOCK_BOUND
 from scbroker.server.keys import configured_keys, find_keys
 from scbroker.server.migrations.upgrade import is_known, newest
 from scbroker.server.settings import Settings
@@ -18,7 +18,6 @@ from scbroker.wire.users import canonical_origin
 
 T = TypeVar("T")
 _STORE_SECONDS: Final = 10.0
-_CLOCK_BOUND: Final = 30.0
 _NEW: Final = "is created at the first start"
 
 
@@ -32,6 +31,18 @@ Check = Callable[[Settings], Coroutine[Any, Any, Result]]
 """Raises a `BrokerError` for what keeps a broker from starting."""
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address, and does not listen yet."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise InvalidArgumentError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    return bound
+
+
 async def _check_folder(settings: Settings) -> Result:
     folder = settings.directory
     if not folder.exists():
@@ -43,10 +54,7 @@ async def _check_folder(settings: Settings) -> Result:
         return Result(f"{folder} {_NEW}")
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"{folder} is not a folder that this user can read and write.")
-    if (folder / UNFINISHED).exists():
-        raise InvalidArgumentError(
-            f"A restore was cut off in {folder}: empty the folder and restore again."
-        )
+    stores.check_restored(folder)
     if folder.stat().st_mode & 0o077:
         return Result(f"Other users can open {folder}: run chmod 700 {folder}", is_doubtful=True)
     return Result(str(folder))
@@ -54,14 +62,9 @@ async def _check_folder(settings: Settings) -> Result:
 
 async def _check_port(settings: Settings) -> Result:
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        with socket.socket(family) as bound:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-    except OSError as error:
-        text = f"{settings.host}:{settings.port}: {error.strerror}. A running broker may have it."
-        raise InvalidArgumentError(text) from None
+        bind(settings.host, settings.port).close()
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{error} A running broker may have it.") from None
     return Result(f"{settings.host}:{settings.port} is free")
 
 
@@ -97,7 +100,7 @@ async def _check_database(settings: Settings) -> Result:
             f"The database has the tables of revision {revision}, which this version does not know: start "
             "the version that the database was last used with."
         )
-    if abs(ahead) > _CLOCK_BOUND:
+    if abs(ahead) > CLOCK_BOUND:
         return Result(f"The clocks differ by {ahead:.0f} seconds: set them", is_doubtful=True)
     if revision != newest():
         return Result(

@@ -10,9 +10,9 @@ import datetime
 import fcntl
 import importlib.metadata
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy
@@ -37,9 +37,12 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
 from scbroker.server.storage.database import Database, open_database
 
+T = TypeVar("T")
 _log: Final = structlog.get_logger("scbroker.server")
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
+RESTORING: Final = "restoring"
+"""The folder, in the data folder, that a restore removes at its end."""
 _SQLITE: Final = "sqlite:///"
 _SIZE: Final = 32
 # Names of rows in the table of checks.
@@ -121,6 +124,14 @@ def make_private(folder: Path) -> None:
         raise InvalidArgumentError(
             f"Other users of this machine can open the data folder {folder}: run chmod 700 {folder}, or "
             "name a new folder in it with --data-dir, which the broker creates."
+        )
+
+
+def check_restored(folder: Path) -> None:
+    """Raise `InvalidArgumentError` if a restore into this data folder was cut off."""
+    if (folder / RESTORING).exists():
+        raise InvalidArgumentError(
+            f"A restore was cut off in {folder}: empty the folder and restore again."
         )
 
 
@@ -250,3 +261,17 @@ def mark_restored(path: Path, taken_at: str) -> None:
 def find_key(connection: Connection, settings: Settings) -> bytes:
     """Return the key; raise `InvalidArgumentError` if it is missing or not the one of this database."""
     return find_keys(connection, settings).active
+
+
+class Stores(NamedTuple):
+    """A broker's settings and database, for the acts of an operator."""
+
+    settings: Settings
+    database: Database
+
+    async def act(self, work: Callable[[Connection, bytes], T]) -> T:
+        """Run an act in a transaction, with the broker's key, under which it is recorded in the audit log.
+
+        The key is read anew for each act: it may be rotated at any time.
+        """
+        return await self.database.write(lambda c: work(c, find_key(c, self.settings)))

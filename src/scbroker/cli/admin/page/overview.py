@@ -9,16 +9,12 @@ from starlette.requests import Request
 
 import scbroker
 from scbroker.cli.admin.page.watch import DAYS, Watch
-from scbroker.cli.output import Size
+from scbroker.cli.output import Size, duration
 from scbroker.cli.web.charts import line_chart
-from scbroker.cli.web.site import Shown, duration
+from scbroker.cli.web.site import Shown
 from scbroker.server.admin.load import Reading
 
 _OPERATIONS: Final = 10
-_CLOCK_BOUND: Final = 30.0
-"""As the broker's: docs/guide/running-a-broker.md."""
-_LITTLE: Final = 0.1
-"""A disk with less than this share free is shown as nearly full."""
 
 
 class Overview:
@@ -27,8 +23,8 @@ class Overview:
 
     async def show(self, request: Request) -> Shown:
         del request
-        watch, health = self._watch, self._watch.health
-        last, load = watch.last, watch.load
+        watch, last, load = self._watch, self._watch.last, self._watch.load
+        operations = [] if load is None else [each for each in load.operations if each.rate]
         return Shown(
             "overview.html",
             {
@@ -36,14 +32,8 @@ class Overview:
                 "last": last,
                 "load": load,
                 "refusals": _refusals(watch),
-                "operations": [each for each in load.operations if each.rate][:_OPERATIONS]
-                if load
-                else [],
-                "health": health,
-                "clock_is_right": health is None or abs(health.clock_difference) <= _CLOCK_BOUND,
-                "disks": [(disk, disk.free / disk.size >= _LITTLE) for disk in health.disks]
-                if health
-                else [],
+                "operations": operations[:_OPERATIONS],
+                "health": watch.health,
                 "version": scbroker.__version__,
                 "broker_version": _label(last, "version"),
                 "python": _label(last, "python"),
