@@ -1,5 +1,6 @@
 """`scbroker admin top`: figures of a broker, from its metrics."""
 
+import pexpect
 import pytest
 
 from scbroker.server.admin.load import Reading, between
@@ -19,6 +20,8 @@ def reading(time: float, requests: float, quick: float) -> Reading:
             ("scbroker_request_seconds_bucket", (("le", "1.0"), *at)): requests,
             ("scbroker_request_seconds_bucket", (("le", "+Inf"), *at)): requests,
             ("scbroker_problems_total", (("code", "throttled"),)): requests / 10,
+            ("scbroker_refused_total", (("kind", "writing"),)): requests / 100,
+            ("scbroker_slow_requests_total", at): requests / 200,
         },
     )
 
@@ -28,8 +31,9 @@ def test_figures_are_those_of_the_time_between_two_readings() -> None:
     assert load.requests == 20
     assert load.p50 == pytest.approx(0.1)
     assert load.p95 == pytest.approx(0.91)
-    assert load.throttled == 2
-    assert [(each.path, each.rate) for each in load.operations] == [("/x", 20)]
+    assert (load.throttled, load.problems) == (2, {"throttled": 2})
+    assert (load.refused, load.refusals) == (0.2, {"writing": 0.2})
+    assert [(each.path, each.rate, each.slow) for each in load.operations] == [("/x", 20, 0.1)]
     assert load.store_p95 is None
 
 
@@ -62,7 +66,8 @@ def test_on_a_terminal_the_figures_are_shown_until_an_interrupt(
     terminal.expect("OPERATION")
     terminal.sendintr()
     terminal.expect(r"\x1b\[\?1049l")  # the screen from before is back
-    terminal.wait()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
     assert terminal.exitstatus == 130
 
 

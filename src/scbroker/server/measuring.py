@@ -5,14 +5,12 @@ one row for each user.
 """
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, bindparam, func, select, text
 
 from scbroker.server import metrics
-from scbroker.server.admin import usage
+from scbroker.server.admin import health, usage
 from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.parts.sweeping import DUE_AFTER
 from scbroker.server.storage.tables import parts, pending_blobs, users
@@ -41,7 +39,7 @@ _REPLICATION: Final = text(
 async def measure(broker: Broker) -> None:
     """Set the metrics of what is stored, of free disks, and of PostgreSQL's standbys."""
     metrics.set_stored(await broker.database.read(lambda c: _stored(c, broker), large=True))
-    for of, folder in _folders(broker):
+    for of, folder in health.folders(broker.settings).items():
         metrics.DISK_FREE.labels(of).set(shutil.disk_usage(folder).free)
 
 
@@ -68,10 +66,3 @@ def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
         row = connection.execute(_REPLICATION).one()
         found |= {name: float(value) for name, value in zip(names, row, strict=True)}
     return found
-
-
-def _folders(broker: Broker) -> Iterator[tuple[str, Path]]:
-    if broker.database.folder is not None:
-        yield "database", broker.database.folder
-    if broker.blobs.folder is not None:
-        yield "objects", broker.blobs.folder

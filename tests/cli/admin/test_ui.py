@@ -13,6 +13,7 @@ from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage, Reply
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -75,6 +76,17 @@ def test_a_broker_that_is_away_is_said_and_the_database_is_shown_all_the_same(
         assert "Broker away" in shown
         assert f"No metrics at {broker.url}" in shown
         assert "SQLite" in shown
+
+
+@pytest.mark.long
+@on_sqlite
+def test_the_overview_names_the_operations_that_were_slow(start_broker: StartBroker) -> None:
+    broker = start_broker(slow_seconds=0.000001)
+    with OperatorsPage(broker) as page, Wire(broker) as wire:
+        page.enter()
+        wire.nonce()
+        slow = "logged as slow POST /v1/session-challenges"
+        wait_until(lambda: slow in words(page.get("/overview")))
 
 
 def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their_id(

@@ -75,7 +75,7 @@ def _line(run: Admin, load: Load) -> Row:
 def _write_once(run: Admin, load: Load) -> None:
     row = load.row()
     if not run.out.as_json:
-        del row["operations"], row["problems"]
+        del row["operations"], row["problems"], row["refusals"]
         row |= {key: Size(row[key]) for key in ("received", "sent")}
     run.out.fields(row)
 

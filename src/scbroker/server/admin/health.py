@@ -80,18 +80,26 @@ def _objects(url: str) -> str:
     return str(path_of(url)) if parts.scheme == "file" else f"{parts.scheme}://{parts.hostname}"
 
 
+def folders(settings: Settings) -> dict[str, Path]:
+    """Return the local folders of the database and the objects, or those in which they will be made."""
+    database, objects = database_url(settings), objects_url(settings)
+    found: dict[str, Path] = {}
+    if database.startswith(_SQLITE):
+        found["database"] = Path(database.removeprefix(_SQLITE))
+    if objects.startswith("file:"):
+        found["objects"] = path_of(objects)
+    return {
+        name: next(each for each in (path, *path.parents) if each.is_dir())
+        for name, path in found.items()
+    }
+
+
 def disks(settings: Settings) -> list[Disk]:
     """Return the local disks of database and objects, each once."""
-    database, objects = database_url(settings), objects_url(settings)
-    folders = [path_of(objects)] if objects.startswith("file:") else []
-    if database.startswith(_SQLITE):
-        folders.insert(0, Path(database.removeprefix(_SQLITE)))
     found: dict[int, Disk] = {}
-    for folder in folders:
-        # The folder of the objects exists only once there are some.
-        existing = next(each for each in (folder, *folder.parents) if each.is_dir())
-        usage = shutil.disk_usage(existing)
-        found.setdefault(existing.stat().st_dev, Disk(existing, usage.free, usage.total))
+    for folder in folders(settings).values():
+        usage = shutil.disk_usage(folder)
+        found.setdefault(folder.stat().st_dev, Disk(folder, usage.free, usage.total))
     return list(found.values())
 
 

@@ -80,7 +80,7 @@ ADD_DEFAULT: Final = insert(t.default_quotas)
 SET_QUOTA: Final = update(t.usage).where(t.usage.c.user_id == b("user"))
 ROWS: Final[Select[Any]] = (
     select(t.usage.c.user_id, t.usage.c.bytes, t.usage.c.containers)
-    .where(t.usage.c.user_id > b("last"))
+    .where(t.usage.c.user_id > b("user_id"))
     .order_by(t.usage.c.user_id)
     .limit(b("count"))
 )
@@ -114,7 +114,7 @@ RECORDS: Final[Select[Any]] = (
             t.access_lists.c.access_version == t.records.c.version,
         ),
     )
-    .where(tuple_(b("container"), b("version")) < _RECORD)
+    .where(tuple_(b("container_id"), b("version")) < _RECORD)
     .order_by(t.records.c.container_id, t.records.c.version)
     .limit(b("count"))
 )
@@ -215,7 +215,7 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
         for user_id, number in connection.execute(statement):
             name = "containers" if statement is CREATED else "bytes"
             add(bytes(user_id), **{name: int(number)})
-    for row in _records(connection):
+    for row in _rows(connection, RECORDS, container_id=b"", version=0):
         try:
             author = parse_bare(row.body).author
         except IntegrityError:
@@ -224,29 +224,22 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
     return found
 
 
-def _records(connection: Connection) -> Iterator[Row[Any]]:
-    last: dict[str, Any] = {"container": b"", "version": 0}
-    while rows := connection.execute(RECORDS, {**last, "count": _PAGE}).all():
+def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterator[Row[Any]]:
+    """Yield the rows behind the values `last` of some columns, a page at a time."""
+    while rows := connection.execute(statement, {**last, "count": _PAGE}).all():
         yield from rows
-        last = {"container": rows[-1].container_id, "version": rows[-1].version}
+        last = {name: getattr(rows[-1], name) for name in last}
 
 
 def differences(connection: Connection) -> dict[bytes, tuple[Amounts, Amounts]]:
     """Return, for each user whose row of usage is wrong, what it says and what is stored."""
     right, wrong = stored(connection), {}
-    for row in _rows(connection):
+    for row in _rows(connection, ROWS, user_id=b""):
         said = Amounts(row.bytes, row.containers)
         is_stored = right.pop(bytes(row.user_id), Amounts())
         if said != is_stored:
             wrong[bytes(row.user_id)] = said, is_stored
     return wrong | {user: (Amounts(), amounts) for user, amounts in right.items() if any(amounts)}
-
-
-def _rows(connection: Connection) -> Iterator[Row[Any]]:
-    last = b""
-    while rows := connection.execute(ROWS, {"last": last, "count": _PAGE}).all():
-        yield from rows
-        last = rows[-1].user_id
 
 
 async def recount(

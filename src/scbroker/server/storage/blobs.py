@@ -142,9 +142,6 @@ def _asking(action: str, purpose: str) -> Iterator[None]:
 class Blobs:
     """An object store whose put is durable when it returns. What an S3 has acknowledged is durable."""
 
-    folder: Path | None = None
-    """The folder of a local store."""
-
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
         self._checking = asyncio.Lock()
@@ -282,7 +279,7 @@ class Folder(Blobs):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
         sync(root / _PREFIX)
         sync(root)
-        self._root = self.folder = root
+        self._root = root
         super().__init__(LocalStore(root))
 
     async def put(self, name: str, data: bytes | memoryview) -> None:

@@ -69,9 +69,6 @@ class Load(NamedTuple):
 class Database(Protocol):
     """The broker's database."""
 
-    folder: Path | None
-    """The folder of a local file."""
-
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         """Run reads on one snapshot; `large` if they may take more than about a millisecond."""
 
@@ -290,7 +287,6 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, wait: float) -> None:
         self._path, self._wait = path, wait
-        self.folder: Path | None = path.parent
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         # Connections for the writer thread, the reading threads, `read` and `query`.
@@ -506,8 +502,6 @@ class PostgresDatabase:
     The server ends statements that take too long. All connections go to the primary: a standby lags, and a
     client that was told of a write might not find it there.
     """
-
-    folder: Path | None = None
 
     def __init__(self, url: str, pool_size: int, wait: float) -> None:
         self._url = url

@@ -12,7 +12,7 @@ from scbroker.cli.admin.page.watch import DAYS, Watch
 from scbroker.cli.output import Size, duration
 from scbroker.cli.web.charts import line_chart
 from scbroker.cli.web.site import Shown
-from scbroker.server.admin.load import Reading
+from scbroker.server.admin.load import Load, Reading
 
 _OPERATIONS: Final = 10
 
@@ -31,7 +31,7 @@ class Overview:
                 "watch": watch,
                 "last": last,
                 "load": load,
-                "refusals": _refusals(watch),
+                "refusals": _refusals(load),
                 "operations": operations[:_OPERATIONS],
                 "health": watch.health,
                 "version": scbroker.__version__,
@@ -50,14 +50,22 @@ class Overview:
         )
 
 
-def _refusals(watch: Watch) -> list[tuple[str, str, float]]:
-    """Return how requests of the last minute were refused, with the kind or code, and their number."""
-    found = [("refused unread, for lack of capacity", kind, n) for kind, n in watch.refused.items()]
-    load = watch.load
-    if load is not None:
-        errors = [(code, rate * load.seconds) for code, rate in load.problems.items() if rate]
-        found += [("answered with an error", code, number) for code, number in errors]
-    return found
+def _refusals(load: Load | None) -> list[tuple[str, str, float]]:
+    """Return what went wrong in the last minute, with its kind, code or operation, and the number."""
+    if load is None:
+        return []
+    slow = {f"{each.method} {each.path}": each.slow for each in load.operations}
+    rates = (
+        ("refused unread, for lack of capacity", load.refusals),
+        ("answered with an error", load.problems),
+        ("logged as slow", slow),
+    )
+    return [
+        (what, name, rate * load.seconds)
+        for what, found in rates
+        for name, rate in found.items()
+        if rate
+    ]
 
 
 def _label(reading: Reading | None, name: str) -> str | None:
