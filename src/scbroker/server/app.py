@@ -137,7 +137,7 @@ async def check_clock(broker: Broker) -> None:
 
 async def _check_connections(broker: Broker) -> None:
     await broker.gate.check()
-    metrics.set_database(*broker.database.load())
+    broker.database.count_load()
 
 
 async def _read_keys(broker: Broker) -> None:
@@ -206,7 +206,7 @@ async def _ready(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     broker: Broker = request.app.state.broker
     broker.gate.count_load()
-    metrics.set_database(*broker.database.load())
+    broker.database.count_load()
     return answer(await asyncio.to_thread(metrics.page), 200, metrics.CONTENT_TYPE)
 
 

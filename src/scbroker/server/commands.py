@@ -82,7 +82,7 @@ def begin(data_dir: str | None, **options: Any) -> Settings:
 
 def serve(settings: Settings) -> None:
     """Serve until a signal stops the process. More than one worker needs PostgreSQL."""
-    if settings.workers > 1 and stores.is_sqlite(settings):
+    if settings.workers > 1 and stores.sqlite_file(settings):
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )

@@ -38,7 +38,9 @@ _REPLICATION: Final = text(
 
 async def measure(broker: Broker) -> None:
     """Set the metrics of what is stored, of free disks, and of PostgreSQL's standbys."""
-    metrics.set_stored(await broker.database.read(lambda c: _stored(c, broker), large=True))
+    found = await broker.database.read(lambda c: _stored(c, broker), large=True)
+    for name, value in found.items():
+        metrics.STORED[name].set(value)
     for of, folder in health.folders(broker.settings).items():
         metrics.DISK_FREE.labels(of).set(shutil.disk_usage(folder).free)
 

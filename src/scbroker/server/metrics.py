@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import platform
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -66,11 +66,11 @@ LOG_INS_REFUSED: Final = _counter(
 )
 RECEIVED: Final = _counter("received_bytes", "Bytes of requests' bodies.")
 SENT: Final = _counter("sent_bytes", "Bytes of answers' bodies.")
-_PRESENT: Final = _gauge("requests_present", "Requests admitted and not ended.", mode="livesum")
-_WAITING: Final = _gauge("requests_waiting", "Requests waiting on client I/O.", mode="livesum")
-_FOLLOWERS: Final = _gauge("followers", "Requests waiting for an event.", mode="livesum")
-_CONNECTIONS: Final = _gauge("connections", "Connections of clients.", mode="livesum")
-_MAX_REQUESTS: Final = _gauge(
+PRESENT: Final = _gauge("requests_present", "Requests admitted and not ended.", mode="livesum")
+WAITING: Final = _gauge("requests_waiting", "Requests waiting on client I/O.", mode="livesum")
+FOLLOWERS: Final = _gauge("followers", "Requests waiting for an event.", mode="livesum")
+CONNECTIONS: Final = _gauge("connections", "Connections of clients.", mode="livesum")
+MAX_REQUESTS: Final = _gauge(
     "requests_limit", "Requests that may be present at once.", mode="livesum"
 )
 # Database and object store
@@ -83,13 +83,13 @@ DATABASE_WAIT_SECONDS: Final = _histogram(
 DATABASE_FAILURES: Final = _counter(
     "database_failures", "Work that the database failed to do for the time being."
 )
-_DATABASE_IN_USE: Final = _gauge(
+DATABASE_IN_USE: Final = _gauge(
     "database_connections_in_use", "Connections or threads that work now.", mode="livesum"
 )
-_DATABASE_LIMIT: Final = _gauge(
+DATABASE_LIMIT: Final = _gauge(
     "database_connections_limit", "Connections or threads that may work at once.", mode="livesum"
 )
-_DATABASE_WAITING: Final = _gauge(
+DATABASE_WAITING: Final = _gauge(
     "database_waiting", "Requests waiting for the database now.", mode="livesum"
 )
 _STORE_SECONDS: Final = _histogram(
@@ -100,7 +100,7 @@ STORE_FAILURES: Final = _counter(
     "store_failures", "Requests to the object store that failed, by action.", "action"
 )
 # What is stored: read from the database once a minute
-_STORED: Final = {
+STORED: Final = {
     name: _gauge(name, meaning)
     for name, meaning in (
         ("users", "Users that are registered."),
@@ -157,32 +157,6 @@ def count_problem(error: BrokerError) -> None:
     """Count an answer, or an item of a batch's answer, that is this error."""
     kind = type(error) if type(error) in STATUS else BrokerFaultError
     _PROBLEMS.labels(kind.code).inc()
-
-
-def set_load(present: int, waiting: int, followers: int, connections: int, limit: int) -> None:
-    """Set what this process works on now.
-
-    `present` requests of at most `limit` are admitted, `waiting` wait on client I/O, `followers` wait for an
-    event.
-    """
-    _PRESENT.set(present)
-    _WAITING.set(waiting)
-    _FOLLOWERS.set(followers)
-    _CONNECTIONS.set(connections)
-    _MAX_REQUESTS.set(limit)
-
-
-def set_database(in_use: int, limit: int, waiting: int) -> None:
-    """Set how many connections or threads work, how many may, and how much work waits for one."""
-    _DATABASE_IN_USE.set(in_use)
-    _DATABASE_LIMIT.set(limit)
-    _DATABASE_WAITING.set(waiting)
-
-
-def set_stored(values: Mapping[str, float]) -> None:
-    """Set gauges of what is stored, by their names without `scbroker_`."""
-    for name, value in values.items():
-        _STORED[name].set(value)
 
 
 def page() -> bytes:

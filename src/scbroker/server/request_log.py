@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import structlog
 
@@ -171,13 +171,5 @@ class RequestLog:
             _log.info("request", received=entry.received, sent=entry.sent, **shared)
         if entry.path and seconds - entry.idle >= self._slow_seconds:
             metrics.SLOW.labels(entry.method, entry.path).inc()
-            waits = {
-                part: round(value, 4)
-                for part, value in (
-                    ("idle", entry.idle),
-                    ("wait", entry.wait),
-                    ("database", entry.database),
-                    ("store", entry.store),
-                )
-            }
+            waits = {part: round(getattr(entry, part), 4) for part in get_args(Part)}
             _log.warning("slow request", **shared, **waits)

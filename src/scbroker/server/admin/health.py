@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Select, bindparam, func, select, text
 
-from scbroker.server.admin.stores import database_url, objects_url
+from scbroker.server.admin.stores import objects_url, sqlite_file
 from scbroker.server.broker import CLOCK_BOUND, SECOND, now
 from scbroker.server.settings import Settings
 from scbroker.server.storage import tables as t
@@ -16,7 +16,6 @@ from scbroker.server.storage.blobs import path_of
 from scbroker.server.storage.database import Database
 
 _DAY: Final = 86_400 * SECOND
-_SQLITE: Final = "sqlite:///"
 _SQLITE_SIZE: Final = text("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
 _POSTGRESQL_SIZE: Final = text("SELECT pg_database_size(current_database())")
 _POSTGRESQL_VERSION: Final = text("SHOW server_version")
@@ -82,10 +81,10 @@ def _objects(url: str) -> str:
 
 def folders(settings: Settings) -> dict[str, Path]:
     """Return the local folders of the database and the objects, or those in which they will be made."""
-    database, objects = database_url(settings), objects_url(settings)
+    database, objects = sqlite_file(settings), objects_url(settings)
     found: dict[str, Path] = {}
-    if database.startswith(_SQLITE):
-        found["database"] = Path(database.removeprefix(_SQLITE))
+    if database is not None:
+        found["database"] = database
     if objects.startswith("file:"):
         found["objects"] = path_of(objects)
     return {

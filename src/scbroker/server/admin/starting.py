@@ -87,12 +87,11 @@ async def _check_origins(settings: Settings) -> Result:
 
 
 async def _check_database(settings: Settings) -> Result:
-    url = stores.database_url(settings)
-    if settings.workers > 1 and stores.is_sqlite(settings):
+    if settings.workers > 1 and stores.sqlite_file(settings):
         raise InvalidArgumentError("SQLite allows one process: set SCBROKER_WORKERS to 1.")
-    if not stores.exists(url):
+    if stores.is_missing(settings):
         return Result(_NEW)
-    revision, ahead = await _ask(url, _revision_and_clock)
+    revision, ahead = await _ask(settings, _revision_and_clock)
     if revision is None:
         return Result(f"It is empty: its tables are those of {newest()} after the first start")
     if not is_known(revision):
@@ -115,15 +114,14 @@ async def _revision_and_clock(database: Database) -> tuple[str | None, float]:
 
 async def _check_key(settings: Settings) -> Result:
     own = configured_keys(settings)
-    url = stores.database_url(settings)
-    if not stores.exists(url) or await _ask(url, stores.find_revision) is None:
+    if stores.is_missing(settings) or await _ask(settings, stores.find_revision) is None:
         return Result("is given" if own else _NEW)
 
     async def find(database: Database) -> bool:
         keys = await database.read(lambda c: find_keys(c, settings))
         return keys.next is not None
 
-    if await _ask(url, find):
+    if await _ask(settings, find):
         text = "It is being rotated: end that with `scbroker admin rotate-broker-key`"
         return Result(text, is_doubtful=True)
     return Result("is the one of this database")
@@ -146,8 +144,8 @@ async def _check_objects(settings: Settings) -> Result:
     return Result("can be listed; whether it can be written is known at the start")
 
 
-async def _ask(url: str, work: Callable[[Database], Awaitable[T]]) -> T:
-    database = open_database(url)
+async def _ask(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+    database = open_database(stores.database_url(settings))
     try:
         return await work(database)
     finally:

@@ -60,6 +60,18 @@ def database_url(settings: Settings) -> str:
     return settings.database_url or f"{_SQLITE}{settings.directory.resolve() / DATABASE}"
 
 
+def sqlite_file(settings: Settings) -> Path | None:
+    """Return the file of the database; None on PostgreSQL."""
+    url = database_url(settings)
+    return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+
+
+def is_missing(settings: Settings) -> bool:
+    """Return whether the database is a file of SQLite that does not exist yet."""
+    path = sqlite_file(settings)
+    return path is not None and not path.is_file()
+
+
 def objects_url(settings: Settings) -> str:
     """Return the URL of the object store, which is a folder in the data folder by default."""
     return settings.object_store_url or (settings.directory.resolve() / OBJECTS).as_uri()
@@ -70,13 +82,13 @@ def embedded_paths(settings: Settings) -> tuple[Path, Path]:
 
     Raises `InvalidArgumentError` if the broker is on PostgreSQL or on a remote object store.
     """
-    database, objects = database_url(settings), objects_url(settings)
-    if not database.startswith(_SQLITE) or not objects.startswith("file://"):
+    database, objects = sqlite_file(settings), objects_url(settings)
+    if database is None or not objects.startswith("file://"):
         raise InvalidArgumentError(
             "This command needs a broker on SQLite and a folder. For PostgreSQL and an object store see "
             "docs/guide/backup.md."
         )
-    return Path(database.removeprefix(_SQLITE)), path_of(objects)
+    return database, path_of(objects)
 
 
 @contextlib.contextmanager
@@ -86,12 +98,12 @@ def only_broker(settings: Settings) -> Iterator[None]:
     Only `serve` takes this lock, on the folder of the database: commands run beside a broker. The system
     releases it when the process ends, however it ends. Several brokers may serve one PostgreSQL.
     """
-    url = database_url(settings)
-    if not url.startswith(_SQLITE):
+    path = sqlite_file(settings)
+    if path is None:
         yield
         return
     with contextlib.ExitStack() as stack:
-        folder = Path(url.removeprefix(_SQLITE)).parent
+        folder = path.parent
         try:
             descriptor = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, descriptor)
@@ -153,7 +165,8 @@ async def open_objects(settings: Settings, database: Database) -> Blobs:
 async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
     """Open an existing database and its objects; `InvalidArgumentError` unless it is of this version."""
     url = database_url(settings)
-    _check_file_exists(url)
+    if is_missing(settings):  # opening it would create it
+        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
     database = open_database(url)
     try:
         await _check_revision(database)
@@ -161,21 +174,6 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs
     finally:
         await asyncio.sleep(_AFTER_OBJECTS)
         await database.close()
-
-
-def exists(url: str) -> bool:
-    """Return whether a database is more than a missing file of SQLite."""
-    return not url.startswith(_SQLITE) or Path(url.removeprefix(_SQLITE)).is_file()
-
-
-def is_sqlite(settings: Settings) -> bool:
-    return database_url(settings).startswith(_SQLITE)
-
-
-def _check_file_exists(url: str) -> None:
-    """Raise if the database is a missing file of SQLite, which opening it would create."""
-    if not exists(url):
-        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
 
 
 async def find_revision(database: Database) -> str | None:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import sqlalchemy
 import tenacity
@@ -58,14 +58,6 @@ _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
 _REFUSED_STATES: Final = ("22", "23")
 
 
-class Load(NamedTuple):
-    """How many connections or threads work now, how many may, and how much work waits for one."""
-
-    in_use: int
-    limit: int
-    waiting: int
-
-
 class Database(Protocol):
     """The broker's database."""
 
@@ -88,8 +80,8 @@ class Database(Protocol):
         `work` starts and commits its transactions itself.
         """
 
-    def load(self) -> Load:
-        """Return what this process does in the database now."""
+    def count_load(self) -> None:
+        """Set the metrics of what this process does in the database now."""
 
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
@@ -354,9 +346,10 @@ class SqliteDatabase:
         with _working("migrate"):
             return await asyncio.to_thread(_on_connection, engine, work)
 
-    def load(self) -> Load:
-        waiting = self._waiting + self._jobs.qsize()
-        return Load(self._reading + self._is_writing, _READERS + 1, waiting)
+    def count_load(self) -> None:
+        metrics.DATABASE_IN_USE.set(self._reading + self._is_writing)
+        metrics.DATABASE_LIMIT.set(_READERS + 1)
+        metrics.DATABASE_WAITING.set(self._waiting + self._jobs.qsize())
 
     def version(self) -> int | None:
         try:
@@ -580,8 +573,10 @@ class PostgresDatabase:
             engine = _postgresql_engine(self._url, {}, poolclass=NullPool).sync_engine
             return await greenlet_spawn(_on_connection, engine, work)
 
-    def load(self) -> Load:
-        return Load(self._in_use, self._pool_size, self._waiting)
+    def count_load(self) -> None:
+        metrics.DATABASE_IN_USE.set(self._in_use)
+        metrics.DATABASE_LIMIT.set(self._pool_size)
+        metrics.DATABASE_WAITING.set(self._waiting)
 
     def version(self) -> int | None:
         return None
