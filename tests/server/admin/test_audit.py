@@ -15,22 +15,12 @@ import scbroker
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.nursery import command
-from tests.kit.operators import admin, admin_json, audited
+from tests.kit.operators import admin, admin_json, audited, triggers
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import authorized, delete_key_file, delete_user, ordered, store, storing
 from tests.server.conftest import NewUser, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
-
-
-def triggers(broker: BrokerProcess, *, drop: bool) -> None:
-    """Take the triggers away, as somebody with the database's password can, or put them back."""
-    if broker.engine != "sqlite":
-        act = "DISABLE" if drop else "ENABLE"
-        query(broker.database_url, f"ALTER TABLE audit {act} TRIGGER audit_append_only")
-    elif drop:
-        for name in ("audit_no_update", "audit_no_delete"):
-            query(broker.database_url, f"DROP TRIGGER {name}")
 
 
 def test_each_act_of_an_operator_and_of_users_on_their_accounts_is_one_entry(

@@ -175,7 +175,7 @@ def credit_records(
     connection: Connection, containers: Sequence[ContainerId], charges: Charges
 ) -> None:
     """Credit the authors of containers with the records and lists, which are about to be deleted."""
-    last: dict[str, Any] = {"container": b"", "version": 0}
+    last: dict[str, Any] = {"container_id": b"", "version": 0}
     while True:
         asked = {**last, "some": containers, "count": _RECORDS}
         rows = connection.execute(sql.RECORD_SIZES_IN, asked).all()
@@ -183,7 +183,7 @@ def credit_records(
             _credit(row.body, len(row.body) + row.more, charges)
         if len(rows) < _RECORDS:
             return
-        last = {"container": rows[-1].container_id, "version": rows[-1].version}
+        last = {name: getattr(rows[-1], name) for name in last}
 
 
 def _credit(body: bytes, size: int, charges: Charges) -> None:

@@ -261,7 +261,7 @@ RECORD_SIZES: Final = (
         (access_lists.c.container_id == records.c.container_id)
         & (access_lists.c.access_version == records.c.version),
     )
-    .where(tuple_(b("container"), b("version")) < _RECORD)
+    .where(tuple_(b("container_id"), b("version")) < _RECORD)
     .order_by(records.c.container_id, records.c.version)
     .limit(b("count"))
 )
