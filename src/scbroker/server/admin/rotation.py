@@ -1,8 +1,8 @@
-"""Replace the broker's key while brokers run. A rotation that was interrupted goes on where it was.
+"""Replace the broker's key while brokers run. After an interruption the rotation continues.
 
 1. The new key exists at every broker: in a file beside the old one, or as a setting.
-2. One transaction names it in the database. From its commit on every broker seals under the new key and
-   opens under both: the transactions of brokers that still seal under the old one have ended.
+2. One transaction writes the new key's hash into the database. It waits until all transactions that seal
+   under the old key have ended. From its commit on every broker seals under the new key and opens under both.
 3. KeyFiles and proofs of passphrases are sealed anew, a page at a time.
 4. One transaction makes the new key the one in force. Nothing is sealed under the old one any more.
 5. The file of the new key replaces that of the old one.
@@ -36,14 +36,14 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database
 
 SETTLING_SECONDS: Final = 10.0
-"""Twice the time in which a running process reads the keys again: each knows the new one by then."""
+"""Twice the interval in which each process reads the keys: every process has the new one by then."""
 _PAGE: Final = 100
 
 
 async def rotate(
     settings: Settings, tell: Tell, progress: Progress, *, settling: float = SETTLING_SECONDS
 ) -> None:
-    """Replace the broker's key, or end a rotation that was interrupted; say what remains to be done."""
+    """Replace the broker's key, or complete an interrupted rotation; `tell` what remains to be done."""
     is_shared = not is_sqlite(settings)
     async with open_stores(settings) as (database, _):
         keys = await database.read(lambda c: find_keys(c, settings))
@@ -55,7 +55,7 @@ async def rotate(
             await database.write(lambda c: _announce(c, settings, new))
         else:
             new = keys.next
-            tell("A rotation was interrupted: it goes on.")
+            tell("An interrupted rotation continues.")
         count = await _reseal(database, settings, progress)
         if is_shared:
             await asyncio.sleep(settling)
@@ -75,7 +75,7 @@ async def rotate(
 
 
 def _new_key(settings: Settings, keys: Keys, tell: Tell, *, is_shared: bool) -> bytes | None:
-    """Return the new key; None if there is something to do first, or nothing at all."""
+    """Return the new key; None if the operator must act first, or if nothing remains to be done."""
     if settings.broker_key or settings.broker_key_next:
         return _new_key_of_settings(settings, keys, tell)
     path = settings.directory / NEXT_KEY
@@ -112,7 +112,7 @@ def _new_key_of_settings(settings: Settings, keys: Keys, tell: Tell) -> bytes | 
 
 
 def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
-    """Name the new key, unless another command was first; wait for transactions that seal under the old."""
+    """Write the hash of the new key, unless another command has; wait for transactions with the old key."""
     sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
     keys = find_keys(connection, settings)
     if keys.next is not None or keys.active == new:
@@ -127,7 +127,7 @@ def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
 async def _reseal(database: Database, settings: Settings, progress: Progress) -> int:
     """Seal every KeyFile and proof anew; return how many.
 
-    A row that was stored since the new key was announced is under it already; sealing it again is harmless.
+    A row that was stored after the announcement is under the new key already: sealing it again is harmless.
     """
     done, last, total = 0, b"", await database.read(_count)
     while True:
@@ -146,7 +146,7 @@ def _page(settings: Settings, last: bytes) -> Callable[[Connection], list[bytes]
             try:
                 key_file, verifier = keys.reseal(row.user_id, row.key_file, row.verifier)
             except IntegrityError:
-                continue  # `admin check` names it; a damaged KeyFile must not keep the others unsafe
+                continue  # `admin check` names it; a damaged KeyFile must not end the rotation of the others
             values = {"new_key_file": key_file, "new_verifier": verifier}
             connection.execute(
                 sql.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
@@ -161,7 +161,7 @@ def _count(connection: Connection) -> int:
 
 
 def _finish(connection: Connection, settings: Settings) -> None:
-    """Make the new key the one in force, unless another command was first."""
+    """Put the new key into force, unless another command has done so."""
     sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
     keys = find_keys(connection, settings)
     if keys.next is None:

@@ -60,7 +60,7 @@ class Amounts(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """A user with what they use. A quota is None if nothing limits the user."""
+    """A user with their usage. A quota is None if nothing limits the user."""
 
     user_id: uuid.UUID
     bytes: int
@@ -68,7 +68,7 @@ class Usage(NamedTuple):
     quota_bytes: int | None
     quota_containers: int | None
     is_deleted: bool
-    """Whether the user was deleted: others still need what is left."""
+    """Whether the user was deleted. The usage is then that of records that other users still need."""
 
 
 class Disk(NamedTuple):
@@ -159,12 +159,12 @@ RECORDS: Final = (
 
 
 def largest(connection: Connection, count: int) -> list[Usage]:
-    """Return the users who use most bytes, and no more than `count` of them."""
+    """Return the `count` users with the highest usage of bytes."""
     return [_usage(row) for row in connection.execute(LARGEST, {"count": count})]
 
 
 def of_user(connection: Connection, user_id: uuid.UUID) -> Usage:
-    """Return what one user uses; raise `NotFoundError` for an unknown user."""
+    """Return the usage of one user; raise `NotFoundError` for an unknown user."""
     row = sql.one(connection, ONE, user=user_id.bytes)
     if row is None:
         raise NotFoundError(f"The broker knows no user {user_id}.")
@@ -172,7 +172,7 @@ def of_user(connection: Connection, user_id: uuid.UUID) -> Usage:
 
 
 def total(connection: Connection) -> Amounts:
-    """Return what all users use."""
+    """Return the usage of all users together."""
     row = connection.execute(TOTAL).one()
     return Amounts(int(row.bytes), int(row.containers))
 
@@ -202,7 +202,7 @@ def defaults(connection: Connection) -> Quotas:
 
 
 def own_quotas(connection: Connection, count: int) -> list[tuple[uuid.UUID, Quotas]]:
-    """Return users with quotas of their own, ascending, and no more than `count` of them."""
+    """Return at most `count` users with quotas of their own, in the order of ids."""
     rows = connection.execute(OWN_QUOTAS, {"count": count})
     return [
         (uuid.UUID(bytes=row.user_id), Quotas(row.quota_bytes, row.quota_containers))
@@ -233,8 +233,8 @@ def set_quotas(
 ) -> None:
     """Set the quotas of these users; None among them stands for the default.
 
-    A quota that is None is removed: for a user the default holds then. `UNLIMITED` exempts a user from the
-    default. A quota below what a user uses deletes nothing: the broker refuses everything that adds to it.
+    None removes a quota: a user then has the default. `UNLIMITED` exempts a user from the default. If a quota
+    is below a user's usage, nothing is deleted: the broker refuses requests that would store more.
     """
     for value in quotas.values():
         if value is not None and not 0 <= value <= UNLIMITED:
@@ -271,7 +271,7 @@ def _set_own(
 
 
 def stored(connection: Connection) -> dict[bytes, Amounts]:
-    """Return what each user is to be charged with, from everything that is stored.
+    """Calculate what each user must be charged with, from everything that is stored.
 
     Reads every record once, a page at a time. Records that cannot be read are left out.
     """
@@ -301,7 +301,7 @@ def _records(connection: Connection) -> Iterator[Row[Any]]:
 
 
 def differences(connection: Connection) -> dict[bytes, tuple[Amounts, Amounts]]:
-    """Return, for each user whose row of usage is wrong, what it says and what is stored."""
+    """Return each user whose row of usage is wrong, with the row's amounts and the stored ones."""
     right, wrong = stored(connection), {}
     for row in _rows(connection):
         said = Amounts(row.bytes, row.containers)
@@ -351,7 +351,7 @@ def _correct(
         select(t.checks.c.value).where(t.checks.c.name == _RECOUNT).with_for_update()
     ).scalar_one()
     if found != token:
-        raise ConflictError("Another recount began meanwhile: this one has changed nothing.")
+        raise ConflictError("Another recount was started meanwhile: this one has changed nothing.")
     for user_id, (said, is_stored) in sorted(wrong.items()):
         more = {
             "more_bytes": is_stored.bytes - said.bytes,

@@ -1,4 +1,4 @@
-"""List users a page at a time, in an order that the operator chooses, or by the beginning of their id."""
+"""List users a page at a time, in a chosen order, or those whose id begins with given digits."""
 
 import datetime as dt
 import uuid
@@ -20,7 +20,7 @@ _DIGITS: Final = 32
 
 
 class Order(StrEnum):
-    """The orders of the list: all but that by id have the largest or the newest first."""
+    """The orders of the list. By id it is ascending; otherwise the largest or newest comes first."""
 
     Bytes = "bytes"
     Containers = "containers"
@@ -29,7 +29,7 @@ class Order(StrEnum):
 
 
 class Listed(NamedTuple):
-    """A user with what they use. A quota of None limits nothing."""
+    """A user with their usage. A quota of None limits nothing."""
 
     user_id: uuid.UUID
     registered: dt.datetime | None
@@ -78,11 +78,11 @@ _PAGES: Final[dict[Order, Select[Any]]] = {
 
 
 def page(connection: Connection, order: Order, beginning: str, after: int, count: int) -> Page:
-    """Return at most `count` users whose id begins so, in this order, after the first `after` of them."""
+    """Return at most `count` users whose id begins with `beginning`, without the first `after` of them."""
     digits = beginning.strip().replace("-", "").lower()
     if len(digits) > _DIGITS or digits.strip("0123456789abcdef"):
         raise InvalidArgumentError(
-            "A user id has 32 digits from 0 to 9 and a to f: give the first ones, or all."
+            "A user id has 32 digits from 0 to 9 and a to f: enter the first ones, or all."
         )
     rows = connection.execute(
         _PAGES[order],
@@ -110,6 +110,6 @@ def page(connection: Connection, order: Order, beginning: str, after: int, count
 
 
 def find(connection: Connection, settings: Settings, text: str) -> tuple[users.User, usage.Usage]:
-    """Return the user whose id is or begins with a text, and what the user uses."""
+    """Return the user whose id is, or begins with, a text, and the user's usage."""
     user = users.show(connection, settings, users.find(connection, text))
     return user, usage.of_user(connection, user.id)

@@ -1,4 +1,4 @@
-"""List, suspend and delete users. Each act is in the audit log, and running brokers obey it at once."""
+"""List, suspend and delete users. Each act is in the audit log, and running brokers apply it at once."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ class User(NamedTuple):
 
     id: uuid.UUID
     fingerprint: str | None
-    """As people compare it; None of a deleted user whose keys nobody needs."""
+    """In the form that people compare; None for a deleted user whose keys nobody needs."""
     registered: dt.datetime | None
     last_log_in: dt.datetime | None
-    """When the newest session began; None if its row was deleted after its end."""
+    """When the newest session started; None if its row was deleted after its end."""
     sessions: int
     suspended: dt.datetime | None
     reason: str | None
@@ -81,20 +81,20 @@ class User(NamedTuple):
 
 
 def page(connection: Connection, settings: Settings, after: bytes = b"") -> list[User]:
-    """Return up to PAGE users who were not deleted, by id, behind the id `after`."""
+    """Return up to PAGE users who were not deleted, in the order of ids, from the id behind `after`."""
     values = {"last": after, "count": PAGE, "now": now()}
     return [_user(row, settings) for row in connection.execute(LIST, values)]
 
 
 def show(connection: Connection, settings: Settings, user_id: UserId) -> User:
-    """Return a user, who must be known to the broker."""
+    """Return a user, whose id must exist."""
     return _user(sql.the(connection, ONE, user=user_id, now=now()), settings)
 
 
 def find(connection: Connection, text: str) -> UserId:
-    """Return the id that a person means by an id or by its first digits, of which four suffice.
+    """Return the user id that is, or begins with, a text of four or more digits.
 
-    Raises `NotFoundError` if no user has it, and `InvalidArgumentError` if several do.
+    Raises `NotFoundError` if no user has such an id, and `InvalidArgumentError` if several users have.
     """
     digits = text.replace("-", "").lower()
     if not _PREFIX.fullmatch(text) or not 4 <= len(digits) <= _DIGITS:
@@ -146,9 +146,9 @@ def resume(connection: Connection, key: bytes, user_id: UserId) -> bool:
 
 
 async def delete(settings: Settings, user: uuid.UUID) -> bool:
-    """Delete a user without their order, and their data for up to a minute; a running broker continues.
+    """Delete a user without the user's order. Return False if the user was deleted before.
 
-    Returns False if the user was deleted before.
+    The user's data is deleted for up to a minute; a running broker deletes the rest.
     """
     user_id = UserId(user.bytes)
     async with stores.open_stores(settings) as (database, objects):

@@ -1,4 +1,4 @@
-"""Show how a broker is: its load, its stores, and the growth of what it stores."""
+"""Show a broker's load, the state of its stores, and the growth of what it stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scbroker.server.admin.load import Reading
 
 _OPERATIONS: Final = 10
 _CLOCK_BOUND: Final = 30.0
-"""As the broker's: docs/guide/running-a-broker.md."""
+"""Seconds of difference from which the broker logs a warning, too: docs/guide/cluster.md."""
 _LITTLE: Final = 0.1
 """A disk with less than this share free is shown as nearly full."""
 
@@ -61,8 +61,10 @@ class Overview:
 
 
 def _refusals(watch: Watch) -> list[tuple[str, str, float]]:
-    """Return how requests of the last minute were refused, with the kind or code, and their number."""
-    found = [("refused unread, for lack of capacity", kind, n) for kind, n in watch.refused.items()]
+    """Return the refused requests of the last minute: how, their kind or code, and their number."""
+    found = [
+        ("refused at the head, because of overload", kind, n) for kind, n in watch.refused.items()
+    ]
     load = watch.load
     if load is not None:
         errors = [(code, rate * load.seconds) for code, rate in load.problems.items() if rate]
@@ -71,7 +73,7 @@ def _refusals(watch: Watch) -> list[tuple[str, str, float]]:
 
 
 def _label(reading: Reading | None, name: str) -> str | None:
-    """Return a version from the metrics, if the broker answers."""
+    """Return a version from the metrics; None if the broker does not answer."""
     found = [] if reading is None else [*reading.by("scbroker_build_info", name)]
     return found[0][0] if found else None
 

@@ -1,4 +1,4 @@
-"""What the views and acts of the operator's page work on."""
+"""Give the views and acts of the operator's page the broker's settings and database."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
