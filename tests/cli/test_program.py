@@ -109,7 +109,7 @@ def _without(module: str, *arguments: str, **environment: str) -> subprocess.Com
 def _modules_of(extra: str) -> list[str]:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
     listed = tomllib.loads(text)["project"]["optional-dependencies"][extra]
-    return [re.split(r"[^a-z-]", each)[0].replace("-", "_") for each in listed]
+    return [re.split(r"[^a-z0-9-]", each)[0].replace("-", "_") for each in listed]
 
 
 @pytest.mark.parametrize("module", _EXTRAS["server"])
@@ -117,7 +117,8 @@ def test_a_broker_without_a_package_of_its_extra_names_the_extra(
     module: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "data"
-    done = _without(module, "serve", "--port", "0", SCBROKER_DATA_DIR=str(folder))
+    command = ["admin", "ui"] if module == "jinja2" else ["serve", "--port", "0"]
+    done = _without(module, *command, SCBROKER_DATA_DIR=str(folder))
     assert done.returncode == 1
     assert f"needs the Python package {module.replace('_', '-')}" in done.stderr
     assert '`pip install "scbroker[server]"`' in done.stderr

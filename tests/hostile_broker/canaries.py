@@ -434,6 +434,7 @@ class _Day:
     def end(self, it: uuid.UUID) -> None:
         self.evidence.sent["record"] = self.alice.getSecuredContainer(it).result(PATIENCE).record
         parse_record(self.evidence.sent["record"])
+        self.evidence.show(self.alice.getUsage().result(PATIENCE))
         before = _kept(self.mallory)
         self.alice.deleteContainer(it).result(PATIENCE)
         self.alice.deleteKeyFile().result(PATIENCE)

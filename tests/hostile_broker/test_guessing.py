@@ -173,12 +173,6 @@ def users(broker: BrokerProcess) -> dict[str, KeyRing]:
     return made
 
 
-def shape(answer: Answer) -> tuple[Any, ...]:
-    """All of an answer but when it came."""
-    headers = {name: value for name, value in answer.headers.items() if name != "date"}
-    return answer.status, headers, list(headers), answer.body
-
-
 def forged_log_in(wire: Wire, ring: KeyRing) -> Answer:
     """A statement in the user's name, signed by somebody else."""
     other = wire.log_in_request(KeyRing.generate())
@@ -210,7 +204,7 @@ def test_a_stranger_gets_one_answer_for_every_user_known_or_not(
     stranger: Wire, users: dict[str, KeyRing], question: str
 ) -> None:
     """The same status, headers and bytes, hence the same length."""
-    answers = [shape(QUESTIONS[question](stranger, ring)) for ring in users.values()]
+    answers = [QUESTIONS[question](stranger, ring).shape for ring in users.values()]
     assert len(answers) == 4
     assert all(answer == answers[0] for answer in answers)
     assert answers[0][0] == (200 if question == "unset reminder" else 401)

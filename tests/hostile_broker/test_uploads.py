@@ -16,7 +16,6 @@ from scbroker.records.container_record import Part, Role
 from scbroker.wire.parts import Chunks
 from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.test_guessing import shape
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, WRITER, Story, User, authorized, delete_user, store, storing
@@ -228,7 +227,7 @@ def test_a_stranger_gets_the_same_answers_for_a_container_a_deleted_one_and_none
             story.send(user, story.follow(user, content=part)),
             call("DELETE", part_path(story, part)),
         ]
-        return [shape(answer) for answer in found]
+        return [answer.shape for answer in found]
 
     for user in (bob, former):
         wanted = answers(user, none)

@@ -12,6 +12,7 @@ provider.
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -138,6 +139,11 @@ class BrokerProcess:
         """What the broker wrote to standard error so far."""
         return self._log_path.read_text("utf-8", "replace")
 
+    def lines(self, event: str | None = None) -> list[dict[str, Any]]:
+        """The lines of the log, or those about an event."""
+        found = [json.loads(line) for line in self.log.splitlines()]
+        return [line for line in found if event in (None, line["event"])]
+
     @property
     def pid(self) -> int:
         return self._running().pid
@@ -261,6 +267,13 @@ class Answer:
     @property
     def code(self) -> str:
         return str(self.problem["code"])
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """All of it but when it came, its random id and when to ask again."""
+        own = {"date", "x-request-id", "retry-after"}
+        headers = {name: value for name, value in self.headers.items() if name not in own}
+        return self.status, headers, list(headers), self.body
 
     def expect(self, status: int, code: str | None = None) -> Self:
         """This answer, which has this status, and this code where it is a problem."""

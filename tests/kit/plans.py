@@ -239,7 +239,9 @@ def _expression(table: str, column: Any) -> str:
     if isinstance(column.type, LargeBinary):
         octets = f"decode(md5('{column.name}' || n), 'hex')"
         return octets if column.type.length else f"{octets} || decode(repeat('5a', 300), 'hex')"
-    return "md5(n::text)" if column.type.python_type is str else "n"
+    if column.type.python_type is str:
+        return f"left(md5(n::text), {getattr(column.type, 'length', None) or 32})"
+    return "n"
 
 
 class _Stopped(Exception):  # noqa: N818

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from scbroker.keys import KeyRing
 from scbroker.server.admin import usage
-from scbroker.server.charges import Resource
+from scbroker.server.charges import RESOURCES
 from scbroker.server.storage.database import Database, open_database
 from tests.kit.writers import User
 
@@ -47,7 +47,7 @@ def set_quota(url: str, user: User | KeyRing | None, **quotas: int | None) -> No
     """Set the quotas of a user; None stands for the default."""
     ring = user.ring if isinstance(user, User) else user
     names: list[uuid.UUID | None] = [None if ring is None else ring.userId]
-    given: dict[Resource, int | None] = dict(quotas)  # type: ignore[arg-type] # the names of quotas
+    given = {resource: quotas[resource] for resource in RESOURCES if resource in quotas}
     _opened(url, lambda it: it.write(lambda c: usage.set_quotas(c, names, given)))
 
 

@@ -229,8 +229,8 @@ def test_of_a_batch_the_records_that_fit_are_stored(
     assert [each.problem and each.problem.code for each in found] == [None, "quota", None, None]
     assert found[1].problem is not None
     refused = found[1].problem.quota
-    assert not isinstance(refused, type(None))
-    assert getattr(refused, "needed", 0) == cost(requests[1])
+    assert refused
+    assert refused.needed == cost(requests[1])
     assert used(url, alice).containers == 3
     again = alice.wire.call("POST", "/v1/batches/records", message).expect(200)
     codes = [
@@ -398,7 +398,7 @@ def test_a_broker_that_ends_before_any_statement_charges_what_it_has_stored(
 
             async def stopped(at: Broker, step: Any = step, number: int = number) -> bool:
                 database = _Stopping(at.database, number)
-                at.database = database  # type: ignore[assignment] # has the same operations
+                at.database = database
                 with suppress(_StoppedError):
                     await step(at)
                 return database.has_stopped

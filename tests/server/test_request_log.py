@@ -1,11 +1,9 @@
 """Each request has an id, which its answer and the lines of the log about it carry; slow ones are logged."""
 
-import json
 import re
 import socket
 import uuid
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,12 +18,6 @@ from tests.server.test_admission import full
 OWN = re.compile(r"[0-9a-f]{16}")
 GIVEN = "0123abcd-from-a-proxy"
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-
-
-def lines(broker: BrokerProcess, event: str) -> list[dict[str, Any]]:
-    """The lines of the log about an event."""
-    found = [json.loads(line) for line in broker.log.splitlines()]
-    return [line for line in found if line["event"] == event]
 
 
 @on_sqlite
@@ -80,7 +72,7 @@ def test_a_request_refused_at_its_head_has_an_id_and_a_line(
         other = wire.call("POST", "/v1/session-challenges", {}, X_Request_Id=GIVEN).expect(503)
     assert OWN.fullmatch(one.headers["x-request-id"])
     assert other.headers["x-request-id"] == GIVEN
-    refused = {line["request"]: line for line in lines(small, "request refused")}
+    refused = {line["request"]: line for line in small.lines("request refused")}
     assert refused[GIVEN]["kind"] == refused[one.headers["x-request-id"]]["kind"] == "writing"
 
 
@@ -106,7 +98,7 @@ def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
     wait_until(lambda: answer.headers["x-request-id"] in broker.log)
     [line] = [
         line
-        for line in lines(broker, "request")
+        for line in broker.lines("request")
         if line["request"] == answer.headers["x-request-id"]
     ]
     assert line["method"] == "GET"
@@ -115,7 +107,7 @@ def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
     assert line["user"] == alice.id
     assert (line["received"], line["sent"]) == (0, len(answer.body))
     assert 0 < line["seconds"] < 10
-    created = [line for line in lines(broker, "request") if line["method"] == "PUT"]
+    created = [line for line in broker.lines("request") if line["method"] == "PUT"]
     assert created[0]["received"] > 100
     assert str(uuid.UUID(bytes=story.id)) not in broker.log
     assert "127.0.0.1" not in "".join(
@@ -126,7 +118,7 @@ def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
 @on_sqlite
 def test_without_the_setting_no_request_is_logged(broker: BrokerProcess, wire: Wire) -> None:
     wire.call("GET", "/v1/events").expect(401)
-    assert not lines(broker, "request")
+    assert not broker.lines("request")
 
 
 def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
@@ -135,7 +127,7 @@ def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
     broker = start_broker(slow_seconds=0.000001)
     alice = new_user(at=broker)
     story = Story(alice).created()
-    slow = {line["path"]: line for line in lines(broker, "slow request")}
+    slow = {line["path"]: line for line in broker.lines("slow request")}
     line = slow["/v1/containers/{containerId}/records/{version}"]
     assert line["user"] == alice.id
     assert line["status"] == 201
@@ -151,7 +143,7 @@ def test_the_time_that_a_client_takes_makes_no_request_slow(
     broker = start_broker(slow_seconds=1)
     alice = new_user(at=broker)
     alice.wire.call("GET", "/v1/events?startId=1&wait=2").expect(200)
-    assert not lines(broker, "slow request")
+    assert not broker.lines("slow request")
 
 
 def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signal(
@@ -160,16 +152,16 @@ def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signa
     secret = "ab" * 32
     with BrokerProcess(tmp_path, guesses=7, broker_key=secret) as broker, Wire(broker) as wire:
         wire.nonce()
-    [started] = lines(broker, "started")
+    [started] = broker.lines("started")
     assert started["settings"]["guesses"] == "7"
     assert started["settings"]["broker_key"] == started["settings"]["api_key"] == "set"
     assert started["database"] == "sqlite"
     assert str(broker.api_key) not in broker.log
     assert secret not in broker.log
-    [upgraded] = lines(broker, "tables upgraded")
+    [upgraded] = broker.lines("tables upgraded")
     assert upgraded["before"] is None
     assert upgraded["after"] == started["revision"]
-    [stopped] = lines(broker, "stopped")
+    [stopped] = broker.lines("stopped")
     assert stopped["reason"] == "SIGTERM"
 
 
@@ -187,10 +179,10 @@ def test_refused_log_ins_and_throttled_requests_are_logged_and_counted(
         forged = type(request)(statement=request.statement, signature=bytes(len(request.signature)))
         wire.call("POST", "/v1/sessions", forged).expect(401, "challenge")
         text = wire.call("GET", "/metrics").expect(200).body.decode()
-    kinds = [line["kind"] for line in lines(broker, "log-in refused")]
+    kinds = [line["kind"] for line in broker.lines("log-in refused")]
     assert kinds == ["passphrase", "passphrase", "signature"]
-    assert {line["user"] for line in lines(broker, "log-in refused")} == {alice.id}
-    [throttled] = lines(broker, "throttled")
+    assert {line["user"] for line in broker.lines("log-in refused")} == {alice.id}
+    [throttled] = broker.lines("throttled")
     assert throttled["request"] == refused.headers["x-request-id"]
     assert 'scbroker_log_ins_refused_total{kind="passphrase"} 2.0' in text
     assert 'scbroker_log_ins_refused_total{kind="signature"} 1.0' in text
@@ -203,4 +195,4 @@ def test_strangers_cannot_fill_the_log(start_broker: StartBroker) -> None:
     with Wire(broker) as wire:
         for _ in range(50):
             wire.open_key_file(uuid.uuid4(), bytes(32)).expect(401)
-    assert len(lines(broker, "log-in refused")) == 30
+    assert len(broker.lines("log-in refused")) == 30

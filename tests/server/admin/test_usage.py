@@ -1,6 +1,5 @@
 """What an operator sees and sets of users' usage, beside a running broker."""
 
-import asyncio
 import json
 import uuid
 from collections.abc import Callable
@@ -197,4 +196,3 @@ def test_records_that_cannot_be_read_are_left_out_of_the_sums(
     found = read(broker.database_url, usage.stored)
     assert found.keys() == {alice.ring.userId.bytes, bob.ring.userId.bytes}
     assert found[bob.ring.userId.bytes].bytes > 60_000
-    assert asyncio.iscoroutinefunction(usage.recount)

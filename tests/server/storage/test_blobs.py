@@ -4,8 +4,6 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -29,50 +27,10 @@ from scbroker.server.storage.blobs import (
     new_blob_name,
     open_blobs,
 )
-from scbroker.server.storage.database import Database, open_database
-from scbroker.server.storage.notices import Wake
+from scbroker.server.storage.database import open_database
 
 T = TypeVar("T")
 WROTE, READ = "put parts/00/check", "get parts/00/check"
-
-
-class _Watched:
-    """A database that tells when a write has committed."""
-
-    def __init__(self, database: Database, told: list[str]) -> None:
-        self._database = database
-        self._told = told
-
-    async def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
-        return await self._database.read(work, large=large)
-
-    async def query(self, work: Callable[[Any], T]) -> T:
-        return await self._database.query(work)
-
-    async def write(
-        self, work: Callable[[Any], T], otherwise: Callable[[Any], T] | None = None
-    ) -> T:
-        result = await self._database.write(work, otherwise)
-        self._told.append("commit")
-        return result
-
-    async def migrate(self, work: Callable[[Any], T]) -> T:
-        return await self._database.migrate(work)
-
-    def version(self) -> int | None:
-        return self._database.version()
-
-    async def scrub(self) -> bool:
-        return await self._database.scrub()
-
-    def listening(self, wake: Wake) -> AbstractAsyncContextManager[None]:
-        return self._database.listening(wake)
-
-    async def clock_difference(self) -> float:
-        return await self._database.clock_difference()
-
-    async def close(self) -> None:
-        await self._database.close()
 
 
 @pytest.fixture
@@ -90,11 +48,18 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_chunk_and_its_folder_are_synced_before_the_row_that_names_it(
-    database_url: str, tmp_path: Path, synced: list[str]
+    database_url: str, tmp_path: Path, synced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = tmp_path / "objects"
+    database = open_database(database_url)
+    write = database.write
 
-    database = _Watched(open_database(database_url), synced)
+    async def watched(*args: Any) -> Any:
+        result = await write(*args)
+        synced.append("commit")
+        return result
+
+    monkeypatch.setattr(database, "write", watched)
     try:
         await bring_up(database)
         broker = Broker(Settings(), database, Folder(root), bytes(32), frozenset())

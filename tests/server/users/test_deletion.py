@@ -78,6 +78,8 @@ AUDIT: Final = {("audit", "actor"), ("audit", "subject")}
 """In the operator's log."""
 USAGE: Final = {("usage", "user_id")}
 """They are charged with what others still need."""
+DUE: Final = {("pending_blobs", "user_id")}
+"""They are charged with objects until the sweeper has deleted these."""
 LEFT: Final = TOMB | PUBLIC_KEYS | OF_OTHERS | LOGS | AUDIT | USAGE
 ROW: Final = {
     "fingerprint": None, "chain_length": 0, "encryption_index": 0, "signed_until": 0, "registered_at": 0,
@@ -117,7 +119,7 @@ def _assert_forgotten(url: str, user: User, shared: set[bytes]) -> None:
     """Nothing names the user but their id, containers of others, and keys while one of these needs them."""
     found = _traces(url, user)
     places = {(table, column) for table, column, _ in found}
-    assert places <= LEFT, places - LEFT
+    assert places <= LEFT | DUE, places - LEFT
     boxes = {box for table, column, box in found if (table, column) in OF_OTHERS}
     assert boxes <= shared
     signed = {box for table, _, box in found if table == "authors"}
@@ -334,8 +336,11 @@ def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
     assert len(new.pop("nonces")) == 1
     # The event of an expiry that was not recorded before.
     assert {row["user_id"] for row in new.pop("events", [])} <= {world.bob.ring.userId.bytes}
-    [used] = new.pop("usage")
-    assert (used["user_id"], used["containers"]) == (mine, 0)
+    used = {row["user_id"]: row for row in old.pop("usage")}
+    assert used.keys() <= {user.ring.userId.bytes for user in (world.alice, world.bob, world.carol)}
+    for row in new.pop("usage"):
+        assert row["bytes"] < used[row["user_id"]]["bytes"], "what was deleted is free"
+        assert row["user_id"] != mine or row["containers"] == 0
     [entry] = new.pop("audit")
     assert (entry["action"], entry["actor"]) == ("user-deleted", world.alice.id)
     assert not new
@@ -512,7 +517,7 @@ def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
     # And the audit log.
     brief = {"nonces", "guesses", "sessions", "audit"}
     assert [name for name in new if name not in brief] == sorted(
-        [*(name for name in old if name not in brief), "users"]
+        [*(name for name in old if name not in brief), "users", "usage"]
     )
     assert count_rows(broker.database_url, "guesses") == 3
     admin(broker, "check", "--quick").expect(0)

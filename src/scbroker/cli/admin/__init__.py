@@ -1,0 +1,1 @@
+"""The commands of operators, one module for each subject."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scbroker.server.admin.audit import Chain, Entry
     from scbroker.server.commands import Database
 
-audit: Final = group("audit", "List who changed what at the broker, or verify the list.")
+audit: Final = group("audit", "List who changed what, or verify the log.")
 _COLUMNS: Final = {
     "id": "ID", "time": "TIME", "actor": "ACTOR", "action": "ACTION", "subject": "SUBJECT",
     "details": "DETAILS",

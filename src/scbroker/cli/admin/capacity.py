@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from scbroker.cli.admin.command import Admin, command
@@ -32,10 +31,12 @@ def capacity(
         ),
     ] = 20,
 ) -> None:
-    """Calculate the disk, memory and processes that a broker needs.
+    """Calculate the disk and memory that a broker needs.
 
     The command reads no broker. It calculates from measurements, as docs/guide/capacity.md explains.
     """
+    import msgspec
+
     from scbroker.server.admin.capacity import Load, needs_of
 
     load = Load(

@@ -16,10 +16,10 @@ Progress = Callable[[str, int, int], None]
 
 @command()
 def sweep(run: Admin) -> None:
-    """Delete abandoned uploads, replaced contents and unreferenced objects now.
+    """Delete abandoned, replaced and unreferenced data now.
 
-    A running broker deletes most of them every minute. The command also lists the object store, to find
-    objects that no row references.
+    A running broker deletes abandoned uploads and replaced contents every minute. The command also lists the
+    object store, to find objects that no row references.
     """
     from scbroker.server import commands
 

@@ -30,7 +30,7 @@ def ui(
         bool, typer.Option("--open/--no-open", help="Whether to start a browser.")
     ] = True,
 ) -> None:
-    """Open a page with load, users, API keys and the audit log in your browser, until Ctrl-C.
+    """Open the operator's page in your browser, until Ctrl-C.
 
     The page listens on 127.0.0.1 only. Its URL is secret and valid once: the first browser that uses it is
     the only one that is admitted.

@@ -209,7 +209,7 @@ def _change(run: Admin, users: Sequence[str], quotas: dict[Resource, int | None]
             await queries.change_quotas(run.settings, database, named, quotas)
 
     run.do(work())
-    row = {resource: _shown(value) for resource, value in quotas.items()}
+    row: dict[str, object] = {resource: _shown(value) for resource, value in quotas.items()}
     said = ", ".join(
         f"{'removed' if value is None else value} ({resource})" for resource, value in row.items()
     )

@@ -1,0 +1,1 @@
+"""Serve pages to one browser on this machine."""

@@ -93,7 +93,7 @@ _USAGE: Final = select(
     func.coalesce(t.usage.c.containers, 0).label("containers"),
     *sql.QUOTAS,
 )
-LARGEST: Final = (
+LARGEST: Final[Select[Any]] = (
     _USAGE.join_from(t.usage, t.users, t.users.c.id == t.usage.c.user_id)
     .order_by(t.usage.c.bytes.desc(), t.usage.c.user_id)
     .limit(b("count"))
@@ -116,7 +116,7 @@ DEFAULTS: Final = select(t.default_quotas)
 DROP_DEFAULT: Final = delete(t.default_quotas).where(t.default_quotas.c.kind == b("name"))
 ADD_DEFAULT: Final = insert(t.default_quotas)
 SET_QUOTA: Final = update(t.usage).where(t.usage.c.user_id == b("user"))
-ROWS: Final = (
+ROWS: Final[Select[Any]] = (
     select(t.usage.c.user_id, t.usage.c.bytes, t.usage.c.containers)
     .where(t.usage.c.user_id > b("last"))
     .order_by(t.usage.c.user_id)
@@ -135,7 +135,7 @@ CREATED: Final = _summed(
     t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
 )
 _RECORD: Final = tuple_(t.records.c.container_id, t.records.c.version)
-RECORDS: Final = (
+RECORDS: Final[Select[Any]] = (
     select(
         t.records.c.container_id,
         t.records.c.version,
@@ -223,7 +223,9 @@ async def change_quotas(
         key = find_key(connection, settings)
         for user_id in users:
             subject = DEFAULT if user_id is None else str(user_id)
-            audit.record(connection, key, "quota-set", subject, dict(quotas))
+            audit.record(
+                connection, key, "quota-set", subject, {name: quotas[name] for name in quotas}
+            )
 
     await database.write(change)
 
@@ -326,12 +328,12 @@ async def recount(
     Brokers may write meanwhile: what they change is in both sums. Of two recounts at once only the one that
     started last takes effect: otherwise both would add the same difference. The other raises `ConflictError`.
     """
-    token = os.urandom(32)
-    await database.write(lambda c: _start(c, token))
+    mark = os.urandom(32)
+    await database.write(lambda c: _start(c, mark))
     wrong = await database.read(differences, large=True)
 
     def correct(connection: Connection) -> None:
-        _correct(connection, token, wrong)
+        _correct(connection, mark, wrong)
         key = find_key(connection, settings)
         audit.record(connection, key, "usage-recounted", "broker", {"corrected": len(wrong)})
 
@@ -339,18 +341,18 @@ async def recount(
     return [(uuid.UUID(bytes=user), *amounts) for user, amounts in sorted(wrong.items())]
 
 
-def _start(connection: Connection, token: bytes) -> None:
+def _start(connection: Connection, mark: bytes) -> None:
     connection.execute(delete(t.checks).where(t.checks.c.name == _RECOUNT))
-    connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": token})
+    connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": mark})
 
 
 def _correct(
-    connection: Connection, token: bytes, wrong: Mapping[bytes, tuple[Amounts, Amounts]]
+    connection: Connection, mark: bytes, wrong: Mapping[bytes, tuple[Amounts, Amounts]]
 ) -> None:
     found = connection.execute(
         select(t.checks.c.value).where(t.checks.c.name == _RECOUNT).with_for_update()
     ).scalar_one()
-    if found != token:
+    if found != mark:
         raise ConflictError("Another recount was started meanwhile: this one has changed nothing.")
     for user_id, (said, is_stored) in sorted(wrong.items()):
         more = {
