@@ -165,7 +165,7 @@ def _find_valid(connection: Connection, text: str) -> Row[Any]:
     if valid:
         listed = ", ".join(f"{_id_of(row)} ({row.name})" for row in valid)
         raise InvalidArgumentError(
-            f"Several API keys match {text!r}: pass the id of one: {listed}."
+            f"{text!r} matches several API keys: pass the id of one: {listed}."
         )
     if meant:
         ended = "was revoked" if meant[-1].revoked_at is not None else "has expired"
