@@ -75,7 +75,7 @@ class BrokerError(Exception):
     containerId: uuid.UUID | None = None
     """The container whose change was sent, or whose entry in a list this is; None for other errors."""
     requestId: str | None = None
-    """The id that the broker's log has of the refused request; None if no request was refused."""
+    """The refused request's id in the broker's log; None if no request was refused."""
 
     invalidArgumentError: ClassVar[type[InvalidArgumentError]]
     notAuthenticatedError: ClassVar[type[NotAuthenticatedError]]

@@ -60,8 +60,7 @@ async def _check_port(settings: Settings) -> Result:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             bound.bind(address)
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
-        text = f"Cannot listen on {where}: {error.strerror}. A running broker may use it."
+        text = f"{settings.host}:{settings.port}: {error.strerror}. A running broker may have it."
         raise InvalidArgumentError(text) from None
     return Result(f"{settings.host}:{settings.port} is free")
 
