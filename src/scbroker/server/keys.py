@@ -56,7 +56,7 @@ class Keys:
 
     active: bytes
     next: bytes | None
-    """The key that a rotation is bringing in; what is sealed meanwhile is sealed under it."""
+    """The new key during a rotation: this process seals under it from its announcement on."""
     first: bytes
     """The database's first key, under which all proofs of passphrases are hashed."""
     is_rotated: bool

@@ -62,7 +62,7 @@ async def rotate(
         await database.write(lambda c: _finish(c, settings))
         put_in_place(settings, new)
         is_scrubbed = await database.scrub()
-    tell(f"The new key is in force; {count} KeyFiles were sealed under it.")
+    tell(f"The new key is in force; {count} KeyFiles were encrypted under it.")
     if settings.broker_key or settings.broker_key_next:
         tell(
             "Set SCBROKER_BROKER_KEY to the new key at every broker, without SCBROKER_BROKER_KEY_NEXT."
