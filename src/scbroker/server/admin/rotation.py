@@ -65,13 +65,15 @@ async def rotate(
     tell(f"The new key is in force; {count} KeyFiles were encrypted under it.")
     if settings.broker_key or settings.broker_key_next:
         tell(
-            "Set SCBROKER_BROKER_KEY to the new key at every broker, without SCBROKER_BROKER_KEY_NEXT."
+            "Set SCBROKER_BROKER_KEY to the new key at every broker, and remove SCBROKER_BROKER_KEY_NEXT."
         )
     if not is_scrubbed:
         tell(
             "The write-ahead log still has KeyFiles under the old key: the running broker clears it."
         )
-    tell("Keep the old key as long as you keep backups from before, and apart from them.")
+    tell(
+        "Keep the old key as long as you keep backups from before the rotation, but not beside them."
+    )
 
 
 def _new_key(settings: Settings, keys: Keys, tell: Tell, *, is_shared: bool) -> bytes | None:
@@ -104,7 +106,7 @@ def _new_key_of_settings(settings: Settings, keys: Keys, tell: Tell) -> bytes | 
     new = bytes.fromhex(settings.broker_key_next)
     if new == keys.active:
         tell(
-            "The new key is in force: set SCBROKER_BROKER_KEY to it at every broker, without "
+            "The new key is in force: set SCBROKER_BROKER_KEY to it at every broker, and remove "
             "SCBROKER_BROKER_KEY_NEXT."
         )
         return None
