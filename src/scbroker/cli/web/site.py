@@ -240,7 +240,7 @@ def _environment(folder: Path) -> jinja2.Environment:
 
 
 def _breakable(text: str) -> Markup:
-    """Return a path that lines may break behind its slashes."""
+    """Return a path in which a line may break after each slash."""
     return Markup("/<wbr>").join(text.split("/"))
 
 

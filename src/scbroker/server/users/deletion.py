@@ -108,7 +108,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 
 
 async def purge(broker: Broker, user_id: UserId, seconds: float) -> None:
-    """Delete the rows and objects of a deleted user for so many seconds; the background continues."""
+    """Delete rows and objects of a deleted user for at most `seconds`; background work deletes the rest."""
     deadline = time.monotonic() + seconds
     more = True
     while more and time.monotonic() < deadline:

@@ -57,7 +57,7 @@ class Watch:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Read all values at once, and then from time to time during the block."""
+        """Read all values now, and again and again during the block."""
         await self.read_load()
         await self.read_stores()
         work = [
@@ -124,7 +124,7 @@ def _is_ready(url: str) -> bool:
 
 
 def _grown(before: Reading, after: Reading, name: str, label: str) -> dict[str, float]:
-    """Return by how much a counter has grown, by a label, without what has not."""
+    """Return how much a counter has grown for each value of a label, without those that have not grown."""
     earlier = before.by(name, label)
     grown = {key: value - earlier.get(key, 0.0) for key, value in after.by(name, label).items()}
     return {key[0]: value for key, value in grown.items() if value > 0}
