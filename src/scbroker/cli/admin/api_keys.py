@@ -62,11 +62,7 @@ def ls(run: Admin) -> None:
     """
     from scbroker.server.admin import api_keys
 
-    async def read() -> list[ApiKey]:
-        async with run.open() as (database, _):
-            return await database.read(api_keys.all_keys)
-
-    run.out.rows(map(_row, run.do(read())), _COLUMNS)
+    run.out.rows(map(_row, run.read(api_keys.all_keys)), _COLUMNS)
 
 
 @command("expire", of=keys)
@@ -83,17 +79,10 @@ def expire(
     From then on the broker refuses it, also in running sessions. The time must be in the future: to end a key
     at once, use `revoke`.
     """
-    from scbroker.server.admin import api_keys, stores
+    from scbroker.server.admin import api_keys
 
     end = None if time == NEVER else dates.end_of(time, "TIME")
-
-    async def change() -> ApiKey:
-        async with run.open() as (database, _):
-            return await database.write(
-                lambda c: api_keys.expire(c, stores.find_key(c, run.settings), key, end)
-            )
-
-    found = run.do(change())
+    found = run.act(lambda c, broker_key: api_keys.expire(c, broker_key, key, end))
     when = "never expires" if end is None else f"expires at {dates.local(end)}"
     run.out.done(_row(found), f"The API key {found.id} ({found.name}) {when}.")
 
@@ -106,15 +95,9 @@ def revoke(run: Admin, key: Key) -> None:
     seconds. On PostgreSQL each process does both as soon as it is notified, and refuses requests after five
     seconds at the latest.
     """
-    from scbroker.server.admin import api_keys, stores
+    from scbroker.server.admin import api_keys
 
-    async def change() -> tuple[ApiKey, bool]:
-        async with run.open() as (database, _):
-            return await database.write(
-                lambda c: api_keys.revoke(c, stores.find_key(c, run.settings), key)
-            )
-
-    found, is_left = run.do(change())
+    found, is_left = run.act(lambda c, broker_key: api_keys.revoke(c, broker_key, key))
     text = f"The API key {found.id} ({found.name}) is revoked."
     if not is_left:
         text += (
