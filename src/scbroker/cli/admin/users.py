@@ -30,7 +30,7 @@ Who = Annotated[
 def ls(run: Admin) -> None:
     """List the users who were not deleted.
 
-    The last log-in is known while the row of its session exists: until a minute after its end.
+    The last log-in is known until about a minute after its session has ended.
     """
     from scbroker.server.admin import users as queries
 
@@ -60,13 +60,13 @@ def suspend(
     user: Who,
     reason: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Why, for operators alone: the user is not shown it."),
+        typer.Option(metavar="TEXT", help="Why, for operators only: the user cannot read it."),
     ] = None,
 ) -> None:
     """Refuse everything that a user sends, until `resume`.
 
-    The user's sessions end at once. What the user has stored stays, and others who have access go on reading
-    it. Presigned URLs that the user has end with their time.
+    The user's sessions end at once. The user's data stays, and other members go on reading it. Presigned URLs
+    that the user already has are valid until they expire.
     """
     from scbroker.server.admin import users as acts
     from scbroker.server.admin.stores import Stores
@@ -101,8 +101,8 @@ def resume(run: Admin, user: Who) -> None:
 def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     """Delete a user for ever, with every container to which nobody else has access.
 
-    Containers with other members stay. The id can never be registered again. The user has signed nothing
-    here, so other users' programs have only the broker's word that the user was deleted.
+    Containers with other members stay. The id can never be registered again. The user signs no record of the
+    deletion, so other users' programs have only the broker's word for it.
     """
     from scbroker.server.admin import users as acts
 

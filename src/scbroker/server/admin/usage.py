@@ -119,7 +119,7 @@ CORRECT_PARTS: Final = (
 
 
 def total(connection: Connection) -> Amounts:
-    """Return what all users use."""
+    """Return the usage of all users together."""
     row = connection.execute(TOTAL).one()
     return Amounts(int(row.bytes), int(row.containers))
 
@@ -134,7 +134,7 @@ def defaults(connection: Connection) -> Quotas:
 
 
 def own_quotas(connection: Connection, count: int) -> list[tuple[uuid.UUID, Quotas]]:
-    """Return users with quotas of their own, ascending, and no more than `count` of them."""
+    """Return at most `count` users with quotas of their own, in the order of ids."""
     rows = connection.execute(OWN_QUOTAS, {"count": count})
     return [
         (uuid.UUID(bytes=row.user_id), Quotas(row.quota_bytes, row.quota_containers))
@@ -162,8 +162,8 @@ def set_quotas(
 ) -> None:
     """Set the quotas of these users; None among them stands for the default.
 
-    A quota that is None is removed: for a user the default holds then. `UNLIMITED` exempts a user from the
-    default. A quota below what a user uses deletes nothing: the broker refuses everything that adds to it.
+    None removes a quota: a user then has the default. `UNLIMITED` exempts a user from the default. If a quota
+    is below a user's usage, nothing is deleted: the broker refuses requests that would store more.
     """
     for value in quotas.values():
         if value is not None and not 0 <= value <= UNLIMITED:
@@ -200,7 +200,7 @@ def _set_own(
 
 
 def stored(connection: Connection) -> dict[bytes, Amounts]:
-    """Return what each user is to be charged with, from everything that is stored.
+    """Calculate what each user must be charged with, from everything that is stored.
 
     Reads every record once, a page at a time. Records that cannot be read are left out.
     """
@@ -230,7 +230,7 @@ def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterat
 
 
 def differences(connection: Connection) -> dict[bytes, tuple[Amounts, Amounts]]:
-    """Return, for each user whose row of usage is wrong, what it says and what is stored."""
+    """Return each user whose row of usage is wrong, with the row's amounts and the stored ones."""
     right, wrong = stored(connection), {}
     for row in _rows(connection, ROWS, user_id=b""):
         said = Amounts(row.bytes, row.containers)
@@ -290,7 +290,7 @@ def _correct(
         select(t.checks.c.value).where(t.checks.c.name == _RECOUNT).with_for_update()
     ).scalar_one()
     if found != mark:
-        raise ConflictError("Another recount began meanwhile: this one has changed nothing.")
+        raise ConflictError("Another recount was started meanwhile: this one has changed nothing.")
     for user_id, (said, is_stored) in sorted(wrong.items()):
         more = {
             "more_bytes": is_stored.bytes - said.bytes,
