@@ -133,7 +133,7 @@ class Gate:
         if free:
             self._present[kind] += 1
         else:
-            metrics.count_refused(kind.name.lower())
+            metrics.REFUSED.labels(kind.name.lower()).inc()
         return free
 
     def leave(self, kind: Kind) -> None:
@@ -163,13 +163,11 @@ class Gate:
 
     def count_load(self) -> None:
         """Set the metrics of what the process works on now."""
-        metrics.set_load(
-            self.present,
-            self.waiting,
-            self.followers.count,
-            len(self.connections),
-            self._max_requests,
-        )
+        metrics.PRESENT.set(self.present)
+        metrics.WAITING.set(self.waiting)
+        metrics.FOLLOWERS.set(self.followers.count)
+        metrics.CONNECTIONS.set(len(self.connections))
+        metrics.MAX_REQUESTS.set(self._max_requests)
 
     async def check(self) -> None:
         """Close connections whose clients are too slow; to be called about once a second."""
@@ -281,7 +279,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _refusal(*, closes: bool) -> tuple[bytes, bytes]:
-    """Return what an answer has before the request's id and after it."""
+    """Return the bytes of a refusal before and after the request's id."""
     response = problem(overloaded())
     headers = response.headers | ({"Connection": "close"} if closes else {})
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -93,7 +93,7 @@ def _escaped(text: str) -> str:
 def noting_stop() -> Iterator[Callable[[], str]]:
     """Provide a function that returns the name of the signal that ended the process, or another reason.
 
-    To be entered when uvicorn has set its handlers, which go on being called.
+    Enter it after uvicorn has set its handlers: they are still called.
     """
     received: list[int] = []
 
@@ -114,7 +114,7 @@ def noting_stop() -> Iterator[Callable[[], str]]:
 
 
 class Seldom:
-    """A bound on lines that strangers cause: so many a minute, then one with the number left out."""
+    """Logs an event at most `most` times a minute, and then the number left out: strangers can cause it."""
 
     def __init__(self, most: int = 30) -> None:
         self._most = most
@@ -122,7 +122,7 @@ class Seldom:
         self._count = 0
 
     def info(self, event: str, **fields: object) -> None:
-        """Log an event unless there were too many of it within a minute."""
+        """Log an event, unless it was logged too often within this minute."""
         if self._is_due(event):
             _log.info(event, **fields)
 

@@ -1,8 +1,8 @@
 """Log requests: each one if the operator wants it, and the slow ones with what they waited for.
 
-Each request has an id, which its answer and every line of the log about it carry. The broker makes it; a
-trusted proxy may have made it before. `measured` times the parts of a request; it counts for the metrics and
-makes a span as well. Spec: docs/spec/protocol.md, section 1. Reference: docs/reference/log.md.
+Each request has an id, which its answer and every line of the log about it have. The broker makes the id,
+or accepts that of a trusted proxy. `measured` times the parts of a request, for the metrics and traces too.
+Spec: docs/spec/protocol.md, section 1. Reference: docs/reference/log.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import structlog
 
@@ -28,7 +28,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 _ADDRESSES: Final = 4096
 Part = Literal["wait", "database", "store", "idle"]
-"""What a request spends time on: a turn at the database, the database, the object store, its client."""
+"""What a request spends time on: waiting for a database connection or thread; database; store; client."""
 
 
 @dataclass(slots=True)
@@ -63,14 +63,14 @@ def current() -> Entry | None:
 
 
 def set_user(user_id: bytes) -> None:
-    """Note whose session the present request has."""
+    """Note the user of the present request's session."""
     if (entry := current()) is not None:
         entry.user = str(uuid.UUID(bytes=user_id))
 
 
 @contextlib.contextmanager
 def idling() -> Iterator[None]:
-    """Do not count the block's time when the present request is judged slow."""
+    """Count the block's time as waiting for the client, which does not make the present request slow."""
     entry, started = current(), time.perf_counter()
     try:
         yield
@@ -97,23 +97,20 @@ class measured:  # noqa: N801 - used as a function
     def __exit__(self, *error: Any) -> None:
         seconds = time.perf_counter() - self._started
         self._span.__exit__(*error)
-        if self._part == "database":
-            metrics.observe_database(self._action, seconds)
-        else:
-            metrics.observe_store(self._action, seconds)
+        metrics.DURATIONS[self._part].labels(self._action).observe(seconds)
         if (entry := current()) is not None:
             entry.add(self._part, seconds)
 
 
 def count_wait(seconds: float) -> None:
     """Count a wait for a connection, a thread or the writer of the database."""
-    metrics.observe_wait(seconds)
+    metrics.DATABASE_WAIT_SECONDS.observe(seconds)
     if (entry := current()) is not None:
         entry.wait += seconds
 
 
 class RequestLog:
-    """Which requests are logged, and whose ids are taken over."""
+    """Decides which requests are logged, and accepts the ids of trusted proxies."""
 
     def __init__(
         self, trusted_proxies: str = "", slow_seconds: float = 2.0, *, access_log: bool = False
@@ -160,7 +157,8 @@ class RequestLog:
             _log.info("request refused", request=id, method=method, kind=kind)
 
     def _finish(self, entry: Entry) -> None:
-        metrics.count_bytes(entry.received, entry.sent)
+        metrics.RECEIVED.inc(entry.received)
+        metrics.SENT.inc(entry.sent)
         seconds = time.perf_counter() - entry.started
         shared: dict[str, Any] = {
             "method": entry.method,
@@ -172,14 +170,6 @@ class RequestLog:
         if self.is_complete:
             _log.info("request", received=entry.received, sent=entry.sent, **shared)
         if entry.path and seconds - entry.idle >= self._slow_seconds:
-            metrics.count_slow(entry.method, entry.path)
-            waits = {
-                part: round(value, 4)
-                for part, value in (
-                    ("idle", entry.idle),
-                    ("wait", entry.wait),
-                    ("database", entry.database),
-                    ("store", entry.store),
-                )
-            }
+            metrics.SLOW.labels(entry.method, entry.path).inc()
+            waits = {part: round(getattr(entry, part), 4) for part in get_args(Part)}
             _log.warning("slow request", **shared, **waits)

@@ -1,8 +1,8 @@
-"""Define the commands that check, clean, copy and restore what a broker keeps."""
+"""Define the commands that check, sweep, back up and restore a broker, and replace its key."""
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +16,10 @@ Progress = Callable[[str, int, int], None]
 
 @command()
 def sweep(run: Admin) -> None:
-    """Delete what the broker does not need any more.
+    """Delete abandoned, replaced and unreferenced data now.
 
-    These are abandoned uploads, replaced contents and unreferenced objects, which a running broker deletes
-    from time to time.
+    A running broker deletes abandoned uploads and replaced contents every minute. The command also lists the
+    object store, to find objects that no row references.
     """
     from scbroker.server import commands
 
@@ -33,10 +33,10 @@ def check(
         bool, typer.Option(help="Skip the bytes of objects and the database file's own check.")
     ] = False,
 ) -> None:
-    """Check everything that the broker keeps.
+    """Check everything that the broker stores.
 
-    Each fault is a line, and the exit status is 1 if there is one. The check changes nothing and can run
-    beside the broker.
+    The command prints a line for each fault. The exit status is 1 if it finds one. It changes nothing, and
+    can run beside the broker.
     """
     from scbroker.server import commands
 
@@ -58,7 +58,7 @@ def backup(
         typer.Option(
             metavar="N",
             min=1,
-            help="Make the backup in a new folder in FOLDER, named by the time, and keep the newest N.",
+            help="Make a new folder in FOLDER, named by the time, and remove all such backups but N.",
         ),
     ] = None,
 ) -> None:
@@ -69,14 +69,9 @@ def backup(
     from scbroker.server import commands
 
     with _reporting(run) as (tell, progress):
-        if keep is None:
-            work = commands.backup(
-                run.settings, target, tell, progress, link=link, with_key=with_key
-            )
-        else:
-            work = commands.backup_dated(
-                run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key
-            )
+        work = commands.backup(
+            run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key
+        )
         right = run.do(work)
     sys.exit(not right)
 
@@ -100,9 +95,9 @@ def restore(
 def rotate_broker_key(run: Admin) -> None:
     """Replace the broker's key while the broker runs.
 
-    The command makes a new key, seals all stored KeyFiles and proofs of passphrases under it, and puts it
-    into force. After an interruption, run it again. With several brokers, each needs the new key first: the
-    command says how.
+    The command creates a new key, encrypts all stored KeyFiles and proofs of passphrases under it, and puts
+    it into force. After an interruption, run it again. On PostgreSQL every broker needs the new key first:
+    the command says what to do.
     """
     from scbroker.server import commands
 
@@ -117,20 +112,14 @@ def _teller(run: Admin) -> Tell:
 @contextmanager
 def _reporting(run: Admin) -> Iterator[tuple[Tell, Progress]]:
     """Yield a function that prints a line, and one that takes a step's name, items done and total."""
-    if run.out.quiet or run.out.as_json or not sys.stderr.isatty():
-        yield _teller(run), lambda _what, _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    with ExitStack() as bar:
+        shown: dict[str, Callable[[int], None]] = {}
 
         def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what)
-            bars.update(tasks[what], completed=done, total=max(done, total))
+            if what not in shown:
+                bar.close()
+                shown.clear()
+                shown[what] = bar.enter_context(run.out.progress(what, total, of_bytes=False))
+            shown[what](done)
 
         yield _teller(run), progress

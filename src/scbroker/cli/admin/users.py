@@ -30,21 +30,20 @@ Who = Annotated[
 def ls(run: Admin) -> None:
     """List the users who were not deleted.
 
-    The last log-in is known while the row of its session exists: until a minute after its end.
+    The last log-in is known until about a minute after its session has ended.
     """
     from scbroker.server.admin import users as queries
 
     async def read() -> list[User]:
         found: list[User] = []
-        after, more = b"", True
         async with run.open() as (database, _):
-            while more:
-                reading = partial(queries.page, settings=run.settings, after=after)
+            while True:
+                after = found[-1].id.bytes if found else b""
+                reading = partial(queries.listed, settings=run.settings, after=after)
                 page = await database.read(reading, large=True)
                 found += page
-                more = len(page) == queries.PAGE
-                after = found[-1].id.bytes if found else b""
-        return found
+                if len(page) < queries.PAGE:
+                    return found
 
     run.out.rows(map(_row, run.do(read())), _COLUMNS)
 
@@ -52,15 +51,7 @@ def ls(run: Admin) -> None:
 @command("show", of=users)
 def show(run: Admin, user: Who) -> None:
     """Show what the broker knows of a user."""
-    from scbroker.server.admin import users as queries
-
-    async def read() -> User:
-        async with run.open() as (database, _):
-            return await database.read(
-                lambda c: queries.show(c, run.settings, queries.find(c, user))
-            )
-
-    run.out.fields(_row(run.do(read())))
+    run.out.fields(_row(_find(run, user)))
 
 
 @command("suspend", of=users)
@@ -69,21 +60,22 @@ def suspend(
     user: Who,
     reason: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Why, for operators alone: the user is not shown it."),
+        typer.Option(metavar="TEXT", help="Why, for operators only: the user cannot read it."),
     ] = None,
 ) -> None:
     """Refuse everything that a user sends, until `resume`.
 
-    The user's sessions end at once. What the user has stored stays, and others who have access go on reading
-    it. Presigned URLs that the user has end with their time.
+    The user's sessions end at once. The user's data stays, and other members go on reading it. Presigned URLs
+    that the user already has are valid until they expire.
     """
-    from scbroker.server.admin import users as queries
+    from scbroker.server.admin import users as acts
+    from scbroker.server.admin.stores import Stores
 
     async def change() -> tuple[bool, User]:
         async with run.open() as (database, _):
-            user_id = await database.read(lambda c: queries.find(c, user))
-            is_new = await queries.suspend(run.settings, database, user_id, reason)
-            return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
+            user_id = await database.read(lambda c: acts.find(c, user))
+            is_new = await acts.suspend(Stores(run.settings, database), user_id, reason)
+            return is_new, await database.read(lambda c: acts.show(c, run.settings, user_id))
 
     is_new, found = run.do(change())
     said = "is suspended" if is_new else "was suspended already, and nothing was changed"
@@ -93,18 +85,14 @@ def suspend(
 @command("resume", of=users)
 def resume(run: Admin, user: Who) -> None:
     """End a user's suspension: the user can log in again."""
-    from scbroker.server.admin import stores
-    from scbroker.server.admin import users as queries
+    from scbroker.server.admin import users as acts
 
-    async def change() -> tuple[bool, User]:
-        async with run.open() as (database, _):
-            user_id = await database.read(lambda c: queries.find(c, user))
-            is_new = await database.write(
-                lambda c: queries.resume(c, stores.find_key(c, run.settings), user_id)
-            )
-            return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
+    def change(connection: Any, broker_key: bytes) -> tuple[bool, User]:
+        user_id = acts.find(connection, user)
+        is_new = acts.resume(connection, broker_key, user_id)
+        return is_new, acts.show(connection, run.settings, user_id)
 
-    is_new, found = run.do(change())
+    is_new, found = run.act(change)
     said = "can log in again" if is_new else "was not suspended, and nothing was changed"
     run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
 
@@ -113,18 +101,12 @@ def resume(run: Admin, user: Who) -> None:
 def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     """Delete a user for ever, with every container to which nobody else has access.
 
-    Containers with other members stay. The id can never be registered again. The user has signed nothing
-    here, so other users' programs have only the broker's word that the user was deleted.
+    Containers with other members stay. The id can never be registered again. The user signs no record of the
+    deletion, so other users' programs have only the broker's word for it.
     """
-    from scbroker.server.admin import users as queries
+    from scbroker.server.admin import users as acts
 
-    async def read() -> User:
-        async with run.open() as (database, _):
-            return await database.read(
-                lambda c: queries.show(c, run.settings, queries.find(c, user))
-            )
-
-    found = run.do(read())
+    found = _find(run, user)
     if yes and user.replace("-", "").lower() != found.id.hex:
         raise errors.InvalidArgumentError(
             f"{user} is the beginning of {found.id}: pass the whole id with --yes, or leave --yes out."
@@ -132,11 +114,17 @@ def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     if not found.is_deleted:
         size = f"{found.containers} containers, {Size(found.bytes).shown()}"
         run.confirm(f"Delete user {found.id} ({size}) for ever?", yes)
-    is_new = run.do(queries.delete(run.settings, found.id))
+    is_new = run.do(acts.delete(run.settings, found.id))
     said = "is deleted" if is_new else "was deleted already"
     run.out.done(
         {"userId": found.id, "deleted": True, "changed": is_new}, f"User {found.id} {said}."
     )
+
+
+def _find(run: Admin, text: str) -> User:
+    from scbroker.server.admin import users as queries
+
+    return run.read(lambda c: queries.show(c, run.settings, queries.find(c, text)))
 
 
 def _row(user: User) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Draw a line chart as SVG, which a page shows without script and without inline style."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -15,7 +16,7 @@ _STEPS: Final = (1, 2, 2.5, 5, 10)
 _TICKS: Final = 3
 
 Point = tuple[float, float | None]
-"""A moment (seconds since 1970) and a value; None where it is not known."""
+"""A time (seconds since 1970) and a value, or None if it is not known."""
 
 
 def line_chart(
@@ -26,7 +27,7 @@ def line_chart(
 ) -> Markup:
     """Return a chart. `shown` writes a value, and `moment` a time, on the axes.
 
-    The title says the last and the highest value, for those who cannot see the line.
+    The label has the last and the highest value, for screen readers.
     """
     values = [value for _, value in points if value is not None]
     if len(values) < 2:
@@ -74,9 +75,5 @@ def _round_up(value: float) -> float:
     """Return the next value that is easy to read on an axis, at least as high as the given one."""
     if value <= 0:
         return 1.0
-    power = 1.0
-    while power > value:
-        power /= 10
-    while power * 10 <= value:
-        power *= 10
+    power = 10.0 ** math.floor(math.log10(value))
     return next(power * step for step in _STEPS if power * step >= value)

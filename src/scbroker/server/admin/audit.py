@@ -8,16 +8,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, bindparam, func, select
+from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import IntegrityError, NotFoundError
 from scbroker.server.admin.times import moment, time_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.audit import BEFORE_ALL, find_key, mac_of
-from scbroker.server.storage.audit import operator as operator
-from scbroker.server.storage.audit import record as record
-from scbroker.server.storage.audit import reseal_key as reseal_key
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.tables import audit
 
@@ -25,7 +22,6 @@ PAGE: Final = 500
 _MOST_FAULTS: Final = 100
 b: Final = bindparam
 ACTIONS: Final = select(audit.c.action).distinct().order_by(audit.c.action)
-COUNT: Final = select(func.count()).select_from(audit)
 BEFORE_FIRST: Final = (
     select(audit.c.id).where(audit.c.id < 1).order_by(audit.c.id).limit(_MOST_FAULTS)
 )
@@ -42,11 +38,11 @@ class Entry(NamedTuple):
     subject: str
     details: dict[str, Any]
     hash: str
-    """What follows depends on it: exported, it proves later that the log still contains this entry."""
+    """All later entries depend on it. Exported, it proves later that the log still contains this entry."""
 
 
 class Wanted(NamedTuple):
-    """Which entries to read; None for all."""
+    """Conditions for the entries to read; None is no condition."""
 
     since: dt.datetime | None = None
     until: dt.datetime | None = None
@@ -63,7 +59,7 @@ class Chain(NamedTuple):
     """The hash of the last entry; None of an empty log."""
     faults: Sequence[str]
     has_head: bool
-    """Whether an entry has the hash that was to be found; True if none was."""
+    """Whether an entry has the wanted hash; True if no hash was given."""
 
 
 def entries(connection: Connection, wanted: Wanted, after: int, count: int = PAGE) -> list[Entry]:
@@ -112,8 +108,8 @@ def _entry(row: Row[Any]) -> Entry:
 async def verify(database: Database, key: bytes, head: str | None = None) -> Chain:
     """Verify that no entry was changed, removed or inserted; `head` is the hash of an exported entry.
 
-    It proves nothing about the end of the log, unless `head` was kept elsewhere: entries behind it can be
-    missing. Somebody who has the database and the broker's key can write another log.
+    Without `head` the end of the log can have been cut off unnoticed; with it, only entries after that one.
+    Somebody who has the database and the broker's key can write another log.
     """
     faults: list[str] = []
     try:

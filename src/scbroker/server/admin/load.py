@@ -1,4 +1,4 @@
-"""Read a running broker's /metrics, and say what it did between two readings."""
+"""Read a running broker's /metrics, and calculate its load between two readings."""
 
 import http.client
 import math
@@ -18,7 +18,7 @@ _SERIES = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Reading(NamedTuple):
-    """The samples of one reading by name and labels, and when it was made."""
+    """The samples of one reading by name and labels, and its time."""
 
     time: float
     samples: Mapping[_SERIES, float]
@@ -46,10 +46,11 @@ class Operation(msgspec.Struct, frozen=True, rename="camel"):
     rate: float
     p50: float | None
     p95: float | None
+    slow: float
 
 
 class Load(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a broker did between two readings. Rates are by second; times in seconds, None without any."""
+    """A broker's load between two readings. Rates are per second; times in seconds, None without any."""
 
     seconds: float
     requests: float
@@ -63,6 +64,8 @@ class Load(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     followers: int
     connections: int
     refused: float
+    refusals: dict[str, float]
+    """Requests refused at their head, by kind."""
     throttled: float
     slow: float
     problems: dict[str, float]
@@ -79,17 +82,9 @@ class Load(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The busiest first."""
 
     def row(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, rounded."""
-        found: dict[str, Any] = _rounded(msgspec.to_builtins(self))
+        """Return the fields as JSON has them."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
         return found
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def read(url: str) -> Reading:
@@ -127,11 +122,15 @@ def read(url: str) -> Reading:
 
 
 def between(before: Reading, after: Reading) -> Load:
-    """Return what happened between two readings; since the broker's start if `before` has no samples."""
+    """Return the load between two readings; since the broker's start if `before` has no samples."""
     seconds = max(after.time - before.time, 1e-3)
 
     def rate(name: str, **labels: str) -> float:
-        return max(0.0, after.total(name, **labels) - before.total(name, **labels)) / seconds
+        grown = max(0.0, after.total(name, **labels) - before.total(name, **labels))
+        return round(grown / seconds, 4)
+
+    def rates(name: str, label: str) -> dict[str, float]:
+        return {value: rate(name, **{label: value}) for (value,) in after.by(name, label)}
 
     def now(name: str) -> int:
         return int(after.total(f"scbroker_{name}"))
@@ -140,7 +139,7 @@ def between(before: Reading, after: Reading) -> Load:
         return _percentile(share, before, after, f"scbroker_{name}_bucket", labels)
 
     return Load(
-        seconds=seconds,
+        seconds=round(seconds, 4),
         requests=rate("scbroker_requests_total"),
         p50=percentile(0.5, "request_seconds"),
         p95=percentile(0.95, "request_seconds"),
@@ -152,12 +151,10 @@ def between(before: Reading, after: Reading) -> Load:
         followers=now("followers"),
         connections=now("connections"),
         refused=rate("scbroker_refused_total"),
+        refusals=rates("scbroker_refused_total", "kind"),
         throttled=rate("scbroker_problems_total", code="throttled"),
         slow=rate("scbroker_slow_requests_total"),
-        problems={
-            code: rate("scbroker_problems_total", code=code)
-            for (code,) in after.by("scbroker_problems_total", "code")
-        },
+        problems=rates("scbroker_problems_total", "code"),
         database_in_use=now("database_connections_in_use"),
         database_limit=now("database_connections_limit"),
         database_waiting=now("database_waiting"),
@@ -174,6 +171,7 @@ def between(before: Reading, after: Reading) -> Load:
                     rate("scbroker_requests_total", method=method, path=path),
                     percentile(0.5, "request_seconds", method=method, path=path),
                     percentile(0.95, "request_seconds", method=method, path=path),
+                    rate("scbroker_slow_requests_total", method=method, path=path),
                 )
                 for method, path in after.by("scbroker_requests_total", "method", "path")
             ),
@@ -185,7 +183,7 @@ def between(before: Reading, after: Reading) -> Load:
 def _percentile(
     share: float, before: Reading, after: Reading, name: str, labels: dict[str, str]
 ) -> float | None:
-    """Return a percentile of a histogram's growth, by a straight line within its bucket."""
+    """Return a percentile of what a histogram has counted since `before`, interpolated in its bucket."""
     old = before.by(name, "le", **labels)
     grown = sorted(
         (float(le), value - old.get((le,), 0.0))
@@ -199,6 +197,6 @@ def _percentile(
         if count >= wanted:
             if bound == float("inf"):
                 return low
-            return low + (bound - low) * (wanted - below) / max(count - below, 1e-9)
+            return round(low + (bound - low) * (wanted - below) / max(count - below, 1e-9), 4)
         low, below = bound, count
     return low

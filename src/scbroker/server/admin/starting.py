@@ -4,12 +4,11 @@ import asyncio
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.server.admin import stores
-from scbroker.server.admin.backup import UNFINISHED
+from scbroker.server.broker import CLOCK_BOUND
 from scbroker.server.keys import configured_keys, find_keys
 from scbroker.server.migrations.upgrade import is_known, newest
 from scbroker.server.settings import Settings
@@ -19,18 +18,29 @@ from scbroker.wire.users import canonical_origin
 
 T = TypeVar("T")
 _STORE_SECONDS: Final = 10.0
-_CLOCK_BOUND: Final = 30.0
 _NEW: Final = "is created at the first start"
 
 
 class Result(NamedTuple):
     text: str
     is_doubtful: bool = False
-    """Whether it stops nothing, but somebody should look at it."""
+    """Whether the broker can start, but the operator should read the text."""
 
 
 Check = Callable[[Settings], Coroutine[Any, Any, Result]]
-"""Raises a `BrokerError` for what keeps a broker from starting."""
+"""A check. It raises a `BrokerError` if the broker cannot start."""
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address, and does not listen yet."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise InvalidArgumentError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    return bound
 
 
 async def _check_folder(settings: Settings) -> Result:
@@ -44,10 +54,7 @@ async def _check_folder(settings: Settings) -> Result:
         return Result(f"{folder} {_NEW}")
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"{folder} is not a folder that this user can read and write.")
-    if (folder / UNFINISHED).exists():
-        raise InvalidArgumentError(
-            f"A restore was cut off in {folder}: empty the folder and restore again."
-        )
+    stores.check_restored(folder)
     if folder.stat().st_mode & 0o077:
         return Result(f"Other users can open {folder}: run chmod 700 {folder}", is_doubtful=True)
     return Result(str(folder))
@@ -55,14 +62,9 @@ async def _check_folder(settings: Settings) -> Result:
 
 async def _check_port(settings: Settings) -> Result:
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        with socket.socket(family) as bound:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-    except OSError as error:
-        text = f"{settings.host}:{settings.port}: {error.strerror}. A running broker may have it."
-        raise InvalidArgumentError(text) from None
+        bind(settings.host, settings.port).close()
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{error} A running broker may have it.") from None
     return Result(f"{settings.host}:{settings.port} is free")
 
 
@@ -85,27 +87,28 @@ async def _check_origins(settings: Settings) -> Result:
 
 
 async def _check_database(settings: Settings) -> Result:
-    url = stores.database_url(settings)
-    if settings.workers > 1 and stores.is_sqlite(settings):
+    if settings.workers > 1 and stores.sqlite_file(settings):
         raise InvalidArgumentError("SQLite allows one process: set SCBROKER_WORKERS to 1.")
-    if not stores.exists(url):
-        folder = Path(settings.database_url.removeprefix("sqlite:///")).parent
-        if settings.database_url and not folder.is_dir():
-            raise InvalidArgumentError(f"The folder {folder} does not exist: create it.")
+    if stores.is_missing(settings):
+        path = stores.sqlite_file(settings)
+        if settings.database_url and path is not None and not path.parent.is_dir():
+            raise InvalidArgumentError(f"The folder {path.parent} does not exist: create it.")
         return Result(_NEW)
-    revision, ahead = await _ask(url, _revision_and_clock)
+    revision, ahead = await _ask(settings, _revision_and_clock)
     if revision is None:
-        return Result(f"It is empty: its tables are those of {newest()} after the first start")
+        return Result(f"is empty: the first start creates the tables of revision {newest()}")
     if not is_known(revision):
         raise InvalidArgumentError(
             f"The database has the tables of revision {revision}, which this version does not know: start "
             "the version that the database was last used with."
         )
-    if abs(ahead) > _CLOCK_BOUND:
-        return Result(f"The clocks differ by {ahead:.0f} seconds: set them", is_doubtful=True)
+    if abs(ahead) > CLOCK_BOUND:
+        text = f"This machine's clock and the database's differ by {abs(ahead):.0f} seconds: synchronise them"
+        return Result(text, is_doubtful=True)
     if revision != newest():
         return Result(
-            f"It is brought from revision {revision} to {newest()} at the start", is_doubtful=True
+            f"The start upgrades its tables from revision {revision} to {newest()}",
+            is_doubtful=True,
         )
     return Result(f"answers, with the tables of this version ({revision})")
 
@@ -116,16 +119,15 @@ async def _revision_and_clock(database: Database) -> tuple[str | None, float]:
 
 async def _check_key(settings: Settings) -> Result:
     own = configured_keys(settings)
-    url = stores.database_url(settings)
-    if not stores.exists(url) or await _ask(url, stores.find_revision) is None:
+    if stores.is_missing(settings) or await _ask(settings, stores.find_revision) is None:
         return Result("is given" if own else _NEW)
 
     async def find(database: Database) -> bool:
         keys = await database.read(lambda c: find_keys(c, settings))
         return keys.next is not None
 
-    if await _ask(url, find):
-        text = "It is being rotated: end that with `scbroker admin rotate-broker-key`"
+    if await _ask(settings, find):
+        text = "Its rotation was interrupted: complete it with `scbroker admin rotate-broker-key`"
         return Result(text, is_doubtful=True)
     return Result("is the one of this database")
 
@@ -144,11 +146,13 @@ async def _check_objects(settings: Settings) -> Result:
                 break
     except TimeoutError:
         raise BrokerUnavailableError("The object store did not answer in time.") from None
-    return Result("can be listed; whether it can be written is known at the start")
+    return Result(
+        "can be listed; /health/ready of the running broker says whether it can be written"
+    )
 
 
-async def _ask(url: str, work: Callable[[Database], Awaitable[T]]) -> T:
-    database = open_database(url)
+async def _ask(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+    database = open_database(stores.database_url(settings))
     try:
         return await work(database)
     finally:
