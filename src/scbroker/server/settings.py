@@ -35,7 +35,8 @@ _OTHERS: Final = {
     "PASSPHRASE", "NEW_PASSWORD", "NEW_PASSPHRASE", "CONFIG",
 }  # fmt: skip
 SECRET: Final = ("broker_key", "broker_key_next", "api_key")
-_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/\s]*(?=@)")
+# What may have a password of an address: one with a slash works as well, and so does ?password=.
+_PASSWORD: Final = re.compile(r"(?<=://)\S*:\S*(?=@)|(?<=\?)\S+")
 _DAY: Final = 86_400
 # Ten years: a sum of longer times would overflow.
 _LONGEST: Final = 3650 * _DAY
