@@ -200,6 +200,8 @@ def test_a_check_finds_a_wrong_key_and_a_database_of_another_version(
         ("database", {"workers": 2}),
         ("database", {"database_url": "postgresql://x@127.0.0.1:1/x"}),
         ("database", {"database_url": "sqlite:////nonexistent/broker.sqlite"}),
+        ("database", {"database_url": "postgresql://x@127.0.0.1:54a/x"}),
+        ("database", {"database_url": "postgresql://x@127.0.0.1:1/x?sslmode=require"}),
     ],
 )
 def test_a_check_names_what_keeps_a_broker_from_starting(
