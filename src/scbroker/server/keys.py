@@ -80,9 +80,9 @@ class Keys:
     def open_verifier(self, user_id: bytes, stored: bytes) -> bytes:
         """Return the hash of a proof; raise `IntegrityError` if it is damaged.
 
-        After a rotation no bare hash is accepted: a thief of the first key could compute one.
+        Once the first key is replaced no bare hash is accepted: a thief of that key could compute one.
         """
-        if len(stored) == HASH_SIZE and (self.next is not None or not self.is_rotated):
+        if len(stored) == HASH_SIZE and self.first == self.active:
             return stored
         return self.open(VERIFIER, user_id, stored)
 
@@ -247,15 +247,23 @@ def create_key(path: Path) -> bytes:
         raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def put_in_place(settings: Settings, active: bytes) -> None:
-    """Replace broker.key with broker.key.next if this is the key in force."""
+def put_in_place(settings: Settings, active: bytes) -> Path | None:
+    """Replace broker.key with broker.key.next if this is the key in force.
+
+    Returns the new name of the replaced file: backups from before the rotation open under that key alone.
+    """
     path, following = settings.directory / KEY, settings.directory / NEXT_KEY
-    if not settings.broker_key and not settings.broker_key_next and read_key(following) == active:
-        try:
-            following.replace(path)
-            sync(path.parent)
-        except OSError as error:
-            raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+    if settings.broker_key or settings.broker_key_next or read_key(following) != active:
+        return None
+    old = path.with_name(f"{KEY}.until-{time.strftime('%Y-%m-%dT%H%M%SZ', time.gmtime())}")
+    try:
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.link(path, old)
+        following.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+    return old if old.exists() else None
 
 
 def write_synced(path: Path, octets: bytes | memoryview) -> None:

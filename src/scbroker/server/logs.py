@@ -118,14 +118,22 @@ class Seldom:
 
     def info(self, event: str, **fields: object) -> None:
         """Log an event, unless it was logged too often within this minute."""
+        if self._is_due(event):
+            _log.info(event, **fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log a warning, likewise."""
+        if self._is_due(event):
+            _log.warning(event, **fields)
+
+    def _is_due(self, event: str) -> bool:
         now = time.monotonic()
         if now >= self._until:
             if self._count > self._most:
                 _log.info("lines left out", of=event, count=self._count - self._most)
             self._until, self._count = now + 60, 0
         self._count += 1
-        if self._count <= self._most:
-            _log.info(event, **fields)
+        return self._count <= self._most
 
 
 _traces: Final = Seldom()

@@ -41,10 +41,14 @@ def create(run: Admin, name: Name, expires: Expires = None) -> None:
     The key is printed only this once: the broker stores its hash. No other valid key may have the name.
     """
     from scbroker.server import commands
+    from scbroker.server.admin import stores
 
     end = None if expires is None else dates.end_of(expires, "--expires")
+    is_new = stores.is_missing(run.settings)
     key = run.do(commands.create_api_key(run.settings, name, end))
     run.out.line({"apiKey": key, "name": name, "expires": end}, str(key))
+    if is_new:
+        run.out.say(f"No broker existed in {run.settings.directory}: a new one was created there.")
 
 
 @command("create-api-key")

@@ -22,6 +22,9 @@ PAGE: Final = 500
 _MOST_FAULTS: Final = 100
 b: Final = bindparam
 ACTIONS: Final = select(audit.c.action).distinct().order_by(audit.c.action)
+BEFORE_FIRST: Final = (
+    select(audit.c.id).where(audit.c.id < 1).order_by(audit.c.id).limit(_MOST_FAULTS)
+)
 
 
 class Entry(NamedTuple):
@@ -114,6 +117,8 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
     except IntegrityError:
         faults.append("its key does not open under the broker's key, so nothing was verified.")
         chain_key = None
+    inserted = await database.read(lambda c: c.execute(BEFORE_FIRST).scalars().all())
+    faults += [f"entry {number} was inserted." for number in inserted]
     count, last, before, found = 0, 0, BEFORE_ALL, head is None
     while rows := await database.read(partial(_after, last=last), large=True):
         for row in rows:

@@ -1,6 +1,7 @@
 """Read a running broker's /metrics, and calculate its load between two readings."""
 
 import http.client
+import math
 import time
 import urllib.parse
 from collections.abc import Mapping
@@ -112,6 +113,8 @@ def read(url: str) -> Reading:
     try:
         for family in text_string_to_metric_families(body.decode()):
             for sample in family.samples:
+                if not math.isfinite(sample.value):
+                    raise ValueError
                 samples[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
     except ValueError:
         raise BrokerFaultError(f"{url}/metrics is not in Prometheus' format.") from None

@@ -59,8 +59,8 @@ async def rotate(
         count = await _reseal(database, settings, progress)
         if is_shared:
             await asyncio.sleep(settling)
-        await database.write(lambda c: _finish(c, settings))
-        put_in_place(settings, new)
+        await database.write(lambda c: _finish(c, settings, new))
+        old = put_in_place(settings, new)
         is_scrubbed = await database.scrub()
     tell(f"The new key is in force; {count} KeyFiles were encrypted under it.")
     if settings.broker_key or settings.broker_key_next:
@@ -70,6 +70,10 @@ async def rotate(
     if not is_scrubbed:
         tell(
             "The write-ahead log still has KeyFiles under the old key: the running broker clears it."
+        )
+    if old is not None:
+        tell(
+            f"Copy {KEY} to where you keep the key. The old key is in {old}: move it there as well."
         )
     tell(
         "Keep the old key as long as you keep backups from before the rotation, but not beside them."
@@ -115,7 +119,7 @@ def _new_key_of_settings(settings: Settings, keys: Keys, tell: Tell) -> bytes | 
 
 def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
     """Write the hash of the new key, unless another command has; wait for transactions with the old key."""
-    sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+    _lock_keys(connection)
     keys = find_keys(connection, settings)
     if keys.next is not None or keys.active == new:
         return
@@ -162,11 +166,25 @@ def _count(connection: Connection) -> int:
     return int(connection.execute(sql.COUNT_KEY_FILES).scalar_one())
 
 
-def _finish(connection: Connection, settings: Settings) -> None:
-    """Put the new key into force, unless another command has done so."""
-    sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+def _lock_keys(connection: Connection) -> None:
+    """Wait for transactions that seal under the keys in force, and let new ones wait; on SQLite none runs.
+
+    The table is locked and not the row: PostgreSQL grants shared locks of a row again and again while another
+    transaction waits for it, so a user who stores KeyFiles all the time could prevent a rotation.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("LOCK TABLE checks IN EXCLUSIVE MODE")
+
+
+def _finish(connection: Connection, settings: Settings, new: bytes) -> None:
+    """Put the new key into force, unless another command has done so.
+
+    That command may have started a further rotation since. Its KeyFiles are not all sealed anew, and those
+    under the old key could never be opened again.
+    """
+    _lock_keys(connection)
     keys = find_keys(connection, settings)
-    if keys.next is None:
+    if keys.next != new:
         return
     first = keys.seal(FIRST_KEY, b"", keys.first)
     connection.execute(sql.SET_CHECK, {"check": FIRST_KEY, "value": first})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -93,6 +94,27 @@ PARTS: Final = _summed(t.parts.c.user_id, func.sum(t.parts.c.received), "bytes")
 OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.size), "bytes")
 CREATED: Final = _summed(
     t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
+)
+_CHUNK_BYTES: Final = (
+    select(func.sum(t.chunks.c.size))
+    .where(t.chunks.c.part_id == t.parts.c.part_id)
+    .scalar_subquery()
+)
+LARGE_PARTS: Final = (
+    select(t.parts.c.part_id)
+    .where(
+        t.parts.c.part_id > b("last"),
+        t.parts.c.committed,
+        t.parts.c.replaced_at.is_(None),
+        t.parts.c.inline.is_(None),
+    )
+    .order_by(t.parts.c.part_id)
+    .limit(b("count"))
+)
+CORRECT_PARTS: Final = (
+    update(t.parts)
+    .where(t.parts.c.part_id.in_(b("some", expanding=True)), t.parts.c.received != _CHUNK_BYTES)
+    .values(received=_CHUNK_BYTES)
 )
 
 
@@ -228,6 +250,9 @@ async def recount(
     """
     mark = os.urandom(32)
     await database.write(lambda c: _start(c, mark))
+    last: bytes | None = b""
+    while last is not None:
+        last = await database.write(partial(_correct_parts, last=last))
     wrong = await database.read(differences, large=True)
 
     def correct(connection: Connection) -> None:
@@ -242,6 +267,20 @@ async def recount(
 def _start(connection: Connection, mark: bytes) -> None:
     connection.execute(delete(t.checks).where(t.checks.c.name == _RECOUNT))
     connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": mark})
+
+
+def _correct_parts(connection: Connection, last: bytes) -> bytes | None:
+    """Give committed parts behind `last` the size of their chunks; return the last one, None without any.
+
+    In a part that a broker of the version before has committed, small and replaced chunks and presigned URLs
+    count for more.
+    """
+    values = {"last": last, "count": _PAGE}
+    some: Sequence[bytes] = connection.execute(LARGE_PARTS, values).scalars().all()
+    if not some:
+        return None
+    connection.execute(CORRECT_PARTS, {"some": some})
+    return some[-1]
 
 
 def _correct(

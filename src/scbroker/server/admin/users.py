@@ -192,30 +192,48 @@ def _range(digits: str) -> dict[str, bytes]:
     return {name: bytes.fromhex(digits.ljust(_DIGITS, fill)) for name, fill in fills}
 
 
-def suspend(connection: Connection, key: bytes, user: uuid.UUID, reason: str | None) -> bool:
+async def suspend(at: stores.Stores, user: uuid.UUID, reason: str | None) -> bool:
     """Suspend a user and end their sessions; return False if they were suspended before.
 
-    The user's row is locked as for a change of keys: a log-in or a write of the user that runs at the same
-    time is either complete before, and its session ends here, or waits and is refused.
+    Nothing of the user is stored after this returns, and no log-in has a session. This takes two
+    transactions. The second waits for what the user began before, and PostgreSQL would let it wait for ever
+    if the user could begin more: a shared lock of the user's row is granted while another transaction waits
+    for the row. So the first one, which does not wait, is what refuses the user.
     """
     if reason is not None and not (0 < len(reason) <= _LONGEST_REASON and reason.isprintable()):
         raise InvalidArgumentError(
             f"--reason must have 1 to {_LONGEST_REASON} printable characters."
         )
-    if _lock(connection, user).suspended_at is not None:
-        return False
-    state = {"suspended_at": now(), "suspension_reason": reason}
-    connection.execute(sql.SET_USER, {"user": user.bytes, **state})
-    connection.execute(sql.END_SESSIONS, {"user": user.bytes})
-    notify_brokers(connection, user.bytes)
-    details = {} if reason is None else {"reason": reason}
-    audit.record(connection, key, "user-suspended", str(user), details)
-    return True
+
+    def end_sessions(connection: Connection) -> None:
+        connection.execute(sql.END_SESSIONS, {"user": user.bytes})
+        notify_brokers(connection, user.bytes)
+
+    def mark(connection: Connection, key: bytes) -> bool:
+        if (
+            _active(sql.the(connection, sql.LOCK_LOG, user=user.bytes), user).suspended_at
+            is not None
+        ):
+            return False
+        state = {"suspended_at": now(), "suspension_reason": reason}
+        connection.execute(sql.SET_USER, {"user": user.bytes, **state})
+        end_sessions(connection)
+        details = {} if reason is None else {"reason": reason}
+        audit.record(connection, key, "user-suspended", str(user), details)
+        return True
+
+    def complete(connection: Connection) -> None:
+        _active(sql.the(connection, sql.LOCK_USER, id=user.bytes), user)
+        end_sessions(connection)
+
+    is_new = await at.act(mark)
+    await at.database.write(complete)
+    return is_new
 
 
 def resume(connection: Connection, key: bytes, user: uuid.UUID) -> bool:
     """End a user's suspension; return False if they were not suspended."""
-    if _lock(connection, user).suspended_at is None:
+    if _active(sql.the(connection, sql.LOCK_LOG, user=user.bytes), user).suspended_at is None:
         return False
     state = {"suspended_at": None, "suspension_reason": None}
     connection.execute(sql.SET_USER, {"user": user.bytes, **state})
@@ -238,9 +256,8 @@ async def delete(settings: Settings, user: uuid.UUID) -> bool:
     return is_new
 
 
-def _lock(connection: Connection, user: uuid.UUID) -> Row[Any]:
-    """Lock and return the row of a user who was not deleted."""
-    row = sql.the(connection, sql.LOCK_USER, id=user.bytes)
+def _active(row: Row[Any], user: uuid.UUID) -> Row[Any]:
+    """Return the row of a user who was not deleted."""
     if row.deleted:
         raise NotFoundError(f"User {user} was deleted.")
     return row

@@ -66,7 +66,7 @@ class Users:
     async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
         user = await self._find(request)
         reason = fields.get("reason", "").strip() or None
-        await self._stores.act(lambda c, key: users.suspend(c, key, user.id, reason))
+        await users.suspend(self._stores, user.id, reason)
         return Done(f"User {user.id} is suspended.", _path_of(user))
 
     async def ask_to_resume(self, request: Request) -> Shown:
