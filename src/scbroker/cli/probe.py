@@ -38,8 +38,9 @@ class _Answer:
 class Probe:
     """One request to a broker's address, without API key, session or redirect.
 
-    `GET /health/ready` needs no header, and each answer of a broker carries its protocol's version
-    (docs/spec/protocol.md, section 1). The request ends after `seconds`, however slowly the server answers.
+    It asks for `/v1/events`: proxies do not pass on `/health/ready` (deploy/proxy). Each answer of a broker
+    carries its protocol's version, also a refusal (docs/spec/protocol.md, section 1). The request ends after
+    `seconds`, however slowly the server answers.
     """
 
     def __init__(self, url: str, seconds: float) -> None:
@@ -71,7 +72,7 @@ class Probe:
             if isinstance(connection.sock, ssl.SSLSocket):
                 self._certificate = str((connection.sock.getpeercert() or {}).get("notAfter"))
             before = time.time()
-            connection.request("GET", f"{self._parts.path}/health/ready")
+            connection.request("GET", f"{self._parts.path}/v1/events")
             answer = connection.getresponse()
             self._answer = _Answer(
                 answer.status,
@@ -103,6 +104,8 @@ class Probe:
                 "certificate; "
                 "otherwise ask the broker's operator."
             )
+        if self._certificate is None and not isinstance(self._error, ssl.SSLError):
+            self._answered()  # raises: no connection was made
         if self._certificate is None:
             raise errors.UnreachableError(
                 f"The server at {self._url} does not speak TLS, or no version that this machine allows: "
@@ -137,7 +140,7 @@ class Probe:
             )
         if answer.status == 503:
             raise errors.OverloadedError(
-                "The broker runs, but cannot reach its database or object store: ask its operator."
+                "The broker is overloaded, or cannot reach its database or object store: ask its operator."
             )
         return "answers"
 
