@@ -25,7 +25,10 @@ _MOST_SHOWN: Final = 1_000
 
 Who = Annotated[
     list[str],
-    typer.Argument(metavar="USER...", help="User ids, or `default` for users without their own."),
+    typer.Argument(
+        metavar="USER...",
+        help="User ids or their first digits, or `default`, for users without their own.",
+    ),
 ]
 Bytes = Annotated[
     str | None,
@@ -40,7 +43,8 @@ Containers = Annotated[
 def usage(
     run: Admin,
     user: Annotated[
-        str | None, typer.Argument(metavar="USER", help="A user id; by default all users.")
+        str | None,
+        typer.Argument(metavar="USER", help="A user id or its first digits; by default all users."),
     ] = None,
     limit: Annotated[
         int, typer.Option(metavar="N", help="List at most so many users.", min=1, max=100_000)
@@ -59,12 +63,16 @@ def usage(
         _recount(run)
         return
     from scbroker.server.admin import usage as queries
+    from scbroker.server.admin.users import find
 
     async def read() -> tuple[Sequence[Usage], Amounts]:
         async with run.open() as (database, _):
             if user is not None:
-                named = _user_id(user)
-                found = [await database.read(lambda c: queries.of_user(c, named))]
+                found = [
+                    await database.read(
+                        lambda c: queries.of_user(c, uuid.UUID(bytes=find(c, user)))
+                    )
+                ]
             else:
                 found = await database.read(lambda c: queries.largest(c, limit), large=True)
             return found, await database.read(queries.total, large=True)
@@ -196,29 +204,25 @@ def unset_quota(
 
 def _change(run: Admin, users: Sequence[str], quotas: dict[Resource, int | None]) -> None:
     from scbroker.server.admin import usage as queries
+    from scbroker.server.admin.users import find
 
-    users = list(dict.fromkeys(users))
-    named = [None if user == DEFAULT else _user_id(user) for user in users]
-
-    async def work() -> None:
+    async def work() -> list[str]:
         async with run.open() as (database, _):
-            await queries.change_quotas(run.settings, database, named, quotas)
+            meant = await database.read(
+                lambda c: [
+                    None if user == DEFAULT else uuid.UUID(bytes=find(c, user)) for user in users
+                ]
+            )
+            found = list(dict.fromkeys(meant))
+            await queries.change_quotas(run.settings, database, found, quotas)
+            return [DEFAULT if each is None else str(each) for each in found]
 
-    run.do(work())
+    users = run.do(work())
     row: dict[str, object] = {resource: _shown(value) for resource, value in quotas.items()}
     said = ", ".join(
         f"{'removed' if value is None else value} ({resource})" for resource, value in row.items()
     )
     run.out.done({"users": users, **row}, f"Quotas of {', '.join(users)}: {said}.")
-
-
-def _user_id(text: str) -> uuid.UUID:
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise errors.InvalidArgumentError(
-            f"{text!r} is not a user id: pass a UUID as `scbroker admin usage` shows it."
-        ) from None
 
 
 def size_of(text: str) -> int:
