@@ -38,6 +38,7 @@ from scbroker.server.admin.load import Load as Load
 from scbroker.server.admin.rotation import rotate as rotate
 from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
 from scbroker.server.admin.starting import Check as Check
+from scbroker.server.admin.starting import origins
 from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
@@ -87,12 +88,12 @@ def serve(settings: Settings) -> None:
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
-    origins = _origins(settings)
+    of_clients = _origins(settings)
     listeners = _listen(settings.host, settings.port)
     address = _address(settings.host, listeners[0].getsockname()[1])
     prepare(settings)
     with stores.only_broker(settings):
-        _serve(settings, address, origins or frozenset([canonical_origin(address)]), listeners)
+        _serve(settings, address, of_clients or frozenset([canonical_origin(address)]), listeners)
 
 
 def _address(host: str, port: int) -> str:
@@ -111,7 +112,7 @@ def _origins(settings: Settings) -> frozenset[str]:
                 "address that clients use, and SCBROKER_TRUSTED_PROXIES to the proxy's address. See "
                 "docs/guide/running-a-broker.md."
             ) from None
-    return frozenset(map(canonical_origin, settings.origins))
+    return origins(settings)
 
 
 def _serve(
