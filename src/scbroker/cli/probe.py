@@ -38,15 +38,15 @@ class _Answer:
 class Probe:
     """One request to a broker's address, without API key, session or redirect.
 
-    It asks for `/v1/events`: proxies do not pass on `/health/ready` (deploy/proxy). Each answer of a broker
-    carries its protocol's version, also a refusal (docs/spec/protocol.md, section 1). The request ends after
-    `seconds`, however slowly the server answers.
+    Each answer of a broker carries its protocol's version, also a refusal (docs/spec/protocol.md, section 1).
+    The request ends after `seconds`, however slowly the server answers. The default path is one that proxies
+    pass on, unlike `/health/ready` (deploy/proxy).
     """
 
-    def __init__(self, url: str, seconds: float) -> None:
+    def __init__(self, url: str, seconds: float, path: str = "/v1/events") -> None:
         from urllib.parse import urlsplit
 
-        self._url, self._seconds = url.rstrip("/"), seconds
+        self._url, self._seconds, self._path = url.rstrip("/"), seconds, path
         self._parts = urlsplit(self._url)
         self._answer: _Answer | None = None
         self._certificate: str | None = None
@@ -72,7 +72,7 @@ class Probe:
             if isinstance(connection.sock, ssl.SSLSocket):
                 self._certificate = str((connection.sock.getpeercert() or {}).get("notAfter"))
             before = time.time()
-            connection.request("GET", f"{self._parts.path}/v1/events")
+            connection.request("GET", f"{self._parts.path}{self._path}")
             answer = connection.getresponse()
             self._answer = _Answer(
                 answer.status,

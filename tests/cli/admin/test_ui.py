@@ -8,10 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from scbroker.cli.admin.page import watch
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage, Reply
+from tests.kit.tcp import BadBroker, http
 
 
 @pytest.fixture
@@ -190,3 +192,9 @@ def test_the_page_ends_by_itself(broker: BrokerProcess) -> None:
     with OperatorsPage(broker, "--minutes", "1") as page:
         page.enter()
         assert page.wait(90) == 0
+
+
+def test_a_broker_that_cannot_reach_its_stores_is_not_shown_as_ready() -> None:
+    with BadBroker([http(503)]) as server:
+        assert not watch._is_ready(server.url)
+        assert server.requests[0].head.startswith(b"GET /health/ready ")
