@@ -307,6 +307,7 @@ def test_the_first_start_says_how_to_make_a_user_and_the_second_how_to_get_a_key
             line.split("export ")[1].split("=") for line in lines if "  export " in line
         )
         assert exported["SCBROKER_SERVER_URL"] == broker.url
+        assert any("broker.key: store a copy elsewhere" in line for line in lines)
         command = lines[-1].split()
     variables = environment() | exported | {"HOME": str(tmp_path)}
     assert run([*command[1:], "--help"], variables, 60)[0] == 0

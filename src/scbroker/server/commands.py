@@ -43,7 +43,7 @@ from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker
-from scbroker.server.keys import Keys, find_keys
+from scbroker.server.keys import KEY, Keys, find_keys
 from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
 from scbroker.server.settings import changed, load_settings
@@ -301,6 +301,9 @@ def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
         print(f"  for    {', '.join(settings.origins)}")
     print(f"  data   {settings.directory.resolve()}")
     print(f"  wire   {address}/openapi.json")
+    if key is not None and not settings.broker_key:
+        path = settings.directory.resolve() / KEY
+        print(f"  key    {path}: store a copy elsewhere, without the key no passphrase logs in")
     option = f" --data-dir {shlex.quote(settings.data_dir)}" if settings.data_dir else ""
     if key is not None:
         print("An API key for programs was created. It is printed only this once:")
