@@ -134,6 +134,7 @@ def test_a_quota_is_set_after_it_was_confirmed(page: OperatorsPage, broker: Brok
     assert "of 5" in shown
     page.post(f"/users/{user}/quota/confirm?bytes=default&containers=unlimited").expect(200)
     assert "of unlimited" in words(page.get(f"/users/{user}"))
+    assert "bytes: null" in words(page.get("/audit"))  # as the command shows it
 
 
 @sqlite
