@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import scbroker
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess
 
 ROOT = Path(__file__).parent.parent
@@ -18,7 +19,6 @@ _UNREACHABLE = re.compile(r"error sending request|dns error|Failed to fetch", re
 NewEnvironment = Callable[[str], "Environment"]
 
 pytestmark = pytest.mark.long
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 class Environment:

@@ -1,27 +1,18 @@
 """The pages of the commands: they are those that the program makes, and their examples are understood."""
 
-import importlib.util
 import shlex
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import pytest
 
+from tests.kit.scripts import loaded
+
 DOCS: Final = Path(__file__).parents[2] / "docs"
 
 
-def _make_commands() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_commands", DOCS / "make_commands.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
-
-
-MAKER: Final = _make_commands()
+MAKER: Final = loaded(DOCS / "make_commands.py")
 COMMANDS: Final[dict[str, Any]] = dict(MAKER.leaves(MAKER.root()))
 EXTRA: Final = tomllib.loads((DOCS / "commands.toml").read_text("utf-8"))
 

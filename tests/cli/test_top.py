@@ -1,18 +1,13 @@
 """`scbroker admin top`: figures of a broker, from its metrics."""
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
+import pexpect
 import pytest
 
 from scbroker.server.admin.load import Reading, between
+from tests.kit.answering import answering
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.people import Person
-
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 def reading(time: float, requests: float, quick: float) -> Reading:
@@ -25,6 +20,8 @@ def reading(time: float, requests: float, quick: float) -> Reading:
             ("scbroker_request_seconds_bucket", (("le", "1.0"), *at)): requests,
             ("scbroker_request_seconds_bucket", (("le", "+Inf"), *at)): requests,
             ("scbroker_problems_total", (("code", "throttled"),)): requests / 10,
+            ("scbroker_refused_total", (("kind", "writing"),)): requests / 100,
+            ("scbroker_slow_requests_total", at): requests / 200,
         },
     )
 
@@ -34,8 +31,9 @@ def test_figures_are_those_of_the_time_between_two_readings() -> None:
     assert load.requests == 20
     assert load.p50 == pytest.approx(0.1)
     assert load.p95 == pytest.approx(0.91)
-    assert load.throttled == 2
-    assert [(each.path, each.rate) for each in load.operations] == [("/x", 20)]
+    assert (load.throttled, load.problems) == (2, {"throttled": 2})
+    assert (load.refused, load.refusals) == (0.2, {"writing": 0.2})
+    assert [(each.path, each.rate, each.slow) for each in load.operations] == [("/x", 20, 0.1)]
     assert load.store_p95 is None
 
 
@@ -68,7 +66,8 @@ def test_on_a_terminal_the_figures_are_shown_until_an_interrupt(
     terminal.expect("OPERATION")
     terminal.sendintr()
     terminal.expect(r"\x1b\[\?1049l")  # the screen from before is back
-    terminal.wait()
+    terminal.expect(pexpect.EOF)
+    terminal.close()
     assert terminal.exitstatus == 130
 
 
@@ -79,23 +78,6 @@ def test_an_address_without_a_broker_is_an_error_in_words(stranger: Person) -> N
         assert "--url" in done.error
 
 
-@contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 @on_sqlite
 @pytest.mark.parametrize("status, body", [(404, b"nothing"), (200, b"<html>"), (200, b'a{b="c" 1')])
 def test_another_server_than_a_broker_is_refused_in_words(
@@ -104,4 +86,3 @@ def test_another_server_than_a_broker_is_refused_in_words(
     with answering(status, body) as url:
         done = stranger.run("admin", "top", "--url", url, "--once", status=1)
     assert f"{url}/metrics" in done.error
-    json.dumps(done.error)

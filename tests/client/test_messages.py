@@ -3,11 +3,9 @@
 import os
 import resource
 import socket
-import threading
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, Promise, SecuredContainer, ServerProvider
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
+from tests.kit.answering import answering
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
@@ -163,22 +162,6 @@ def test_a_folder_and_a_missing_file_are_not_uploaded(
     )
 
 
-@contextmanager
-def web_server() -> Iterator[str]:
-    """A server on this machine that knows nothing of brokers."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_error(404)
-
-        def log_message(self, *_: object) -> None: ...
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """The address of a server on this machine that is not the broker that the client expects."""
@@ -186,7 +169,7 @@ def address(tmp_path: Path) -> Iterator[Callable[[str], str]]:
 
         def of(what: str) -> str:
             if what == "web server":
-                return stack.enter_context(web_server())
+                return stack.enter_context(answering(404))
             if what == "TLS":
                 running = Terminator(certificate(tmp_path)).running()
                 return stack.enter_context(running).replace("https", "http")

@@ -1,57 +1,25 @@
 """The id that a broker gives a refused request is in the error, if it looks like one."""
 
 import json
-import threading
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.cli.words import with_request
+from tests.kit.answering import answering
+from tests.kit.both_engines import on_sqlite
 from tests.kit.fixtures import NewProvider
 from tests.kit.people import Person
 
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
-
-@contextmanager
-def faulty(*ids: str) -> Iterator[str]:
+def faulty(*ids: str) -> AbstractContextManager[str]:
     """A broker that fails each request, and names these ids."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            problem = {
-                "title": "internal",
-                "status": 500,
-                "detail": "It failed.",
-                "code": "internal",
-            }
-            body = json.dumps(problem).encode()
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            self.send_response(500)
-            for each in ids:
-                self.send_header("X-Request-Id", each)
-            for name, value in (
-                ("Scbroker-Protocol", "1"),
-                ("Content-Type", "application/problem+json"),
-                ("Content-Length", str(len(body))),
-            ):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        do_POST = do_PUT = do_GET  # noqa: N815
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    problem = {"title": "internal", "status": 500, "detail": "It failed.", "code": "internal"}
+    headers = [("Scbroker-Protocol", "1"), ("Content-Type", "application/problem+json")]
+    headers += [("X-Request-Id", each) for each in ids]
+    return answering(500, json.dumps(problem).encode(), headers)
 
 
 def error_at(url: str) -> BrokerError:

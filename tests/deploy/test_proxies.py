@@ -14,11 +14,11 @@ from scbroker import KeyRing, MemoryTrustStore, ServerProvider
 from scbroker.server.operations import OPERATIONS
 from scbroker.wire.parts import MAX_CHUNK
 from tests.deploy.proxies import FILES, PROXIES, Nginx, Proxy, Through, missing
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 
 PATIENCE = 60.0
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 on_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
 

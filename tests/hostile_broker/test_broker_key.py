@@ -3,7 +3,6 @@
 Numbers and names are those of `catalogue`.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 import pytest
@@ -13,13 +12,12 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import keyed_hash
 from scbroker.errors import IntegrityError
 from scbroker.keys import KeyRing
-from scbroker.server.admin.rotation import rotate
 from scbroker.server.keys import KEY_FILE, VERIFIER
-from scbroker.server.settings import Settings
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.test_data_at_rest import stolen
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
+from tests.kit.operators import rotate_to_the_end
 from tests.kit.tables import query
 
 STORED = "SELECT key_file, verifier FROM key_files WHERE user_id = ?"
@@ -54,9 +52,7 @@ def theft(start_broker: StartBroker) -> Theft:
     ring = broker.new_user(auth, key_file)
     old = (broker.directory / "broker.key").read_bytes()
     [(before, _)] = query(broker.database_url, STORED, ring.userId.bytes)
-    settings = Settings(data_dir=str(broker.directory), database_url=broker.database_url)
-    for _ in range(1 if broker.engine == "sqlite" else 2):
-        asyncio.run(rotate(settings, lambda _: None, lambda *_: None, settling=0))
+    rotate_to_the_end(broker)
     broker.restart()
     return Theft(broker, old, before, ring, auth, key_file)
 

@@ -13,9 +13,9 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import sha256
 from scbroker.server.storage.audit import BEFORE_ALL, KEY_CHECK, _mac
 from tests.hostile_broker.catalogue import attack
-from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.brokers import Wire, clock
 from tests.kit.fixtures import StartBroker
-from tests.kit.operators import admin
+from tests.kit.operators import admin, triggers
 from tests.kit.tables import query
 from tests.kit.writers import Story, User, delete_user
 
@@ -96,7 +96,7 @@ def test_a_thief_of_the_database_alone_rewrites_no_entry_unnoticed(
     admin(broker, "users", "suspend", str(user.userId)).expect(0)
     admin(broker, "users", "resume", str(user.userId)).expect(0)
     admin(broker, "audit", "verify").expect(0)
-    _without_triggers(broker)
+    triggers(broker, drop=True)
     rewrite(broker.database_url)
     assert "Audit log: " in admin(broker, "audit", "verify").expect(1).error
 
@@ -112,11 +112,6 @@ def test_a_log_that_was_cut_off_lacks_the_hash_that_was_kept_elsewhere(
         for line in admin(broker, "audit", "verify").expect(0).lines
         if line.startswith("head\t")
     ]
-    _without_triggers(broker)
+    triggers(broker, drop=True)
     _remove_an_entry(broker.database_url)
     admin(broker, "audit", "verify", "--head", head).expect(1)
-
-
-def _without_triggers(broker: BrokerProcess) -> None:
-    for name in ("audit_no_update", "audit_no_delete"):
-        query(broker.database_url, f"DROP TRIGGER {name}")

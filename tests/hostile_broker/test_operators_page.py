@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 import uuid
@@ -13,7 +12,7 @@ import pytest
 
 from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess
-from tests.kit.operators import admin
+from tests.kit.operators import admin, admin_json
 from tests.kit.pages import OperatorsPage
 
 reached = attack(110, "operator's page reached by others")
@@ -178,7 +177,7 @@ def test_the_cookie_is_sent_to_no_server_on_another_port(broker: BrokerProcess) 
 def _new_key(page: OperatorsPage, name: str) -> str:
     """Create an API key; return its id."""
     admin(page.broker, "api-keys", "create", name).expect(0)
-    listed = json.loads("\n".join(admin(page.broker, "api-keys", "ls", "--json").expect(0).lines))
+    listed = admin_json(page.broker, "api-keys", "ls")
     [key] = [each["id"] for each in listed if each["name"] == name]
     return str(key)
 

@@ -12,17 +12,17 @@ from typing import Final
 import pytest
 
 from scbroker import KeyRing
+from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import Role
-from scbroker.server.broker import Broker, Call, SessionUser
+from scbroker.server.broker import Broker, Call
 from scbroker.server.parts import presigned
-from scbroker.server.storage.blobs import Folder
 from scbroker.wire.parts import MAX_CHUNK, TransfersRequest
 from tests.hostile_broker.catalogue import attack
 from tests.kit.beside import beside
 from tests.kit.brokers import BrokerProcess, Wire
-from tests.kit.objects import folder_of, objects
+from tests.kit.objects import SigningFolder, folder_of, objects
 from tests.kit.quotas import check_usage, leave_free, set_quota, used
-from tests.kit.tables import count_rows, query
+from tests.kit.tables import count_rows
 from tests.kit.writers import Story, User, session_of
 
 KIB_64: Final = 65_536
@@ -110,32 +110,20 @@ def test_records_without_contents_count_with_their_lists(
     check_usage(url)
 
 
-class _Signing(Folder):
-    """A folder that gives presigned URLs, as an S3 does."""
-
-    async def presigned_urls(self, method: str, names: object, seconds: int) -> list[str]:
-        del method, seconds
-        assert isinstance(names, list)
-        return [f"https://store.example/{name}" for name in names]
-
-
 @attack(105, "storage beyond a quota")
 def test_presigned_urls_that_are_never_used_count_as_whole_chunks(
     broker: BrokerProcess, session: NewSession
 ) -> None:
     mallory, url = session(broker.new_user()), broker.database_url
     set_quota(url, mallory, bytes=3 * MAX_CHUNK)
-    [(token,)] = query(
-        url, "SELECT token_hash FROM sessions WHERE user_id = ?", mallory.ring.userId.bytes
-    )
-    found = session_of(mallory)
-    caller = SessionUser(found.id, found.fingerprint, found.chain_length, bytes(token))
+    assert mallory.wire.token
+    caller = session_of(mallory, sha256(mallory.wire.token.encode()))
     path = {"containerId": uuid.uuid4().bytes, "partId": uuid.uuid4().bytes}
     asked = TransfersRequest(chunks=[0, 1])
     statuses: list[str] = []
 
     async def ask(at: Broker) -> None:
-        at.blobs = _Signing(folder_of(broker))
+        at.blobs = SigningFolder(folder_of(broker))
         for _ in range(2):
             try:
                 await presigned.to_send(at, Call("tests", "::1", path, caller), asked)

@@ -1,11 +1,13 @@
 """The objects of a broker: in a folder, or in an S3, below a prefix with its database's id."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import obstore
 from obstore.store import ObjectStore, from_url
 
+from scbroker.server.storage.blobs import Folder
 from tests.kit.brokers import BrokerProcess
 from tests.kit.tables import query
 
@@ -30,6 +32,16 @@ def store_of(broker: BrokerProcess) -> ObjectStore:
     keys: Any = {name.lower(): value for name, value in broker.variables.items()}
     keys.pop("aws_allow_http")
     return from_url(url, config=keys, client_options={"allow_http": True})
+
+
+class SigningFolder(Folder):
+    """A folder that gives presigned URLs, as an S3 does. The test puts the objects itself."""
+
+    async def presigned_urls(
+        self, method: str, names: Sequence[str], seconds: int
+    ) -> Sequence[str]:
+        del method, seconds
+        return [f"https://store.example/{name}" for name in names]
 
 
 def objects(broker: BrokerProcess) -> dict[str, bytes]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scbroker.server.admin import rotation
+from scbroker.server.settings import Settings
 from tests.kit.brokers import BrokerProcess, environment
 from tests.kit.nursery import run
+from tests.kit.tables import query
 
 _SECONDS = 120.0
 
@@ -26,6 +30,34 @@ class Done(NamedTuple):
         assert self.status == status, self
         assert "Traceback" not in self.error, self.error
         return self
+
+
+def settings_of(broker: BrokerProcess, **more: Any) -> Settings:
+    """The settings of a broker, for what an operator's command calls."""
+    own = {name: str(broker.settings.get(name, "")) for name in ("broker_key", "broker_key_next")}
+    return Settings(data_dir=str(broker.directory), database_url=broker.database_url, **own | more)
+
+
+def rotate(settings: Settings) -> list[str]:
+    """Rotate in this process, without the wait for brokers on PostgreSQL; return what is told."""
+    told: list[str] = []
+    asyncio.run(rotation.rotate(settings, told.append, lambda *_: None, settling=0))
+    return told
+
+
+def rotate_to_the_end(broker: BrokerProcess) -> list[str]:
+    told = rotate(settings_of(broker))
+    return told if broker.engine == "sqlite" else rotate(settings_of(broker))
+
+
+def triggers(broker: BrokerProcess, *, drop: bool) -> None:
+    """Take the audit log's triggers away, as somebody with the database's password can, or put them back."""
+    if broker.engine != "sqlite":
+        act = "DISABLE" if drop else "ENABLE"
+        query(broker.database_url, f"ALTER TABLE audit {act} TRIGGER audit_append_only")
+    elif drop:
+        for name in ("audit_no_update", "audit_no_delete"):
+            query(broker.database_url, f"DROP TRIGGER {name}")
 
 
 def admin(broker: BrokerProcess, *arguments: str | Path, at: Path | None = None) -> Done:

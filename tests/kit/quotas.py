@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from scbroker.keys import KeyRing
-from scbroker.server.admin import usage
+from scbroker.server.admin import usage, users
 from scbroker.server.charges import RESOURCES
+from scbroker.server.settings import Settings
 from scbroker.server.storage.database import Database, open_database
 from tests.kit.writers import User
 
@@ -33,9 +34,15 @@ def read(url: str, work: Callable[[Connection], T]) -> T:
     return found
 
 
-def used(url: str, user: User) -> usage.Usage:
-    """Return what a user uses, by their row."""
-    return read(url, lambda c: usage.of_user(c, user.ring.userId))
+def amounts(url: str, user: User) -> tuple[int, int]:
+    """Return how many bytes and containers a user is charged with."""
+    found = used(url, user)
+    return found.bytes, found.containers
+
+
+def used(url: str, user: User) -> users.User:
+    """Return a user with what they use, as operators see it."""
+    return read(url, lambda c: users.show(c, Settings(), user.ring.userId))
 
 
 def check_usage(url: str) -> None:

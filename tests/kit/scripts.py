@@ -1,9 +1,12 @@
 """Scripts of their own, for what a process does at its end or when it is forked."""
 
+import importlib.util
 import subprocess
 import sys
 import textwrap
 import traceback
+from pathlib import Path
+from types import ModuleType
 
 PATIENCE = 60.0
 
@@ -17,6 +20,16 @@ def run_script(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=PATIENCE,
         check=False,
     )
+
+
+def loaded(path: Path) -> ModuleType:
+    """Load a script that is in no package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
 
 
 def functions_of(error: BaseException) -> list[str]:

@@ -95,10 +95,10 @@ MINUTE: Final = 60_000_000
 KEEP: Final[Any] = object()
 
 
-def session_of(user: User) -> SessionUser:
+def session_of(user: User, token_hash: bytes = bytes(32)) -> SessionUser:
     """Return the session of this user, as a broker finds it before they change their keys."""
     user_id = UserId(user.ring.userId.bytes)
-    return SessionUser(user_id, Fingerprint(user.name), 2, bytes(32))
+    return SessionUser(user_id, Fingerprint(user.name), 2, token_hash)
 
 
 def stored_list(items: Sequence[AccessEntry]) -> bytes:

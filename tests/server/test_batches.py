@@ -28,6 +28,7 @@ from scbroker.wire.containers import (
 )
 from scbroker.wire.events import Event
 from tests.kit.beside import further_broker
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
 from tests.server.conftest import NewUser, Unchanged
@@ -36,7 +37,6 @@ pytestmark = pytest.mark.mostly_on_sqlite
 
 RECORDS = "/v1/batches/records"
 VIEWS = "/v1/batches/views"
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 def post(user: User, requests: Sequence[RecordRequest]) -> Answer:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
+from scbroker.crypto.verify import sha256
 from scbroker.errors import QuotaExceededError
 from scbroker.records.container_record import Role
 from scbroker.server.admin import usage
@@ -18,7 +19,6 @@ from scbroker.server.broker import Broker, Call
 from scbroker.server.charges import Charges
 from scbroker.server.containers import appending, tombstones
 from scbroker.server.parts import chunks, presigned, sweeping
-from scbroker.server.storage.blobs import Folder
 from scbroker.server.storage.database import Database, Work
 from scbroker.server.users import deletion
 from scbroker.wire import containers as wire
@@ -27,8 +27,8 @@ from scbroker.wire.parts import MAX_CHUNK
 from tests.kit.beside import beside, further_broker
 from tests.kit.brokers import ENGINES, BrokerProcess
 from tests.kit.fixtures import StartBroker
-from tests.kit.objects import folder_of, objects
-from tests.kit.quotas import check_usage, leave_free, set_quota, used
+from tests.kit.objects import SigningFolder, folder_of, objects
+from tests.kit.quotas import amounts, check_usage, leave_free, set_quota, used
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import (
     OWNER,
@@ -70,15 +70,15 @@ def test_a_user_pays_for_the_records_and_parts_that_they_sent_and_a_creator_for_
     alice, bob, url = new_user(), new_user(), broker.database_url
     story = Story(alice).created({alice: OWNER, bob: WRITER}, header=b"{}", type="note")
     mine = cost(story.requests[0])
-    assert used(url, alice)[1:3] == (mine, 1)
-    assert used(url, bob)[1:3] == (0, 0)
+    assert amounts(url, alice) == (mine, 1)
+    assert amounts(url, bob) == (0, 0)
     story.tell(bob, story.follow(bob, content=b"by bob"))
-    assert used(url, bob)[1:3] == (cost(story.requests[1]), 0)
-    assert used(url, alice)[1:3] == (mine, 1)
+    assert amounts(url, bob) == (cost(story.requests[1]), 0)
+    assert amounts(url, alice) == (mine, 1)
     story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    assert used(url, alice)[1:3] == (mine + cost(story.requests[2]), 1)
+    assert amounts(url, alice) == (mine + cost(story.requests[2]), 1)
     story.send(alice, story.requests[2]).expect(200)
-    assert used(url, alice)[1:3] == (mine + cost(story.requests[2]), 1)
+    assert amounts(url, alice) == (mine + cost(story.requests[2]), 1)
     check_usage(url)
 
 
@@ -140,9 +140,8 @@ def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
     of_bob.tell(alice, of_bob.follow(alice, content=b"by alice"))
     delete_user(alice).expect(204)
     beside(broker, deletion.finish)
-    found = used(url, alice)
-    assert found[1:3] == (cost(shared.requests[0]) + cost(of_bob.requests[1]), 0)
-    assert found.is_deleted
+    assert amounts(url, alice) == (cost(shared.requests[0]) + cost(of_bob.requests[1]), 0)
+    assert used(url, alice).is_deleted
     check_usage(url)
     for story in (shared, of_bob):
         story.tell(bob, story.follow(bob, tombstone=True))
@@ -150,7 +149,7 @@ def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
     beside(broker, deletion.finish)
     query(url, "UPDATE parts SET replaced_at = 0 WHERE user_id = ?", alice.ring.userId.bytes)
     beside(broker, sweeping.sweep)
-    assert used(url, alice)[1:3] == used(url, bob)[1:3] == (0, 0)
+    assert amounts(url, alice) == amounts(url, bob) == (0, 0)
     check_usage(url)
 
 
@@ -416,16 +415,6 @@ def test_a_broker_that_ends_before_any_statement_charges_what_it_has_stored(
 # Presigned URLs
 
 
-class _Signing(Folder):
-    """A folder that gives presigned URLs, as an S3 does. The test puts the objects itself."""
-
-    async def presigned_urls(
-        self, method: str, names: Sequence[str], seconds: int
-    ) -> Sequence[str]:
-        del method, seconds
-        return [f"https://store.example/{name}" for name in names]
-
-
 async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_longer_be(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -433,17 +422,15 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
     url = broker.database_url
     story, part, sealed = sealed_of(alice)
     path = {"containerId": story.id, "partId": part.partId}
-    [(token,)] = await asyncio.to_thread(
-        query, url, "SELECT token_hash FROM sessions WHERE user_id = ?", alice.ring.userId.bytes
-    )
-    call = Call("tests", "::1", path, replace_session(alice, bytes(token)))
-    store = _Signing(folder_of(broker))
+    assert alice.wire.token
+    call = Call("tests", "::1", path, session_of(alice, sha256(alice.wire.token.encode())))
+    store = SigningFolder(folder_of(broker))
     async with AsyncExitStack() as stack:
         at = await stack.enter_async_context(further_broker(url, store))
 
         async def bytes_used() -> int:
             assert await at.database.read(usage.differences, large=True) == {}
-            return (await at.database.read(lambda c: usage.of_user(c, alice.ring.userId))).bytes
+            return (await asyncio.to_thread(used, url, alice)).bytes
 
         found = await presigned.to_send(at, call, p.TransfersRequest(chunks=[0, 1, 2]))
         assert await bytes_used() == 3 * MAX_CHUNK
@@ -474,11 +461,6 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
         other = Call("tests", "::1", {**path, "partId": bytes(16)}, call.session)
         with pytest.raises(QuotaExceededError):
             await presigned.to_send(at, other, p.TransfersRequest(chunks=[1]))
-
-
-def replace_session(user: User, token: bytes) -> Any:
-    session = session_of(user)
-    return type(session)(session.id, session.fingerprint, session.chain_length, token)
 
 
 def test_charges_of_a_transaction_are_summed_and_credits_are_never_refused(

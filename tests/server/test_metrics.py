@@ -11,6 +11,7 @@ import pytest
 from scbroker.server import metrics
 from scbroker.server.admin.load import Reading, read
 from scbroker.wire import codec
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.engines import PostgresServer
 from tests.kit.fixtures import StartBroker
@@ -19,7 +20,6 @@ from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 def of(broker: BrokerProcess) -> Reading:
@@ -73,7 +73,7 @@ def test_what_is_stored_is_measured_at_the_start(
     assert of(broker).total("scbroker_disk_free_bytes", of="objects") > 0
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_requests_to_the_object_store_are_timed_and_their_failures_counted(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -92,7 +92,7 @@ def test_requests_to_the_object_store_are_timed_and_their_failures_counted(
     assert of(broker).total("scbroker_store_failures_total", action="put") >= 1
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_background_work_that_fails_is_counted_by_its_name(start_broker: StartBroker) -> None:
     found = of(start_broker())
     works = {work for (work,) in found.by("scbroker_background_failures_total", "work")}

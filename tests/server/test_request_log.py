@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from scbroker.server.request_log import RequestLog
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.waiting import wait_until
@@ -17,7 +18,6 @@ from tests.server.test_admission import full
 
 OWN = re.compile(r"[0-9a-f]{16}")
 GIVEN = "0123abcd-from-a-proxy"
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
 
 @on_sqlite

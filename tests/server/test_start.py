@@ -1,6 +1,5 @@
 """Settings with their sources, `serve --check`, and what a start says and leaves behind."""
 
-import importlib.util
 import json
 import os
 import signal
@@ -11,29 +10,21 @@ import tomllib
 import urllib.parse
 import uuid
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 import pytest
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.settings import Settings, explain_settings, load_settings, meanings
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire, environment, serve_command
 from tests.kit.nursery import run
 from tests.kit.operators import admin
+from tests.kit.scripts import loaded
 from tests.kit.waiting import wait_until
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 REFERENCE: Final = DOCS / "reference"
-
-
-def _maker() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_settings", DOCS / "make_settings.py")
-    assert spec is not None
-    assert spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
-    return made
 
 
 # Settings
@@ -41,7 +32,7 @@ def _maker() -> ModuleType:
 
 def test_the_reference_of_settings_is_the_one_that_the_code_makes(tmp_path: Path) -> None:
     """If this fails, run `make pages`."""
-    _maker().write(tmp_path)
+    loaded(DOCS / "make_settings.py").write(tmp_path)
     for name in ("settings.md", "broker.toml"):
         assert (tmp_path / name).read_text("utf-8") == (REFERENCE / name).read_text("utf-8")
 
@@ -209,7 +200,7 @@ def test_a_check_beside_a_broker_as_before_an_upgrade_warns_of_the_port_and_find
     assert before == {path: path.stat().st_mtime for path in before}
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_check_finds_a_wrong_key_and_a_database_of_another_version(
     fresh_broker: BrokerProcess,
 ) -> None:

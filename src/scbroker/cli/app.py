@@ -20,13 +20,8 @@ from scbroker.cli.commands import account, credentials, profiles  # noqa: F401
 from scbroker.cli.commands import putting, listing, getting, changing  # noqa: F401
 from scbroker.cli.commands import card, contacts, sharing, links  # noqa: F401
 from scbroker.cli.commands import events, mirror, checking, marks, doctor  # noqa: F401
-from scbroker.cli.admin import api_keys, audit, users  # noqa: F401
-from scbroker.cli.admin import keeping  # noqa: F401
-from scbroker.cli.admin import ui  # noqa: F401
-from scbroker.cli.admin import top  # noqa: F401
-from scbroker.cli.admin import capacity  # noqa: F401
-from scbroker.cli.admin import config  # noqa: F401
-from scbroker.cli.admin import usage  # noqa: F401
+from scbroker.cli.admin import api_keys, users, usage, audit  # noqa: F401
+from scbroker.cli.admin import keeping, config, top, ui, capacity  # noqa: F401
 # isort: on
 
 app.command(cls=Command, rich_help_panel=BROKER)(serve)

@@ -68,6 +68,13 @@ def printable(text: str) -> str:
     )
 
 
+def duration(seconds: float | None) -> str:
+    """Return a time in milliseconds or seconds, for a person."""
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
+
+
 _LEAST_TEXT: Final = 16
 """Characters to which a narrow terminal narrows a column of texts at most."""
 

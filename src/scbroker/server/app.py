@@ -19,7 +19,7 @@ from starlette.routing import Route
 from scbroker import errors, tracing
 from scbroker.server import logs, measuring, metrics, request_log, requests
 from scbroker.server.answers import answer, problem
-from scbroker.server.broker import SECOND, Broker
+from scbroker.server.broker import CLOCK_BOUND, SECOND, Broker
 from scbroker.server.capacity import Gate
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log, pages
@@ -34,7 +34,6 @@ _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
 _KEYS: Final = 5.0  # admin.rotation waits for twice as long
 _MINUTE: Final = 60 * SECOND
-_CLOCK_BOUND: Final = 30.0
 _AT_ONCE: Final = ("check the clock", "measure storage", "read the broker's key")
 """Work that does not wait for its first round."""
 _FIRST_ROUTES: Final = (
@@ -114,7 +113,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
 
 async def _repeat(name: str, seconds: float, work: Callable[[], Awaitable[object]]) -> None:
     """Repeat some work for ever; a failure is logged, and the work is tried again."""
-    wait, failures = 0.0 if name in _AT_ONCE else seconds, metrics.background_failures(name)
+    wait, failures = 0.0 if name in _AT_ONCE else seconds, metrics.BACKGROUND_FAILURES.labels(name)
     while True:
         await asyncio.sleep(wait)
         wait = seconds
@@ -131,14 +130,14 @@ async def check_clock(broker: Broker) -> None:
     Two brokers that are each within the bound differ by at most a minute (docs/spec/ids.md, section 4).
     """
     difference = await broker.database.clock_difference()
-    metrics.set_clock_difference(difference)
-    if abs(difference) > _CLOCK_BOUND:
+    metrics.CLOCK_DIFFERENCE.set(difference)
+    if abs(difference) > CLOCK_BOUND:
         _log.warning("the clock differs from the database's", seconds=round(difference, 1))
 
 
 async def _check_connections(broker: Broker) -> None:
     await broker.gate.check()
-    metrics.set_database(*broker.database.load())
+    broker.database.count_load()
 
 
 async def _read_keys(broker: Broker) -> None:
@@ -207,7 +206,7 @@ async def _ready(request: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     broker: Broker = request.app.state.broker
     broker.gate.count_load()
-    metrics.set_database(*broker.database.load())
+    broker.database.count_load()
     return answer(await asyncio.to_thread(metrics.page), 200, metrics.CONTENT_TYPE)
 
 

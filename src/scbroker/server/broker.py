@@ -33,6 +33,8 @@ _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 API_KEY_SECONDS: Final = 5
 """How long a process on PostgreSQL may accept an API key after it was revoked; on SQLite not at all."""
 _REFUSED_NONCES: Final = 10_000  # about 0.2 kB each
+CLOCK_BOUND: Final = 30.0
+"""Seconds by which this machine's clock may differ from the database's before operators are told."""
 _ASK_FOR_KEY: Final = "ask the broker's operator for another one."
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""

@@ -133,7 +133,7 @@ class Gate:
         if free:
             self._present[kind] += 1
         else:
-            metrics.count_refused(kind.name.lower())
+            metrics.REFUSED.labels(kind.name.lower()).inc()
         return free
 
     def leave(self, kind: Kind) -> None:
@@ -163,13 +163,11 @@ class Gate:
 
     def count_load(self) -> None:
         """Set the metrics of what the process works on now."""
-        metrics.set_load(
-            self.present,
-            self.waiting,
-            self.followers.count,
-            len(self.connections),
-            self._max_requests,
-        )
+        metrics.PRESENT.set(self.present)
+        metrics.WAITING.set(self.waiting)
+        metrics.FOLLOWERS.set(self.followers.count)
+        metrics.CONNECTIONS.set(len(self.connections))
+        metrics.MAX_REQUESTS.set(self._max_requests)
 
     async def check(self) -> None:
         """Close connections whose clients are too slow; to be called about once a second."""

@@ -29,16 +29,14 @@ from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
 from scbroker.server import capacity, logs, metrics
 from scbroker.server.admin import api_keys, stores
-from scbroker.server.admin.backup import UNFINISHED
 from scbroker.server.admin.backup import backup as backup
-from scbroker.server.admin.backup import backup_dated as backup_dated
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
 from scbroker.server.admin.load import Load as Load
 from scbroker.server.admin.rotation import rotate as rotate
 from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
 from scbroker.server.admin.starting import Check as Check
-from scbroker.server.admin.starting import origins
+from scbroker.server.admin.starting import bind, origins
 from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
@@ -84,19 +82,20 @@ def begin(data_dir: str | None, **options: Any) -> Settings:
 
 def serve(settings: Settings) -> None:
     """Serve until a signal stops the process. More than one worker needs PostgreSQL."""
-    if settings.workers > 1 and stores.is_sqlite(settings):
+    if settings.workers > 1 and stores.sqlite_file(settings):
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
     of_clients = _origins(settings)
     listeners = _listen(settings.host, settings.port)
-    address = _address(settings.host, listeners[0].getsockname()[1])
+    address = address_of(settings.host, listeners[0].getsockname()[1])
     prepare(settings)
     with stores.only_broker(settings):
         _serve(settings, address, of_clients or frozenset([canonical_origin(address)]), listeners)
 
 
-def _address(host: str, port: int) -> str:
+def address_of(host: str, port: int) -> str:
+    """Return the address of a broker that listens there."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -104,7 +103,7 @@ def _origins(settings: Settings) -> frozenset[str]:
     """Return the origins; raise if there are none and clients would refuse the bound address."""
     if not settings.origins:
         try:
-            canonical_origin(_address(settings.host, settings.port))
+            canonical_origin(address_of(settings.host, settings.port))
         except InvalidArgumentError:
             raise InvalidArgumentError(
                 f"At {settings.host} other machines can reach the broker, and clients refuse plain HTTP to "
@@ -210,10 +209,7 @@ def prepare(settings: Settings) -> None:
             f"The data folder {settings.directory} cannot be created: {error.strerror}."
         ) from None
     try:
-        if (settings.directory / UNFINISHED).exists():
-            raise InvalidArgumentError(
-                f"A restore was cut off in {settings.directory}: empty the folder and restore again."
-            )
+        stores.check_restored(settings.directory)
         stores.make_private(settings.directory)
     except PermissionError:
         folder = settings.directory
@@ -271,13 +267,7 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 
     With a single one, new connections to a busy broker, health checks among them, would wait for seconds.
     """
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        bound = socket.socket(family)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind(address)
-    except OSError as error:
-        raise InvalidArgumentError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    bound = bind(host, port)
     bound.listen(_BACKLOG)
     listeners = [bound, *(bound.dup() for _ in range(_LISTENERS - 1))]
     for listener in listeners:

@@ -4,17 +4,16 @@ Every process does so once a minute: each statement reads an index, and a number
 one row for each user.
 """
 
-import os
-from collections.abc import Iterator
-from pathlib import Path
+import shutil
 from typing import Any, Final
 
 from sqlalchemy import Connection, Select, bindparam, func, select, text
 
 from scbroker.server import metrics
+from scbroker.server.admin import health, usage
 from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.parts.sweeping import DUE_AFTER
-from scbroker.server.storage.tables import parts, pending_blobs, usage, users
+from scbroker.server.storage.tables import parts, pending_blobs, users
 
 _MOST: Final = 100_000
 """Rows that wait for the sweeper are counted up to this number."""
@@ -29,9 +28,6 @@ def _counted(column: Any, *conditions: Any) -> Select[Any]:
 _OBJECTS_DUE: Final = _counted(pending_blobs.c.since)
 _REPLACED: Final = _counted(parts.c.replaced_at)
 _ABANDONED: Final = _counted(parts.c.touched_at, ~parts.c.committed)
-_USAGE: Final = select(
-    func.coalesce(func.sum(usage.c.bytes), 0), func.coalesce(func.sum(usage.c.containers), 0)
-)
 _USERS: Final = select(func.count()).select_from(users).where(~users.c.deleted)
 # A role without pg_monitor reads the rows of standbys without their positions.
 _REPLICATION: Final = text(
@@ -42,10 +38,11 @@ _REPLICATION: Final = text(
 
 async def measure(broker: Broker) -> None:
     """Set the metrics of what is stored, of free disks, and of PostgreSQL's standbys."""
-    metrics.set_stored(await broker.database.read(lambda c: _stored(c, broker), large=True))
-    for of, folder in _folders(broker):
-        disk = os.statvfs(folder)
-        metrics.set_disk_free(of, disk.f_bavail * disk.f_frsize)
+    found = await broker.database.read(lambda c: _stored(c, broker), large=True)
+    for name, value in found.items():
+        metrics.STORED[name].set(value)
+    for of, folder in health.folders(broker.settings).items():
+        metrics.DISK_FREE.labels(of).set(shutil.disk_usage(folder).free)
 
 
 def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
@@ -55,10 +52,10 @@ def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
         values = {"before": moment - seconds * SECOND}
         return int(connection.execute(statement, values).scalar_one())
 
-    stored_bytes, containers = connection.execute(_USAGE).one()
+    total = usage.total(connection)
     found: dict[str, float] = {
-        "stored_bytes": float(stored_bytes),
-        "containers": float(containers),
+        "stored_bytes": total.bytes,
+        "containers": total.containers,
         "users": connection.execute(_USERS).scalar_one(),
         "objects_due": count(_OBJECTS_DUE, DUE_AFTER // SECOND),
         "parts_due": (
@@ -71,10 +68,3 @@ def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
         row = connection.execute(_REPLICATION).one()
         found |= {name: float(value) for name, value in zip(names, row, strict=True)}
     return found
-
-
-def _folders(broker: Broker) -> Iterator[tuple[metrics.Disk, Path]]:
-    if broker.database.folder is not None:
-        yield "database", broker.database.folder
-    if broker.blobs.folder is not None:
-        yield "objects", broker.blobs.folder

@@ -11,7 +11,7 @@ import importlib.metadata
 import os
 import platform
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,8 +25,7 @@ from scbroker.wire.problems import STATUS
 
 CONTENT_TYPE: Final = prometheus.CONTENT_TYPE_LATEST
 _FOLDER: Final = "PROMETHEUS_MULTIPROC_DIR"
-Disk = Literal["database", "objects"]
-_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 _REGISTRY: Final = prometheus.CollectorRegistry()
 prometheus.disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -37,7 +36,7 @@ def _counter(name: str, meaning: str, *labels: str) -> prometheus.Counter:
 
 def _histogram(name: str, meaning: str, *labels: str) -> prometheus.Histogram:
     return prometheus.Histogram(
-        f"scbroker_{name}", meaning, labels, registry=_REGISTRY, buckets=_SECONDS
+        f"scbroker_{name}", meaning, labels, registry=_REGISTRY, buckets=_BUCKETS
     )
 
 
@@ -59,48 +58,49 @@ _REQUESTS: Final = _counter(
 _REQUEST_SECONDS: Final = _histogram(
     "request_seconds", "Seconds from a request's head to its answer.", "method", "path"
 )
-_SLOW: Final = _counter("slow_requests", "Requests logged as slow.", "method", "path")
+SLOW: Final = _counter("slow_requests", "Requests logged as slow.", "method", "path")
 _PROBLEMS: Final = _counter("problems", "Requests answered with an error, by its code.", "code")
-_REFUSED: Final = _counter("refused", "Requests refused at their head, by kind.", "kind")
-_LOG_INS_REFUSED: Final = _counter(
+REFUSED: Final = _counter("refused", "Requests refused at their head, by kind.", "kind")
+LOG_INS_REFUSED: Final = _counter(
     "log_ins_refused", "Log-ins refused for a wrong signature or passphrase, by kind.", "kind"
 )
-_RECEIVED: Final = _counter("received_bytes", "Bytes of requests' bodies.")
-_SENT: Final = _counter("sent_bytes", "Bytes of answers' bodies.")
-_PRESENT: Final = _gauge("requests_present", "Requests admitted and not ended.", mode="livesum")
-_WAITING: Final = _gauge("requests_waiting", "Requests waiting on client I/O.", mode="livesum")
-_FOLLOWERS: Final = _gauge("followers", "Requests waiting for an event.", mode="livesum")
-_CONNECTIONS: Final = _gauge("connections", "Connections of clients.", mode="livesum")
-_MAX_REQUESTS: Final = _gauge(
+RECEIVED: Final = _counter("received_bytes", "Bytes of requests' bodies.")
+SENT: Final = _counter("sent_bytes", "Bytes of answers' bodies.")
+PRESENT: Final = _gauge("requests_present", "Requests admitted and not ended.", mode="livesum")
+WAITING: Final = _gauge("requests_waiting", "Requests waiting on client I/O.", mode="livesum")
+FOLLOWERS: Final = _gauge("followers", "Requests waiting for an event.", mode="livesum")
+CONNECTIONS: Final = _gauge("connections", "Connections of clients.", mode="livesum")
+MAX_REQUESTS: Final = _gauge(
     "requests_limit", "Requests that may be present at once.", mode="livesum"
 )
 # Database and object store
 _DATABASE_SECONDS: Final = _histogram(
     "database_seconds", "Seconds that work in the database took, with its wait.", "kind"
 )
-_DATABASE_WAIT_SECONDS: Final = _histogram(
+DATABASE_WAIT_SECONDS: Final = _histogram(
     "database_wait_seconds", "Seconds waited for a connection, thread or the writer."
 )
-_DATABASE_FAILURES: Final = _counter(
+DATABASE_FAILURES: Final = _counter(
     "database_failures", "Work that the database failed to do for the time being."
 )
-_DATABASE_IN_USE: Final = _gauge(
+DATABASE_IN_USE: Final = _gauge(
     "database_connections_in_use", "Connections or threads that work now.", mode="livesum"
 )
-_DATABASE_LIMIT: Final = _gauge(
+DATABASE_LIMIT: Final = _gauge(
     "database_connections_limit", "Connections or threads that may work at once.", mode="livesum"
 )
-_DATABASE_WAITING: Final = _gauge(
+DATABASE_WAITING: Final = _gauge(
     "database_waiting", "Requests waiting for the database now.", mode="livesum"
 )
 _STORE_SECONDS: Final = _histogram(
     "store_seconds", "Seconds that a request to the object store took.", "action"
 )
-_STORE_FAILURES: Final = _counter(
+DURATIONS: Final = {"database": _DATABASE_SECONDS, "store": _STORE_SECONDS}
+STORE_FAILURES: Final = _counter(
     "store_failures", "Requests to the object store that failed, by action.", "action"
 )
 # What is stored: read from the database once a minute
-_STORED: Final = {
+STORED: Final = {
     name: _gauge(name, meaning)
     for name, meaning in (
         ("users", "Users that are registered."),
@@ -113,14 +113,14 @@ _STORED: Final = {
         ("replication_lag_bytes", "Bytes of log that the slowest standby has not applied."),
     )
 }
-_DISK_FREE: Final = _gauge(
+DISK_FREE: Final = _gauge(
     "disk_free_bytes", "Bytes free on the disk of the database or the objects.", "of"
 )
 # The process
-_BACKGROUND_FAILURES: Final = _counter(
+BACKGROUND_FAILURES: Final = _counter(
     "background_failures", "Background work that failed and is repeated, by work.", "work"
 )
-_CLOCK_DIFFERENCE: Final = _gauge(
+CLOCK_DIFFERENCE: Final = _gauge(
     "clock_difference_seconds", "Seconds by which this machine's clock is ahead of the database's."
 )
 _gauge(
@@ -132,11 +132,11 @@ _gauge(
 for _code in {kind.code for kind in STATUS}:
     _PROBLEMS.labels(_code)
 for _kind in ("signature", "passphrase"):
-    _LOG_INS_REFUSED.labels(_kind)
+    LOG_INS_REFUSED.labels(_kind)
 for _kind in ("reading", "writing", "reserved", "logout"):
-    _REFUSED.labels(_kind)
+    REFUSED.labels(_kind)
 for _action in ("put", "get", "head", "delete", "list", "sign"):
-    _STORE_FAILURES.labels(_action)
+    STORE_FAILURES.labels(_action)
 
 
 @functools.cache
@@ -157,100 +157,6 @@ def count_problem(error: BrokerError) -> None:
     """Count an answer, or an item of a batch's answer, that is this error."""
     kind = type(error) if type(error) in STATUS else BrokerFaultError
     _PROBLEMS.labels(kind.code).inc()
-
-
-def count_slow(method: str, path: str) -> None:
-    """Count a request that was logged as slow."""
-    _SLOW.labels(method, path).inc()
-
-
-def count_refused(kind: str) -> None:
-    """Count one request that was refused at its head."""
-    _REFUSED.labels(kind).inc()
-
-
-def count_log_in_refused(kind: Literal["signature", "passphrase"]) -> None:
-    """Count a log-in with a signature, or an opening of a KeyFile with a passphrase, that was wrong."""
-    _LOG_INS_REFUSED.labels(kind).inc()
-
-
-def count_bytes(received: int, sent: int) -> None:
-    """Count the bytes of a request's body and of its answer's."""
-    if received:
-        _RECEIVED.inc(received)
-    if sent:
-        _SENT.inc(sent)
-
-
-def set_load(present: int, waiting: int, followers: int, connections: int, limit: int) -> None:
-    """Set what this process works on now.
-
-    `present` requests of at most `limit` are admitted, `waiting` wait on client I/O, `followers` wait for an
-    event.
-    """
-    _PRESENT.set(present)
-    _WAITING.set(waiting)
-    _FOLLOWERS.set(followers)
-    _CONNECTIONS.set(connections)
-    _MAX_REQUESTS.set(limit)
-
-
-@functools.cache
-def _of_database(kind: str) -> prometheus.Histogram:
-    return _DATABASE_SECONDS.labels(kind)
-
-
-def observe_database(kind: str, seconds: float) -> None:
-    """Count work of a kind (`read`, `query` or `write`) in the database."""
-    _of_database(kind).observe(seconds)
-
-
-def observe_wait(seconds: float) -> None:
-    """Count a wait for a connection to the database, a thread that reads, or the thread that writes."""
-    _DATABASE_WAIT_SECONDS.observe(seconds)
-
-
-def count_database_failure() -> None:
-    """Count work that failed because the database is away, full or overloaded."""
-    _DATABASE_FAILURES.inc()
-
-
-def set_database(in_use: int, limit: int, waiting: int) -> None:
-    """Set how many connections or threads work, how many may, and how much work waits for one."""
-    _DATABASE_IN_USE.set(in_use)
-    _DATABASE_LIMIT.set(limit)
-    _DATABASE_WAITING.set(waiting)
-
-
-def observe_store(action: str, seconds: float) -> None:
-    """Count a request to the object store."""
-    _STORE_SECONDS.labels(action).observe(seconds)
-
-
-def count_store_failure(action: str) -> None:
-    """Count a request to the object store that failed."""
-    _STORE_FAILURES.labels(action).inc()
-
-
-def set_stored(values: Mapping[str, float]) -> None:
-    """Set gauges of what is stored, by their names without `scbroker_`."""
-    for name, value in values.items():
-        _STORED[name].set(value)
-
-
-def set_disk_free(of: Disk, size: int) -> None:
-    """Set how many bytes are free on a local disk."""
-    _DISK_FREE.labels(of).set(size)
-
-
-def background_failures(work: str) -> prometheus.Counter:
-    """Return the counter of the failures of some background work."""
-    return _BACKGROUND_FAILURES.labels(work)
-
-
-def set_clock_difference(seconds: float) -> None:
-    """Set by how many seconds this machine's clock is ahead of the database's."""
-    _CLOCK_DIFFERENCE.set(seconds)
 
 
 def page() -> bytes:

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, Self, get_args
 
 import structlog
 
@@ -100,17 +100,14 @@ class measured:  # noqa: N801 - used as a function
     def __exit__(self, *error: Any) -> None:
         seconds = time.perf_counter() - self._started
         self._span.__exit__(*error)
-        if self._part == "database":
-            metrics.observe_database(self._action, seconds)
-        else:
-            metrics.observe_store(self._action, seconds)
+        metrics.DURATIONS[self._part].labels(self._action).observe(seconds)
         if (entry := current()) is not None:
             entry.add(self._part, seconds)
 
 
 def count_wait(seconds: float) -> None:
     """Count a wait for a connection, a thread or the writer of the database."""
-    metrics.observe_wait(seconds)
+    metrics.DATABASE_WAIT_SECONDS.observe(seconds)
     if (entry := current()) is not None:
         entry.wait += seconds
 
@@ -163,7 +160,8 @@ class RequestLog:
             _log.info("request refused", request=id, method=method, kind=kind)
 
     def _finish(self, entry: Entry) -> None:
-        metrics.count_bytes(entry.received, entry.sent)
+        metrics.RECEIVED.inc(entry.received)
+        metrics.SENT.inc(entry.sent)
         seconds = time.perf_counter() - entry.started
         shared: dict[str, Any] = {
             "method": entry.method,
@@ -176,14 +174,6 @@ class RequestLog:
         if self.is_complete and (entry.path or entry.status >= HTTPStatus.BAD_REQUEST):
             _log.info("request", received=entry.received, sent=entry.sent, **shared)
         if entry.path and seconds - entry.idle >= self._slow_seconds:
-            metrics.count_slow(entry.method, entry.path)
-            waits = {
-                part: round(value, 4)
-                for part, value in (
-                    ("idle", entry.idle),
-                    ("wait", entry.wait),
-                    ("database", entry.database),
-                    ("store", entry.store),
-                )
-            }
+            metrics.SLOW.labels(entry.method, entry.path).inc()
+            waits = {part: round(getattr(entry, part), 4) for part in get_args(Part)}
             _log.warning("slow request", **shared, **waits)

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from scbroker.cli.admin.page import watch
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage, Reply
 from tests.kit.tcp import BadBroker, http
+from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -28,10 +30,7 @@ def words(reply: Reply) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", reply.text).split())
 
 
-sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-
-
-@sqlite
+@on_sqlite
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_page_with_success(broker: BrokerProcess, by: signal.Signals) -> None:
     with OperatorsPage(broker) as page:
@@ -42,7 +41,7 @@ def test_a_signal_ends_the_page_with_success(broker: BrokerProcess, by: signal.S
             page.get("/overview")
 
 
-@sqlite
+@on_sqlite
 def test_the_command_prints_the_url_and_when_the_page_ends(broker: BrokerProcess) -> None:
     with OperatorsPage(broker, "--minutes", "5") as page:
         assert set(page.printed) == {"url", "ends"}
@@ -50,7 +49,7 @@ def test_the_command_prints_the_url_and_when_the_page_ends(broker: BrokerProcess
         assert page.code not in page.log
 
 
-@sqlite
+@on_sqlite
 def test_a_page_on_a_data_folder_without_a_broker_is_refused(broker: BrokerProcess) -> None:
     done = admin(broker, "ui", "--no-open", at=broker.directory / "nothing").expect(2)
     assert "no such file exists" in done.error
@@ -67,7 +66,7 @@ def test_the_overview_shows_state_and_load_of_the_broker(
     assert broker.url in shown
 
 
-@sqlite
+@on_sqlite
 def test_a_broker_that_is_away_is_said_and_the_database_is_shown_all_the_same(
     start_broker: StartBroker,
 ) -> None:
@@ -79,6 +78,17 @@ def test_a_broker_that_is_away_is_said_and_the_database_is_shown_all_the_same(
         assert "Broker away" in shown
         assert f"No metrics at {broker.url}" in shown
         assert "SQLite" in shown
+
+
+@pytest.mark.long
+@on_sqlite
+def test_the_overview_names_the_operations_that_were_slow(start_broker: StartBroker) -> None:
+    broker = start_broker(slow_seconds=0.000001)
+    with OperatorsPage(broker) as page, Wire(broker) as wire:
+        page.enter()
+        wire.nonce()
+        slow = "logged as slow POST /v1/session-challenges"
+        wait_until(lambda: slow in words(page.get("/overview")))
 
 
 def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their_id(
@@ -93,12 +103,12 @@ def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their
 
 
 @pytest.mark.parametrize("query", ["id=g", f"id={'0' * 33}", "order=size", "after=-1", "after=x"])
-@sqlite
+@on_sqlite
 def test_a_list_that_cannot_be_is_an_error_on_the_page(page: OperatorsPage, query: str) -> None:
     assert "This did not work" in page.get(f"/users?{query}").expect(400).text
 
 
-@sqlite
+@on_sqlite
 def test_a_user_who_does_not_exist_is_not_found(page: OperatorsPage) -> None:
     unknown = "00000000-0000-8000-8000-000000000000"
     assert unknown in page.get(f"/users/{unknown}").expect(404).text
@@ -137,7 +147,7 @@ def test_a_quota_is_set_after_it_was_confirmed(page: OperatorsPage, broker: Brok
     assert "bytes: null" in words(page.get("/audit"))  # as the command shows it
 
 
-@sqlite
+@on_sqlite
 @pytest.mark.parametrize("query", ["bytes=ten", "containers=-1", "", "bytes=&containers="])
 def test_a_quota_that_cannot_be_is_refused(
     page: OperatorsPage, broker: BrokerProcess, query: str
@@ -160,7 +170,7 @@ def test_a_revoked_key_is_shown_as_revoked_and_audited(
     assert key in words(page.get("/audit"))
 
 
-@sqlite
+@on_sqlite
 def test_no_view_changes_anything_and_no_act_answers_a_get(
     page: OperatorsPage, broker: BrokerProcess
 ) -> None:
@@ -172,7 +182,7 @@ def test_no_view_changes_anything_and_no_act_answers_a_get(
     page.request("POST", f"{page.root}/overview").expect(405)
 
 
-@sqlite
+@on_sqlite
 def test_a_form_that_is_too_large_or_not_a_form_is_refused(page: OperatorsPage) -> None:
     path = f"{page.root}/users/00000000-0000-8000-8000-000000000000/suspend"
     page.request("POST", path, b"form=" + bytes(10_000)).expect(413)
@@ -180,19 +190,11 @@ def test_a_form_that_is_too_large_or_not_a_form_is_refused(page: OperatorsPage) 
     page.request("POST", path, b"&".join(b"f%d=1" % n for n in range(20))).expect(400)
 
 
-@sqlite
+@on_sqlite
 def test_a_notice_is_shown_once(page: OperatorsPage, broker: BrokerProcess) -> None:
     path = f"/users/{broker.new_user().userId}"
     assert 'role="status"' in page.post(f"{path}/suspend").text
     assert 'role="status"' not in page.get(path).text
-
-
-@pytest.mark.long
-@sqlite
-def test_the_page_ends_by_itself(broker: BrokerProcess) -> None:
-    with OperatorsPage(broker, "--minutes", "1") as page:
-        page.enter()
-        assert page.wait(90) == 0
 
 
 def test_a_broker_that_cannot_reach_its_stores_is_not_shown_as_ready() -> None:

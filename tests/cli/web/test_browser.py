@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import http.server
 import shutil
-import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.kit.answering import answering
 from tests.kit.brokers import BrokerProcess
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage
@@ -243,24 +241,6 @@ def test_every_view_fits_a_phone(
             assert width <= 360, path
 
 
-class _Evil(http.server.BaseHTTPRequestHandler):
-    """A site on another port of the loopback address, as another user of the machine can have one."""
-
-    def __init__(self, html: str, got: list[str], *arguments: Any) -> None:
-        self._html, self._got = html, got
-        super().__init__(*arguments)
-
-    def do_GET(self) -> None:
-        self._got.append(str(self.headers))
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.end_headers()
-        self.wfile.write(self._html.encode())
-
-    def log_message(self, format: str, *_: object) -> None:
-        pass
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "evil.example"])
 def test_a_site_in_the_operators_browser_neither_reads_nor_changes_anything(
     page: OperatorsPage, browser: Browser, broker: BrokerProcess, host: str
@@ -280,15 +260,14 @@ def test_a_site_in_the_operators_browser_neither_reads_nor_changes_anything(
             setTimeout(() => document.forms[0].submit(), 300);
             </script>"""
         got: list[str] = []
-        handler = functools.partial(_Evil, html, got)
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
+        headers = [("Content-Type", "text/html; charset=utf-8")]
+        # Another user of the machine can have a site on another port of the loopback address.
+        with answering(200, html.encode(), headers, got) as site:
             evil = context.new_page()
             with evil.expect_response(lambda answer: answer.request.method == "POST") as posted:
-                evil.goto(f"http://{host}:{server.server_address[1]}/")
+                evil.goto(site.replace("127.0.0.1", host))
             assert posted.value.status == 403
             assert "Overview" not in str(evil.evaluate("() => window.read"))
-            server.shutdown()
         assert got
         assert all("scbroker-page" not in headers for headers in got)
         tab.goto(f"{root}/users/{user}")

@@ -1,6 +1,5 @@
 """`scbroker admin rotate-broker-key` beside running brokers, and after it was killed at any step."""
 
-import asyncio
 import os
 import threading
 import time
@@ -21,32 +20,17 @@ from scbroker.server.keys import KEY_FILE, BrokerKeys
 from scbroker.server.settings import Settings
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker, Stores
-from tests.kit.operators import admin
+from tests.kit.operators import admin, rotate, rotate_to_the_end, settings_of
+from tests.kit.quotas import read
 from tests.kit.tables import query
 from tests.kit.writers import User, authorized, store, storing
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
 KEY_FILES: Final = "SELECT user_id, key_file, verifier FROM key_files"
-
-
-def settings_of(broker: BrokerProcess, **more: Any) -> Settings:
-    own = {name: str(broker.settings.get(name, "")) for name in ("broker_key", "broker_key_next")}
-    return Settings(data_dir=str(broker.directory), database_url=broker.database_url, **own | more)
-
-
-def rotate(settings: Settings) -> list[str]:
-    """Rotate in this process, without the wait for brokers on PostgreSQL; return what is told."""
-    told: list[str] = []
-    asyncio.run(rotation.rotate(settings, told.append, lambda *_: None, settling=0))
-    return told
-
-
-def rotate_to_the_end(broker: BrokerProcess) -> list[str]:
-    told = rotate(settings_of(broker))
-    return told if broker.engine == "sqlite" else rotate(settings_of(broker))
 
 
 def key_of(broker: BrokerProcess) -> bytes:
@@ -182,6 +166,22 @@ def test_a_rotation_that_is_killed_at_any_step_locks_nobody_out_and_goes_on(
         open_stored(key_of(fresh_broker), KEY_FILE, user_id, key_file)
 
 
+def test_a_broker_goes_on_with_the_keys_that_it_has_while_a_rotation_renames_their_files(
+    fresh_broker: BrokerProcess,
+) -> None:
+    settings, url, old = settings_of(fresh_broker), fresh_broker.database_url, key_of(fresh_broker)
+    held = BrokerKeys(settings, old)
+    if fresh_broker.engine == "postgresql":
+        rotate(settings)
+    rotate_and_kill(settings, 1)
+    new = read(url, held.at).next
+    assert new is not None
+    for name in ("broker.key", "broker.key.next"):
+        fresh_broker.directory.joinpath(name).rename(fresh_broker.directory / f"{name}.moved")
+    rotate(settings_of(fresh_broker, broker_key=old.hex(), broker_key_next=new.hex()))
+    assert read(url, held.at).active == new
+
+
 @pytest.mark.long
 def test_users_who_replace_their_key_files_during_rotations_have_none_under_an_old_key(
     fresh_broker: BrokerProcess,
@@ -216,7 +216,7 @@ def test_users_who_replace_their_key_files_during_rotations_have_none_under_an_o
         user.check()
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_the_command_rotates_beside_a_broker_and_says_what_to_keep(
     fresh_broker: BrokerProcess,
 ) -> None:
@@ -309,7 +309,7 @@ def test_a_key_of_the_settings_needs_the_new_one_as_a_setting(tmp_path: Path) ->
         assert "64 hexadecimal digits" in admin(broker, "rotate-broker-key").expect(2).error
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_backup_is_refused_during_a_rotation_and_has_the_key_that_opens_it_after(
     fresh_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -321,7 +321,7 @@ def test_a_backup_is_refused_during_a_rotation_and_has_the_key_that_opens_it_aft
     assert (tmp_path / "copy" / "broker.key").read_bytes() == key_of(fresh_broker)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_check_names_a_damaged_proof_of_a_passphrase(fresh_broker: BrokerProcess) -> None:
     user = Registered(fresh_broker)
     rotate(settings_of(fresh_broker))
@@ -330,7 +330,7 @@ def test_check_names_a_damaged_proof_of_a_passphrase(fresh_broker: BrokerProcess
     assert f"{user.ring.userId}: The proof of their passphrase" in "\n".join(done.lines)
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_damaged_key_file_does_not_stop_a_rotation(fresh_broker: BrokerProcess) -> None:
     damaged, other = Registered(fresh_broker), Registered(fresh_broker)
     statement = "UPDATE key_files SET key_file = ? WHERE user_id = ?"
@@ -364,7 +364,7 @@ def test_a_running_broker_forgets_the_old_key_two_minutes_after_it_was_replaced(
     assert not held.is_keyed(tag, "nonce", b"fresh")
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_a_log_in_and_a_device_pass_from_before_a_rotation_are_accepted_right_after_it(
     start_broker: StartBroker,
 ) -> None:

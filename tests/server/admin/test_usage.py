@@ -1,6 +1,5 @@
 """What an operator sees and sets of users' usage, beside a running broker."""
 
-import json
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -9,23 +8,15 @@ import pytest
 
 from scbroker.errors import ConflictError
 from scbroker.server.admin import usage
-from scbroker.server.broker import Broker
-from scbroker.server.settings import Settings
 from tests.kit.beside import beside
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import on_sqlite, postgresql_when_long
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
-from tests.kit.operators import Done, admin
-from tests.kit.quotas import check_usage, read, used
+from tests.kit.operators import admin, admin_json, settings_of
+from tests.kit.quotas import amounts, check_usage, read, used
 from tests.kit.tables import query
 from tests.kit.writers import Story, User, delete_user
 from tests.server.conftest import NewUser
-
-on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-
-
-def said(broker: BrokerProcess, *arguments: str) -> Any:
-    return json.loads("\n".join(admin(broker, *arguments, "--json").expect(0).lines))
 
 
 @pytest.fixture
@@ -46,7 +37,7 @@ def test_usage_lists_users_by_bytes_with_their_share_quotas_and_totals(
     broker, alice, bob = people
     admin(broker, "quota", "set", "default", "--containers", "5").expect(0)
     admin(broker, "quota", "set", bob.id, "--bytes", "10MB").expect(0)
-    found = said(broker, "usage")
+    found = admin_json(broker, "usage")
     assert [row["userId"] for row in found["users"]] == [bob.id, alice.id]
     first, second = found["users"]
     assert found["bytes"] == first["bytes"] + second["bytes"]
@@ -55,13 +46,14 @@ def test_usage_lists_users_by_bytes_with_their_share_quotas_and_totals(
     assert (first["quotaBytes"], first["quotaContainers"]) == (10_000_000, 5)
     assert (second["quotaBytes"], second["quotaContainers"]) == (None, 5)
     assert first["bytes"] == used(broker.database_url, bob).bytes
-    assert said(broker, "usage", "--limit", "1")["users"] == [first]
-    assert said(broker, "usage", alice.id)["users"] == [second]
+    assert admin_json(broker, "usage", "--limit", "1")["users"] == [first]
+    assert admin_json(broker, "usage", alice.id)["users"] == [second]
     lines = admin(broker, "usage").expect(0)
     assert [line.split("\t")[0] for line in lines.lines] == [bob.id, alice.id]
+    assert admin_json(broker, "usage", alice.id[:18])["users"] == [second]
     assert "All users: " in lines.error
     delete_user(alice).expect(204)
-    assert said(broker, "usage", alice.id)["users"][0]["deleted"]
+    assert admin_json(broker, "usage", alice.id)["users"][0]["deleted"]
 
 
 @on_sqlite
@@ -71,7 +63,7 @@ def test_quotas_are_set_shown_and_removed_for_many_and_for_all(
     broker, alice, bob = people
 
     def shown() -> dict[str, Any]:
-        rows = said(broker, "quota")
+        rows = admin_json(broker, "quota")
         return {row["user"]: (row["bytes"], row["containers"]) for row in rows}
 
     assert shown() == {"default": (None, None)}
@@ -86,7 +78,7 @@ def test_quotas_are_set_shown_and_removed_for_many_and_for_all(
     story.send(alice, story.begin()).expect(201)
     # As in `admin users`, the first digits of an id suffice.
     admin(broker, "quota", "unset", alice.id[:13], alice.id, "--containers").expect(0)
-    assert [row["userId"] for row in said(broker, "usage", bob.id[:13])["users"]] == [bob.id]
+    assert [row["userId"] for row in admin_json(broker, "usage", bob.id[:13])["users"]] == [bob.id]
     admin(broker, "quota", "unset", bob.id, "default").expect(0)
     assert shown() == {"default": (None, None), alice.id: ("unlimited", None)}
 
@@ -108,17 +100,12 @@ def test_quotas_are_set_shown_and_removed_for_many_and_for_all(
     ],
 )
 def test_a_wrong_option_is_refused_with_what_to_do_and_nothing_is_changed(
-    copied_broker: BrokerProcess, arguments: list[str], status: int, words: str
+    start_broker: StartBroker, arguments: list[str], status: int, words: str
 ) -> None:
-    done: Done = admin(copied_broker, *arguments).expect(status)
+    done = admin(broker := start_broker(), *arguments).expect(status)
     assert words in done.error
     if status:
-        assert query(copied_broker.database_url, "SELECT * FROM default_quotas") == []
-
-
-@pytest.fixture
-def copied_broker(start_broker: StartBroker) -> BrokerProcess:
-    return start_broker()
+        assert query(broker.database_url, "SELECT * FROM default_quotas") == []
 
 
 @postgresql_when_long
@@ -127,12 +114,12 @@ def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
 ) -> None:
     broker, alice, bob = people
     url = broker.database_url
-    before = {user.id: used(url, user)[1:3] for user in (alice, bob)}
+    before = {user.id: amounts(url, user) for user in (alice, bob)}
     query(url, "DELETE FROM usage WHERE user_id = ?", alice.ring.userId.bytes)
     query(url, "UPDATE usage SET bytes = bytes + 7, containers = 9")
     checked = admin(broker, "check", "--quick").expect(1)
     assert sum("admin usage --recount" in line for line in checked.lines) == 2
-    rows = {row["userId"]: row for row in said(broker, "usage", "--recount")}
+    rows = {row["userId"]: row for row in admin_json(broker, "usage", "--recount")}
     assert {name: (row["bytes"], row["containers"]) for name, row in rows.items()} == before
     assert rows[bob.id]["bytesBefore"] == before[bob.id][0] + 7
     assert rows[alice.id]["bytesBefore"] == 0
@@ -157,7 +144,7 @@ def test_a_recount_beside_writers_keeps_what_they_write_meanwhile(
         return result
 
     monkeypatch.setattr(usage, "differences", read_and_write)
-    beside(broker, lambda at: _recount(at, broker))
+    beside(broker, lambda at: usage.recount(settings_of(broker), at.database))
     monkeypatch.setattr(usage, "differences", found)
     check_usage(url)
 
@@ -179,13 +166,8 @@ def test_of_two_recounts_at_once_the_one_that_started_last_takes_effect(
 
     monkeypatch.setattr(usage, "differences", read_after_another)
     with pytest.raises(ConflictError, match="changed nothing"):
-        beside(broker, lambda at: _recount(at, broker))
+        beside(broker, lambda at: usage.recount(settings_of(broker), at.database))
     check_usage(url)
-
-
-async def _recount(at: Broker, broker: BrokerProcess) -> None:
-    settings = Settings(data_dir=str(broker.directory), database_url=broker.database_url)
-    await usage.recount(settings, at.database)
 
 
 @on_sqlite

@@ -1,6 +1,6 @@
 """`scbroker admin users` shows, suspends and deletes users beside a running broker.
 
-`tests.server.users.test_suspension` tests what the broker refuses then.
+`tests.server.users.test_sessions_suspension` tests what the broker refuses then.
 """
 
 import datetime as dt
@@ -9,11 +9,16 @@ import uuid
 import pytest
 
 from scbroker import AccessLevel, BrokerError
+from scbroker.errors import InvalidArgumentError
+from scbroker.server.admin.users import Order, Page, page
+from scbroker.server.settings import Settings
 from scbroker.wire import users as u
-from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.both_engines import on_sqlite
+from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.objects import objects
 from tests.kit.operators import admin, admin_json, audited
+from tests.kit.quotas import read
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import OWNER, READER, Story, User, delete_user
 from tests.server.conftest import NewUser, Unchanged
@@ -205,3 +210,53 @@ def test_other_users_programs_treat_a_user_whom_the_operator_deleted_as_deleted(
     assert bob.getContainer(made.id).result(PATIENCE).content == b"his"
     with pytest.raises((BrokerError.challengeError, BrokerError.notAuthenticatedError)):
         alice.getContainer(made.id).result(PATIENCE)
+
+
+# A page at a time
+
+
+def listed(url: str, order: Order, beginning: str = "", after: int = 0, count: int = 50) -> Page:
+    return read(url, lambda c: page(c, Settings(), order, count, after, beginning))
+
+
+def test_each_order_has_the_largest_or_newest_users_first_on_pages_without_gap(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    rings = [broker.new_user() for _ in range(5)]
+    for number, ring in enumerate(rings):
+        with Wire(broker) as wire:
+            author = User(ring, wire.log_in(ring))
+            for _ in range(number):
+                Story(author).created({author: OWNER})
+    url = broker.database_url
+    created = [ring.userId for ring in rings]
+    for order, wanted in {
+        Order.Containers: created[::-1],
+        Order.Registered: created[::-1],
+        Order.Bytes: created[::-1],
+        Order.Id: sorted(created),
+    }.items():
+        whole = listed(url, order)
+        assert [each.id for each in whole.users] == wanted, order
+        assert not whole.has_more
+        paged = [listed(url, order, after=after, count=2) for after in (0, 2, 4)]
+        assert [each.id for found in paged for each in found.users] == wanted
+        assert [found.has_more for found in paged] == [True, True, False]
+    [found] = listed(url, Order.Id, str(created[3]).upper()).users
+    assert found.sessions == 1
+    assert (found.id, found.containers) == (created[3], 3)
+    assert found.bytes > 0
+    assert found.quota_bytes is None
+    beginning = created[0].hex[:9]
+    same = [each for each in created if each.hex.startswith(beginning)]
+    assert [each.id for each in listed(url, Order.Id, beginning).users] == sorted(same)
+
+
+@pytest.mark.parametrize("beginning", ["x", "0" * 33, "0x", "é", f"{uuid.UUID(int=0)}0"])
+@on_sqlite
+def test_a_beginning_that_no_id_can_have_is_refused(
+    start_broker: StartBroker, beginning: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match="32 digits"):
+        listed(start_broker().database_url, Order.Id, beginning)

@@ -62,11 +62,7 @@ def ls(run: Admin) -> None:
     """
     from scbroker.server.admin import api_keys
 
-    async def read() -> list[ApiKey]:
-        async with run.open() as (database, _):
-            return await database.read(api_keys.all_keys)
-
-    run.out.rows(map(_row, run.do(read())), _COLUMNS)
+    run.out.rows(map(_row, run.read(api_keys.all_keys)), _COLUMNS)
 
 
 @command("expire", of=keys)
@@ -82,17 +78,10 @@ def expire(
     From then on the broker refuses it, also in sessions that go on. A time in the past is refused: `revoke`
     ends a key at once.
     """
-    from scbroker.server.admin import api_keys, stores
+    from scbroker.server.admin import api_keys
 
     end = None if time == NEVER else dates.end_of(time, "TIME")
-
-    async def change() -> ApiKey:
-        async with run.open() as (database, _):
-            return await database.write(
-                lambda c: api_keys.expire(c, stores.find_key(c, run.settings), key, end)
-            )
-
-    found = run.do(change())
+    found = run.act(lambda c, broker_key: api_keys.expire(c, broker_key, key, end))
     when = "has no end" if end is None else f"ends at {dates.local(end)}"
     run.out.done(_row(found), f"The API key {found.id} ({found.name}) {when}.")
 
@@ -104,15 +93,9 @@ def revoke(run: Admin, key: Key) -> None:
     On SQLite the broker refuses the next request with it; on PostgreSQL each process does so within five
     seconds. A request that waits for events ends within 15 seconds.
     """
-    from scbroker.server.admin import api_keys, stores
+    from scbroker.server.admin import api_keys
 
-    async def change() -> tuple[ApiKey, bool]:
-        async with run.open() as (database, _):
-            return await database.write(
-                lambda c: api_keys.revoke(c, stores.find_key(c, run.settings), key)
-            )
-
-    found, is_left = run.do(change())
+    found, is_left = run.act(lambda c, broker_key: api_keys.revoke(c, broker_key, key))
     text = f"The API key {found.id} ({found.name}) is revoked."
     if not is_left:
         text += (

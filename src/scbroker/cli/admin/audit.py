@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from uuid import UUID
 
 import typer
 
@@ -27,7 +27,7 @@ _WIDTHS: Final = {
     "id": 6, "time": 16, "actor": 36, "action": 18, "subject": 36, "details": 0,
 }  # fmt: skip
 _POLL_SECONDS: Final = 1.0
-_HASH_DIGITS: Final = 64
+_HASH: Final = re.compile("[0-9a-fA-F]{64}")
 
 Since = Annotated[
     str | None,
@@ -76,7 +76,7 @@ def show(
             await database.read(lambda c: log.check_action(c, action))
         name = None
         if user is not None:
-            name = str(UUID(bytes=await database.read(lambda c: users.find(c, user))))
+            name = str(await database.read(lambda c: users.find(c, user)))
         return log.Wanted(begin, end, action, name)
 
     async def read() -> None:
@@ -127,9 +127,9 @@ def verify(
     from scbroker.server.admin import audit as log
     from scbroker.server.admin import stores
 
-    if head is not None and (len(head) != _HASH_DIGITS or not _is_hexadecimal(head)):
+    if head is not None and not _HASH.fullmatch(head):
         raise errors.InvalidArgumentError(
-            f"--head must be {_HASH_DIGITS} hexadecimal digits, as this command prints them."
+            "--head must be 64 hexadecimal digits, as this command prints them."
         )
 
     async def read() -> Chain:
@@ -146,10 +146,6 @@ def verify(
     row = {"entries": found.entries, "head": found.head, "faults": faults}
     run.out.fields(row if run.out.as_json else {**row, "faults": len(faults)})
     sys.exit(bool(faults))
-
-
-def _is_hexadecimal(text: str) -> bool:
-    return not set(text.lower()) - set("0123456789abcdef")
 
 
 def _row(run: Admin, entry: Entry) -> dict[str, Any]:

@@ -34,10 +34,10 @@ def capacity(
     """
     import msgspec
 
-    from scbroker.server.admin.capacity import Load, needs_of
+    from scbroker.server.admin.needs import needs_of
 
-    load = Load(
-        users=users, containers=containers, members=members, content=content, active=active / 100
+    needs = needs_of(
+        users=users, containers=containers, members=members, content=content, share=active / 100
     )
-    row = msgspec.to_builtins(needs_of(load))
+    row = msgspec.to_builtins(needs)
     run.out.fields({k: Size(v) if "Bytes" in k else v for k, v in row.items()})

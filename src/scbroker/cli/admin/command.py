@@ -49,11 +49,39 @@ class Admin(BaseRun):
 
         return commands.begin(self.data_dir)
 
+    @property
+    def address(self) -> str:
+        """The address at which a broker with these settings is reached on this machine."""
+        from scbroker.server import commands
+
+        host = self.settings.host
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+        return commands.address_of(host, self.settings.port)
+
     def open(self) -> AbstractAsyncContextManager[tuple[Database, Blobs]]:
         """Open the broker's database, which must be of this version, and its objects."""
         from scbroker.server import commands
 
         return commands.open_stores(self.settings)
+
+    def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
+        """Return what a read of the broker's database gives; `large` as in `Database.read`."""
+
+        async def read() -> T:
+            async with self.open() as (database, _):
+                return await database.read(work, large=large)
+
+        return self.do(read())
+
+    def act(self, work: Callable[[Any, bytes], T]) -> T:
+        """Run an act in a transaction, with the broker's key, under which it is recorded in the audit log."""
+        from scbroker.server.admin.stores import Stores
+
+        async def act() -> T:
+            async with self.open() as (database, _):
+                return await Stores(self.settings, database).act(work)
+
+        return self.do(act())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, and return its result. An operator is told why a store is away."""

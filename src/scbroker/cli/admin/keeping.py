@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -69,14 +69,9 @@ def backup(
     from scbroker.server import commands
 
     with _reporting(run) as (tell, progress):
-        if keep is None:
-            work = commands.backup(
-                run.settings, target, tell, progress, link=link, with_key=with_key
-            )
-        else:
-            work = commands.backup_dated(
-                run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key
-            )
+        work = commands.backup(
+            run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key
+        )
         right = run.do(work)
     sys.exit(not right)
 
@@ -117,20 +112,14 @@ def _teller(run: Admin) -> Tell:
 @contextmanager
 def _reporting(run: Admin) -> Iterator[tuple[Tell, Progress]]:
     """Yield a function that prints a line, and one that takes a step's name, items done and total."""
-    if run.out.quiet or run.out.as_json or not sys.stderr.isatty():
-        yield _teller(run), lambda _what, _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
-    from rich.progress import Progress as Bars
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[str, TaskID] = {}
+    with ExitStack() as bar:
+        shown: dict[str, Callable[[int], None]] = {}
 
         def progress(what: str, done: int, total: int) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what)
-            bars.update(tasks[what], completed=done, total=max(done, total))
+            if what not in shown:
+                bar.close()
+                shown.clear()
+                shown[what] = bar.enter_context(run.out.progress(what, total, of_bytes=False))
+            shown[what](done)
 
         yield _teller(run), progress

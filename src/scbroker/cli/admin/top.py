@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from scbroker.cli.admin.command import Admin, command
-from scbroker.cli.output import Row, Size
+from scbroker.cli.output import Row, Size, duration
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,7 +45,7 @@ def top(
     second, median and 95th percentile of their seconds, requests present and waiting on clients, refused and
     throttled requests by second, requests that wait for the database, requests to the object store by second.
     """
-    address = url or address_of(run)
+    address = url or run.address
     loads = _loads(address, every)
     if once:
         _write_once(run, next(loads))
@@ -54,13 +54,6 @@ def top(
     else:
         for load in loads:
             run.out.item(_line(run, load), _WIDTHS)
-
-
-def address_of(run: Admin) -> str:
-    """Return the address at which a broker with the command's settings is reached on this machine."""
-    settings = run.settings
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # noqa: S104
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
 def _loads(url: str, seconds: float) -> Iterator[Load]:
@@ -82,7 +75,7 @@ def _line(run: Admin, load: Load) -> Row:
 def _write_once(run: Admin, load: Load) -> None:
     row = load.row()
     if not run.out.as_json:
-        del row["operations"], row["problems"]
+        del row["operations"], row["problems"], row["refusals"]
         row |= {key: Size(row[key]) for key in ("received", "sent")}
     run.out.fields(row)
 
@@ -110,13 +103,13 @@ def _drawn(load: Load, url: str) -> RenderableType:
         operations.add_column(heading, justify="right")
     for each in load.operations[:_OPERATIONS]:
         name = Text(f"{each.method} {each.path}")
-        operations.add_row(name, f"{each.rate:.1f}", _time(each.p50), _time(each.p95))
+        operations.add_row(name, f"{each.rate:.1f}", duration(each.p50), duration(each.p95))
     return Group(Text(f"{url}   Ctrl-C ends", "dim"), figures, Text(""), operations)
 
 
 def _figures(load: Load) -> Iterator[tuple[str, str]]:
     size: Callable[[float], str] = lambda value: f"{Size(int(value)).shown()}/s"  # noqa: E731
-    yield "Requests", f"{load.requests:.1f}/s, p50 {_time(load.p50)}, p95 {_time(load.p95)}"
+    yield "Requests", f"{load.requests:.1f}/s, p50 {duration(load.p50)}, p95 {duration(load.p95)}"
     yield "Bodies", f"{size(load.received)} in, {size(load.sent)} out"
     yield (
         "Now",
@@ -130,18 +123,12 @@ def _figures(load: Load) -> Iterator[tuple[str, str]]:
     yield (
         "Database",
         f"{load.database_in_use} of {load.database_limit} in use, {load.database_waiting} waiting, "
-        f"wait p95 {_time(load.database_wait_p95)}, {load.database_failures:.1f}/s failed",
+        f"wait p95 {duration(load.database_wait_p95)}, {load.database_failures:.1f}/s failed",
     )
     yield (
         "Store",
-        f"{load.store:.1f}/s, p95 {_time(load.store_p95)}, {load.store_failures:.1f}/s failed",
+        f"{load.store:.1f}/s, p95 {duration(load.store_p95)}, {load.store_failures:.1f}/s failed",
     )
     errors = sorted(load.problems.items(), key=lambda each: -each[1])
     shown = ", ".join(f"{code} {rate:.1f}/s" for code, rate in errors if rate)
     yield "Errors", shown or "none"
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return "-"
-    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"

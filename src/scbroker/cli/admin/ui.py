@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from scbroker.cli.admin.command import Admin, command
-from scbroker.cli.admin.top import address_of
 
 
 @command()
@@ -43,10 +42,10 @@ async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens:
     from contextlib import nullcontext
 
     from scbroker.cli.admin.page.page import operators_page
-    from scbroker.cli.admin.page.stores import Stores
     from scbroker.cli.admin.page.watch import Watch
     from scbroker.cli.web.access import Access
     from scbroker.cli.web.serving import listening, opened_in_browser, serve
+    from scbroker.server.admin.stores import Stores
 
     def no_browser() -> None:
         run.out.say("No browser was started: open the URL yourself.")
@@ -54,7 +53,7 @@ async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens:
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
     async with run.open() as (database, _):
         stores = Stores(run.settings, database)
-        address = url or address_of(run)
+        address = url or run.address
         watch = Watch(address, run.settings, database)
         with listening(port) as bound:
             access = Access(bound.getsockname()[1])

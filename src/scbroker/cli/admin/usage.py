@@ -14,10 +14,10 @@ from scbroker.cli.admin.command import Admin, command, group, listing
 from scbroker.cli.output import Size
 
 if TYPE_CHECKING:
-    from scbroker.server.admin.usage import Amounts, Quotas, Resource, Usage
+    from scbroker.server.admin.usage import Amounts, Quotas, Resource
+    from scbroker.server.admin.users import User
 
 quota: Final = group("quota", "Limit what users store.")
-DEFAULT: Final = "default"
 UNLIMITED: Final = "unlimited"
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?)\s*(?:([kmgt])(i?))?b?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -27,7 +27,7 @@ Who = Annotated[
     list[str],
     typer.Argument(
         metavar="USER...",
-        help="User ids or their first digits, or `default`, for users without their own.",
+        help="User ids or their first digits, or `default` for users without their own.",
     ),
 ]
 Bytes = Annotated[
@@ -62,32 +62,23 @@ def usage(
     if recount:
         _recount(run)
         return
-    from scbroker.server.admin import usage as queries
-    from scbroker.server.admin.users import find
+    from scbroker.server.admin import health, usage, users
 
-    async def read() -> tuple[Sequence[Usage], Amounts]:
-        async with run.open() as (database, _):
-            if user is not None:
-                found = [
-                    await database.read(
-                        lambda c: queries.of_user(c, uuid.UUID(bytes=find(c, user)))
-                    )
-                ]
-            else:
-                found = await database.read(lambda c: queries.largest(c, limit), large=True)
-            return found, await database.read(queries.total, large=True)
+    def read(connection: Any) -> tuple[Sequence[User], Amounts]:
+        if user is not None:
+            found: Sequence[User] = [
+                users.show(connection, run.settings, users.find(connection, user))
+            ]
+        else:
+            found = users.page(connection, run.settings, users.Order.Bytes, limit).users
+        return found, usage.total(connection)
 
-    found, total = run.do(read())
-    disk = queries.disk_of(run.settings)
+    found, total = run.read(read, large=True)
+    disk = next(iter(health.disks(run.settings)), None)
     rows = [_row(each, total) for each in found]
     if run.out.as_json:
-        sums: dict[str, Any] = {"bytes": total.bytes, "containers": total.containers}
-        free = (
-            {"diskBytes": None, "diskFree": None}
-            if disk is None
-            else {"diskBytes": disk.total, "diskFree": disk.free}
-        )
-        run.out.fields({"users": rows, **sums, **free})
+        size, free = (None, None) if disk is None else (disk.size, disk.free)
+        run.out.fields({"users": rows, **total._asdict(), "diskBytes": size, "diskFree": free})
         return
     columns = {
         "userId": "USER", "bytes": "BYTES", "share": "SHARE", "containers": "CONTAINERS",
@@ -96,13 +87,13 @@ def usage(
     run.out.rows([{**row, "share": f"{row['share']:.1%}"} for row in rows], columns)
     text = f"All users: {Size(total.bytes).shown()} in {total.containers} containers"
     if disk is not None:
-        text += f"; the disk has {Size(disk.free).shown()} of {Size(disk.total).shown()} free"
+        text += f"; the disk has {Size(disk.free).shown()} of {Size(disk.size).shown()} free"
     run.out.say(f"{text}.")
 
 
-def _row(found: Usage, total: Amounts) -> dict[str, Any]:
+def _row(found: User, total: Amounts) -> dict[str, Any]:
     return {
-        "userId": found.user_id,
+        "userId": found.id,
         "bytes": Size(found.bytes),
         "share": round(found.bytes / total.bytes, 4) if total.bytes > 0 else 0.0,
         "containers": found.containers,
@@ -119,27 +110,21 @@ def _recount(run: Admin) -> None:
         async with run.open() as (database, _):
             return await queries.recount(run.settings, database)
 
-    found = run.do(work())
+    rows = [
+        {"userId": user, "bytesBefore": said.bytes, "bytes": stored.bytes,
+         "containersBefore": said.containers, "containers": stored.containers}
+        for user, said, stored in run.do(work())
+    ]  # fmt: skip
     if run.out.as_json:
-        run.out.rows([_corrected(*each) for each in found], {})
+        run.out.rows(rows, {})
         return
-    for each in found:
-        row = _corrected(*each)
-        run.out.line(
-            row, f"{each[0]}: {row['bytesBefore']} bytes are now {row['bytes']}, and "
-            f"{row['containersBefore']} containers {row['containers']}."
-        )  # fmt: skip
-    run.out.say(f"Corrected the usage of {len(found)} users.")
-
-
-def _corrected(user_id: uuid.UUID, said: Amounts, stored: Amounts) -> dict[str, Any]:
-    return {
-        "userId": user_id,
-        "bytesBefore": said.bytes,
-        "bytes": stored.bytes,
-        "containersBefore": said.containers,
-        "containers": stored.containers,
-    }
+    for row in rows:
+        text = (
+            "{userId}: {bytesBefore} bytes are now {bytes}, "
+            "and {containersBefore} containers {containers}."
+        )
+        run.out.line(row, text.format_map(row))
+    run.out.say(f"Corrected the usage of {len(rows)} users.")
 
 
 @listing(quota)
@@ -147,13 +132,11 @@ def show(run: Admin) -> None:
     """Show the default quotas, and the users with quotas of their own."""
     from scbroker.server.admin import usage as queries
 
-    async def read() -> tuple[Quotas, Sequence[tuple[uuid.UUID, Quotas]]]:
-        async with run.open() as (database, _):
-            default = await database.read(queries.defaults)
-            return default, await database.read(lambda c: queries.own_quotas(c, _MOST_SHOWN))
+    def read(connection: Any) -> tuple[Quotas, Sequence[tuple[uuid.UUID, Quotas]]]:
+        return queries.defaults(connection), queries.own_quotas(connection, _MOST_SHOWN)
 
-    default, own = run.do(read())
-    named = [(DEFAULT, default), *own]
+    default, own = run.read(read)
+    named = [(queries.DEFAULT, default), *own]
     rows = [
         {"user": user, "bytes": _shown(found.bytes), "containers": _shown(found.containers)}
         for user, found in named
@@ -202,27 +185,23 @@ def unset_quota(
     _change(run, users, quotas)
 
 
-def _change(run: Admin, users: Sequence[str], quotas: dict[Resource, int | None]) -> None:
+def _change(run: Admin, texts: Sequence[str], quotas: dict[Resource, int | None]) -> None:
     from scbroker.server.admin import usage as queries
-    from scbroker.server.admin.users import find
+    from scbroker.server.admin import users
 
-    async def work() -> list[str]:
-        async with run.open() as (database, _):
-            meant = await database.read(
-                lambda c: [
-                    None if user == DEFAULT else uuid.UUID(bytes=find(c, user)) for user in users
-                ]
-            )
-            found = list(dict.fromkeys(meant))
-            await queries.change_quotas(run.settings, database, found, quotas)
-            return [DEFAULT if each is None else str(each) for each in found]
+    def change(connection: Any, broker_key: bytes) -> list[str]:
+        named = dict.fromkeys(
+            None if text == queries.DEFAULT else users.find(connection, text) for text in texts
+        )
+        queries.change_quotas(connection, broker_key, named, quotas)
+        return [queries.DEFAULT if user_id is None else str(user_id) for user_id in named]
 
-    users = run.do(work())
-    row: dict[str, object] = {resource: _shown(value) for resource, value in quotas.items()}
+    named = run.act(change)
+    row: dict[str, Any] = {resource: _shown(value) for resource, value in quotas.items()}
     said = ", ".join(
         f"{'removed' if value is None else value} ({resource})" for resource, value in row.items()
     )
-    run.out.done({"users": users, **row}, f"Quotas of {', '.join(users)}: {said}.")
+    run.out.done({"users": named, **row}, f"Quotas of {', '.join(named)}: {said}.")
 
 
 def size_of(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -35,15 +36,14 @@ def ls(run: Admin) -> None:
 
     async def read() -> list[User]:
         found: list[User] = []
-        after, more = b"", True
         async with run.open() as (database, _):
-            while more:
-                reading = partial(queries.page, settings=run.settings, after=after)
+            while True:
+                after = found[-1].id.bytes if found else b""
+                reading = partial(queries.listed, settings=run.settings, after=after)
                 page = await database.read(reading, large=True)
                 found += page
-                more = len(page) == queries.PAGE
-                after = found[-1].id.bytes if found else b""
-        return found
+                if len(page) < queries.PAGE:
+                    return found
 
     run.out.rows(map(_row, run.do(read())), _COLUMNS)
 
@@ -51,15 +51,7 @@ def ls(run: Admin) -> None:
 @command("show", of=users)
 def show(run: Admin, user: Who) -> None:
     """Show what the broker knows of a user."""
-    from scbroker.server.admin import users as queries
-
-    async def read() -> User:
-        async with run.open() as (database, _):
-            return await database.read(
-                lambda c: queries.show(c, run.settings, queries.find(c, user))
-            )
-
-    run.out.fields(_row(run.do(read())))
+    run.out.fields(_row(_find(run, user)))
 
 
 @command("suspend", of=users)
@@ -76,18 +68,9 @@ def suspend(
     The user's sessions end at once. What the user has stored stays, and others who have access go on reading
     it. Presigned URLs that the user has end with their time.
     """
-    from scbroker.server.admin import stores
-    from scbroker.server.admin import users as queries
+    from scbroker.server.admin import users as acts
 
-    async def change() -> tuple[bool, User]:
-        async with run.open() as (database, _):
-            user_id = await database.read(lambda c: queries.find(c, user))
-            is_new = await database.write(
-                lambda c: queries.suspend(c, stores.find_key(c, run.settings), user_id, reason)
-            )
-            return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
-
-    is_new, found = run.do(change())
+    is_new, found = _change(run, user, partial(acts.suspend, reason=reason))
     said = "is suspended" if is_new else "was suspended already, and nothing was changed"
     run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
 
@@ -95,18 +78,9 @@ def suspend(
 @command("resume", of=users)
 def resume(run: Admin, user: Who) -> None:
     """End a user's suspension: the user can log in again."""
-    from scbroker.server.admin import stores
-    from scbroker.server.admin import users as queries
+    from scbroker.server.admin import users as acts
 
-    async def change() -> tuple[bool, User]:
-        async with run.open() as (database, _):
-            user_id = await database.read(lambda c: queries.find(c, user))
-            is_new = await database.write(
-                lambda c: queries.resume(c, stores.find_key(c, run.settings), user_id)
-            )
-            return is_new, await database.read(lambda c: queries.show(c, run.settings, user_id))
-
-    is_new, found = run.do(change())
+    is_new, found = _change(run, user, acts.resume)
     said = "can log in again" if is_new else "was not suspended, and nothing was changed"
     run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
 
@@ -118,23 +92,35 @@ def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     Containers with other members stay. The id can never be registered again. The user has signed nothing
     here, so other users' programs have only the broker's word that the user was deleted.
     """
-    from scbroker.server.admin import users as queries
+    from scbroker.server.admin import users as acts
 
-    async def read() -> User:
-        async with run.open() as (database, _):
-            return await database.read(
-                lambda c: queries.show(c, run.settings, queries.find(c, user))
-            )
-
-    found = run.do(read())
+    found = _find(run, user)
     if not found.is_deleted:
         size = f"{found.containers} containers, {Size(found.bytes).shown()}"
         run.confirm(f"Delete user {found.id} ({size}) for ever?", yes)
-    is_new = run.do(queries.delete(run.settings, found.id))
+    is_new = run.do(acts.delete(run.settings, found.id))
     said = "is deleted" if is_new else "was deleted already"
     run.out.done(
         {"userId": found.id, "deleted": True, "changed": is_new}, f"User {found.id} {said}."
     )
+
+
+def _find(run: Admin, text: str) -> User:
+    from scbroker.server.admin import users as queries
+
+    return run.read(lambda c: queries.show(c, run.settings, queries.find(c, text)))
+
+
+def _change(run: Admin, text: str, act: Callable[..., bool]) -> tuple[bool, User]:
+    """Run an act on a user; return whether it changed anything, and the user afterwards."""
+    from scbroker.server.admin import users as queries
+
+    def change(connection: Any, broker_key: bytes) -> tuple[bool, User]:
+        user_id = queries.find(connection, text)
+        is_new = act(connection, broker_key, user_id)
+        return is_new, queries.show(connection, run.settings, user_id)
+
+    return run.act(change)
 
 
 def _row(user: User) -> dict[str, Any]:

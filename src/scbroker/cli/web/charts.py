@@ -1,5 +1,6 @@
 """Draw a line chart as SVG, which a page shows without script and without inline style."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -74,9 +75,5 @@ def _round_up(value: float) -> float:
     """Return the next value that is easy to read on an axis, at least as high as the given one."""
     if value <= 0:
         return 1.0
-    power = 1.0
-    while power > value:
-        power /= 10
-    while power * 10 <= value:
-        power *= 10
+    power = 10.0 ** math.floor(math.log10(value))
     return next(power * step for step in _STEPS if power * step >= value)

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from scbroker import errors
-from scbroker.cli.output import SHORT_ID, Size, local, printable
+from scbroker.cli.output import SHORT_ID, Size, duration, local, printable
 from scbroker.cli.web.access import ENTER, STATIC, Access, Guard, refuse
 
 _HERE: Final = Path(__file__).parent
@@ -263,10 +263,3 @@ def _time(time: dt.datetime | None) -> str:
 
 def _number(number: float | None) -> str:
     return "-" if number is None else f"{number:,.0f}"
-
-
-def duration(seconds: float | None) -> str:
-    """Return a time in milliseconds or seconds, for a person."""
-    if seconds is None:
-        return "-"
-    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"

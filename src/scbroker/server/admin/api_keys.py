@@ -16,11 +16,10 @@ from sqlalchemy import Connection, Row, bindparam, select, update
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, NotFoundError
-from scbroker.server.admin import audit
 from scbroker.server.admin.times import moment, time_of
 from scbroker.server.broker import now
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.audit import KEY_CHECK
 from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.storage.tables import api_keys
 
@@ -143,7 +142,7 @@ def _locked(connection: Connection) -> Sequence[Row[Any]]:
     All changes wait for each other at the row that the audit log locks anyway: a lock on the rows of keys
     would not keep two commands from adding the same name.
     """
-    sql.one(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+    sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
     return connection.execute(ALL).all()
 
 

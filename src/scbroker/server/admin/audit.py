@@ -8,16 +8,13 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, bindparam, func, select
+from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import IntegrityError, NotFoundError
 from scbroker.server.admin.times import moment, time_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.audit import BEFORE_ALL, find_key, mac_of
-from scbroker.server.storage.audit import operator as operator
-from scbroker.server.storage.audit import record as record
-from scbroker.server.storage.audit import reseal_key as reseal_key
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.tables import audit
 
@@ -25,7 +22,6 @@ PAGE: Final = 500
 _MOST_FAULTS: Final = 100
 b: Final = bindparam
 ACTIONS: Final = select(audit.c.action).distinct().order_by(audit.c.action)
-COUNT: Final = select(func.count()).select_from(audit)
 
 
 class Entry(NamedTuple):

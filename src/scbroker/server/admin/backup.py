@@ -39,17 +39,17 @@ from msgspec import Meta
 from sqlalchemy import Connection, NullPool, Row, func, select, text
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin import audit, stores
+from scbroker.server.admin import stores
 from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
 from scbroker.server.admin.stores import DATABASE, OBJECTS
 from scbroker.server.keys import KEY, KEY_CHECK, NEXT_CHECK, hash_of_key, write_synced
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, sync
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.tables import chunks
 
-UNFINISHED: Final = "restoring"
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _DATED: Final = "%Y-%m-%dT%H%M%SZ"
@@ -68,12 +68,33 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 async def backup(
-    settings: Settings, target: Path, tell: Tell, progress: Progress, *, link: bool, with_key: bool
+    settings: Settings,
+    folder: Path,
+    tell: Tell,
+    progress: Progress,
+    *,
+    keep: int | None,
+    link: bool,
+    with_key: bool,
 ) -> bool:
     """Make a backup in a new or empty folder; return whether every object was there and undamaged.
 
-    With `link` objects become hard links, and only their sizes are checked.
+    With `keep` the backup is in a new folder in this one, named by the time, and the oldest of more than
+    `keep` are removed, unless anything was missing or damaged. With `link` objects become hard links, and
+    only their sizes are checked.
     """
+    target = folder / datetime.datetime.now(datetime.UTC).strftime(_DATED) if keep else folder
+    right = await _backup(settings, target, tell, progress, link=link, with_key=with_key)
+    if keep and right:
+        _prune(folder, target, keep, tell)
+    elif keep:
+        tell("Older backups were all kept, as this one is damaged.")
+    return right
+
+
+async def _backup(
+    settings: Settings, target: Path, tell: Tell, progress: Progress, *, link: bool, with_key: bool
+) -> bool:
     _, objects_folder = stores.embedded_paths(settings)
     key = settings.directory / KEY
     if with_key and not key.is_file():
@@ -106,29 +127,6 @@ async def backup(
     tell(f"Copied the database, {count} objects ({size} bytes): {target}")
     tell(f"The broker's key is {'in it.' if with_key else 'not in it: keep it apart.'}")
     return not damaged
-
-
-async def backup_dated(
-    settings: Settings,
-    folder: Path,
-    tell: Tell,
-    progress: Progress,
-    *,
-    keep: int,
-    link: bool,
-    with_key: bool,
-) -> bool:
-    """Make a backup in a new folder named by the time, and remove the oldest of more than `keep`.
-
-    If anything was missing or damaged, no older backup is removed.
-    """
-    target = folder / datetime.datetime.now(datetime.UTC).strftime(_DATED)
-    right = await backup(settings, target, tell, progress, link=link, with_key=with_key)
-    if right:
-        _prune(folder, target, keep, tell)
-    else:
-        tell("Older backups were all kept, as this one is damaged.")
-    return right
 
 
 def _prune(folder: Path, newest: Path, keep: int, tell: Tell) -> None:
@@ -196,7 +194,7 @@ def restore(
     is_new = not directory.exists()
     _check_restorable(settings)
     manifest = _read_manifest(source)
-    new = directory / UNFINISHED
+    new = directory / stores.RESTORING
     new.mkdir(parents=True, mode=0o700)
     try:
         for name, expected in ((DATABASE, manifest.database), (KEY, manifest.key)):

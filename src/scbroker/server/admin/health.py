@@ -8,15 +8,14 @@ from urllib.parse import urlsplit
 
 from sqlalchemy import Connection, Select, bindparam, func, select, text
 
-from scbroker.server.admin.stores import database_url, objects_url
-from scbroker.server.broker import SECOND, now
+from scbroker.server.admin.stores import objects_url, sqlite_file
+from scbroker.server.broker import CLOCK_BOUND, SECOND, now
 from scbroker.server.settings import Settings
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import path_of
 from scbroker.server.storage.database import Database
 
 _DAY: Final = 86_400 * SECOND
-_SQLITE: Final = "sqlite:///"
 _SQLITE_SIZE: Final = text("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
 _POSTGRESQL_SIZE: Final = text("SELECT pg_database_size(current_database())")
 _POSTGRESQL_VERSION: Final = text("SHOW server_version")
@@ -34,6 +33,10 @@ class Disk(NamedTuple):
     free: int
     size: int
 
+    @property
+    def is_nearly_full(self) -> bool:
+        return self.free < self.size / 10
+
 
 class Health(NamedTuple):
     """The state of a broker's stores."""
@@ -46,6 +49,10 @@ class Health(NamedTuple):
     """Where the objects are, without what may be secret in the store's URL."""
     disks: list[Disk]
 
+    @property
+    def is_clock_right(self) -> bool:
+        return abs(self.clock_difference) <= CLOCK_BOUND
+
 
 async def health(settings: Settings, database: Database) -> Health:
     """Read the state of the stores; raise `BrokerUnavailableError` if the database is away."""
@@ -55,7 +62,7 @@ async def health(settings: Settings, database: Database) -> Health:
         size,
         await database.clock_difference(),
         _objects(objects_url(settings)),
-        _disks(settings),
+        disks(settings),
     )
 
 
@@ -72,19 +79,27 @@ def _objects(url: str) -> str:
     return str(path_of(url)) if parts.scheme == "file" else f"{parts.scheme}://{parts.hostname}"
 
 
-def _disks(settings: Settings) -> list[Disk]:
+def folders(settings: Settings) -> dict[str, Path]:
+    """Return the local folders of the database and the objects, or those in which they will be made."""
+    database, objects = sqlite_file(settings), objects_url(settings)
+    found: dict[str, Path] = {}
+    if database is not None:
+        found["database"] = database
+    if objects.startswith("file:"):
+        found["objects"] = path_of(objects)
+    return {
+        name: next(each for each in (path, *path.parents) if each.is_dir())
+        for name, path in found.items()
+    }
+
+
+def disks(settings: Settings) -> list[Disk]:
     """Return the local disks of database and objects, each once."""
-    database, objects = database_url(settings), objects_url(settings)
-    folders = [path_of(objects)] if objects.startswith("file:") else []
-    if database.startswith(_SQLITE):
-        folders.insert(0, Path(database.removeprefix(_SQLITE)))
-    disks: dict[int, Disk] = {}
-    for folder in folders:
-        # The folder of the objects exists only once there are some.
-        existing = next(each for each in (folder, *folder.parents) if each.is_dir())
-        usage = shutil.disk_usage(existing)
-        disks.setdefault(existing.stat().st_dev, Disk(existing, usage.free, usage.total))
-    return list(disks.values())
+    found: dict[int, Disk] = {}
+    for folder in folders(settings).values():
+        usage = shutil.disk_usage(folder)
+        found.setdefault(folder.stat().st_dev, Disk(folder, usage.free, usage.total))
+    return list(found.values())
 
 
 async def registrations(database: Database, days: int) -> list[int]:

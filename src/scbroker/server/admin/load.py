@@ -45,6 +45,7 @@ class Operation(msgspec.Struct, frozen=True, rename="camel"):
     rate: float
     p50: float | None
     p95: float | None
+    slow: float
 
 
 class Load(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -62,6 +63,8 @@ class Load(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     followers: int
     connections: int
     refused: float
+    refusals: dict[str, float]
+    """Requests refused at their head, by kind."""
     throttled: float
     slow: float
     problems: dict[str, float]
@@ -78,17 +81,9 @@ class Load(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The busiest first."""
 
     def row(self) -> dict[str, Any]:
-        """Return the fields as JSON has them, rounded."""
-        found: dict[str, Any] = _rounded(msgspec.to_builtins(self))
+        """Return the fields as JSON has them."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
         return found
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_rounded(each) for each in value]
-    return round(value, 4) if isinstance(value, float) else value
 
 
 def read(url: str) -> Reading:
@@ -128,7 +123,11 @@ def between(before: Reading, after: Reading) -> Load:
     seconds = max(after.time - before.time, 1e-3)
 
     def rate(name: str, **labels: str) -> float:
-        return max(0.0, after.total(name, **labels) - before.total(name, **labels)) / seconds
+        grown = max(0.0, after.total(name, **labels) - before.total(name, **labels))
+        return round(grown / seconds, 4)
+
+    def rates(name: str, label: str) -> dict[str, float]:
+        return {value: rate(name, **{label: value}) for (value,) in after.by(name, label)}
 
     def now(name: str) -> int:
         return int(after.total(f"scbroker_{name}"))
@@ -137,7 +136,7 @@ def between(before: Reading, after: Reading) -> Load:
         return _percentile(share, before, after, f"scbroker_{name}_bucket", labels)
 
     return Load(
-        seconds=seconds,
+        seconds=round(seconds, 4),
         requests=rate("scbroker_requests_total"),
         p50=percentile(0.5, "request_seconds"),
         p95=percentile(0.95, "request_seconds"),
@@ -149,12 +148,10 @@ def between(before: Reading, after: Reading) -> Load:
         followers=now("followers"),
         connections=now("connections"),
         refused=rate("scbroker_refused_total"),
+        refusals=rates("scbroker_refused_total", "kind"),
         throttled=rate("scbroker_problems_total", code="throttled"),
         slow=rate("scbroker_slow_requests_total"),
-        problems={
-            code: rate("scbroker_problems_total", code=code)
-            for (code,) in after.by("scbroker_problems_total", "code")
-        },
+        problems=rates("scbroker_problems_total", "code"),
         database_in_use=now("database_connections_in_use"),
         database_limit=now("database_connections_limit"),
         database_waiting=now("database_waiting"),
@@ -171,6 +168,7 @@ def between(before: Reading, after: Reading) -> Load:
                     rate("scbroker_requests_total", method=method, path=path),
                     percentile(0.5, "request_seconds", method=method, path=path),
                     percentile(0.95, "request_seconds", method=method, path=path),
+                    rate("scbroker_slow_requests_total", method=method, path=path),
                 )
                 for method, path in after.by("scbroker_requests_total", "method", "path")
             ),
@@ -196,6 +194,6 @@ def _percentile(
         if count >= wanted:
             if bound == float("inf"):
                 return low
-            return low + (bound - low) * (wanted - below) / max(count - below, 1e-9)
+            return round(low + (bound - low) * (wanted - below) / max(count - below, 1e-9), 4)
         low, below = bound, count
     return low

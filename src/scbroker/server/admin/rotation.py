@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from scbroker.errors import IntegrityError, InvalidArgumentError
 from scbroker.server.admin.check import Progress, Tell
-from scbroker.server.admin.stores import is_sqlite, open_stores
+from scbroker.server.admin.stores import open_stores, sqlite_file
 from scbroker.server.keys import (
     FIRST_KEY,
     KEY,
@@ -44,7 +44,7 @@ async def rotate(
     settings: Settings, tell: Tell, progress: Progress, *, settling: float = SETTLING_SECONDS
 ) -> None:
     """Replace the broker's key, or end a rotation that was interrupted; say what remains to be done."""
-    is_shared = not is_sqlite(settings)
+    is_shared = sqlite_file(settings) is None
     async with open_stores(settings) as (database, _):
         keys = await database.read(lambda c: find_keys(c, settings))
         if keys.next is None:

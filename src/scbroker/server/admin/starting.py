@@ -1,7 +1,6 @@
 """Check whether a broker can start with its settings, without changing anything."""
 
 import asyncio
-import errno
 import http.client
 import os
 import socket
@@ -10,7 +9,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.server.admin import stores
-from scbroker.server.admin.backup import UNFINISHED
+from scbroker.server.broker import CLOCK_BOUND
 from scbroker.server.keys import configured_keys, find_keys
 from scbroker.server.migrations.upgrade import is_known, newest
 from scbroker.server.settings import Settings
@@ -21,7 +20,6 @@ from scbroker.wire.users import canonical_origin
 T = TypeVar("T")
 _STORE_SECONDS: Final = 10.0
 _PORT_SECONDS: Final = 2.0
-_CLOCK_BOUND: Final = 30.0
 _NEW: Final = "is created at the first start"
 
 
@@ -35,6 +33,18 @@ Check = Callable[[Settings], Coroutine[Any, Any, Result]]
 """Raises a `BrokerError` for what keeps a broker from starting."""
 
 
+def bind(host: str, port: int) -> socket.socket:
+    """Return a socket that is bound to an address, and does not listen yet."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise InvalidArgumentError(f"Cannot listen on {host}:{port}: {error.strerror}.") from None
+    return bound
+
+
 async def _check_folder(settings: Settings) -> Result:
     folder = settings.directory
     if not folder.exists():
@@ -46,10 +56,7 @@ async def _check_folder(settings: Settings) -> Result:
         return Result(f"{folder} {_NEW}")
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"{folder} is not a folder that this user can read and write.")
-    if (folder / UNFINISHED).exists():
-        raise InvalidArgumentError(
-            f"A restore was cut off in {folder}: empty the folder and restore again."
-        )
+    stores.check_restored(folder)
     if not stores.can_be_private(folder):
         raise stores.open_to_others(folder)
     return Result(str(folder))
@@ -57,18 +64,12 @@ async def _check_folder(settings: Settings) -> Result:
 
 async def _check_port(settings: Settings) -> Result:
     try:
-        found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = found[0]
-        with socket.socket(family) as bound:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            bound.bind(address)
-    except OSError as error:
+        bind(settings.host, settings.port).close()
+    except InvalidArgumentError:
+        if not _is_broker(settings.host, settings.port):
+            raise
         where = f"{settings.host}:{settings.port}"
-        if error.errno == errno.EADDRINUSE and _is_broker(settings.host, settings.port):
-            return Result(
-                f"A broker serves at {where} now: stop it before the start", is_doubtful=True
-            )
-        raise InvalidArgumentError(f"{where}: {error.strerror}.") from None
+        return Result(f"A broker serves at {where} now: stop it before the start", is_doubtful=True)
     return Result(f"{settings.host}:{settings.port} is free")
 
 
@@ -113,12 +114,11 @@ async def _check_origins(settings: Settings) -> Result:
 
 
 async def _check_database(settings: Settings) -> Result:
-    url = stores.database_url(settings)
-    if settings.workers > 1 and stores.is_sqlite(settings):
+    if settings.workers > 1 and stores.sqlite_file(settings):
         raise InvalidArgumentError("SQLite allows one process: set SCBROKER_WORKERS to 1.")
-    if not stores.exists(url):
+    if stores.is_missing(settings):
         return Result(_NEW)
-    revision, ahead = await _ask(url, _revision_and_clock)
+    revision, ahead = await _ask(settings, _revision_and_clock)
     if revision is None:
         return Result(f"It is empty: its tables are those of {newest()} after the first start")
     if not is_known(revision):
@@ -126,7 +126,7 @@ async def _check_database(settings: Settings) -> Result:
             f"The database has the tables of revision {revision}, which this version does not know: start "
             "the version that the database was last used with."
         )
-    if abs(ahead) > _CLOCK_BOUND:
+    if abs(ahead) > CLOCK_BOUND:
         return Result(f"The clocks differ by {ahead:.0f} seconds: set them", is_doubtful=True)
     if revision != newest():
         return Result(
@@ -141,15 +141,14 @@ async def _revision_and_clock(database: Database) -> tuple[str | None, float]:
 
 async def _check_key(settings: Settings) -> Result:
     own = configured_keys(settings)
-    url = stores.database_url(settings)
-    if not stores.exists(url) or await _ask(url, stores.find_revision) is None:
+    if stores.is_missing(settings) or await _ask(settings, stores.find_revision) is None:
         return Result("is given" if own else _NEW)
 
     async def find(database: Database) -> bool:
         keys = await database.read(lambda c: find_keys(c, settings))
         return keys.next is not None
 
-    if await _ask(url, find):
+    if await _ask(settings, find):
         text = "It is being rotated: end that with `scbroker admin rotate-broker-key`"
         return Result(text, is_doubtful=True)
     return Result("is the one of this database")
@@ -172,8 +171,8 @@ async def _check_objects(settings: Settings) -> Result:
     return Result("can be listed; whether it can be written is known at the start")
 
 
-async def _ask(url: str, work: Callable[[Database], Awaitable[T]]) -> T:
-    database = open_database(url)
+async def _ask(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
+    database = open_database(stores.database_url(settings))
     try:
         return await work(database)
     finally:

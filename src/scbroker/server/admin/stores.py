@@ -10,9 +10,9 @@ import datetime
 import fcntl
 import importlib.metadata
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy
@@ -37,9 +37,12 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
 from scbroker.server.storage.database import Database, open_database
 
+T = TypeVar("T")
 _log: Final = structlog.get_logger("scbroker.server")
 DATABASE: Final = "broker.sqlite"
 OBJECTS: Final = "objects"
+RESTORING: Final = "restoring"
+"""The folder, in the data folder, that a restore removes at its end."""
 _SQLITE: Final = "sqlite:///"
 _SIZE: Final = 32
 # Names of rows in the table of checks.
@@ -57,6 +60,18 @@ def database_url(settings: Settings) -> str:
     return settings.database_url or f"{_SQLITE}{settings.directory.resolve() / DATABASE}"
 
 
+def sqlite_file(settings: Settings) -> Path | None:
+    """Return the file of the database; None on PostgreSQL."""
+    url = database_url(settings)
+    return Path(url.removeprefix(_SQLITE)) if url.startswith(_SQLITE) else None
+
+
+def is_missing(settings: Settings) -> bool:
+    """Return whether the database is a file of SQLite that does not exist yet."""
+    path = sqlite_file(settings)
+    return path is not None and not path.is_file()
+
+
 def objects_url(settings: Settings) -> str:
     """Return the URL of the object store, which is a folder in the data folder by default."""
     return settings.object_store_url or (settings.directory.resolve() / OBJECTS).as_uri()
@@ -67,13 +82,13 @@ def embedded_paths(settings: Settings) -> tuple[Path, Path]:
 
     Raises `InvalidArgumentError` if the broker is on PostgreSQL or on a remote object store.
     """
-    database, objects = database_url(settings), objects_url(settings)
-    if not database.startswith(_SQLITE) or not objects.startswith("file://"):
+    database, objects = sqlite_file(settings), objects_url(settings)
+    if database is None or not objects.startswith("file://"):
         raise InvalidArgumentError(
             "This command needs a broker on SQLite and a folder. For PostgreSQL and an object store see "
             "docs/guide/backup.md."
         )
-    return Path(database.removeprefix(_SQLITE)), path_of(objects)
+    return database, path_of(objects)
 
 
 @contextlib.contextmanager
@@ -83,12 +98,12 @@ def only_broker(settings: Settings) -> Iterator[None]:
     Only `serve` takes this lock, on the folder of the database: commands run beside a broker. The system
     releases it when the process ends, however it ends. Several brokers may serve one PostgreSQL.
     """
-    url = database_url(settings)
-    if not url.startswith(_SQLITE):
+    path = sqlite_file(settings)
+    if path is None:
         yield
         return
     with contextlib.ExitStack() as stack:
-        folder = Path(url.removeprefix(_SQLITE)).parent
+        folder = path.parent
         try:
             descriptor = os.open(folder, os.O_RDONLY)
             stack.callback(os.close, descriptor)
@@ -133,6 +148,14 @@ def open_to_others(folder: Path) -> InvalidArgumentError:
     )
 
 
+def check_restored(folder: Path) -> None:
+    """Raise `InvalidArgumentError` if a restore into this data folder was cut off."""
+    if (folder / RESTORING).exists():
+        raise InvalidArgumentError(
+            f"A restore was cut off in {folder}: empty the folder and restore again."
+        )
+
+
 def object_prefix(connection: Connection) -> str:
     """Return the prefix of the database's objects: its id in hexadecimal digits."""
     row = sql.one(connection, sql.FIND_CHECK, check=_ID)
@@ -151,7 +174,8 @@ async def open_objects(settings: Settings, database: Database) -> Blobs:
 async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
     """Open an existing database and its objects; `InvalidArgumentError` unless it is of this version."""
     url = database_url(settings)
-    _check_file_exists(url)
+    if is_missing(settings):  # opening it would create it
+        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
     database = open_database(url)
     try:
         await _check_revision(database)
@@ -159,21 +183,6 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs
     finally:
         await asyncio.sleep(_AFTER_OBJECTS)
         await database.close()
-
-
-def exists(url: str) -> bool:
-    """Return whether a database is more than a missing file of SQLite."""
-    return not url.startswith(_SQLITE) or Path(url.removeprefix(_SQLITE)).is_file()
-
-
-def is_sqlite(settings: Settings) -> bool:
-    return database_url(settings).startswith(_SQLITE)
-
-
-def _check_file_exists(url: str) -> None:
-    """Raise if the database is a missing file of SQLite, which opening it would create."""
-    if not exists(url):
-        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
 
 
 async def find_revision(database: Database) -> str | None:
@@ -259,3 +268,17 @@ def mark_restored(path: Path, taken_at: str) -> None:
 def find_key(connection: Connection, settings: Settings) -> bytes:
     """Return the key; raise `InvalidArgumentError` if it is missing or not the one of this database."""
     return find_keys(connection, settings).active
+
+
+class Stores(NamedTuple):
+    """A broker's settings and database, for the acts of an operator."""
+
+    settings: Settings
+    database: Database
+
+    async def act(self, work: Callable[[Connection, bytes], T]) -> T:
+        """Run an act in a transaction, with the broker's key, under which it is recorded in the audit log.
+
+        The key is read anew for each act: it may be rotated at any time.
+        """
+        return await self.database.write(lambda c: work(c, find_key(c, self.settings)))

@@ -8,9 +8,8 @@ snapshot and adds it later, beside running brokers.
 from __future__ import annotations
 
 import os
-import shutil
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -18,25 +17,22 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    and_,
     bindparam,
     delete,
     func,
     insert,
     select,
-    tuple_,
     update,
 )
 
 from scbroker.errors import ConflictError, IntegrityError, InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import parse_bare
-from scbroker.server.admin import audit
-from scbroker.server.admin.stores import embedded_paths, find_key
+from scbroker.server.admin.stores import find_key
 from scbroker.server.charges import UNLIMITED as UNLIMITED
 from scbroker.server.charges import Resource as Resource
-from scbroker.server.charges import quota_of
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import Database
@@ -59,25 +55,6 @@ class Amounts(NamedTuple):
         return Amounts(self.bytes + bytes, self.containers + containers)
 
 
-class Usage(NamedTuple):
-    """A user with what they use. A quota is None if nothing limits the user."""
-
-    user_id: uuid.UUID
-    bytes: int
-    containers: int
-    quota_bytes: int | None
-    quota_containers: int | None
-    is_deleted: bool
-    """Whether the user was deleted: others still need what is left."""
-
-
-class Disk(NamedTuple):
-    """Bytes of a disk."""
-
-    total: int
-    free: int
-
-
 class Quotas(NamedTuple):
     """The quotas of users without their own, or a user's own; None where nothing is set."""
 
@@ -85,25 +62,8 @@ class Quotas(NamedTuple):
     containers: int | None
 
 
-_SUM: Final = func.coalesce(func.sum(t.usage.c.bytes), 0)
-_USAGE: Final = select(
-    t.users.c.id,
-    t.users.c.deleted,
-    func.coalesce(t.usage.c.bytes, 0).label("bytes"),
-    func.coalesce(t.usage.c.containers, 0).label("containers"),
-    *sql.QUOTAS,
-)
-LARGEST: Final[Select[Any]] = (
-    _USAGE.join_from(t.usage, t.users, t.users.c.id == t.usage.c.user_id)
-    .order_by(t.usage.c.bytes.desc(), t.usage.c.user_id)
-    .limit(b("count"))
-)
-ONE: Final = _USAGE.outerjoin_from(t.users, t.usage, t.users.c.id == t.usage.c.user_id).where(
-    t.users.c.id == b("user")
-)
 TOTAL: Final = select(
-    func.count().label("users"),
-    _SUM.label("bytes"),
+    func.coalesce(func.sum(t.usage.c.bytes), 0).label("bytes"),
     func.coalesce(func.sum(t.usage.c.containers), 0).label("containers"),
 )
 OWN_QUOTAS: Final = (
@@ -118,7 +78,7 @@ ADD_DEFAULT: Final = insert(t.default_quotas)
 SET_QUOTA: Final = update(t.usage).where(t.usage.c.user_id == b("user"))
 ROWS: Final[Select[Any]] = (
     select(t.usage.c.user_id, t.usage.c.bytes, t.usage.c.containers)
-    .where(t.usage.c.user_id > b("last"))
+    .where(t.usage.c.user_id > b("user_id"))
     .order_by(t.usage.c.user_id)
     .limit(b("count"))
 )
@@ -134,62 +94,12 @@ OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.s
 CREATED: Final = _summed(
     t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
 )
-_RECORD: Final = tuple_(t.records.c.container_id, t.records.c.version)
-RECORDS: Final[Select[Any]] = (
-    select(
-        t.records.c.container_id,
-        t.records.c.version,
-        t.records.c.body,
-        (
-            func.length(t.records.c.signature)
-            + func.coalesce(func.length(t.access_lists.c.entries), 0)
-        ).label("more"),
-    )
-    .outerjoin(
-        t.access_lists,
-        and_(
-            t.access_lists.c.container_id == t.records.c.container_id,
-            t.access_lists.c.access_version == t.records.c.version,
-        ),
-    )
-    .where(tuple_(b("container"), b("version")) < _RECORD)
-    .order_by(t.records.c.container_id, t.records.c.version)
-    .limit(b("count"))
-)
-
-
-def largest(connection: Connection, count: int) -> list[Usage]:
-    """Return the users who use most bytes, and no more than `count` of them."""
-    return [_usage(row) for row in connection.execute(LARGEST, {"count": count})]
-
-
-def of_user(connection: Connection, user_id: uuid.UUID) -> Usage:
-    """Return what one user uses; raise `NotFoundError` for an unknown user."""
-    row = sql.one(connection, ONE, user=user_id.bytes)
-    if row is None:
-        raise NotFoundError(f"The broker knows no user {user_id}.")
-    return _usage(row)
 
 
 def total(connection: Connection) -> Amounts:
     """Return what all users use."""
     row = connection.execute(TOTAL).one()
     return Amounts(int(row.bytes), int(row.containers))
-
-
-def _usage(row: Row[Any]) -> Usage:
-    quotas = (quota_of(row, "bytes"), quota_of(row, "containers"))
-    return Usage(uuid.UUID(bytes=row.id), row.bytes, row.containers, *quotas, row.deleted)
-
-
-def disk_of(settings: Settings) -> Disk | None:
-    """Return the disk of an embedded broker's folder; None if database or objects are elsewhere."""
-    try:
-        embedded_paths(settings)
-    except InvalidArgumentError:
-        return None
-    found = shutil.disk_usage(settings.directory)
-    return Disk(found.total, found.free)
 
 
 # Quotas
@@ -210,28 +120,23 @@ def own_quotas(connection: Connection, count: int) -> list[tuple[uuid.UUID, Quot
     ]
 
 
-async def change_quotas(
-    settings: Settings,
-    database: Database,
-    users: Sequence[uuid.UUID | None],
+def change_quotas(
+    connection: Connection,
+    key: bytes,
+    users: Collection[uuid.UUID | None],
     quotas: Mapping[Resource, int | None],
 ) -> None:
     """Set the quotas of these users as `set_quotas` does, and record it in the audit log."""
-
-    def change(connection: Connection) -> None:
-        set_quotas(connection, users, quotas)
-        key = find_key(connection, settings)
-        for user_id in users:
-            subject = DEFAULT if user_id is None else str(user_id)
-            audit.record(
-                connection, key, "quota-set", subject, {name: quotas[name] for name in quotas}
-            )
-
-    await database.write(change)
+    set_quotas(connection, users, quotas)
+    for user_id in users:
+        subject = DEFAULT if user_id is None else str(user_id)
+        audit.record(connection, key, "quota-set", subject, dict(quotas.items()))
 
 
 def set_quotas(
-    connection: Connection, users: Sequence[uuid.UUID | None], quotas: Mapping[Resource, int | None]
+    connection: Connection,
+    users: Collection[uuid.UUID | None],
+    quotas: Mapping[Resource, int | None],
 ) -> None:
     """Set the quotas of these users; None among them stands for the default.
 
@@ -286,7 +191,7 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
         for user_id, number in connection.execute(statement):
             name = "containers" if statement is CREATED else "bytes"
             add(bytes(user_id), **{name: int(number)})
-    for row in _records(connection):
+    for row in _rows(connection, sql.RECORD_SIZES, container_id=b"", version=0):
         try:
             author = parse_bare(row.body).author
         except IntegrityError:
@@ -295,29 +200,22 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
     return found
 
 
-def _records(connection: Connection) -> Iterator[Row[Any]]:
-    last: dict[str, Any] = {"container": b"", "version": 0}
-    while rows := connection.execute(RECORDS, {**last, "count": _PAGE}).all():
+def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterator[Row[Any]]:
+    """Yield the rows behind the values `last` of some columns, a page at a time."""
+    while rows := connection.execute(statement, {**last, "count": _PAGE}).all():
         yield from rows
-        last = {"container": rows[-1].container_id, "version": rows[-1].version}
+        last = {name: getattr(rows[-1], name) for name in last}
 
 
 def differences(connection: Connection) -> dict[bytes, tuple[Amounts, Amounts]]:
     """Return, for each user whose row of usage is wrong, what it says and what is stored."""
     right, wrong = stored(connection), {}
-    for row in _rows(connection):
+    for row in _rows(connection, ROWS, user_id=b""):
         said = Amounts(row.bytes, row.containers)
         is_stored = right.pop(bytes(row.user_id), Amounts())
         if said != is_stored:
             wrong[bytes(row.user_id)] = said, is_stored
     return wrong | {user: (Amounts(), amounts) for user, amounts in right.items() if any(amounts)}
-
-
-def _rows(connection: Connection) -> Iterator[Row[Any]]:
-    last = b""
-    while rows := connection.execute(ROWS, {"last": last, "count": _PAGE}).all():
-        yield from rows
-        last = rows[-1].user_id
 
 
 async def recount(

@@ -6,16 +6,19 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, bindparam, func, select
 
 from scbroker.errors import InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import UserId, show_fingerprint
-from scbroker.server.admin import audit, stores
+from scbroker.server.admin import stores
 from scbroker.server.admin.times import time_of
 from scbroker.server.broker import SECOND, Broker, now
+from scbroker.server.charges import quota_of
 from scbroker.server.settings import Settings
+from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.notices import notify_brokers
@@ -37,6 +40,18 @@ def _of(table: Any) -> Any:
     return table.c.user_id == t.users.c.id
 
 
+class Order(StrEnum):
+    """The orders of a list: all but that by id have the largest or the newest first."""
+
+    Bytes = "bytes"
+    Containers = "containers"
+    Registered = "registered"
+    Id = "id"
+
+
+_BYTES: Final = func.coalesce(t.usage.c.bytes, 0)
+_CONTAINERS: Final = func.coalesce(t.usage.c.containers, 0)
+_WITH_USAGE: Final = t.users.outerjoin(t.usage, _of(t.usage))
 _STATES: Final[Select[Any]] = select(
     t.users.c.id,
     t.users.c.fingerprint,
@@ -46,15 +61,42 @@ _STATES: Final[Select[Any]] = select(
     t.users.c.suspension_reason,
     _scalar(func.count(), _of(t.sessions), t.sessions.c.expires_at > b("now")).label("sessions"),
     _scalar(func.max(t.sessions.c.expires_at), _of(t.sessions)).label("session_ends"),
-    func.coalesce(_scalar(t.usage.c.bytes, _of(t.usage)), 0).label("bytes"),
-    func.coalesce(_scalar(t.usage.c.containers, _of(t.usage)), 0).label("containers"),
-)
+    _BYTES.label("bytes"),
+    _CONTAINERS.label("containers"),
+    *sql.QUOTAS,
+).select_from(_WITH_USAGE)
 LIST: Final = (
     _STATES.where(t.users.c.id > b("last"), ~t.users.c.deleted)
     .order_by(t.users.c.id)
     .limit(b("count"))
 )
 ONE: Final = _STATES.where(t.users.c.id == b("user"))
+
+
+def _sorted_page(*order: Any) -> Select[Any]:
+    """Return a query for a page: sessions are counted for its users alone."""
+    chosen = (
+        select(t.users.c.id)
+        .select_from(_WITH_USAGE)
+        .where(
+            t.users.c.id.between(b("first"), b("last")),
+            # A deleted user is listed as long as others need what is left.
+            ~t.users.c.deleted | (_BYTES > 0) | (_CONTAINERS > 0),
+        )
+        .order_by(*order, t.users.c.id)
+        .limit(b("count"))
+        .offset(b("after"))
+        .subquery()
+    )
+    return _STATES.where(t.users.c.id.in_(select(chosen.c.id))).order_by(*order, t.users.c.id)
+
+
+_PAGES: Final = {
+    Order.Bytes: _sorted_page(_BYTES.desc()),
+    Order.Containers: _sorted_page(_CONTAINERS.desc()),
+    Order.Registered: _sorted_page(t.users.c.registered_at.desc()),
+    Order.Id: _sorted_page(),
+}
 BETWEEN: Final = (
     select(t.users.c.id)
     .where(t.users.c.id.between(b("first"), b("last")))
@@ -64,7 +106,7 @@ BETWEEN: Final = (
 
 
 class User(NamedTuple):
-    """What the broker knows of a user, for the operator."""
+    """What the broker knows of a user, for the operator. A quota of None limits nothing."""
 
     id: uuid.UUID
     fingerprint: str | None
@@ -77,44 +119,80 @@ class User(NamedTuple):
     reason: str | None
     containers: int
     bytes: int
+    quota_containers: int | None
+    quota_bytes: int | None
     is_deleted: bool
+    """Whether the user was deleted: others still need what is left."""
 
 
-def page(connection: Connection, settings: Settings, after: bytes = b"") -> list[User]:
+class Page(NamedTuple):
+    users: Sequence[User]
+    has_more: bool
+
+
+def page(
+    connection: Connection,
+    settings: Settings,
+    order: Order,
+    count: int,
+    after: int = 0,
+    beginning: str = "",
+) -> Page:
+    """Return at most `count` users whose id begins so, in this order, after the first `after` of them."""
+    digits = _digits_of(beginning)
+    if len(digits) > _DIGITS or digits.strip("0123456789abcdef"):
+        raise InvalidArgumentError(
+            "A user id has 32 digits from 0 to 9 and a to f: give the first ones, or all."
+        )
+    values = {**_range(digits), "after": after, "count": count + 1, "now": now()}
+    rows = connection.execute(_PAGES[order], values).all()
+    return Page([_user(row, settings) for row in rows[:count]], len(rows) > count)
+
+
+def listed(connection: Connection, settings: Settings, after: bytes = b"") -> list[User]:
     """Return up to PAGE users who were not deleted, by id, behind the id `after`."""
     values = {"last": after, "count": PAGE, "now": now()}
     return [_user(row, settings) for row in connection.execute(LIST, values)]
 
 
-def show(connection: Connection, settings: Settings, user_id: UserId) -> User:
+def show(connection: Connection, settings: Settings, user: uuid.UUID) -> User:
     """Return a user, who must be known to the broker."""
-    return _user(sql.the(connection, ONE, user=user_id, now=now()), settings)
+    return _user(sql.the(connection, ONE, user=user.bytes, now=now()), settings)
 
 
-def find(connection: Connection, text: str) -> UserId:
+def find(connection: Connection, text: str) -> uuid.UUID:
     """Return the id that a person means by an id or by its first digits, of which four suffice.
 
     Raises `NotFoundError` if no user has it, and `InvalidArgumentError` if several do.
     """
-    digits = text.replace("-", "").lower()
+    digits = _digits_of(text)
     if not _PREFIX.fullmatch(text) or not 4 <= len(digits) <= _DIGITS:
         raise InvalidArgumentError(
             f"{text!r:.80} is not a user id: pass a UUID, or four or more of its first digits."
         )
-    ends = [bytes.fromhex(digits.ljust(_DIGITS, fill)) for fill in "0f"]
-    names = {"first": ends[0], "last": ends[1]}
-    found: Sequence[bytes] = connection.execute(BETWEEN, names).scalars().all()
+    ids = connection.execute(BETWEEN, _range(digits)).scalars()
+    found = [uuid.UUID(bytes=bytes(each)) for each in ids]
     if len(found) > 1:
-        one, other = (uuid.UUID(bytes=bytes(each)) for each in found)
+        one, other = found
         raise InvalidArgumentError(
             f"Several user ids begin with {text}, such as {one} and {other}: type more of the id."
         )
     if not found:
         raise NotFoundError(f"The broker knows no user {text}.")
-    return UserId(bytes(found[0]))
+    return found[0]
 
 
-def suspend(connection: Connection, key: bytes, user_id: UserId, reason: str | None) -> bool:
+def _digits_of(text: str) -> str:
+    return text.strip().replace("-", "").lower()
+
+
+def _range(digits: str) -> dict[str, bytes]:
+    """Return the first and the last id that begin with these digits."""
+    fills = (("first", "0"), ("last", "f"))
+    return {name: bytes.fromhex(digits.ljust(_DIGITS, fill)) for name, fill in fills}
+
+
+def suspend(connection: Connection, key: bytes, user: uuid.UUID, reason: str | None) -> bool:
     """Suspend a user and end their sessions; return False if they were suspended before.
 
     The user's row is locked as for a change of keys: a log-in or a write of the user that runs at the same
@@ -124,24 +202,24 @@ def suspend(connection: Connection, key: bytes, user_id: UserId, reason: str | N
         raise InvalidArgumentError(
             f"--reason must have 1 to {_LONGEST_REASON} printable characters."
         )
-    if _lock(connection, user_id).suspended_at is not None:
+    if _lock(connection, user).suspended_at is not None:
         return False
     state = {"suspended_at": now(), "suspension_reason": reason}
-    connection.execute(sql.SET_USER, {"user": user_id, **state})
-    connection.execute(sql.END_SESSIONS, {"user": user_id})
-    notify_brokers(connection, user_id)
+    connection.execute(sql.SET_USER, {"user": user.bytes, **state})
+    connection.execute(sql.END_SESSIONS, {"user": user.bytes})
+    notify_brokers(connection, user.bytes)
     details = {} if reason is None else {"reason": reason}
-    audit.record(connection, key, "user-suspended", _name(user_id), details)
+    audit.record(connection, key, "user-suspended", str(user), details)
     return True
 
 
-def resume(connection: Connection, key: bytes, user_id: UserId) -> bool:
+def resume(connection: Connection, key: bytes, user: uuid.UUID) -> bool:
     """End a user's suspension; return False if they were not suspended."""
-    if _lock(connection, user_id).suspended_at is None:
+    if _lock(connection, user).suspended_at is None:
         return False
     state = {"suspended_at": None, "suspension_reason": None}
-    connection.execute(sql.SET_USER, {"user": user_id, **state})
-    audit.record(connection, key, "user-resumed", _name(user_id))
+    connection.execute(sql.SET_USER, {"user": user.bytes, **state})
+    audit.record(connection, key, "user-resumed", str(user))
     return True
 
 
@@ -160,12 +238,12 @@ async def delete(settings: Settings, user: uuid.UUID) -> bool:
     return is_new
 
 
-def _lock(connection: Connection, user_id: UserId) -> Row[Any]:
+def _lock(connection: Connection, user: uuid.UUID) -> Row[Any]:
     """Lock and return the row of a user who was not deleted."""
-    user = sql.the(connection, sql.LOCK_USER, id=user_id)
-    if user.deleted:
-        raise NotFoundError(f"User {_name(user_id)} was deleted.")
-    return user
+    row = sql.the(connection, sql.LOCK_USER, id=user.bytes)
+    if row.deleted:
+        raise NotFoundError(f"User {user} was deleted.")
+    return row
 
 
 def _user(row: Row[Any], settings: Settings) -> User:
@@ -182,9 +260,7 @@ def _user(row: Row[Any], settings: Settings) -> User:
         reason=row.suspension_reason,
         containers=row.containers,
         bytes=row.bytes,
+        quota_containers=quota_of(row, "containers"),
+        quota_bytes=quota_of(row, "bytes"),
         is_deleted=row.deleted,
     )
-
-
-def _name(user_id: UserId) -> str:
-    return str(uuid.UUID(bytes=user_id))

@@ -135,15 +135,12 @@ def _asking(action: str, purpose: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except Exception as error:
-        metrics.count_store_failure(action)
+        metrics.STORE_FAILURES.labels(action).inc()
         raise _failed(purpose) from error
 
 
 class Blobs:
     """An object store whose put is durable when it returns. What an S3 has acknowledged is durable."""
-
-    folder: Path | None = None
-    """The folder of a local store."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -157,7 +154,7 @@ class Blobs:
             with measured("store", "put"):
                 await self._put(name, data)
         except Exception as error:
-            metrics.count_store_failure("put")
+            metrics.STORE_FAILURES.labels("put").inc()
             self._writable_until = -math.inf
             raise _failed("storing a chunk") from error
         self._writable_until = time.monotonic() + _WRITABLE_SECONDS
@@ -201,7 +198,7 @@ class Blobs:
             except FileNotFoundError:
                 tried[name] = True
             except Exception as error:
-                metrics.count_store_failure("delete")
+                metrics.STORE_FAILURES.labels("delete").inc()
                 # Not the error itself: it may contain a URL.
                 _log.warning("object not deleted", name=name, cause=type(error).__name__)
                 tried[name] = False
@@ -282,7 +279,7 @@ class Folder(Blobs):
             (root / _PREFIX / f"{number:02x}").mkdir(parents=True, exist_ok=True)
         sync(root / _PREFIX)
         sync(root)
-        self._root = self.folder = root
+        self._root = root
         super().__init__(LocalStore(root))
 
     async def put(self, name: str, data: bytes | memoryview) -> None:

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import sqlalchemy
 import tenacity
@@ -60,19 +60,8 @@ _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
 _REFUSED_STATES: Final = ("22", "23")
 
 
-class Load(NamedTuple):
-    """How many connections or threads work now, how many may, and how much work waits for one."""
-
-    in_use: int
-    limit: int
-    waiting: int
-
-
 class Database(Protocol):
     """The broker's database."""
-
-    folder: Path | None
-    """The folder of a local file."""
 
     async def read(self, work: Work[T], *, large: bool = False) -> T:
         """Run reads on one snapshot; `large` if they may take more than about a millisecond."""
@@ -93,8 +82,8 @@ class Database(Protocol):
         `work` starts and commits its transactions itself.
         """
 
-    def load(self) -> Load:
-        """Return what this process does in the database now."""
+    def count_load(self) -> None:
+        """Set the metrics of what this process does in the database now."""
 
     def version(self) -> int | None:
         """Return SQLite's `PRAGMA data_version`, which every commit changes; None on PostgreSQL."""
@@ -180,7 +169,7 @@ def _working(kind: str, temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Itera
         with measured("database", kind), _translating(temporary):
             yield
     except OverloadedError:
-        metrics.count_database_failure()
+        metrics.DATABASE_FAILURES.inc()
         raise
 
 
@@ -294,7 +283,6 @@ class SqliteDatabase:
 
     def __init__(self, path: Path, wait: float) -> None:
         self._path, self._wait = path, wait
-        self.folder: Path | None = path.parent
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         # Connections for the writer thread, the reading threads, `read` and `query`.
@@ -362,9 +350,10 @@ class SqliteDatabase:
         with _working("migrate"):
             return await asyncio.to_thread(_on_connection, engine, work)
 
-    def load(self) -> Load:
-        waiting = self._waiting + self._jobs.qsize()
-        return Load(self._reading + self._is_writing, _READERS + 1, waiting)
+    def count_load(self) -> None:
+        metrics.DATABASE_IN_USE.set(self._reading + self._is_writing)
+        metrics.DATABASE_LIMIT.set(_READERS + 1)
+        metrics.DATABASE_WAITING.set(self._waiting + self._jobs.qsize())
 
     def version(self) -> int | None:
         try:
@@ -511,8 +500,6 @@ class PostgresDatabase:
     client that was told of a write might not find it there.
     """
 
-    folder: Path | None = None
-
     def __init__(self, url: str, pool_size: int, wait: float) -> None:
         self._url = url
         limits = {"command_timeout": _STATEMENT_SECONDS, "server_settings": _SERVER_SETTINGS}
@@ -590,8 +577,10 @@ class PostgresDatabase:
             engine = _postgresql_engine(self._url, {}, poolclass=NullPool).sync_engine
             return await greenlet_spawn(_on_connection, engine, work)
 
-    def load(self) -> Load:
-        return Load(self._in_use, self._pool_size, self._waiting)
+    def count_load(self) -> None:
+        metrics.DATABASE_IN_USE.set(self._in_use)
+        metrics.DATABASE_LIMIT.set(self._pool_size)
+        metrics.DATABASE_WAITING.set(self._waiting)
 
     def version(self) -> int | None:
         return None

@@ -107,7 +107,7 @@ def using_up(broker: Broker, nonce: bytes) -> Iterator[None]:
 
 def note_refusal(kind: Literal["signature", "passphrase"], user_id: bytes) -> None:
     """Count and log a log-in that is refused because the user proved nothing."""
-    metrics.count_log_in_refused(kind)
+    metrics.LOG_INS_REFUSED.labels(kind).inc()
     _refused.info("log-in refused", kind=kind, user=str(uuid.UUID(bytes=user_id)))
 
 

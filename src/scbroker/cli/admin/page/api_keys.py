@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from starlette.requests import Request
 
 from scbroker import errors
-from scbroker.cli.admin.page.stores import Stores
 from scbroker.cli.web.site import Done, Question, Shown
 from scbroker.server.admin import api_keys
+from scbroker.server.admin.stores import Stores
 
 _BACK = "/api-keys"
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from starlette.requests import Request
 
-from scbroker.cli.admin.page.stores import Stores
 from scbroker.cli.web.site import Shown
 from scbroker.server.admin import audit
+from scbroker.server.admin.stores import Stores
 
 _COUNT: Final = 200
 

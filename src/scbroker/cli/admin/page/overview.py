@@ -9,16 +9,12 @@ from starlette.requests import Request
 
 import scbroker
 from scbroker.cli.admin.page.watch import DAYS, Watch
-from scbroker.cli.output import Size
+from scbroker.cli.output import Size, duration
 from scbroker.cli.web.charts import line_chart
-from scbroker.cli.web.site import Shown, duration
-from scbroker.server.admin.load import Reading
+from scbroker.cli.web.site import Shown
+from scbroker.server.admin.load import Load, Reading
 
 _OPERATIONS: Final = 10
-_CLOCK_BOUND: Final = 30.0
-"""As the broker's: docs/guide/running-a-broker.md."""
-_LITTLE: Final = 0.1
-"""A disk with less than this share free is shown as nearly full."""
 
 
 class Overview:
@@ -27,23 +23,17 @@ class Overview:
 
     async def show(self, request: Request) -> Shown:
         del request
-        watch, health = self._watch, self._watch.health
-        last, load = watch.last, watch.load
+        watch, last, load = self._watch, self._watch.last, self._watch.load
+        operations = [] if load is None else [each for each in load.operations if each.rate]
         return Shown(
             "overview.html",
             {
                 "watch": watch,
                 "last": last,
                 "load": load,
-                "refusals": _refusals(watch),
-                "operations": [each for each in load.operations if each.rate][:_OPERATIONS]
-                if load
-                else [],
-                "health": health,
-                "clock_is_right": health is None or abs(health.clock_difference) <= _CLOCK_BOUND,
-                "disks": [(disk, disk.free / disk.size >= _LITTLE) for disk in health.disks]
-                if health
-                else [],
+                "refusals": _refusals(load),
+                "operations": operations[:_OPERATIONS],
+                "health": watch.health,
                 "version": scbroker.__version__,
                 "broker_version": _label(last, "version"),
                 "python": _label(last, "python"),
@@ -60,14 +50,22 @@ class Overview:
         )
 
 
-def _refusals(watch: Watch) -> list[tuple[str, str, float]]:
-    """Return how requests of the last minute were refused, with the kind or code, and their number."""
-    found = [("refused unread, for lack of capacity", kind, n) for kind, n in watch.refused.items()]
-    load = watch.load
-    if load is not None:
-        errors = [(code, rate * load.seconds) for code, rate in load.problems.items() if rate]
-        found += [("answered with an error", code, number) for code, number in errors]
-    return found
+def _refusals(load: Load | None) -> list[tuple[str, str, float]]:
+    """Return what went wrong in the last minute, with its kind, code or operation, and the number."""
+    if load is None:
+        return []
+    slow = {f"{each.method} {each.path}": each.slow for each in load.operations}
+    rates = (
+        ("refused unread, for lack of capacity", load.refusals),
+        ("answered with an error", load.problems),
+        ("logged as slow", slow),
+    )
+    return [
+        (what, name, rate * load.seconds)
+        for what, found in rates
+        for name, rate in found.items()
+        if rate
+    ]
 
 
 def _label(reading: Reading | None, name: str) -> str | None:

@@ -9,10 +9,10 @@ from typing import Final
 from scbroker.cli.admin.page.api_keys import ApiKeys
 from scbroker.cli.admin.page.audit import AuditLog
 from scbroker.cli.admin.page.overview import Overview
-from scbroker.cli.admin.page.stores import Stores
 from scbroker.cli.admin.page.users import Users
 from scbroker.cli.admin.page.watch import LOAD_SECONDS, Watch
 from scbroker.cli.web.site import Act, Site, View
+from scbroker.server.admin.stores import Stores
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
 
 from scbroker import errors
-from scbroker.cli.admin.page.stores import Stores
 from scbroker.cli.admin.usage import number_of, size_of
 from scbroker.cli.output import Size
 from scbroker.cli.web.site import Done, Question, Shown
-from scbroker.server.admin import audit, usage, user_pages, users
+from scbroker.server.admin import audit, usage, users
+from scbroker.server.admin.stores import Stores
 
 _COUNT: Final = 50
 _DIGITS: Final = 9
 """Digits of the number of users that a page of the list leaves out."""
 _ACTS: Final = 20
-_DEFAULT: Final = "default"
-_UNLIMITED: Final = "unlimited"
 _Quotas = dict[usage.Resource, int | None]
 
 
@@ -31,8 +29,9 @@ class Users:
         query = request.query_params
         order, after = _order(query.get("order", "")), _number(query.get("after", "0"))
         beginning = query.get("id", "").strip()
+        settings = self._stores.settings
         found, total = await self._stores.database.read(
-            lambda c: (user_pages.page(c, order, beginning, after, _COUNT), usage.total(c)),
+            lambda c: (users.page(c, settings, order, _COUNT, after, beginning), usage.total(c)),
             large=True,
         )
         values = found._asdict() | {
@@ -45,13 +44,13 @@ class Users:
         return Shown("users.html", values)
 
     async def show(self, request: Request) -> Shown:
-        user, amounts = await self._find(request)
+        user = await self._find(request)
         wanted = audit.Wanted(user=str(user.id))
         acts = await self._stores.database.read(lambda c: audit.last(c, wanted, _ACTS))
-        return Shown("user.html", {"user": user, "usage": amounts, "acts": acts})
+        return Shown("user.html", {"user": user, "acts": acts})
 
     async def ask_to_suspend(self, request: Request) -> Shown:
-        user, _ = await self._find(request)
+        user = await self._find(request)
         return Question(
             heading=f"Suspend user {user.id}?",
             texts=[
@@ -65,15 +64,13 @@ class Users:
         ).shown()
 
     async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
-        user, _ = await self._find(request)
+        user = await self._find(request)
         reason = fields.get("reason", "").strip() or None
-        await self._stores.act(
-            lambda c, key: users.suspend(c, key, users.find(c, str(user.id)), reason)
-        )
+        await self._stores.act(lambda c, key: users.suspend(c, key, user.id, reason))
         return Done(f"User {user.id} is suspended.", _path_of(user))
 
     async def ask_to_resume(self, request: Request) -> Shown:
-        user, _ = await self._find(request)
+        user = await self._find(request)
         return Question(
             heading=f"Resume user {user.id}?",
             texts=["The user can log in again."],
@@ -83,30 +80,24 @@ class Users:
 
     async def resume(self, request: Request, fields: Mapping[str, str]) -> Done:
         del fields
-        user, _ = await self._find(request)
-        await self._stores.act(lambda c, key: users.resume(c, key, users.find(c, str(user.id))))
+        user = await self._find(request)
+        await self._stores.act(lambda c, key: users.resume(c, key, user.id))
         return Done(f"User {user.id} is resumed.", _path_of(user))
 
     async def ask_for_quota(self, request: Request) -> Shown:
-        user, amounts = await self._find(request)
-        return Shown("quota.html", {"user": user, "usage": amounts})
+        user = await self._find(request)
+        return Shown("quota.html", {"user": user})
 
     async def confirm_quota(self, request: Request) -> Shown:
-        user, amounts = await self._find(request)
+        user = await self._find(request)
         given = dict(request.query_params)
-        quotas, texts = _quotas(given), []
-        if "bytes" in quotas:
-            before, wanted = (
-                _bytes_shown(amounts.quota_bytes),
-                _becoming(quotas["bytes"], _bytes_shown),
-            )
-            texts.append(
-                f"Bytes: {before} becomes {wanted}. {Size(amounts.bytes).shown()} are stored."
-            )
-        if "containers" in quotas:
-            before = _number_shown(amounts.quota_containers)
-            wanted = _becoming(quotas["containers"], _number_shown)
-            texts.append(f"Containers: {before} becomes {wanted}. {amounts.containers:,} exist.")
+        texts = []
+        for resource, wanted in _quotas(given).items():
+            before = _shown(resource, getattr(user, f"quota_{resource}"))
+            becomes = "the default" if wanted is None else _shown(resource, wanted)
+            now = _shown(resource, getattr(user, resource))
+            verb = "are stored" if resource == "bytes" else "exist"
+            texts.append(f"{resource.capitalize()}: {before} becomes {becomes}. {now} {verb}.")
         texts.append("A quota below what is stored deletes nothing: it refuses what adds to it.")
         return Question(
             heading=f"Set the quota of user {user.id}?",
@@ -117,26 +108,28 @@ class Users:
         ).shown()
 
     async def set_quota(self, request: Request, fields: Mapping[str, str]) -> Done:
-        user, _ = await self._find(request)
-        stores, quotas = self._stores, _quotas(fields)
-        await usage.change_quotas(stores.settings, stores.database, [user.id], quotas)
+        user = await self._find(request)
+        quotas = _quotas(fields)
+        await self._stores.act(lambda c, key: usage.change_quotas(c, key, [user.id], quotas))
         return Done(f"The quota of user {user.id} is set.", _path_of(user))
 
-    async def _find(self, request: Request) -> tuple[users.User, usage.Usage]:
+    async def _find(self, request: Request) -> users.User:
         wanted, settings = request.path_params["id"], self._stores.settings
-        return await self._stores.database.read(lambda c: user_pages.find(c, settings, wanted))
+        return await self._stores.database.read(
+            lambda c: users.show(c, settings, users.find(c, wanted))
+        )
 
 
 def _path_of(user: users.User) -> str:
     return f"/users/{user.id}"
 
 
-def _order(text: str) -> user_pages.Order:
-    if text not in ("", *user_pages.Order):
+def _order(text: str) -> users.Order:
+    if text not in ("", *users.Order):
         raise errors.InvalidArgumentError(
-            f"The list has no order {text!r:.40}: choose one of {', '.join(user_pages.Order)}."
+            f"The list has no order {text!r:.40}: choose one of {', '.join(users.Order)}."
         )
-    return user_pages.Order(text or user_pages.Order.Bytes)
+    return users.Order(text or users.Order.Bytes)
 
 
 def _number(text: str) -> int:
@@ -149,21 +142,15 @@ def _quotas(given: Mapping[str, str]) -> _Quotas:
     """Return the quotas that a form sets; an empty field sets none, and `default` removes a user's own."""
     found: _Quotas = {}
     if size := given.get("bytes", "").strip():
-        found["bytes"] = None if size.lower() == _DEFAULT else size_of(size)
+        found["bytes"] = None if size.lower() == usage.DEFAULT else size_of(size)
     if number := given.get("containers", "").strip():
-        found["containers"] = None if number.lower() == _DEFAULT else number_of(number)
+        found["containers"] = None if number.lower() == usage.DEFAULT else number_of(number)
     if not found:
         raise errors.InvalidArgumentError("Enter bytes, containers or both.")
     return found
 
 
-def _bytes_shown(quota: int | None) -> str:
-    return _UNLIMITED if quota is None or quota == usage.UNLIMITED else Size(quota).shown()
-
-
-def _number_shown(quota: int | None) -> str:
-    return _UNLIMITED if quota is None or quota == usage.UNLIMITED else f"{quota:,}"
-
-
-def _becoming(quota: int | None, shown: Callable[[int | None], str]) -> str:
-    return "the default" if quota is None else shown(quota)
+def _shown(resource: usage.Resource, value: int | None) -> str:
+    if value is None or value == usage.UNLIMITED:
+        return "unlimited"
+    return Size(value).shown() if resource == "bytes" else f"{value:,}"

@@ -40,8 +40,6 @@ class Watch:
         self.is_ready = False
         """Whether the broker says that it can use database and object store."""
         self.load: Load | None = None
-        self.refused: dict[str, float] = {}
-        """Requests of the last minute that were refused at their head, by kind."""
         self.fault: str = ""
         """Why the broker's metrics cannot be read now."""
         self.stores_fault: str = ""
@@ -92,7 +90,6 @@ class Watch:
             self.requests.append((at, since.requests))
             self.latency.append((at, since.p95))
             self.load = between(self._readings[0], reading)
-            self.refused = _grown(self._readings[0], reading, "scbroker_refused_total", "kind")
         self.last = reading
         self._readings.append(reading)
 
@@ -121,10 +118,3 @@ def _is_ready(url: str) -> bool:
     except errors.BrokerError:
         return False
     return True
-
-
-def _grown(before: Reading, after: Reading, name: str, label: str) -> dict[str, float]:
-    """Return by how much a counter has grown, by a label, without what has not."""
-    earlier = before.by(name, label)
-    grown = {key: value - earlier.get(key, 0.0) for key, value in after.by(name, label).items()}
-    return {key[0]: value for key, value in grown.items() if value > 0}

@@ -46,20 +46,6 @@ _PROCESS_BYTES: Final = 1_073_741_824
 """Memory below which a process stays: docs/guide/running-a-broker.md."""
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The users of a broker, and what they store."""
-
-    users: int
-    containers: int = 100
-    """Containers of each user."""
-    members: int = 2
-    """Members of each container, with its owner."""
-    content: int = CONTENT
-    """Bytes of a container's content, on average."""
-    active: float = 0.2
-    """The share of the users who use the broker on a day, from 0 to 1."""
-
-
 class Needs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a broker needs. Sizes are in bytes."""
 
@@ -83,25 +69,36 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether a broker on SQLite carries it, by what was measured."""
 
 
-def needs_of(load: Load) -> Needs:
-    """Return what a broker for these users needs."""
-    containers = load.users * load.containers
-    is_large = load.content > _LARGEST_INLINE
-    chunks = containers * -(-load.content // _CHUNK_BYTES) if is_large else 0
-    inline = 0 if is_large else max(0, load.content - CONTENT)
-    container = CONTAINER + (load.members - 1) * MEMBER + load.members * EVENT + inline
-    active = load.users * load.active
+def needs_of(
+    *,
+    users: int,
+    containers: int = 100,
+    members: int = 2,
+    content: int = CONTENT,
+    share: float = 0.2,
+) -> Needs:
+    """Return what a broker for so many users needs, each of whom has so many containers.
+
+    A container has so many members, with its owner, and a content of so many bytes on average. A share of the
+    users, from 0 to 1, uses the broker on a day.
+    """
+    total = users * containers
+    is_large = content > _LARGEST_INLINE
+    chunks = total * -(-content // _CHUNK_BYTES) if is_large else 0
+    inline = 0 if is_large else max(0, content - CONTENT)
+    container = CONTAINER + (members - 1) * MEMBER + members * EVENT + inline
+    active = users * share
     requests = active * (LOG_IN_REQUESTS + READS + FIRST_READS + WRITES * WRITE_REQUESTS + LOOKS)
     peak = _PEAK / _DAY
     reads = active * (LOG_IN_REQUESTS + READS + FIRST_READS + LOOKS) * peak
     busy = reads / GETS + active * WRITES * peak / CREATES
-    one_machine = containers <= SQLITE_CONTAINERS and busy * _HEADROOM <= 1
+    one_machine = total <= SQLITE_CONTAINERS and busy * _HEADROOM <= 1
     processes = 1 if one_machine else max(1, math.ceil(busy * _HEADROOM)) + _SPARE
     return Needs(
-        database_bytes=load.users * USER + containers * container + chunks * CHUNK,
-        object_bytes=containers * load.content if is_large else 0,
-        database_bytes_a_day=round(active * WRITES * (UPDATE + load.members * EVENT)),
-        index_bytes=containers * (CONTAINER_INDEXES + load.members * EVENT_INDEXES),
+        database_bytes=users * USER + total * container + chunks * CHUNK,
+        object_bytes=total * content if is_large else 0,
+        database_bytes_a_day=round(active * WRITES * (UPDATE + members * EVENT)),
+        index_bytes=total * (CONTAINER_INDEXES + members * EVENT_INDEXES),
         requests_a_second=round(requests * peak, 1),
         processes=processes,
         memory_bytes=processes * _PROCESS_BYTES,

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from scbroker.server.admin import capacity
-from scbroker.server.admin.capacity import Load, needs_of
+from scbroker.server.admin import needs as measured
+from scbroker.server.admin.needs import needs_of
 from tests.kit.nursery import run
 
 DOCS: Final = Path(__file__).parents[3] / "docs"
@@ -22,21 +22,21 @@ def number(pattern: str, page: str) -> int:
 @pytest.mark.parametrize(
     "constant, page, pattern",
     [
-        (capacity.USER, "scale.md", r"\| a user, with .* \| ([\d,]+) \|"),
-        (capacity.CONTAINER, "scale.md", r"\| a container for its owner alone.* \| ([\d,]+) \|"),
-        (capacity.MEMBER, "scale.md", r"\| each further member .* \| ([\d,]+) \|"),
-        (capacity.UPDATE, "scale.md", r"\| each update of the header .* \| ([\d,]+) \|"),
-        (capacity.EVENT, "scale.md", r"\| each event .* \| ([\d,]+) \|"),
-        (capacity.CHUNK, "scale.md", r"\| each chunk of .* \| ([\d,]+),"),
-        (capacity.CONTAINER_INDEXES, "scale.md", r"indexes of a container take ([\d,]+) bytes"),
-        (capacity.EVENT_INDEXES, "scale.md", r"those of an event ([\d,]+):"),
-        (capacity.SQLITE_CONTAINERS, "scale.md", r"beside .*\| ([\d,]+) containers, 1,000,000 events: p50"),
-        (capacity.LOG_IN_REQUESTS, "scale.md", r"\| `logIn` by .* \| (\d+) \| 3,600"),
-        (capacity.READS, "scale.md", r"logs in once, reads (\d+) containers"),
-        (capacity.FIRST_READS, "scale.md", r"containers \((\d+) of them"),
-        (capacity.WRITES, "scale.md", r"that device\), writes (\d+) times"),
-        (capacity.CREATES, "performance.md", r"createContainer on PostgreSQL, 8 users at once \| (\d+) /s"),
-        (capacity.GETS, "performance.md", r"getContainer on PostgreSQL, 8 users at once \| (\d+) /s"),
+        (measured.USER, "scale.md", r"\| a user, with .* \| ([\d,]+) \|"),
+        (measured.CONTAINER, "scale.md", r"\| a container for its owner alone.* \| ([\d,]+) \|"),
+        (measured.MEMBER, "scale.md", r"\| each further member .* \| ([\d,]+) \|"),
+        (measured.UPDATE, "scale.md", r"\| each update of the header .* \| ([\d,]+) \|"),
+        (measured.EVENT, "scale.md", r"\| each event .* \| ([\d,]+) \|"),
+        (measured.CHUNK, "scale.md", r"\| each chunk of .* \| ([\d,]+),"),
+        (measured.CONTAINER_INDEXES, "scale.md", r"indexes of a container take ([\d,]+) bytes"),
+        (measured.EVENT_INDEXES, "scale.md", r"those of an event ([\d,]+):"),
+        (measured.SQLITE_CONTAINERS, "scale.md", r"beside .*\| ([\d,]+) containers, 1,000,000 events: p50"),
+        (measured.LOG_IN_REQUESTS, "scale.md", r"\| `logIn` by .* \| (\d+) \| 3,600"),
+        (measured.READS, "scale.md", r"logs in once, reads (\d+) containers"),
+        (measured.FIRST_READS, "scale.md", r"containers \((\d+) of them"),
+        (measured.WRITES, "scale.md", r"that device\), writes (\d+) times"),
+        (measured.CREATES, "performance.md", r"createContainer on PostgreSQL, 8 users at once \| (\d+) /s"),
+        (measured.GETS, "performance.md", r"getContainer on PostgreSQL, 8 users at once \| (\d+) /s"),
     ],
 )  # fmt: skip
 def test_each_constant_is_the_one_that_was_measured(constant: int, page: str, pattern: str) -> None:
@@ -44,7 +44,7 @@ def test_each_constant_is_the_one_that_was_measured(constant: int, page: str, pa
 
 
 def test_the_model_of_a_million_users_comes_out_as_the_page_about_scale_calculates_it() -> None:
-    needs = needs_of(Load(users=1_000_000))
+    needs = needs_of(users=1_000_000)
     assert needs.database_bytes == pytest.approx((13 + 1_040 + 89) * 1e9, rel=0.02)
     assert needs.database_bytes_a_day == pytest.approx(5.8e9, rel=0.01)
     assert needs.index_bytes == pytest.approx((62 + 58) * 1e9, rel=0.01)
@@ -54,16 +54,16 @@ def test_the_model_of_a_million_users_comes_out_as_the_page_about_scale_calculat
 
 
 def test_a_large_content_is_counted_in_the_object_store_and_a_small_one_in_the_database() -> None:
-    small, large = (needs_of(Load(users=1, content=size)) for size in (65_536, 65_537))
+    small, large = (needs_of(users=1, content=size) for size in (65_536, 65_537))
     assert (small.object_bytes, large.object_bytes) == (0, 6_553_700)
-    assert small.database_bytes - needs_of(Load(users=1)).database_bytes == 100 * (65_536 - 1_024)
-    assert large.database_bytes - needs_of(Load(users=1)).database_bytes == 100 * 500
+    assert small.database_bytes - needs_of(users=1).database_bytes == 100 * (65_536 - 1_024)
+    assert large.database_bytes - needs_of(users=1).database_bytes == 100 * 500
 
 
 def test_one_machine_suffices_up_to_a_million_containers_and_half_of_a_process() -> None:
-    assert needs_of(Load(users=10_000)).processes == 1
-    assert not needs_of(Load(users=10_001)).fits_one_machine
-    busy = needs_of(Load(users=1_000_000, containers=1, active=1.0))
+    assert needs_of(users=10_000).processes == 1
+    assert not needs_of(users=10_001).fits_one_machine
+    busy = needs_of(users=1_000_000, containers=1, share=1.0)
     assert not busy.fits_one_machine
     assert busy.processes > 5
 
