@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, Literal, Self, get_args
 
 import structlog
@@ -48,6 +49,8 @@ class Entry:
     store: float = 0.0
     idle: float = 0.0
     """Waiting on client I/O or for an event: it does not make a request slow."""
+    is_fault: bool = False
+    """Whether the log has a line `fault` about it."""
     started: float = field(default_factory=time.perf_counter)
 
     def add(self, part: Part, seconds: float) -> None:
@@ -167,7 +170,8 @@ class RequestLog:
             "seconds": round(seconds, 4),
             "user": entry.user,
         }
-        if self.is_complete:
+        # What watches the broker asks for its health every second: only failures are worth a line.
+        if self.is_complete and (entry.path or entry.status >= HTTPStatus.BAD_REQUEST):
             _log.info("request", received=entry.received, sent=entry.sent, **shared)
         if entry.path and seconds - entry.idle >= self._slow_seconds:
             metrics.SLOW.labels(entry.method, entry.path).inc()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from scbroker import errors
 from scbroker.cli.command import AsJson, Command, Function, Group, Quiet, with_options
 from scbroker.cli.command import listing as listing_of_users
 from scbroker.cli.output import Output
@@ -83,10 +84,16 @@ class Admin(BaseRun):
         return self.do(act())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, and return its result."""
+        """Run a coroutine to its end, and return its result. An operator is told why a store is away."""
         import asyncio  # the help of a command starts without it
 
-        return asyncio.run(work)
+        try:
+            return asyncio.run(work)
+        except errors.BrokerUnavailableError as error:
+            if (cause := error.__cause__) is None:
+                raise
+            why = getattr(cause, "orig", None) or cause  # of SQLAlchemy's error, the database's own
+            raise errors.BrokerUnavailableError(f"{error.message} The cause: {why}") from error
 
 
 def group(name: str, help: str) -> typer.Typer:

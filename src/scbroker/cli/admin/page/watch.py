@@ -114,7 +114,7 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
 
 def _is_ready(url: str) -> bool:
     try:
-        Probe(url, LOAD_SECONDS).broker()
+        Probe(url, LOAD_SECONDS, "/health/ready").broker()
     except errors.BrokerError:
         return False
     return True
