@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from scbroker.cli.command import AsJson, Command, Function, Group, Quiet, with_options
-from scbroker.cli.command import listing as listing_of_users
+from scbroker.cli import command as of_users
+from scbroker.cli.command import AsJson, Function, Group, Quiet
 from scbroker.cli.output import Output
 from scbroker.cli.run import BaseRun
 
@@ -91,26 +91,17 @@ class Admin(BaseRun):
 
 def group(name: str, help: str) -> typer.Typer:
     """Add and return a group of commands, such as `scbroker admin api-keys`."""
-    made = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help=help)
-    admin.add_typer(made, name=name)
-    return made
+    return of_users.group(name, "", help, of=admin)
 
 
-def command(
-    name: str | None = None, *, of: typer.Typer = admin, hidden: bool = False
-) -> Callable[[Function], Function]:
+def command(name: str | None = None, *, of: typer.Typer = admin) -> Callable[[Function], Function]:
     """Return a decorator that adds a function, whose first parameter is an `Admin`, as a command."""
-
-    def add(function: Function) -> Function:
-        of.command(name, cls=Command, hidden=hidden)(with_options(function, _start))
-        return function
-
-    return add
+    return of_users.command("", name, of=of, start=_start)
 
 
 def listing(of: typer.Typer) -> Callable[[Function], Function]:
     """Return a decorator that adds a function as the action of a group without a command."""
-    return listing_of_users(of, _start)
+    return of_users.listing(of, _start)
 
 
 def _start(data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> Admin:
