@@ -14,6 +14,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -70,11 +71,15 @@ def _why_not() -> str:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def store() -> Iterator[list[str]]:
     """The image in a store of the test's own, as options of podman."""
     if reason := _why_not():
         pytest.skip(reason)
-    folder = tmp_path_factory.mktemp("image")
+    with TemporaryDirectory(prefix="image-") as name:  # podman bounds the length of its paths
+        yield from built(Path(name))
+
+
+def built(folder: Path) -> Iterator[list[str]]:
     wheels, config = folder / "wheels", folder / "pip.conf"
     config.write_text("[global]\nno-index = true\nfind-links = /wheels\n")
     download(wheels)

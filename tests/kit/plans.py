@@ -61,7 +61,7 @@ _VALUES: Final[Mapping[str, Any]] = {
     "one": _ID, "other": _ID, "part": _ID, "part_id": _ID, "replaced": [_ID] * 2, "row": 1,
     "session": _HASH, "some": [_ID] * 10, "time": NOW, "to": 2**53, "text": "letter", "token_hash": _HASH,
     "type": "letter", "until": NOW, "used": NOW, "user": _USUAL, "user_id": _USUAL, "value": _ID,
-    "versions": [1, 2], "wanted": True, "more_bytes": 1, "more_containers": 1, "size": 1,
+    "version": 0, "versions": [1, 2], "wanted": True, "more_bytes": 1, "more_containers": 1, "size": 1,
 }  # fmt: skip
 # Rows as there are many: a container has three records, a user many containers, a heavy user a tenth.
 _CONTAINER: Final = "decode(md5('container' || n / 3), 'hex')"

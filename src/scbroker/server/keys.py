@@ -15,6 +15,7 @@ ever, and from the first rotation on it is stored sealed, which a rotation can d
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -118,8 +119,10 @@ class BrokerKeys:
         seen, keys = self._seen
         if rows == seen:
             return keys
+        # A rotation may rename its file between the transaction's start and the reading of files.
+        known = [key for key in (keys.active, keys.next, self._replaced) if key]
         try:
-            found = _choose(rows, self._settings)
+            found = _choose(rows, self._settings, known)
         except InvalidArgumentError as error:
             text = "This broker process does not have the broker's new key: tell its operator."
             raise OverloadedError(text, retryAfter=5) from error
@@ -156,9 +159,9 @@ def _rows(connection: Connection) -> dict[str, bytes]:
     return {row.name: bytes(row.value) for row in found}
 
 
-def _choose(rows: dict[str, bytes], settings: Settings) -> Keys:
-    """Return those of this process's keys that the database names."""
-    own = configured_keys(settings)
+def _choose(rows: dict[str, bytes], settings: Settings, known: Sequence[bytes] = ()) -> Keys:
+    """Return those of this process's keys, configured or known, that the database names."""
+    own = [*configured_keys(settings), *known]
     if not own:
         raise InvalidArgumentError(
             f"The broker's key is missing: restore {settings.directory / KEY}, or set SCBROKER_BROKER_KEY as "

@@ -192,11 +192,3 @@ def test_a_notice_is_shown_once(page: OperatorsPage, broker: BrokerProcess) -> N
     path = f"/users/{broker.new_user().userId}"
     assert 'role="status"' in page.post(f"{path}/suspend").text
     assert 'role="status"' not in page.get(path).text
-
-
-@pytest.mark.long
-@on_sqlite
-def test_the_page_ends_by_itself(broker: BrokerProcess) -> None:
-    with OperatorsPage(broker, "--minutes", "1") as page:
-        page.enter()
-        assert page.wait(90) == 0

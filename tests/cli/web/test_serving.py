@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scbroker.cli.web.serving import listening, opened_in_browser
+from scbroker.cli.web.serving import listening, opened_in_browser, serve
 from scbroker.errors import InvalidArgumentError
 
 URL = 'http://127.0.0.1:1/#secret&"'
@@ -30,6 +31,14 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
         port = bound.getsockname()[1]
         with pytest.raises(InvalidArgumentError, match=f"127.0.0.1:{port}"), listening(port):
             pass
+
+
+async def test_a_page_ends_by_itself() -> None:
+    async def no_page(*_: object) -> None:
+        raise AssertionError("nobody asked")
+
+    with listening(0) as bound:
+        await asyncio.wait_for(serve(no_page, bound, 0.2), 20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how a browser is chosen differs by system")

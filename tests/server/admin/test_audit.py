@@ -37,7 +37,9 @@ def test_each_act_of_an_operator_and_of_users_on_their_accounts_is_one_entry(
     admin(broker, "api-keys", "create", "program").expect(0)
     admin(broker, "api-keys", "expire", "program", "30d").expect(0)
     admin(broker, "api-keys", "revoke", "program").expect(0)
-    admin(broker, "backup", tmp_path / "copy").expect(0)
+    backups = broker.engine == "sqlite"  # those of PostgreSQL are its own
+    if backups:
+        admin(broker, "backup", tmp_path / "copy").expect(0)
     operator = f"{getpass.getuser()}@{socket.gethostname()}"
     found = [(each["action"], each["actor"], each["subject"]) for each in audited(broker)]
     keys = {each["name"]: each["id"] for each in admin_json(broker, "api-keys", "ls")}
@@ -55,7 +57,7 @@ def test_each_act_of_an_operator_and_of_users_on_their_accounts_is_one_entry(
         ("api-key-created", operator, keys["program"]),
         ("api-key-expiry-set", operator, keys["program"]),
         ("api-key-revoked", operator, keys["program"]),
-        ("backup-made", operator, "broker"),
+        *([("backup-made", operator, "broker")] if backups else []),
     ]
     broker.restart()
     assert len(audited(broker)) == len(found), "a start of the same version is no act"
@@ -65,12 +67,11 @@ def test_each_act_of_an_operator_and_of_users_on_their_accounts_is_one_entry(
         assert secret not in text
 
 
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_new_version_and_a_restored_backup_are_recorded_at_the_next_start(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
     broker = start_broker()
-    if broker.engine != "sqlite":
-        pytest.skip("backups of PostgreSQL are its own")
     admin(broker, "backup", tmp_path / "copy", "--with-key").expect(0)
     there = tmp_path / "restored"
     admin(broker, "restore", tmp_path / "copy", at=there).expect(0)

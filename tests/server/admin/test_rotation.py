@@ -24,6 +24,7 @@ from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker, Stores
 from tests.kit.operators import admin, rotate, rotate_to_the_end, settings_of
+from tests.kit.quotas import read
 from tests.kit.tables import query
 from tests.kit.writers import User, authorized, store, storing
 
@@ -163,6 +164,22 @@ def test_a_rotation_that_is_killed_at_any_step_locks_nobody_out_and_goes_on(
     admin(fresh_broker, "check").expect(0)
     for user_id, key_file, _ in query(fresh_broker.database_url, KEY_FILES):
         open_stored(key_of(fresh_broker), KEY_FILE, user_id, key_file)
+
+
+def test_a_broker_goes_on_with_the_keys_that_it_has_while_a_rotation_renames_their_files(
+    fresh_broker: BrokerProcess,
+) -> None:
+    settings, url, old = settings_of(fresh_broker), fresh_broker.database_url, key_of(fresh_broker)
+    held = BrokerKeys(settings, old)
+    if fresh_broker.engine == "postgresql":
+        rotate(settings)
+    rotate_and_kill(settings, 1)
+    new = read(url, held.at).next
+    assert new is not None
+    for name in ("broker.key", "broker.key.next"):
+        fresh_broker.directory.joinpath(name).rename(fresh_broker.directory / f"{name}.moved")
+    rotate(settings_of(fresh_broker, broker_key=old.hex(), broker_key_next=new.hex()))
+    assert read(url, held.at).active == new
 
 
 @pytest.mark.long

@@ -17,13 +17,11 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    and_,
     bindparam,
     delete,
     func,
     insert,
     select,
-    tuple_,
     update,
 )
 
@@ -95,28 +93,6 @@ PARTS: Final = _summed(t.parts.c.user_id, func.sum(t.parts.c.received), "bytes")
 OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.size), "bytes")
 CREATED: Final = _summed(
     t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
-)
-_RECORD: Final = tuple_(t.records.c.container_id, t.records.c.version)
-RECORDS: Final[Select[Any]] = (
-    select(
-        t.records.c.container_id,
-        t.records.c.version,
-        t.records.c.body,
-        (
-            func.length(t.records.c.signature)
-            + func.coalesce(func.length(t.access_lists.c.entries), 0)
-        ).label("more"),
-    )
-    .outerjoin(
-        t.access_lists,
-        and_(
-            t.access_lists.c.container_id == t.records.c.container_id,
-            t.access_lists.c.access_version == t.records.c.version,
-        ),
-    )
-    .where(tuple_(b("container_id"), b("version")) < _RECORD)
-    .order_by(t.records.c.container_id, t.records.c.version)
-    .limit(b("count"))
 )
 
 
@@ -215,7 +191,7 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
         for user_id, number in connection.execute(statement):
             name = "containers" if statement is CREATED else "bytes"
             add(bytes(user_id), **{name: int(number)})
-    for row in _rows(connection, RECORDS, container_id=b"", version=0):
+    for row in _rows(connection, sql.RECORD_SIZES, container_id=b"", version=0):
         try:
             author = parse_bare(row.body).author
         except IntegrityError:

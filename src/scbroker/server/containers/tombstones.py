@@ -171,16 +171,19 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
     return True
 
 
-def credit_records(connection: Connection, container_id: ContainerId, charges: Charges) -> None:
-    """Credit the authors of a container with its records and lists, which are about to be deleted."""
-    at = {"container": container_id}
-    lists = {row.access_version: row.size for row in connection.execute(sql.LIST_SIZES, at)}
-    some, first = {**at, "to": sql.LATEST, "count": _RECORDS}, 1
-    while rows := connection.execute(sql.BODIES, {**some, "from": first}).all():
+def credit_records(
+    connection: Connection, containers: Sequence[ContainerId], charges: Charges
+) -> None:
+    """Credit the authors of containers with the records and lists, which are about to be deleted."""
+    last: dict[str, Any] = {"container_id": b"", "version": 0}
+    while True:
+        asked = {**last, "some": containers, "count": _RECORDS}
+        rows = connection.execute(sql.RECORD_SIZES_IN, asked).all()
         for row in rows:
-            size = len(row.body) + row.signature_size + lists.get(row.version, 0)
-            _credit(row.body, size, charges)
-        first = rows[-1].version + 1
+            _credit(row.body, len(row.body) + row.more, charges)
+        if len(rows) < _RECORDS:
+            return
+        last = {name: getattr(rows[-1], name) for name in last}
 
 
 def _credit(body: bytes, size: int, charges: Charges) -> None:

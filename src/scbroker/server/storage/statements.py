@@ -245,9 +245,27 @@ LISTS_IN_FORCE: Final = (
     select(access_lists).join(containers, _LIST_IN_FORCE).where(_among(containers.c.id))
 )
 LIST_VERSIONS: Final = select(access_lists.c.access_version).where(_container(access_lists))
-LIST_SIZES: Final = select(
-    access_lists.c.access_version, func.length(access_lists.c.entries).label("size")
-).where(_container(access_lists))
+_RECORD: Final = tuple_(records.c.container_id, records.c.version)
+# Each record with the size of the signature and the access list that came with it.
+RECORD_SIZES: Final = (
+    select(
+        records.c.container_id,
+        records.c.version,
+        records.c.body,
+        (
+            func.length(records.c.signature) + func.coalesce(func.length(access_lists.c.entries), 0)
+        ).label("more"),
+    )
+    .outerjoin(
+        access_lists,
+        (access_lists.c.container_id == records.c.container_id)
+        & (access_lists.c.access_version == records.c.version),
+    )
+    .where(tuple_(b("container_id"), b("version")) < _RECORD)
+    .order_by(records.c.container_id, records.c.version)
+    .limit(b("count"))
+)
+RECORD_SIZES_IN: Final = RECORD_SIZES.where(_among(records.c.container_id, "some"))
 SET_LIST: Final = update(access_lists).where(
     _container(access_lists), access_lists.c.access_version == b("number")
 )

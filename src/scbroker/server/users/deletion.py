@@ -282,15 +282,16 @@ def _purge_containers(
     is a hash of their fingerprint. The purge empties the events of these containers in the logs of former
     members.
     """
-    values = {"some": sorted(row.id for row in containers), "now": moment}
+    some = sorted(row.id for row in containers)
+    values = {"some": some, "now": moment}
     expired = connection.execute(sql.EXPIRED_IN, values).scalars()
     log.record_expiry_in(connection, set(expired), moment)
     members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
     logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
     for container_id in logged:
         tombstones.add_purge(connection, container_id, 0, moment)
+    tombstones.credit_records(connection, some, charges)
     for row in containers:
-        tombstones.credit_records(connection, row.id, charges)
         if not row.deleted and row.creator_id is not None:
             charges.add(row.creator_id, containers=-1)
     for purge in sql.PURGE_CONTAINERS:
