@@ -126,14 +126,13 @@ def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
 ) -> None:
     broker = start_broker(slow_seconds=0.000001)
     alice = new_user(at=broker)
-    story = Story(alice).created()
+    Story(alice).created()
     slow = {line["path"]: line for line in broker.lines("slow request")}
     line = slow["/v1/containers/{containerId}/records/{version}"]
     assert line["user"] == alice.id
     assert line["status"] == 201
     assert 0 <= line["wait"] <= line["database"] <= line["seconds"]
     assert line["database"] > 0
-    del story
 
 
 @on_sqlite
