@@ -20,9 +20,8 @@ from scbroker.cli.output import Output
 from scbroker.cli.run import BaseRun
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from scbroker.server.commands import Blobs, Database, Settings
+    from scbroker.server.admin.stores import Stores
+    from scbroker.server.commands import Settings
 
 T = TypeVar("T")
 admin: Final = typer.Typer(
@@ -57,30 +56,23 @@ class Admin(BaseRun):
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
         return commands.address_of(host, self.settings.port)
 
-    def open(self) -> AbstractAsyncContextManager[tuple[Database, Blobs]]:
-        """Open the broker's database, which must be of this version, and its objects."""
-        from scbroker.server import commands
+    def use(self, work: Callable[[Stores], Coroutine[Any, Any, T]]) -> T:
+        """Do some work on the broker's database, which must be of this version; return its result."""
+        from scbroker.server.admin.stores import Stores, open_stores
 
-        return commands.open_stores(self.settings)
+        async def run() -> T:
+            async with open_stores(self.settings) as (database, _):
+                return await work(Stores(self.settings, database))
+
+        return self.do(run())
 
     def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
         """Return what a read of the broker's database gives; `large` as in `Database.read`."""
-
-        async def read() -> T:
-            async with self.open() as (database, _):
-                return await database.read(work, large=large)
-
-        return self.do(read())
+        return self.use(lambda at: at.database.read(work, large=large))
 
     def act(self, work: Callable[[Any, bytes], T]) -> T:
-        """Run an act in a transaction, with the broker's key, under which it is recorded in the audit log."""
-        from scbroker.server.admin.stores import Stores
-
-        async def act() -> T:
-            async with self.open() as (database, _):
-                return await Stores(self.settings, database).act(work)
-
-        return self.do(act())
+        """Return what `Stores.act` gives."""
+        return self.use(lambda at: at.act(work))
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, and return its result."""
