@@ -130,7 +130,7 @@ def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
 ) -> None:
     broker = start_broker(slow_seconds=0.000001)
     alice = new_user(at=broker)
-    story = Story(alice).created()
+    Story(alice).created()
     wait_until(lambda: "records/{version}" in broker.log)  # the answer comes before the line
     slow = {line["path"]: line for line in broker.lines("slow request")}
     line = slow["/v1/containers/{containerId}/records/{version}"]
@@ -138,7 +138,6 @@ def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
     assert line["status"] == 201
     assert 0 <= line["wait"] <= line["database"] <= line["seconds"]
     assert line["database"] > 0
-    del story
 
 
 @on_sqlite

@@ -32,12 +32,10 @@ from scbroker.server.admin import api_keys, stores
 from scbroker.server.admin.backup import backup as backup
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
-from scbroker.server.admin.load import Load as Load
 from scbroker.server.admin.rotation import rotate as rotate
 from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
 from scbroker.server.admin.starting import Check as Check
 from scbroker.server.admin.starting import bind, origins
-from scbroker.server.admin.stores import open_stores as open_stores
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker
@@ -46,9 +44,7 @@ from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
 from scbroker.server.settings import changed, load_settings
 from scbroker.server.settings import explain_settings as explain_settings
-from scbroker.server.storage.blobs import Blobs as Blobs
-from scbroker.server.storage.database import Database as Database
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.database import Database, open_database
 from scbroker.wire.users import canonical_origin
 
 _log: Final = structlog.get_logger("scbroker.server")

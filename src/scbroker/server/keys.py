@@ -113,9 +113,8 @@ class BrokerKeys:
 
         Raises `OverloadedError` if this process does not have the key of a rotation.
         """
-        if (
-            writing
-        ):  # by a statement of its own: the next one then sees what a rotation has committed
+        if writing:
+            # By a statement of its own: the next one then sees what a rotation has committed.
             sql.the(connection, sql.SHARE_CHECK, check=KEY_CHECK)
         rows = _rows(connection)
         seen, keys = self._seen

@@ -185,19 +185,12 @@ def load_settings(environment: Mapping[str, str] = os.environ, **options: Any) -
 
 def explain_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> list[Setting]:
     """Return every setting with its value and source; a secret's value is "set"."""
-    loaded, given, texts = (
-        load_settings(environment, **options),
-        _given(environment, options),
-        meanings(),
-    )
+    loaded, given = load_settings(environment, **options), _given(environment, options)
     return [
         Setting(
-            name,
-            _shown(name, getattr(loaded, name)),
-            given.get(name, ("", "default"))[1],
-            texts[name],
+            name, _shown(name, getattr(loaded, name)), given.get(name, ("", "default"))[1], meaning
         )
-        for name in Settings.__struct_fields__
+        for name, meaning in meanings().items()
     ]
 
 
