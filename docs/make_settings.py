@@ -19,14 +19,15 @@ _MADE: Final = "<!-- Made by `make pages` from src/scbroker/server/settings.py. 
 _HEAD: Final = """\
 # Settings
 
-This page lists every setting of a broker. Sizes are in bytes, times in seconds.
+This page lists every setting of a broker. Sizes are in bytes, times in seconds. Commas separate the items
+of a list in a variable.
 
 - An option of `scbroker serve` overrides a variable, and a variable overrides the TOML file that
   `SCBROKER_CONFIG` names.
 - `scbroker admin config show` prints the settings of your broker, each with its source.
 - A broker with an unknown name or a wrong value does not start. `scbroker serve --check` says what is wrong.
-- [broker.toml](broker.toml) is a file with every setting.
-- Other programs of the same user can read variables. A TOML file of mode 600 keeps secrets from other users.
+- [broker.toml](broker.toml) has every setting with its default.
+- Other programs of the same user can read variables: put secrets into a TOML file of mode 600.
 """
 
 
@@ -37,7 +38,7 @@ def page() -> str:
         default = _default(name)
         shown = "empty" if default in ("", []) else f"`{json.dumps(default)}`"
         secret = " Secret." if name in SECRET else ""
-        text = " ".join(meaning.split()).replace("|", "\\|")
+        text = meaning.replace("|", "\\|")
         rows.append(f"| `{name}` | `{PREFIX}{name.upper()}` | {shown} | {text}{secret} |")
     return "\n".join([_HEAD.replace("\n", f"\n\n{_MADE}\n", 1), *rows]) + "\n"
 
@@ -46,7 +47,7 @@ def example() -> str:
     """Return a TOML file with the default of every setting."""
     parts = ["# Every setting of a broker with its default: docs/reference/settings.md.\n"]
     for name, meaning in meanings().items():
-        comment = textwrap.indent(textwrap.fill(" ".join(meaning.split()), _WIDTH), "# ")
+        comment = textwrap.indent(textwrap.fill(meaning, _WIDTH), "# ")
         parts.append(f"{comment}\n{name} = {json.dumps(_default(name))}\n")
     return "\n".join(parts)
 

@@ -21,7 +21,7 @@ the default message.
     │   └── PartGoneError           the content was replaced while it was read
     ├── AlreadyExistsError          the id is taken, now or for ever
     ├── TooLargeError               a limit was exceeded
-    ├── QuotaExceededError          the user's quota at the broker does not allow so much more
+    ├── QuotaExceededError          the user's quota at the broker leaves too little
     ├── ClockError                  this machine's clock and the broker's differ
     ├── RejectedError               the broker refused a record by a rule of the specs
     ├── IncompleteUploadError       chunks of a content are missing
@@ -75,7 +75,7 @@ class BrokerError(Exception):
     containerId: uuid.UUID | None = None
     """The container whose change was sent, or whose entry in a list this is; None for other errors."""
     requestId: str | None = None
-    """The id that the broker's log has of the refused request; None if no request was refused."""
+    """The refused request's id in the broker's log; None if no request was refused."""
 
     invalidArgumentError: ClassVar[type[InvalidArgumentError]]
     notAuthenticatedError: ClassVar[type[NotAuthenticatedError]]
@@ -218,7 +218,7 @@ class TooLargeError(BrokerError, code="too-large"):
 
 
 class QuotaExceededError(BrokerError, code="quota"):
-    """Your quota at this broker does not allow so much more: delete something, or ask its operator."""
+    """Your quota at this broker leaves too little: delete something, or ask its operator."""
 
     resource: str
     """What is limited: `bytes` or `containers`."""

@@ -247,10 +247,10 @@ class Heads:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """How much of the broker a user uses: the broker's word."""
+    """A user's usage and quotas at the broker: the broker's word."""
 
     bytes: int
-    """The sealed bytes of what the user sent, with the signed records."""
+    """The encrypted bytes that the user sent, and the records that the user signed."""
     containers: int
     """Containers that the user created and that were not deleted."""
     quotaBytes: int | None

@@ -79,7 +79,16 @@ def test_an_address_without_a_broker_is_an_error_in_words(stranger: Person) -> N
 
 
 @on_sqlite
-@pytest.mark.parametrize("status, body", [(404, b"nothing"), (200, b"<html>"), (200, b'a{b="c" 1')])
+@pytest.mark.parametrize(
+    "status, body",
+    [
+        (404, b"nothing"),
+        (200, b"<html>"),
+        (200, b'a{b="c" 1'),
+        (200, b"scbroker_followers NaN\n"),
+        (200, b"scbroker_followers +Inf\n"),
+    ],
+)
 def test_another_server_than_a_broker_is_refused_in_words(
     stranger: Person, status: int, body: bytes
 ) -> None:

@@ -132,7 +132,8 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 
 def test_the_commands_of_the_guide_lead_to_a_broker_with_tls_and_a_backup(machine: Machine) -> None:
     machine.run("systemctl stop nginx.service", check=False)  # a fresh machine has none
-    printed = {command: machine.run(command) for command in commands()}
+    # Each command runs in a shell of its own: the variable that the page exports is given to each.
+    printed = {command: machine.run(command, DOMAIN="broker.example") for command in commands()}
     (api_key,) = [out.strip() for command, out in printed.items() if "api-keys create" in command]
     assert re.fullmatch(r"[0-9a-f-]{36}", api_key)
     assert api_key not in machine.run("journalctl --no-pager")

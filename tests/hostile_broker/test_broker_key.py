@@ -113,6 +113,19 @@ def test_a_proof_that_a_thief_of_the_old_key_writes_into_the_database_releases_n
 
 
 @attack(109, "rotated broker's key")
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_proof_that_a_thief_of_the_old_key_writes_before_the_next_rotation_is_not_taken_into_it(
+    theft: Theft,
+) -> None:
+    own = random_bytes(32)
+    planted = keyed_hash(theft.old, "verifier", theft.user, own)
+    query(theft.broker.database_url, "UPDATE key_files SET verifier = ?", planted)
+    rotate_to_the_end(theft.broker)
+    with Wire(theft.broker) as wire:
+        wire.open_key_file(theft.ring.userId, own).expect(401, "credentials")
+
+
+@attack(109, "rotated broker's key")
 def test_a_copy_from_before_the_rotation_opens_under_the_old_key_and_is_the_limit(
     theft: Theft,
 ) -> None:

@@ -80,6 +80,14 @@ def test_a_form_without_the_secret_of_the_page_changes_nothing(
 
 
 @reached
+def test_a_cookie_that_another_port_plants_does_not_shut_the_operator_out(
+    page: OperatorsPage,
+) -> None:
+    """The browser sends it as well: cookies of a host belong to all of its ports."""
+    page.get(VIEW, {"Cookie": f"{page.cookie}; scbroker-page=planted"}).expect(200)
+
+
+@reached
 def test_no_site_frames_the_page_and_the_page_loads_nothing_from_elsewhere(
     page: OperatorsPage,
 ) -> None:

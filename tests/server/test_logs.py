@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 import structlog
 
-from scbroker.server import logs
+from scbroker.errors import OverloadedError
+from scbroker.server import logs, requests
+from scbroker.server.operations import OPERATIONS
 from scbroker.server.settings import Settings, changed
 from tests.kit.people import Person
 
 ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "src/scbroker/server"
 LEVELS = ("info", "warning", "error")
-LOGGERS = ("_log", "_refused", "_throttled", "_traces")
+LOGGERS = ("_log", "_refused", "_throttled", "_traces", "unavailable")
 Event = tuple[str, str]
 
 
@@ -88,6 +90,17 @@ def test_beyond_a_number_lines_are_left_out_and_counted(monkeypatch: pytest.Monk
         seldom.info("x")
     assert [line["event"] for line in written] == ["x", "x", "lines left out", "x"]
     assert written[2]["count"] == 3
+
+
+def test_users_who_send_too_many_requests_neither_fill_the_log_nor_hide_a_failure_in_it() -> None:
+    operation, failed = OPERATIONS[0], OverloadedError("The store failed.")
+    failed.__cause__ = OSError("disk")
+    with structlog.testing.capture_logs() as written:
+        for _ in range(100):
+            requests._note(operation, OverloadedError("Too many requests wait."), 503)
+        requests._note(operation, failed, 503)
+    assert len(written) == 31
+    assert "disk" in written[-1]["cause"]
 
 
 @pytest.mark.long

@@ -1156,11 +1156,11 @@ class BrokerProvider(Protocol):
     def getUsage(self, **handlers: Unpack[Handlers[Usage]]) -> Self: ...
     @operation
     def getUsage(self, *args: Any, **kwargs: Any) -> Any:
-        """Return how many bytes and containers of the caller's the broker has, and the caller's quotas.
+        """Return how many bytes and containers the caller is charged with, and the caller's quotas.
 
-        The caller pays for the sealed bytes that the caller sent and for the records that the caller signed,
-        until the broker has deleted them: a replaced content counts until it is swept. A request that would
-        exceed a quota gets a `quotaExceededError`. The numbers are the broker's word.
+        The caller is charged with the encrypted bytes that the caller sent and the records that the caller
+        signed, until the broker has deleted them: a replaced content counts until it is swept. A request that
+        would exceed a quota gets a `quotaExceededError`. The client cannot verify the numbers.
 
         Raises `notAuthenticatedError` without a session. The broker learns that the usage is read."""
 

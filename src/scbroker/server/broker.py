@@ -88,9 +88,9 @@ def add_to_counter(
 
 
 def check_active(user: Row[Any]) -> Row[Any]:
-    """Return the row of a user who proved who they are; raise if the user was deleted or suspended.
+    """Return the row of an authenticated user; raise if the user was deleted or suspended.
 
-    This can have happened after the session was found. A writer that has locked the row stores nothing later.
+    Either can happen after the session was found. So a writer checks the row again after it has locked it.
     """
     if user.deleted:
         raise errors.NotAuthenticatedError("The account was deleted.")
@@ -266,7 +266,7 @@ class Broker:
     sessions: RowCache = field(default_factory=RowCache)
     api_keys: RowCache = field(default_factory=RowCache)
     api_key_uses: dict[bytes, int] = field(default_factory=dict)
-    """When each API key was used last, by its hash, as far as the database does not say so yet."""
+    """The last use of each API key, by its hash, until it is written to the database."""
     refused_nonces: RefusedNonces = field(default_factory=RefusedNonces)
     buffers: Buffers = field(default_factory=lambda: Buffers(MAX_CHUNK))
     gate: Gate = field(init=False)

@@ -279,7 +279,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _refusal(*, closes: bool) -> tuple[bytes, bytes]:
-    """Return what an answer has before the request's id and after it."""
+    """Return the bytes of a refusal before and after the request's id."""
     response = problem(overloaded())
     headers = response.headers | ({"Connection": "close"} if closes else {})
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())

@@ -1,11 +1,11 @@
 """Charge users for what the broker stores for them, and refuse what exceeds a quota.
 
-A user pays for the sealed bytes of each part that they sent, and for each record that they signed with the
-access list that came with it, as long as the broker has them; and for an object that they may be storing. The
-creator of a container pays for its number until it is deleted.
+A user is charged with the sealed bytes of each part that they sent, and with each record that they signed and
+the access list that came with it, until the broker has deleted them; and with each object that they may be
+storing. The creator of a container is charged with one container until it is deleted.
 
-A transaction collects its charges and applies them as its last statement: so a user's row of `usage` is
-locked for a moment only, and no other lock is taken behind it. The row always has the sum of what is stored:
+A transaction collects its charges and applies them in its last statements. So a user's row of `usage` is
+locked only briefly, and no other lock is taken after it. The row always has the sum of what is stored:
 `admin check` verifies this.
 """
 
@@ -28,7 +28,7 @@ UNLIMITED: Final = 2**53
 
 @dataclass(slots=True)
 class _Change:
-    """The changes of one user's usage, in all; `asked` is the part that may be refused."""
+    """The changes of one user's usage: all of them, and those that may be refused (`asked`)."""
 
     total: dict[Resource, int] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0))
     asked: dict[Resource, int] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0))
@@ -53,7 +53,7 @@ class Charges:
     ) -> None:
         """Charge a user `size` bytes and a number of containers.
 
-        What is not `refusable` may exceed the quota: a deletion, or a charge for what is stored already.
+        A charge that is not `refusable` may exceed the quota: that of a deletion, or of data stored before.
         """
         total: dict[Resource, int] = {"bytes": size, "containers": containers}
         change = self._changes.setdefault(bytes(user_id), _Change())

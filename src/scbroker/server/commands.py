@@ -285,7 +285,7 @@ def _address_for_programs(address: str, settings: Settings) -> str:
 
 
 def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
-    """Print where the broker is, and what a newcomer does next. The first line is for programs too."""
+    """Print where the broker is, and what a newcomer does next. Programs read the first line."""
     print(f"scbroker serves {address}")
     if settings.origins:
         print(f"  for    {', '.join(settings.origins)}")

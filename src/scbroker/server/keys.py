@@ -1,15 +1,16 @@
-"""The broker's key: where it is kept, what is sealed under it, and which one is in force during a rotation.
+"""The broker's key: where it is stored, what is sealed under it, and which one is in force in a rotation.
 
-The key keys nonces, device passes and throttles, and seals KeyFiles and the proofs of passphrases. It is kept
-outside the database, which stores a hash of it: a broker with a lost or wrong key does not start.
+The key authenticates nonces and device passes, keys the counters of the throttle, and seals KeyFiles and the
+proofs of passphrases. It is not in the database, which stores a hash of it: a broker with a lost or wrong key
+does not start.
 
 A rotation (`admin.rotation`, docs/guide/broker-key.md) replaces the key while brokers run. Two rows of the
 table of checks name the key in force and the next one. Every transaction that reads or writes a KeyFile reads
-them first, so all processes change over at the same commit. The next key comes from a file or a setting: the
-old one may be stolen, so nothing under it may contain the new one.
+them first, so all processes use the next key from the same commit on. The next key comes from a file or a
+setting, never from the database: the old key may be stolen, so nothing under it may contain the new one.
 
-A hash of a proof cannot be computed anew without the passphrase. It stays under the database's first key for
-ever, and from the first rotation on it is stored sealed, which a rotation can do anew.
+The hash of a proof cannot be computed anew without the passphrase. So it stays under the database's first
+key, and from the first rotation on it is stored sealed: a rotation can seal it anew.
 """
 
 import contextlib
@@ -56,11 +57,11 @@ class Keys:
 
     active: bytes
     next: bytes | None
-    """The key that a rotation is bringing in; what is sealed meanwhile is sealed under it."""
+    """The new key during a rotation: this process seals under it from its announcement on."""
     first: bytes
     """The database's first key, under which all proofs of passphrases are hashed."""
     is_rotated: bool
-    """Whether a rotation was ever begun, so that proofs are stored sealed."""
+    """Whether a rotation was ever started: from then on proofs are stored sealed."""
 
     def seal(self, name: str, user_id: bytes, data: bytes) -> bytes:
         return seal_stored(self.next or self.active, name, user_id, data)
@@ -79,9 +80,9 @@ class Keys:
     def open_verifier(self, user_id: bytes, stored: bytes) -> bytes:
         """Return the hash of a proof; raise `IntegrityError` if it is damaged.
 
-        After a rotation no bare hash is accepted: a thief of the first key could compute one.
+        Once the first key is replaced no bare hash is accepted: a thief of that key could compute one.
         """
-        if len(stored) == HASH_SIZE and (self.next is not None or not self.is_rotated):
+        if len(stored) == HASH_SIZE and self.first == self.active:
             return stored
         return self.open(VERIFIER, user_id, stored)
 
@@ -95,7 +96,7 @@ class Keys:
 
 
 class BrokerKeys:
-    """The keys of one process, which it looks up again when the database names others."""
+    """The keys of one process, which it reads again when the database names others."""
 
     def __init__(self, settings: Settings, key: bytes = b"") -> None:
         self._settings = settings
@@ -108,7 +109,7 @@ class BrokerKeys:
         return self._seen[1]
 
     def at(self, connection: Connection, *, writing: bool = False) -> Keys:
-        """Return the keys in force in this transaction; if `writing`, no other key comes in until its end.
+        """Return the keys in force in this transaction; if `writing`, no rotation changes them until its end.
 
         Raises `OverloadedError` if this process does not have the key of a rotation.
         """
@@ -219,7 +220,7 @@ def _parsed(name: str, text: str) -> bytes:
 
 
 def read_key(path: Path) -> bytes | None:
-    """Return the key in a file, or None without one."""
+    """Return the key in a file, or None if the file does not exist."""
     try:
         key = path.read_bytes()
     except FileNotFoundError:
@@ -246,15 +247,23 @@ def create_key(path: Path) -> bytes:
         raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def put_in_place(settings: Settings, active: bytes) -> None:
-    """Replace the file of a key that was rotated out by that of the key in force, if there are such files."""
+def put_in_place(settings: Settings, active: bytes) -> Path | None:
+    """Replace broker.key with broker.key.next if this is the key in force.
+
+    Returns the new name of the replaced file: backups from before the rotation open under that key alone.
+    """
     path, following = settings.directory / KEY, settings.directory / NEXT_KEY
-    if not settings.broker_key and not settings.broker_key_next and read_key(following) == active:
-        try:
-            following.replace(path)
-            sync(path.parent)
-        except OSError as error:
-            raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+    if settings.broker_key or settings.broker_key_next or read_key(following) != active:
+        return None
+    old = path.with_name(f"{KEY}.until-{time.strftime('%Y-%m-%dT%H%M%SZ', time.gmtime())}")
+    try:
+        with contextlib.suppress(FileExistsError, FileNotFoundError):
+            os.link(path, old)
+        following.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be written: {error.strerror}.") from None
+    return old if old.exists() else None
 
 
 def write_synced(path: Path, octets: bytes | memoryview) -> None:

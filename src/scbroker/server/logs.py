@@ -99,7 +99,7 @@ def _printable(logger: object, name: str, event: EventDict) -> EventDict:
 def noting_stop() -> Iterator[Callable[[], str]]:
     """Provide a function that returns the name of the signal that ended the process, or another reason.
 
-    To be entered when uvicorn has set its handlers, which go on being called.
+    Enter it after uvicorn has set its handlers: they are still called.
     """
     received: list[int] = []
 
@@ -120,7 +120,7 @@ def noting_stop() -> Iterator[Callable[[], str]]:
 
 
 class Seldom:
-    """A bound on lines that strangers cause: so many a minute, then one with the number left out."""
+    """Logs an event at most `most` times a minute, and then the number left out: strangers can cause it."""
 
     def __init__(self, most: int = 30) -> None:
         self._most = most
@@ -128,15 +128,23 @@ class Seldom:
         self._count = 0
 
     def info(self, event: str, **fields: object) -> None:
-        """Log an event unless there were too many of it within a minute."""
+        """Log an event, unless it was logged too often within this minute."""
+        if self._is_due(event):
+            _log.info(event, **fields)
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Log a warning, likewise."""
+        if self._is_due(event):
+            _log.warning(event, **fields)
+
+    def _is_due(self, event: str) -> bool:
         now = time.monotonic()
         if now >= self._until:
             if self._count > self._most:
                 _log.info("lines left out", of=event, count=self._count - self._most)
             self._until, self._count = now + 60, 0
         self._count += 1
-        if self._count <= self._most:
-            _log.info(event, **fields)
+        return self._count <= self._most
 
 
 _traces: Final = Seldom()

@@ -1,8 +1,8 @@
 """Count what a broker does, in Prometheus' format. Reference: docs/reference/metrics.md.
 
 Labels are operations, statuses, codes and versions, never ids. With several workers each value is in a file
-of the folder that PROMETHEUS_MULTIPROC_DIR names, so that every worker answers for all of them. A gauge says
-then how the values of the workers make one.
+of the folder that PROMETHEUS_MULTIPROC_DIR names, so that every worker answers for all of them. The `mode` of
+a gauge says how the values of the workers are combined.
 """
 
 import contextlib
@@ -75,19 +75,21 @@ MAX_REQUESTS: Final = _gauge(
 )
 # Database and object store
 _DATABASE_SECONDS: Final = _histogram(
-    "database_seconds", "Seconds that work in the database took, with its wait.", "kind"
+    "database_seconds", "Seconds that work in the database took, including its wait.", "kind"
 )
 DATABASE_WAIT_SECONDS: Final = _histogram(
     "database_wait_seconds", "Seconds waited for a connection, thread or the writer."
 )
 DATABASE_FAILURES: Final = _counter(
-    "database_failures", "Work that the database failed to do for the time being."
+    "database_failures", "Temporary failures of work in the database."
 )
 DATABASE_IN_USE: Final = _gauge(
-    "database_connections_in_use", "Connections or threads that work now.", mode="livesum"
+    "database_connections_in_use", "Connections or threads in use now.", mode="livesum"
 )
 DATABASE_LIMIT: Final = _gauge(
-    "database_connections_limit", "Connections or threads that may work at once.", mode="livesum"
+    "database_connections_limit",
+    "Connections or threads that can be in use at once.",
+    mode="livesum",
 )
 DATABASE_WAITING: Final = _gauge(
     "database_waiting", "Requests waiting for the database now.", mode="livesum"
@@ -103,11 +105,11 @@ STORE_FAILURES: Final = _counter(
 STORED: Final = {
     name: _gauge(name, meaning)
     for name, meaning in (
-        ("users", "Users that are registered."),
-        ("containers", "Containers that users have."),
-        ("stored_bytes", "Bytes that users have stored."),
-        ("objects_due", "Objects that the sweeper has to delete, counted up to 100,000."),
-        ("parts_due", "Replaced or abandoned parts that it has to remove, likewise."),
+        ("users", "Registered users."),
+        ("containers", "Containers with which users are charged."),
+        ("stored_bytes", "Bytes with which users are charged."),
+        ("objects_due", "Objects that the sweeper must delete, counted up to 100,000."),
+        ("parts_due", "Replaced and abandoned parts that the sweeper must remove, likewise."),
         ("replicas", "Standbys that stream from this PostgreSQL."),
         ("replication_lag_seconds", "Seconds by which the slowest standby is behind."),
         ("replication_lag_bytes", "Bytes of log that the slowest standby has not applied."),
@@ -118,7 +120,7 @@ DISK_FREE: Final = _gauge(
 )
 # The process
 BACKGROUND_FAILURES: Final = _counter(
-    "background_failures", "Background work that failed and is repeated, by work.", "work"
+    "background_failures", "Failures of background work, by work.", "work"
 )
 CLOCK_DIFFERENCE: Final = _gauge(
     "clock_difference_seconds", "Seconds by which this machine's clock is ahead of the database's."

@@ -86,7 +86,7 @@ OPERATIONS: Final = (
     Operation("DELETE", _BLOCK, blocks.unblock, "Unblock a user", status=204),
     Operation("GET", "/v1/blocks", blocks.list_blocked, "List blocked users",
               None, u.BlockedUsers),
-    Operation("GET", "/v1/usage", usage.own_usage, "Read the own usage and quotas", None, u.Usage),
+    Operation("GET", "/v1/usage", usage.own_usage, "Read the user's own usage and quotas", None, u.Usage),
     Operation("POST", "/v1/key-records", registration.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", appending.append, "Append a record",

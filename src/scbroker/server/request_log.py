@@ -1,8 +1,8 @@
 """Log requests: each one if the operator wants it, and the slow ones with what they waited for.
 
-Each request has an id, which its answer and every line of the log about it carry. The broker makes it; a
-trusted proxy may have made it before. `measured` times the parts of a request; it counts for the metrics and
-makes a span as well. Spec: docs/spec/protocol.md, section 1. Reference: docs/reference/log.md.
+Each request has an id, which its answer and every line of the log about it have. The broker makes the id,
+or accepts that of a trusted proxy. `measured` times the parts of a request, for the metrics and traces too.
+Spec: docs/spec/protocol.md, section 1. Reference: docs/reference/log.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 _ADDRESSES: Final = 4096
 Part = Literal["wait", "database", "store", "idle"]
-"""What a request spends time on: a turn at the database, the database, the object store, its client."""
+"""What a request spends time on: waiting for a database connection or thread; database; store; client."""
 
 
 @dataclass(slots=True)
@@ -66,14 +66,14 @@ def current() -> Entry | None:
 
 
 def set_user(user_id: bytes) -> None:
-    """Note whose session the present request has."""
+    """Note the user of the present request's session."""
     if (entry := current()) is not None:
         entry.user = str(uuid.UUID(bytes=user_id))
 
 
 @contextlib.contextmanager
 def idling() -> Iterator[None]:
-    """Do not count the block's time when the present request is judged slow."""
+    """Count the block's time as waiting for the client, which does not make the present request slow."""
     entry, started = current(), time.perf_counter()
     try:
         yield
@@ -113,7 +113,7 @@ def count_wait(seconds: float) -> None:
 
 
 class RequestLog:
-    """Which requests are logged, and whose ids are taken over."""
+    """Decides which requests are logged, and accepts the ids of trusted proxies."""
 
     def __init__(
         self, trusted_proxies: str = "", slow_seconds: float = 2.0, *, access_log: bool = False

@@ -30,6 +30,8 @@ from scbroker.wire.codec import parse_number, parse_query
 
 _log: Final = structlog.get_logger("scbroker.server")
 _throttled: Final = logs.Seldom()
+# By whether a store failed: users who send too many requests must not keep such a line out of the log.
+_unavailable: Final = {True: logs.Seldom(), False: logs.Seldom()}
 _APPLICATIONS: Final = 256
 _PIECE: Final = 262_144
 """Bytes of a large answer that are sent at once."""
@@ -91,7 +93,8 @@ def _note(operation: Operation, error: errors.BrokerError, status: int) -> None:
     metrics.count_problem(error)
     if status >= 500:
         cause = repr(error.__cause__) if error.__cause__ else None
-        _log.warning("unavailable", path=operation.path, error=str(error), cause=cause)
+        unavailable = _unavailable[cause is not None]
+        unavailable.warning("unavailable", path=operation.path, error=str(error), cause=cause)
     elif isinstance(error, errors.ThrottledError):
         entry = request_log.current()
         user = None if entry is None else entry.user

@@ -4,7 +4,7 @@
 error at start, never ignored.
 
 The text after each field is its description in docs/reference/settings.md and `scbroker admin config show`:
-meaning, unit, and the reason of the default where there is one.
+meaning, unit, and the reason for the default if it needs one.
 """
 
 import ast
@@ -54,51 +54,53 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     workers: Positive = 1
     """Processes that serve. More than one needs PostgreSQL: SQLite allows one."""
     data_dir: str = ""
-    """The folder of a broker on SQLite and a folder; the platform's data folder if empty."""
+    """The folder for database, objects and broker's key, unless another setting says where they are; if
+    empty, the platform's folder for the user's data, such as ~/.local/share/scbroker."""
     database_url: str = ""
-    """postgresql://… or sqlite:///…; a SQLite file in data_dir if empty."""
+    """postgresql://… or sqlite:///…; if empty, a SQLite file in data_dir."""
     object_store_url: str = ""
-    """s3://…, gs://…, az://… or file:///…; a folder in data_dir if empty."""
+    """s3://…, gs://…, az://… or file:///…; if empty, a folder in data_dir."""
     direct_transfer: bool = True
     """Whether clients that ask for presigned URLs get them, if the object store is an S3."""
     transfer_seconds: Annotated[int, Meta(ge=1, le=3600)] = 900
     """Seconds for which a presigned URL is valid: long enough for a chunk on a slow line."""
     broker_key: str = ""
-    """64 hexadecimal digits, the same for all processes of a broker; a file in data_dir if empty."""
+    """64 hexadecimal digits, the same for all brokers of a database; if empty, broker.key in data_dir."""
     broker_key_next: str = ""
-    """The key that a rotation brings in, 64 hexadecimal digits; a file in data_dir if empty."""
+    """The new key during a rotation, 64 hexadecimal digits; if empty, broker.key.next in data_dir."""
     origins: list[str] = []
-    """The origins that clients use, as https://broker.example:443; the bound address if empty."""
+    """The origins of clients' serverUrl, as https://broker.example:443; if empty, that of host and port."""
     api_key: str = ""
-    """An API key to add; if empty, the first start creates one and prints it."""
+    """An API key that the start adds; if empty, the first start creates one and prints it."""
     session_seconds: Seconds = 3600
     """Seconds after which a session ends, and a stolen token with it. Clients log in again by themselves."""
     guesses: Positive = 10
     """Wrong passphrases for one user from one address, or with one device pass, in guess_seconds."""
     guesses_user: Positive = 100
-    """Wrong passphrases for one user from all addresses without a pass; as many again with passes."""
+    """Wrong passphrases for one user without a device pass in guess_seconds; as many again with one."""
     guesses_address: Positive = 100
-    """Wrong passphrases from one address for all users together."""
+    """Wrong passphrases from one address for all users, without a device pass, in guess_seconds."""
     reminders_address: Positive = 100
     """Reminders that one address may read in guess_seconds."""
     registrations_address: Positive = 1000
     """Users that one address may register in guess_seconds."""
     guess_seconds: Seconds = 900
-    """Seconds in which wrong passphrases, reminders and registrations are counted."""
+    """The window, in seconds, in which wrong passphrases, reminders and registrations are counted."""
     max_new_grants: Positive = 10_000
     """New grants of access to others that one user may make in an hour."""
     max_key_records: Positive = 64
-    """Key records that one user may add in 30 days; a change of both keys adds four."""
+    """Key records that one user may add in 30 days; changeCredentials with compromised=True adds four."""
     trusted_proxies: str = ""
-    """Proxies whose X-Forwarded-For is believed: addresses or networks, comma-separated; "*" means all."""
+    """Addresses or networks of the proxies whose X-Forwarded-For and X-Request-Id the broker trusts,
+    comma-separated; "*" means all."""
     max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
     """Entries of an access list; the protocol allows no more than the default."""
     max_content: Positive = 2**40
-    """Bytes of one content."""
+    """Bytes that one content may have."""
     max_pending_parts: Positive = 256
-    """Unfinished uploads of one user."""
+    """Unfinished uploads of one user; one session may have at most three quarters of them."""
     max_pending_bytes: Positive = 2**41
-    """Bytes of one user's unfinished uploads."""
+    """Bytes of one user's unfinished uploads; one session may have at most three quarters of them."""
     max_requests: Positive = 128
     """Requests that a process admits at once; further ones are refused at their head (503)."""
     max_transfers: Positive = 32
@@ -118,7 +120,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     slow_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] = 2.0
     """Seconds after which a request is logged as slow, without the time that it waits for its client."""
     access_log: bool = False
-    """Whether the log has a line for each request, which says who asked for what and when."""
+    """Whether the log has a line for each request, with its user, operation and time."""
     event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
     """Seconds for which events are kept: a day or more, or 0 to keep them for ever."""
 
@@ -214,7 +216,7 @@ def _shown(name: str, value: object) -> str:
 def _given(
     environment: Mapping[str, str], options: Mapping[str, object]
 ) -> dict[str, tuple[object, str]]:
-    """Return the values that were given and where, each from the source that counts."""
+    """Return the given values by name, each with its source: the one that overrides the others."""
     found: dict[str, tuple[object, str]] = {}
     if config := environment.get(PREFIX + "CONFIG"):
         try:
@@ -244,7 +246,7 @@ def _listed(name: str, value: object) -> object:
 
 
 def _known(name: str, given: str) -> str:
-    """Return the name of a setting; raise `InvalidArgumentError`, with the nearest one, if there is none."""
+    """Return the name of a setting; raise `InvalidArgumentError` with the nearest name for any other."""
     if name in Settings.__struct_fields__:
         return name
     hint = "`scbroker admin config show` lists the settings."
@@ -256,12 +258,12 @@ def _known(name: str, given: str) -> str:
 
 @functools.cache
 def meanings() -> dict[str, str]:
-    """Return the text after each field of `Settings`."""
+    """Return the text after each field of `Settings`, in one line."""
     definition = cast(ast.ClassDef, ast.parse(inspect.getsource(Settings)).body[0])
     found: dict[str, str] = {}
     for field, text in itertools.pairwise(definition.body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             found[field.target.id] = ""
             if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                found[field.target.id] = str(text.value.value)
+                found[field.target.id] = " ".join(str(text.value.value).split())
     return found

@@ -132,7 +132,7 @@ class KeyChainState(Message, frozen=True, kw_only=True):
 
 
 class Usage(Message, frozen=True, kw_only=True):
-    """How much of the broker the session's user uses, and the quotas; None without one."""
+    """The usage of the session's user, and the quotas; None without one."""
 
     bytes: Uint
     containers: Uint

@@ -194,7 +194,9 @@ def test_both_commands_that_create_a_key_print_it_alone(broker: BrokerProcess) -
 def test_a_key_can_be_made_before_the_first_start(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "new")
     broker.settings["api_key"] = ""
-    broker.api_key = created(broker, "first")
+    done = admin(broker, "api-keys", "create", "first").expect(0)
+    assert f"No broker existed in {broker.directory}" in done.error  # it may be mistyped
+    broker.api_key = uuid.UUID(done.last)
     with broker, Wire(broker) as wire:
         ask(wire, broker.api_key).expect(200)
         wait_until(lambda: "openapi" in broker.output)

@@ -131,6 +131,13 @@ def _insert(broker: BrokerProcess) -> None:
     )
 
 
+def _insert_before_all(broker: BrokerProcess) -> None:
+    query(
+        broker.database_url,
+        "INSERT INTO audit SELECT -1, at, actor, action, subject, details, mac FROM audit WHERE id = 1",
+    )
+
+
 def _drop_key(broker: BrokerProcess) -> None:
     query(broker.database_url, "DELETE FROM checks WHERE name = 'audit-key'")
 
@@ -151,6 +158,7 @@ CHANGES: dict[str, tuple[Callable[[BrokerProcess], None], str]] = {
     "the first deleted": (_delete_first, "entries 1 to 1 are missing"),
     "two swapped": (_swap, "entry 3 was changed"),
     "one inserted": (_insert, "was changed, or not written by this broker"),
+    "one inserted before all": (_insert_before_all, "entry -1 was inserted"),
     "key removed": (_drop_key, "key is missing"),
     "key replaced": (_other_key, "does not open"),
 }

@@ -395,7 +395,7 @@ def test_a_damaged_backup_removes_no_older_one(
         if path.is_file():
             path.unlink()
     done = admin(served, "backup", folder, "--keep", "1").expect(1)
-    assert any("were all kept" in line for line in done.lines)
+    assert any("No older backup was removed" in line for line in done.lines)
     assert (folder / "2026-01-01T030000Z" / "manifest.json").exists()
 
 

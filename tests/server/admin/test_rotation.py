@@ -1,9 +1,11 @@
 """`scbroker admin rotate-broker-key` beside running brokers, and after it was killed at any step."""
 
+import asyncio
 import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -26,10 +28,13 @@ from tests.kit.fixtures import StartBroker, Stores
 from tests.kit.operators import admin, rotate, rotate_to_the_end, settings_of
 from tests.kit.quotas import read
 from tests.kit.tables import query
-from tests.kit.writers import User, authorized, store, storing
+from tests.kit.writers import User, authorized, stalled, store, storing
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
+_WAITING_FOR_CHECKS: Final = (
+    "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'checks'::regclass"
+)
 KEY_FILES: Final = "SELECT user_id, key_file, verifier FROM key_files"
 
 
@@ -182,6 +187,52 @@ def test_a_broker_goes_on_with_the_keys_that_it_has_while_a_rotation_renames_the
     assert read(url, held.at).active == new
 
 
+@pytest.mark.usefixtures("small_pages")
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_command_that_another_one_overtook_does_not_end_the_next_rotation(
+    fresh_broker: BrokerProcess,
+) -> None:
+    """It was suspended, or slow. KeyFiles that are not sealed anew then would be lost with their key."""
+    settings = settings_of(fresh_broker)
+    users = [Registered(fresh_broker) for _ in range(3)]
+    overtaken = False
+
+    def overtake(*_: object) -> None:
+        nonlocal overtaken
+        if not overtaken:
+            overtaken = True
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(rotate, settings).result()
+                pool.submit(rotate_and_kill, settings, 1).result()
+
+    asyncio.run(rotation.rotate(settings, lambda _: None, overtake, settling=0))
+    assert "goes on" in rotate(settings)[0]
+    for user in users:
+        user.check()
+    admin(fresh_broker, "check").expect(0)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_users_who_store_key_files_all_the_time_cannot_prevent_a_rotation(
+    fresh_broker: BrokerProcess,
+) -> None:
+    """Whoever comes later waits behind the rotation: shared locks of a row would go before it for ever."""
+    user, settings = Registered(fresh_broker), settings_of(fresh_broker)
+    rotate(settings)
+    with ThreadPoolExecutor(3) as pool:
+        with stalled(fresh_broker.database_url, "key_files") as wait_for:
+            before = pool.submit(user.replace)
+            wait_for(1)
+            rotating = pool.submit(rotate, settings)
+            wait_for(2)
+            after = pool.submit(Registered, fresh_broker)
+            wait_for(3)
+            assert query(fresh_broker.database_url, _WAITING_FOR_CHECKS) == [(2,)]
+        for each in (before, rotating, after):
+            each.result(30)
+    user.check()
+
+
 @pytest.mark.long
 def test_users_who_replace_their_key_files_during_rotations_have_none_under_an_old_key(
     fresh_broker: BrokerProcess,
@@ -224,6 +275,9 @@ def test_the_command_rotates_beside_a_broker_and_says_what_to_keep(
     done = admin(fresh_broker, "rotate-broker-key").expect(0)
     assert "Keep the old key" in done.last
     assert key_of(fresh_broker) != old
+    [kept] = fresh_broker.directory.glob("broker.key.until-*")
+    assert kept.read_bytes() == old, "backups from before need it"
+    assert str(kept) in done.lines[-2]
     assert old.hex() not in str(done)
     assert key_of(fresh_broker).hex() not in str(done)
     user.check()

@@ -143,6 +143,8 @@ def test_a_user_whom_the_operator_deletes_is_gone_with_what_nobody_else_needs(
     done = admin(broker, "users", "delete", alice.id)
     assert "--yes" in done.expect(2).error
     assert "1 containers" in done.error or "2 containers" in done.error
+    done = admin(broker, "users", "delete", alice.id[:12], "--yes")
+    assert "the whole id with --yes" in done.expect(2).error
     assert admin_json(broker, "users", "delete", alice.id, "--yes")["changed"]
 
     alice.wire.call("GET", "/v1/key-file").expect(401, "session")

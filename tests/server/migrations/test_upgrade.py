@@ -221,6 +221,21 @@ def test_users_are_charged_with_what_a_database_of_the_first_release_has(
     check_usage(old)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_uploads_go_on_while_the_records_of_all_users_are_counted(database_url: str) -> None:
+    make_first_release(database_url)
+    other = _Open(database_url, "LOCK TABLE records IN ACCESS EXCLUSIVE MODE")
+    with ThreadPoolExecutor(1) as pool:
+        upgrading = pool.submit(upgraded, database_url)
+        try:
+            _await_statement(database_url, "SELECT r.container_id", upgrading)
+            _Open(database_url, "LOCK TABLE pending_blobs IN ROW EXCLUSIVE MODE NOWAIT").close()
+        finally:
+            other.close()
+        assert upgrading.result(30) == []
+
+
 _EVENT = (
     "INSERT INTO events (user_id, event_type, container_id, date, version, application, changes) "
     "VALUES (decode(repeat('00', 16), 'hex'), 'Added', decode(repeat('00', 16), 'hex'), 1, 1, 'x', 0)"

@@ -194,25 +194,45 @@ def test_a_log_in_that_began_before_the_suspension_gets_a_session_that_ends_with
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("act", ["log in", "write", "send a chunk"])
-def test_what_a_user_sends_during_the_suspension_waits_for_it_and_is_refused(
+def test_a_write_that_began_before_the_suspension_delays_only_the_end_of_the_command(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    """A user who always has a transaction that goes on is refused all the same."""
+    alice = new_user()
+    again, story = new_user(alice.ring), Story(alice).created()
+    chunk = f"{story.path}/parts/{uuid.uuid4()}/chunks/0"
+    octets = {"Content-Type": "application/octet-stream"}
+    with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "parts") as wait_for:
+        writing = pool.submit(alice.wire.send, "PUT", chunk, random_bytes(4096), octets)
+        wait_for(1)
+        suspending = pool.submit(suspend, broker, alice)
+        wait_for(2)
+        log_in(again).expect(403, "suspended")
+        again.wire.call("GET", "/v1/key-file").expect(401, "session")
+        again.wire.send("PUT", chunk, random_bytes(4096), octets).expect(401, "session")
+        assert not suspending.done()
+    suspending.result(30).expect(0)
+    assert count_rows(broker.database_url, "pending_blobs") == 1
+    writing.result(30).expect(403, "suspended")
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("act", ["log in", "write"])
+def test_what_a_user_sends_during_the_suspension_is_complete_or_refused_when_it_ends(
     broker: BrokerProcess, new_user: NewUser, act: str
 ) -> None:
     alice = new_user()
     story = Story(alice).created()
     record = story.follow(alice, content=b"late")
-    chunk = f"{story.path}/parts/{uuid.uuid4()}/chunks/0"
     acts: dict[str, Callable[[], Answer]] = {
         "log in": lambda: log_in(alice),
         "write": lambda: story.send(alice, record),
-        "send a chunk": lambda: alice.wire.send(
-            "PUT", chunk, random_bytes(4096), {"Content-Type": "application/octet-stream"}
-        ),
     }
-    with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "audit") as wait_for:
-        suspending = pool.submit(suspend, broker, alice)
-        wait_for(1)
-        acting = pool.submit(acts[act])
-        wait_for(2)
-    suspending.result(30).expect(0)
-    acting.result(30).expect(403, "suspended")
+    with ThreadPoolExecutor(1) as pool:
+        with stalled(broker.database_url, "audit") as wait_for:
+            suspending = pool.submit(suspend, broker, alice)
+            wait_for(1)
+            acts[act]().expect(201)  # the suspension is not in force yet
+        suspending.result(30).expect(0)
+    assert sessions_of(broker, alice) == 0
+    log_in(alice).expect(403, "suspended")

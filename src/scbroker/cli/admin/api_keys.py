@@ -28,7 +28,7 @@ Expires = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="When the key ends: after a duration (12h, 30d, 4w), at the end of a day of your time zone "
+        help="When the key expires: after a duration (12h, 30d, 4w), at the end of a day of your time zone "
         "(2026-12-31), or at a time with its zone (2026-12-31T18:00Z).",
     ),
 ]
@@ -38,13 +38,17 @@ Expires = Annotated[
 def create(run: Admin, name: Name, expires: Expires = None) -> None:
     """Create an API key and print it.
 
-    It is shown this once only: the broker stores its hash. The name must not be that of another valid key.
+    The key is printed only this once: the broker stores its hash. No other valid key may have the name.
     """
     from scbroker.server import commands
+    from scbroker.server.admin import stores
 
     end = None if expires is None else dates.end_of(expires, "--expires")
+    is_new = stores.is_missing(run.settings)
     key = run.do(commands.create_api_key(run.settings, name, end))
     run.out.line({"apiKey": key, "name": name, "expires": end}, str(key))
+    if is_new:
+        run.out.say(f"No broker existed in {run.settings.directory}: a new one was created there.")
 
 
 @command("create-api-key")
@@ -57,8 +61,8 @@ def create_api_key(run: Admin, name: Name, expires: Expires = None) -> None:
 def ls(run: Admin) -> None:
     """List all API keys, the oldest first.
 
-    The id is the beginning of the key's hash. Its last use is known to the minute, and shown up to a minute
-    later.
+    The id is the beginning of the key's hash. The last use is rounded down to the minute, and is written up
+    to a minute later.
     """
     from scbroker.server.admin import api_keys
 
@@ -70,19 +74,20 @@ def expire(
     run: Admin,
     key: Key,
     time: Annotated[
-        str, typer.Argument(metavar="TIME", help="When the key ends, as in --expires; or `never`.")
+        str,
+        typer.Argument(metavar="TIME", help="When the key expires, as in --expires; or `never`."),
     ],
 ) -> None:
-    """Set when an API key ends.
+    """Set when an API key expires.
 
-    From then on the broker refuses it, also in sessions that go on. A time in the past is refused: `revoke`
-    ends a key at once.
+    From then on the broker refuses it, also in running sessions. The time must be in the future: to end a key
+    at once, use `revoke`.
     """
     from scbroker.server.admin import api_keys
 
     end = None if time == NEVER else dates.end_of(time, "TIME")
     found = run.act(lambda c, broker_key: api_keys.expire(c, broker_key, key, end))
-    when = "has no end" if end is None else f"ends at {dates.local(end)}"
+    when = "never expires" if end is None else f"expires at {dates.local(end)}"
     run.out.done(_row(found), f"The API key {found.id} ({found.name}) {when}.")
 
 
@@ -90,8 +95,9 @@ def expire(
 def revoke(run: Admin, key: Key) -> None:
     """Revoke an API key for ever.
 
-    On SQLite the broker refuses the next request with it; on PostgreSQL each process does so within five
-    seconds. A request that waits for events ends within 15 seconds.
+    On SQLite the broker refuses the next request with it, and ends requests that wait for events within 15
+    seconds. On PostgreSQL each process does both as soon as it is notified, and refuses requests after five
+    seconds at the latest.
     """
     from scbroker.server.admin import api_keys
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scbroker.server.admin.audit import Chain, Entry
     from scbroker.server.commands import Database
 
-audit: Final = group("audit", "Show and verify who changed what at the broker.")
+audit: Final = group("audit", "List who changed what, or verify the log.")
 _COLUMNS: Final = {
     "id": "ID", "time": "TIME", "actor": "ACTOR", "action": "ACTION", "subject": "SUBJECT",
     "details": "DETAILS",
@@ -33,7 +33,7 @@ Since = Annotated[
     str | None,
     typer.Option(
         metavar="TIME",
-        help="Entries from a time on: a duration before now (12h, 7d), a day (2026-12-31), or a time with "
+        help="Entries since a time: a duration before now (12h, 7d), a day (2026-12-31), or a time with "
         "its zone (2026-12-31T18:00Z).",
     ),
 ]
@@ -61,7 +61,8 @@ def show(
 ) -> None:
     """List the acts of operators, and those of users that concern their accounts, oldest first.
 
-    An operator is a user of the operating system and a machine. With --json each entry is a line of JSON.
+    An operator is named as USER@MACHINE: the operating system's user and the host name. With --json each
+    entry is a line of JSON.
     """
     from scbroker.server.admin import audit as log
     from scbroker.server.admin import users
@@ -102,7 +103,7 @@ def show(
 
 
 def _write(run: Admin, entries: list[Entry], follow: bool) -> list[Entry]:
-    """Write entries line by line, or return those that are to be in a table."""
+    """Write entries line by line, or return them for the table that is written at the end."""
     if run.out.on_terminal and not follow:
         return entries
     for entry in entries:
@@ -120,9 +121,9 @@ def verify(
 ) -> None:
     """Verify that no entry of the audit log was changed, removed or inserted.
 
-    The exit status is 1 if one was. The command prints the hash of the last entry: keep it elsewhere, and
-    pass it later as --head, to prove that the log was not cut off before it. Somebody who has both the
-    database and the broker's key can write another log, but not one with that hash.
+    The exit status is 1 if one was. The command prints the hash of the last entry: store it elsewhere, and
+    pass it later as --head, to prove that the log still contains that entry and all before it. Somebody who
+    has both the database and the broker's key can write another log, but not one with that hash.
     """
     from scbroker.server.admin import audit as log
     from scbroker.server.admin import stores
@@ -140,7 +141,9 @@ def verify(
     found = run.do(read())
     faults = list(found.faults)
     if not found.has_head:
-        faults.append("no entry has the hash of --head: the log was cut off, or is another one.")
+        faults.append(
+            "no entry has the hash of --head: the log was cut off before it, or was replaced."
+        )
     for fault in faults:
         run.out.error(f"Audit log: {fault}")
     row = {"entries": found.entries, "head": found.head, "faults": faults}

@@ -1,4 +1,4 @@
-"""Define the command that plans disks, memory and processes."""
+"""Define `scbroker admin capacity`."""
 
 from typing import Annotated
 
@@ -18,19 +18,22 @@ def capacity(
     members: Annotated[
         int,
         typer.Option(
-            metavar="N", help="Members of each container, with its owner.", min=1, max=1024
+            metavar="N", help="Members of each container, including its owner.", min=1, max=1024
         ),
     ] = 2,
     content: Annotated[
         int, typer.Option(metavar="BYTES", help="Mean size of a content.", min=0, max=2**40)
     ] = 1024,
     active: Annotated[
-        int, typer.Option(metavar="PERCENT", help="Users who are active on a day.", min=0, max=100)
+        int,
+        typer.Option(
+            metavar="PERCENT", help="Percentage of users active on a day.", min=0, max=100
+        ),
     ] = 20,
 ) -> None:
     """Calculate the disk and memory that a broker needs.
 
-    The command opens no broker: it calculates from what was measured, as docs/guide/capacity.md explains.
+    The command reads no broker. It calculates from measurements, as docs/guide/capacity.md explains.
     """
     import msgspec
 

@@ -1,4 +1,4 @@
-"""Declare the operator's commands, and give each the broker's settings, its database and its output.
+"""Declare a function as an operator's command, with the broker's settings, its database and its output.
 
     @command()
     def sweep(run: Admin) -> None:
@@ -31,7 +31,7 @@ admin: Final = typer.Typer(
 )
 DataDir = Annotated[
     str | None,
-    typer.Option(metavar="FOLDER", help="The folder of a broker without external stores."),
+    typer.Option(metavar="FOLDER", help="The data folder; by default that of the settings."),
 ]
 
 

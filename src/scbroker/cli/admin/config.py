@@ -9,8 +9,8 @@ config = group("config", help="Show the settings of a broker.")
 def show(run: Admin) -> None:
     """List every setting, with its value and where it comes from.
 
-    The source is the default, the TOML file that SCBROKER_CONFIG names, a variable or an option. Keys are
-    shown as "set", and passwords in addresses are left out.
+    The source is the default, the TOML file that SCBROKER_CONFIG names, a variable or an option. Secret keys
+    are shown as "set", and URLs without their passwords.
     """
     from scbroker.server import commands
 

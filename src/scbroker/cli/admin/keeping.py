@@ -1,4 +1,4 @@
-"""Define the commands that check, clean, copy and restore what a broker keeps."""
+"""Define the commands that check, sweep, back up and restore a broker, and replace its key."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -16,10 +16,10 @@ Progress = Callable[[str, int, int], None]
 
 @command()
 def sweep(run: Admin) -> None:
-    """Delete what the broker does not need any more.
+    """Delete abandoned, replaced and unreferenced data now.
 
-    These are abandoned uploads, replaced contents and unreferenced objects, which a running broker deletes
-    from time to time.
+    A running broker deletes abandoned uploads and replaced contents every minute. The command also lists the
+    object store, to find objects that no row references.
     """
     from scbroker.server import commands
 
@@ -33,10 +33,10 @@ def check(
         bool, typer.Option(help="Skip the bytes of objects and the database file's own check.")
     ] = False,
 ) -> None:
-    """Check everything that the broker keeps.
+    """Check everything that the broker stores.
 
-    Each fault is a line, and the exit status is 1 if there is one. The check changes nothing and can run
-    beside the broker.
+    The command prints a line for each fault. The exit status is 1 if it finds one. It changes nothing, and
+    can run beside the broker.
     """
     from scbroker.server import commands
 
@@ -58,7 +58,7 @@ def backup(
         typer.Option(
             metavar="N",
             min=1,
-            help="Make the backup in a new folder in FOLDER, named by the time, and keep the newest N.",
+            help="Make a new folder in FOLDER, named by the time, and remove all such backups but N.",
         ),
     ] = None,
 ) -> None:
@@ -95,9 +95,9 @@ def restore(
 def rotate_broker_key(run: Admin) -> None:
     """Replace the broker's key while the broker runs.
 
-    The command makes a new key, seals all stored KeyFiles and proofs of passphrases under it, and puts it
-    into force. After an interruption, run it again. With several brokers, each needs the new key first: the
-    command says how.
+    The command creates a new key, encrypts all stored KeyFiles and proofs of passphrases under it, and puts
+    it into force. After an interruption, run it again. On PostgreSQL every broker needs the new key first:
+    the command says what to do.
     """
     from scbroker.server import commands
 

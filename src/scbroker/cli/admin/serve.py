@@ -43,7 +43,8 @@ def serve(
     check: Annotated[
         bool,
         typer.Option(
-            "--check", help="Check whether the broker can start, and start and change nothing."
+            "--check",
+            help="Check whether the broker can start; do not start it, and change nothing.",
         ),
     ] = False,
     as_json: Annotated[
@@ -55,8 +56,8 @@ def serve(
     Settings come from SCBROKER_… variables and from the TOML file that SCBROKER_CONFIG names. An option
     overrides both.
 
-    With --check, each check is a line: ok, warning or failed, with the reason and what to do. The exit status
-    is that of the first failure.
+    With --check, the command prints a line for each check: ok, warning or failed, with the reason and what to
+    do. The exit status is that of the first failure.
     """
     from scbroker.server import commands
 

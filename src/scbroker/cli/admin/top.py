@@ -34,16 +34,16 @@ def top(
         ),
     ] = None,
     every: Annotated[
-        float, typer.Option(metavar="SECONDS", help="The time between two readings.", min=0.1)
+        float, typer.Option(metavar="SECONDS", help="Seconds between two readings.", min=0.1)
     ] = 2.0,
-    once: Annotated[bool, typer.Option(help="End after the first figures.")] = False,
+    once: Annotated[bool, typer.Option(help="End after one reading.")] = False,
 ) -> None:
-    """Show what a broker works on, and how fast it answers.
+    """Show a broker's load, and how fast it answers.
 
-    The figures come from /metrics: of one process, or of all workers of one `scbroker serve`. On a terminal
-    they replace each other until Ctrl-C. In a pipe, or with --json, each reading is a line: requests by
-    second, median and 95th percentile of their seconds, requests present and waiting on clients, refused and
-    throttled requests by second, requests that wait for the database, requests to the object store by second.
+    The figures come from /metrics, for all processes of one `scbroker serve`. On a terminal they are updated
+    until Ctrl-C. In a pipe, or with --json, each reading is a line: requests per second; median and 95th
+    percentile of their time in seconds; requests present and waiting on clients; refused and throttled
+    requests per second; requests that wait for the database; requests to the object store per second.
     """
     address = url or run.address
     loads = _loads(address, every)

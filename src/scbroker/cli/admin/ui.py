@@ -16,23 +16,23 @@ def ui(
         str | None,
         typer.Option(
             metavar="URL",
-            help="The broker's own address, for its load; by default its port on this machine.",
+            help="The broker's own address, not the proxy's; by default that of the settings.",
         ),
     ] = None,
     port: Annotated[
         int, typer.Option(metavar="PORT", help="The page's port; 0 chooses one.", min=0, max=65535)
     ] = 0,
     minutes: Annotated[
-        int, typer.Option(metavar="N", help="The page ends after this time.", min=1, max=1440)
+        int, typer.Option(metavar="N", help="Minutes after which the page ends.", min=1, max=1440)
     ] = 60,
     opens: Annotated[
-        bool, typer.Option("--open/--no-open", help="Whether to open a browser.")
+        bool, typer.Option("--open/--no-open", help="Whether to start a browser.")
     ] = True,
 ) -> None:
     """Open the operator's page in your browser, until Ctrl-C.
 
-    The page is on this machine's loopback address only. Its URL is secret, and the first browser that uses it
-    is the only one that is admitted.
+    The page listens on 127.0.0.1 only. Its URL is secret and valid once: the first browser that uses it is
+    the only one that is admitted.
     """
     run.do(_serve(run, url, port, minutes, opens=opens))
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scbroker.server.admin.usage import Amounts, Quotas, Resource
     from scbroker.server.admin.users import User
 
-quota: Final = group("quota", "Limit what users store.")
+quota: Final = group("quota", "Show the quotas, or set or remove them.")
 UNLIMITED: Final = "unlimited"
 _SIZE: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,3})?)\s*(?:([kmgt])(i?))?b?", re.IGNORECASE)
 _POWERS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -47,17 +47,19 @@ def usage(
         typer.Argument(metavar="USER", help="A user id or its first digits; by default all users."),
     ] = None,
     limit: Annotated[
-        int, typer.Option(metavar="N", help="List at most so many users.", min=1, max=100_000)
+        int, typer.Option(metavar="N", help="List at most this many users.", min=1, max=100_000)
     ] = 50,
     recount: Annotated[
-        bool, typer.Option("--recount", help="Correct the usage by what is stored.")
+        bool,
+        typer.Option(
+            "--recount", help="Read everything that is stored, and correct each user's usage."
+        ),
     ] = False,
 ) -> None:
     """Show how much users store, those with most bytes first.
 
-    A user is charged with the sealed bytes that they sent and the records that they signed, until the broker
-    has deleted them, and with the containers that they created. --recount reads everything that is stored
-    and corrects each user's usage, beside the broker.
+    A user is charged with the encrypted bytes that they sent and the records that they signed, until the
+    broker has deleted them, and with the containers that they created. --recount can run beside the broker.
     """
     if recount:
         _recount(run)
@@ -152,10 +154,10 @@ def _shown(value: int | None) -> int | str | None:
 
 @command("set", of=quota)
 def set_quota(run: Admin, users: Who, size: Bytes = None, containers: Containers = None) -> None:
-    """Set the quotas of users, or of all users without their own.
+    """Set the quotas of some users, or the default of all users without a quota of their own.
 
-    A quota that a user exceeds already deletes nothing: the broker refuses what adds to it. `unlimited`
-    exempts a user from the default.
+    If a quota is below what a user stores, nothing is deleted: the broker refuses requests that would store
+    more. `unlimited` exempts a user from the default.
     """
     quotas: dict[Resource, int | None] = {}
     if size is not None:
@@ -171,12 +173,12 @@ def set_quota(run: Admin, users: Who, size: Bytes = None, containers: Containers
 def unset_quota(
     run: Admin,
     users: Who,
-    size: Annotated[bool, typer.Option("--bytes", help="The quota of bytes alone.")] = False,
+    size: Annotated[bool, typer.Option("--bytes", help="Remove only the quota of bytes.")] = False,
     containers: Annotated[
-        bool, typer.Option("--containers", help="The quota of containers alone.")
+        bool, typer.Option("--containers", help="Remove only the quota of containers.")
     ] = False,
 ) -> None:
-    """Remove the quotas of users, so that the default holds, or remove the default."""
+    """Remove the quotas of some users, who then have the default, or remove the default."""
     quotas: dict[Resource, int | None] = {"bytes": None, "containers": None}
     if size and not containers:
         del quotas["containers"]
@@ -220,6 +222,7 @@ def size_of(text: str) -> int:
 
 
 def number_of(text: str) -> int:
+    """Return the containers that an option means; raise `InvalidArgumentError` for anything else."""
     from scbroker.server.admin import usage as queries
 
     if text.lower() == UNLIMITED:

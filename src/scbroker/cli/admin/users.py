@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from scbroker import errors
 from scbroker.cli.admin.command import Admin, command, group
 from scbroker.cli.command import Yes
 from scbroker.cli.output import Size
@@ -30,7 +30,7 @@ Who = Annotated[
 def ls(run: Admin) -> None:
     """List the users who were not deleted.
 
-    The last log-in is known while the row of its session exists: until a minute after its end.
+    The last log-in is known until about a minute after its session has ended.
     """
     from scbroker.server.admin import users as queries
 
@@ -60,17 +60,24 @@ def suspend(
     user: Who,
     reason: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="Why, for operators alone: the user is not shown it."),
+        typer.Option(metavar="TEXT", help="Why, for operators only: the user cannot read it."),
     ] = None,
 ) -> None:
     """Refuse everything that a user sends, until `resume`.
 
-    The user's sessions end at once. What the user has stored stays, and others who have access go on reading
-    it. Presigned URLs that the user has end with their time.
+    The user's sessions end at once. The user's data stays, and other members go on reading it. Presigned URLs
+    that the user already has are valid until they expire.
     """
     from scbroker.server.admin import users as acts
+    from scbroker.server.admin.stores import Stores
 
-    is_new, found = _change(run, user, partial(acts.suspend, reason=reason))
+    async def change() -> tuple[bool, User]:
+        async with run.open() as (database, _):
+            user_id = await database.read(lambda c: acts.find(c, user))
+            is_new = await acts.suspend(Stores(run.settings, database), user_id, reason)
+            return is_new, await database.read(lambda c: acts.show(c, run.settings, user_id))
+
+    is_new, found = run.do(change())
     said = "is suspended" if is_new else "was suspended already, and nothing was changed"
     run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
 
@@ -80,7 +87,12 @@ def resume(run: Admin, user: Who) -> None:
     """End a user's suspension: the user can log in again."""
     from scbroker.server.admin import users as acts
 
-    is_new, found = _change(run, user, acts.resume)
+    def change(connection: Any, broker_key: bytes) -> tuple[bool, User]:
+        user_id = acts.find(connection, user)
+        is_new = acts.resume(connection, broker_key, user_id)
+        return is_new, acts.show(connection, run.settings, user_id)
+
+    is_new, found = run.act(change)
     said = "can log in again" if is_new else "was not suspended, and nothing was changed"
     run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
 
@@ -89,12 +101,16 @@ def resume(run: Admin, user: Who) -> None:
 def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     """Delete a user for ever, with every container to which nobody else has access.
 
-    Containers with other members stay. The id can never be registered again. The user has signed nothing
-    here, so other users' programs have only the broker's word that the user was deleted.
+    Containers with other members stay. The id can never be registered again. The user signs no record of the
+    deletion, so other users' programs have only the broker's word for it.
     """
     from scbroker.server.admin import users as acts
 
     found = _find(run, user)
+    if yes and user.replace("-", "").lower() != found.id.hex:
+        raise errors.InvalidArgumentError(
+            f"{user} is the beginning of {found.id}: pass the whole id with --yes, or leave --yes out."
+        )
     if not found.is_deleted:
         size = f"{found.containers} containers, {Size(found.bytes).shown()}"
         run.confirm(f"Delete user {found.id} ({size}) for ever?", yes)
@@ -109,18 +125,6 @@ def _find(run: Admin, text: str) -> User:
     from scbroker.server.admin import users as queries
 
     return run.read(lambda c: queries.show(c, run.settings, queries.find(c, text)))
-
-
-def _change(run: Admin, text: str, act: Callable[..., bool]) -> tuple[bool, User]:
-    """Run an act on a user; return whether it changed anything, and the user afterwards."""
-    from scbroker.server.admin import users as queries
-
-    def change(connection: Any, broker_key: bytes) -> tuple[bool, User]:
-        user_id = queries.find(connection, text)
-        is_new = act(connection, broker_key, user_id)
-        return is_new, queries.show(connection, run.settings, user_id)
-
-    return run.act(change)
 
 
 def _row(user: User) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 HOST: Final = "127.0.0.1"
 ENTER: Final = "/enter"
 STATIC: Final = "/static/"
-_COOKIE: Final = "scbroker-page"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": (
@@ -49,6 +48,8 @@ class Access:
         self.form: Final = secrets.token_urlsafe()
         """The value of the hidden field in each form."""
         self._code: str | None = secrets.token_urlsafe()
+        # A server on another port can set cookies for all ports: it must not know this one's name.
+        self._name = f"scbroker-page-{secrets.token_hex(8)}"
         self._cookie = secrets.token_urlsafe()
         self.url: Final = f"{self.origin}/#{self._code}"
 
@@ -60,7 +61,7 @@ class Access:
         if self._code is None or not _equal(code, self._code):
             return None
         self._code = None
-        return f"{_COOKIE}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
+        return f"{self._name}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
 
     def refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is refused, or None if it is admitted."""
@@ -75,7 +76,7 @@ class Access:
         if path in ("/", ENTER) or path.startswith(STATIC):
             return None
         # One answer for a wrong path and a wrong cookie, so that nobody can search for the path.
-        cookie = request.cookies.get(_COOKIE, "")
+        cookie = request.cookies.get(self._name, "")
         is_below = _equal(path[: len(self.root)], self.root)
         if not _equal(cookie, self._cookie) or not is_below:
             return refuse(

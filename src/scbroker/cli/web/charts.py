@@ -16,7 +16,7 @@ _STEPS: Final = (1, 2, 2.5, 5, 10)
 _TICKS: Final = 3
 
 Point = tuple[float, float | None]
-"""A moment (seconds since 1970) and a value; None where it is not known."""
+"""A time (seconds since 1970) and a value, or None if it is not known."""
 
 
 def line_chart(
@@ -27,7 +27,7 @@ def line_chart(
 ) -> Markup:
     """Return a chart. `shown` writes a value, and `moment` a time, on the axes.
 
-    The title says the last and the highest value, for those who cannot see the line.
+    The label has the last and the highest value, for screen readers.
     """
     values = [value for _, value in points if value is not None]
     if len(values) < 2:

@@ -52,7 +52,7 @@ def listening(port: int) -> Iterator[socket.socket]:
 
 
 async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
-    """Serve until SIGINT or SIGTERM, or until so many seconds are over."""
+    """Serve until SIGINT or SIGTERM, but for at most `seconds`."""
     server = _Server(
         uvicorn.Config(
             app,

@@ -55,7 +55,7 @@ class Question(NamedTuple):
     """The path, below the root, of the view to return to."""
     is_dangerous: bool = False
     asks: tuple[str, str] | None = None
-    """Name and label of a text that the person may enter."""
+    """Name and label of a text field."""
     hidden: Mapping[str, str] = {}
     """Further fields of the form."""
 
@@ -78,7 +78,7 @@ class View(NamedTuple):
     path: str
     show: Show
     title: str = ""
-    """The title in the navigation; a view without one is not there."""
+    """The title in the navigation, which has no view without one."""
 
 
 class Act(NamedTuple):
@@ -107,7 +107,7 @@ class _Application:
     def __init__(self, site: Site, access: Access) -> None:
         self._site, self._access = site, access
         self._notice = ""
-        """What the last act has done, for the next view."""
+        """What the last act has done; the next view shows it."""
         self._templates = _environment(site.templates)
         self._navigation = [
             (access.root + each.path, each.title) for each in site.views if each.title
@@ -161,7 +161,7 @@ class _Application:
             fields = await _fields(request)
             secret = fields.pop("form", "")
             if not hmac.compare_digest(secret.encode(), self._access.form.encode()):
-                return refuse(403, "This form is not of this page.")
+                return refuse(403, "This form was not sent by this page.")
             done = await act.do(request, fields)
             self._notice = done.text
             return RedirectResponse(self._access.root + done.path, HTTPStatus.SEE_OTHER)
@@ -240,7 +240,7 @@ def _environment(folder: Path) -> jinja2.Environment:
 
 
 def _breakable(text: str) -> Markup:
-    """Return a path that lines may break behind its slashes."""
+    """Return a path in which a line may break after each slash."""
     return Markup("/<wbr>").join(text.split("/"))
 
 

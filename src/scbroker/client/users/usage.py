@@ -1,4 +1,4 @@
-"""Ask the broker for the own usage and quotas. Spec: docs/spec/protocol.md, section 5."""
+"""Read the user's own usage and quotas. Spec: docs/spec/protocol.md, section 5."""
 
 from scbroker.client.users.session import Session
 from scbroker.errors import QuotaExceededError
@@ -13,7 +13,7 @@ async def fetch(session: Session) -> Usage:
 
 
 async def check_free(session: Session, size: int) -> None:
-    """Raise `QuotaExceededError` if the quota does not allow so many more bytes."""
+    """Raise `QuotaExceededError` if the quota leaves fewer than `size` bytes."""
     found = await fetch(session)
     if found.freeBytes is not None and found.quotaBytes is not None and size > found.freeBytes:
         raise QuotaExceededError(quota=found.quotaBytes, used=found.bytes, needed=size)

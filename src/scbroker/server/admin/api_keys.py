@@ -1,7 +1,7 @@
 """Create, list, expire and revoke API keys. The database has their hashes only.
 
-A revoked key keeps its row: so the broker can say that it was revoked, and creates no first key again. A
-running broker refuses the key as `Broker.check_api_key` says.
+A revoked key keeps its row, so that the broker can say that it was revoked, and creates no other first key.
+`Broker.check_api_key` says when a running broker refuses the key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ApiKey(NamedTuple):
     created: dt.datetime
     expires: dt.datetime | None
     last_used: dt.datetime | None
-    """To the minute, and written up to a minute later."""
+    """Rounded down to the minute, and written up to a minute later."""
     revoked: dt.datetime | None
     is_valid: bool
 
@@ -80,7 +80,7 @@ def add_first(connection: Connection, broker_key: bytes, key: uuid.UUID) -> bool
 
 
 def add_of_settings(connection: Connection, broker_key: bytes, key: uuid.UUID) -> bool:
-    """Add the API key of the settings unless it is stored; return whether it is valid."""
+    """Add the API key of the settings unless it is stored already; return whether it is valid."""
     row = sql.one(connection, sql.FIND_API_KEY, hash=sha256(key.bytes))
     if row is None:
         _add(connection, broker_key, key, "from the settings", None)
@@ -90,7 +90,7 @@ def add_of_settings(connection: Connection, broker_key: bytes, key: uuid.UUID) -
 def expire(
     connection: Connection, broker_key: bytes, text: str, expires: dt.datetime | None
 ) -> ApiKey:
-    """Set when a valid API key ends, or None for never; `text` is its name or the beginning of its id."""
+    """Set when a valid API key expires, None for never; `text` is its name, or digits of its hash."""
     row = _find_valid(connection, text)
     values = {"hash": row.key_hash, "expires_at": None if expires is None else moment(expires)}
     connection.execute(SET, values)
@@ -137,7 +137,7 @@ def _record(
 
 
 def _locked(connection: Connection) -> Sequence[Row[Any]]:
-    """Return the rows of all keys, which no other command adds to or changes until this transaction ends.
+    """Return the rows of all keys. No other command adds or changes one until this transaction ends.
 
     All changes wait for each other at the row that the audit log locks anyway: a lock on the rows of keys
     would not keep two commands from adding the same name.
@@ -147,10 +147,10 @@ def _locked(connection: Connection) -> Sequence[Row[Any]]:
 
 
 def _find_valid(connection: Connection, text: str) -> Row[Any]:
-    """Return the row of the valid API key that a person means.
+    """Return the row of the valid API key that has a name, or whose hash begins with these digits.
 
-    Raises `NotFoundError` if none is meant, and `InvalidArgumentError` if several are, or if the key was
-    revoked or has expired.
+    Raises `NotFoundError` if no key has, and `InvalidArgumentError` if several valid ones have, or if the key
+    was revoked or has expired.
     """
     rows = _locked(connection)
     meant = [row for row in rows if row.name == text]
@@ -164,7 +164,7 @@ def _find_valid(connection: Connection, text: str) -> Row[Any]:
     if valid:
         listed = ", ".join(f"{_id_of(row)} ({row.name})" for row in valid)
         raise InvalidArgumentError(
-            f"{text!r} means several API keys: pass the id of one: {listed}."
+            f"{text!r} matches several API keys: pass the id of one: {listed}."
         )
     if meant:
         ended = "was revoked" if meant[-1].revoked_at is not None else "has expired"

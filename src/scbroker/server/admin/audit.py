@@ -22,6 +22,9 @@ PAGE: Final = 500
 _MOST_FAULTS: Final = 100
 b: Final = bindparam
 ACTIONS: Final = select(audit.c.action).distinct().order_by(audit.c.action)
+BEFORE_FIRST: Final = (
+    select(audit.c.id).where(audit.c.id < 1).order_by(audit.c.id).limit(_MOST_FAULTS)
+)
 
 
 class Entry(NamedTuple):
@@ -35,11 +38,11 @@ class Entry(NamedTuple):
     subject: str
     details: dict[str, Any]
     hash: str
-    """What follows depends on it: exported, it proves later that the log still contains this entry."""
+    """All later entries depend on it. Exported, it proves later that the log still contains this entry."""
 
 
 class Wanted(NamedTuple):
-    """Which entries to read; None for all."""
+    """Conditions for the entries to read; None is no condition."""
 
     since: dt.datetime | None = None
     until: dt.datetime | None = None
@@ -56,7 +59,7 @@ class Chain(NamedTuple):
     """The hash of the last entry; None of an empty log."""
     faults: Sequence[str]
     has_head: bool
-    """Whether an entry has the hash that was to be found; True if none was."""
+    """Whether an entry has the wanted hash; True if no hash was given."""
 
 
 def entries(connection: Connection, wanted: Wanted, after: int, count: int = PAGE) -> list[Entry]:
@@ -105,8 +108,8 @@ def _entry(row: Row[Any]) -> Entry:
 async def verify(database: Database, key: bytes, head: str | None = None) -> Chain:
     """Verify that no entry was changed, removed or inserted; `head` is the hash of an exported entry.
 
-    It proves nothing about the end of the log, unless `head` was kept elsewhere: entries behind it can be
-    missing. Somebody who has the database and the broker's key can write another log.
+    Without `head` the end of the log can have been cut off unnoticed; with it, only entries after that one.
+    Somebody who has the database and the broker's key can write another log.
     """
     faults: list[str] = []
     try:
@@ -114,6 +117,8 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
     except IntegrityError:
         faults.append("its key does not open under the broker's key, so nothing was verified.")
         chain_key = None
+    inserted = await database.read(lambda c: c.execute(BEFORE_FIRST).scalars().all())
+    faults += [f"entry {number} was inserted." for number in inserted]
     count, last, before, found = 0, 0, BEFORE_ALL, head is None
     while rows := await database.read(partial(_after, last=last), large=True):
         for row in rows:

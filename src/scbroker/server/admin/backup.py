@@ -88,7 +88,7 @@ async def backup(
     if keep and right:
         _prune(folder, target, keep, tell)
     elif keep:
-        tell("Older backups were all kept, as this one is damaged.")
+        tell("No older backup was removed, because this one is damaged.")
     return right
 
 
@@ -157,8 +157,8 @@ def _check_key(target: Path, key: bytes | None) -> None:
     if NEXT_CHECK in checks or not is_right:
         (target / DATABASE).unlink()
         raise InvalidArgumentError(
-            "The broker's key is being rotated, and no backup was made: end that with `scbroker admin "
-            "rotate-broker-key`, and take the backup then."
+            "The broker's key is being rotated, and no backup was made: complete that with `scbroker admin "
+            "rotate-broker-key`, and then back up again."
         )
 
 

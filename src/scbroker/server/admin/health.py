@@ -1,4 +1,4 @@
-"""Read how a broker's database and disk are, and how many users registered."""
+"""Read the state of a broker's database and disks, and how many users registered each day."""
 
 import shutil
 import sqlite3
@@ -46,7 +46,7 @@ class Health(NamedTuple):
     clock_difference: float
     """Seconds by which this machine's clock is ahead of the database's."""
     objects: str
-    """Where the objects are, without what may be secret in the store's URL."""
+    """Folder or host of the object store, without the parts of its URL that may be secret."""
     disks: list[Disk]
 
     @property
@@ -55,7 +55,7 @@ class Health(NamedTuple):
 
 
 async def health(settings: Settings, database: Database) -> Health:
-    """Read the state of the stores; raise `BrokerUnavailableError` if the database is away."""
+    """Read the state of the stores; raise `BrokerUnavailableError` if the database does not answer."""
     engine, size = await database.query(_engine_and_size)
     return Health(
         engine,

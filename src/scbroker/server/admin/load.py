@@ -1,6 +1,7 @@
-"""Read a running broker's /metrics, and say what it did between two readings."""
+"""Read a running broker's /metrics, and calculate its load between two readings."""
 
 import http.client
+import math
 import time
 import urllib.parse
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ _SERIES = tuple[str, tuple[tuple[str, str], ...]]
 
 
 class Reading(NamedTuple):
-    """The samples of one reading by name and labels, and when it was made."""
+    """The samples of one reading by name and labels, and its time."""
 
     time: float
     samples: Mapping[_SERIES, float]
@@ -49,7 +50,7 @@ class Operation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Load(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a broker did between two readings. Rates are by second; times in seconds, None without any."""
+    """A broker's load between two readings. Rates are per second; times in seconds, None without any."""
 
     seconds: float
     requests: float
@@ -112,6 +113,8 @@ def read(url: str) -> Reading:
     try:
         for family in text_string_to_metric_families(body.decode()):
             for sample in family.samples:
+                if not math.isfinite(sample.value):
+                    raise ValueError
                 samples[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
     except ValueError:
         raise BrokerFaultError(f"{url}/metrics is not in Prometheus' format.") from None
@@ -119,7 +122,7 @@ def read(url: str) -> Reading:
 
 
 def between(before: Reading, after: Reading) -> Load:
-    """Return what happened between two readings; since the broker's start if `before` has no samples."""
+    """Return the load between two readings; since the broker's start if `before` has no samples."""
     seconds = max(after.time - before.time, 1e-3)
 
     def rate(name: str, **labels: str) -> float:
@@ -180,7 +183,7 @@ def between(before: Reading, after: Reading) -> Load:
 def _percentile(
     share: float, before: Reading, after: Reading, name: str, labels: dict[str, str]
 ) -> float | None:
-    """Return a percentile of a histogram's growth, by a straight line within its bucket."""
+    """Return a percentile of what a histogram has counted since `before`, interpolated in its bucket."""
     old = before.by(name, "le", **labels)
     grown = sorted(
         (float(le), value - old.get((le,), 0.0))

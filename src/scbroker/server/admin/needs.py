@@ -1,4 +1,4 @@
-"""Calculate what a broker needs for so many users and containers.
+"""Calculate the disk, memory and processes that a broker needs.
 
 Every constant was measured: docs/scale.md and docs/performance.md have the tables, and a test compares.
 """
@@ -30,7 +30,7 @@ WRITES: Final = 5
 WRITE_REQUESTS: Final = 2
 LOOKS: Final = 20
 _PEAK: Final = 5
-"""The busiest hour, in means."""
+"""Requests of the busiest hour, as a multiple of the mean hour."""
 _DAY: Final = 86_400
 # Operations a second of one process on PostgreSQL: docs/performance.md, "On PostgreSQL".
 CREATES: Final = 261
@@ -66,7 +66,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     database_connections: int
     """To PostgreSQL; 0 on SQLite."""
     fits_one_machine: bool
-    """Whether a broker on SQLite carries it, by what was measured."""
+    """Whether a broker on SQLite is enough, according to the measurements."""
 
 
 def needs_of(

@@ -1,8 +1,8 @@
-"""Replace the broker's key while brokers run. A rotation that was interrupted goes on where it was.
+"""Replace the broker's key while brokers run. After an interruption the rotation continues.
 
 1. The new key exists at every broker: in a file beside the old one, or as a setting.
-2. One transaction names it in the database. From its commit on every broker seals under the new key and
-   opens under both: the transactions of brokers that still seal under the old one have ended.
+2. One transaction writes the new key's hash into the database. It waits until all transactions that seal
+   under the old key have ended. From its commit on every broker seals under the new key and opens under both.
 3. KeyFiles and proofs of passphrases are sealed anew, a page at a time.
 4. One transaction makes the new key the one in force. Nothing is sealed under the old one any more.
 5. The file of the new key replaces that of the old one.
@@ -36,14 +36,14 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database
 
 SETTLING_SECONDS: Final = 10.0
-"""Twice the time in which a running process reads the keys again: each knows the new one by then."""
+"""Twice the interval in which each process reads the keys: every process has the new one by then."""
 _PAGE: Final = 100
 
 
 async def rotate(
     settings: Settings, tell: Tell, progress: Progress, *, settling: float = SETTLING_SECONDS
 ) -> None:
-    """Replace the broker's key, or end a rotation that was interrupted; say what remains to be done."""
+    """Replace the broker's key, or complete an interrupted rotation; `tell` what remains to be done."""
     is_shared = sqlite_file(settings) is None
     async with open_stores(settings) as (database, _):
         keys = await database.read(lambda c: find_keys(c, settings))
@@ -55,27 +55,33 @@ async def rotate(
             await database.write(lambda c: _announce(c, settings, new))
         else:
             new = keys.next
-            tell("A rotation was interrupted: it goes on.")
+            tell("An interrupted rotation continues.")
         count = await _reseal(database, settings, progress)
         if is_shared:
             await asyncio.sleep(settling)
-        await database.write(lambda c: _finish(c, settings))
-        put_in_place(settings, new)
+        await database.write(lambda c: _finish(c, settings, new))
+        old = put_in_place(settings, new)
         is_scrubbed = await database.scrub()
-    tell(f"The new key is in force; {count} KeyFiles were sealed under it.")
+    tell(f"The new key is in force; {count} KeyFiles were encrypted under it.")
     if settings.broker_key or settings.broker_key_next:
         tell(
-            "Set SCBROKER_BROKER_KEY to the new key at every broker, without SCBROKER_BROKER_KEY_NEXT."
+            "Set SCBROKER_BROKER_KEY to the new key at every broker, and remove SCBROKER_BROKER_KEY_NEXT."
         )
     if not is_scrubbed:
         tell(
             "The write-ahead log still has KeyFiles under the old key: the running broker clears it."
         )
-    tell("Keep the old key as long as you keep backups from before, and apart from them.")
+    if old is not None:
+        tell(
+            f"Copy {KEY} to where you keep the key. The old key is in {old}: move it there as well."
+        )
+    tell(
+        "Keep the old key as long as you keep backups from before the rotation, but not beside them."
+    )
 
 
 def _new_key(settings: Settings, keys: Keys, tell: Tell, *, is_shared: bool) -> bytes | None:
-    """Return the new key; None if there is something to do first, or nothing at all."""
+    """Return the new key; None if the operator must act first, or if nothing remains to be done."""
     if settings.broker_key or settings.broker_key_next:
         return _new_key_of_settings(settings, keys, tell)
     path = settings.directory / NEXT_KEY
@@ -104,7 +110,7 @@ def _new_key_of_settings(settings: Settings, keys: Keys, tell: Tell) -> bytes | 
     new = bytes.fromhex(settings.broker_key_next)
     if new == keys.active:
         tell(
-            "The new key is in force: set SCBROKER_BROKER_KEY to it at every broker, without "
+            "The new key is in force: set SCBROKER_BROKER_KEY to it at every broker, and remove "
             "SCBROKER_BROKER_KEY_NEXT."
         )
         return None
@@ -112,8 +118,8 @@ def _new_key_of_settings(settings: Settings, keys: Keys, tell: Tell) -> bytes | 
 
 
 def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
-    """Name the new key, unless another command was first; wait for transactions that seal under the old."""
-    sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+    """Write the hash of the new key, unless another command has; wait for transactions with the old key."""
+    _lock_keys(connection)
     keys = find_keys(connection, settings)
     if keys.next is not None or keys.active == new:
         return
@@ -127,7 +133,7 @@ def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
 async def _reseal(database: Database, settings: Settings, progress: Progress) -> int:
     """Seal every KeyFile and proof anew; return how many.
 
-    A row that was stored since the new key was announced is under it already; sealing it again is harmless.
+    A row that was stored after the announcement is under the new key already: sealing it again is harmless.
     """
     done, last, total = 0, b"", await database.read(_count)
     while True:
@@ -146,7 +152,7 @@ def _page(settings: Settings, last: bytes) -> Callable[[Connection], list[bytes]
             try:
                 key_file, verifier = keys.reseal(row.user_id, row.key_file, row.verifier)
             except IntegrityError:
-                continue  # `admin check` names it; a damaged KeyFile must not keep the others unsafe
+                continue  # `admin check` names it; a damaged KeyFile must not end the rotation of the others
             values = {"new_key_file": key_file, "new_verifier": verifier}
             connection.execute(
                 sql.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
@@ -160,11 +166,25 @@ def _count(connection: Connection) -> int:
     return int(connection.execute(sql.COUNT_KEY_FILES).scalar_one())
 
 
-def _finish(connection: Connection, settings: Settings) -> None:
-    """Make the new key the one in force, unless another command was first."""
-    sql.the(connection, sql.LOCK_CHECK, check=KEY_CHECK)
+def _lock_keys(connection: Connection) -> None:
+    """Wait for transactions that seal under the keys in force, and let new ones wait; on SQLite none runs.
+
+    The table is locked and not the row: PostgreSQL grants shared locks of a row again and again while another
+    transaction waits for it, so a user who stores KeyFiles all the time could prevent a rotation.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql("LOCK TABLE checks IN EXCLUSIVE MODE")
+
+
+def _finish(connection: Connection, settings: Settings, new: bytes) -> None:
+    """Put the new key into force, unless another command has done so.
+
+    That command may have started a further rotation since. Its KeyFiles are not all sealed anew, and those
+    under the old key could never be opened again.
+    """
+    _lock_keys(connection)
     keys = find_keys(connection, settings)
-    if keys.next is None:
+    if keys.next != new:
         return
     first = keys.seal(FIRST_KEY, b"", keys.first)
     connection.execute(sql.SET_CHECK, {"check": FIRST_KEY, "value": first})

@@ -26,11 +26,11 @@ _NEW: Final = "is created at the first start"
 class Result(NamedTuple):
     text: str
     is_doubtful: bool = False
-    """Whether it stops nothing, but somebody should look at it."""
+    """Whether the broker can start, but the operator should read the text."""
 
 
 Check = Callable[[Settings], Coroutine[Any, Any, Result]]
-"""Raises a `BrokerError` for what keeps a broker from starting."""
+"""A check. It raises a `BrokerError` if the broker cannot start."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -120,17 +120,19 @@ async def _check_database(settings: Settings) -> Result:
         return Result(_NEW)
     revision, ahead = await _ask(settings, _revision_and_clock)
     if revision is None:
-        return Result(f"It is empty: its tables are those of {newest()} after the first start")
+        return Result(f"is empty: the first start creates the tables of revision {newest()}")
     if not is_known(revision):
         raise InvalidArgumentError(
             f"The database has the tables of revision {revision}, which this version does not know: start "
             "the version that the database was last used with."
         )
     if abs(ahead) > CLOCK_BOUND:
-        return Result(f"The clocks differ by {ahead:.0f} seconds: set them", is_doubtful=True)
+        text = f"This machine's clock and the database's differ by {abs(ahead):.0f} seconds: synchronise them"
+        return Result(text, is_doubtful=True)
     if revision != newest():
         return Result(
-            f"It is brought from revision {revision} to {newest()} at the start", is_doubtful=True
+            f"The start upgrades its tables from revision {revision} to {newest()}",
+            is_doubtful=True,
         )
     return Result(f"answers, with the tables of this version ({revision})")
 
@@ -149,7 +151,7 @@ async def _check_key(settings: Settings) -> Result:
         return keys.next is not None
 
     if await _ask(settings, find):
-        text = "It is being rotated: end that with `scbroker admin rotate-broker-key`"
+        text = "Its rotation was interrupted: complete it with `scbroker admin rotate-broker-key`"
         return Result(text, is_doubtful=True)
     return Result("is the one of this database")
 
@@ -168,7 +170,9 @@ async def _check_objects(settings: Settings) -> Result:
                 break
     except TimeoutError:
         raise BrokerUnavailableError("The object store did not answer in time.") from None
-    return Result("can be listed; whether it can be written is known at the start")
+    return Result(
+        "can be listed; /health/ready of the running broker says whether it can be written"
+    )
 
 
 async def _ask(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:

@@ -255,7 +255,7 @@ class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def mark_restored(path: Path, taken_at: str) -> None:
-    """Leave a note in a restored SQLite file for `provision`: the broker's key may not be there yet."""
+    """Leave a note in a restored SQLite file, which `provision` records: the broker's key may come later."""
     restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     note = _Restored(taken_at=taken_at, restored_at=restored_at, by=audit.operator())
     engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -94,10 +95,31 @@ OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.s
 CREATED: Final = _summed(
     t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
 )
+_CHUNK_BYTES: Final = (
+    select(func.sum(t.chunks.c.size))
+    .where(t.chunks.c.part_id == t.parts.c.part_id)
+    .scalar_subquery()
+)
+LARGE_PARTS: Final = (
+    select(t.parts.c.part_id)
+    .where(
+        t.parts.c.part_id > b("last"),
+        t.parts.c.committed,
+        t.parts.c.replaced_at.is_(None),
+        t.parts.c.inline.is_(None),
+    )
+    .order_by(t.parts.c.part_id)
+    .limit(b("count"))
+)
+CORRECT_PARTS: Final = (
+    update(t.parts)
+    .where(t.parts.c.part_id.in_(b("some", expanding=True)), t.parts.c.received != _CHUNK_BYTES)
+    .values(received=_CHUNK_BYTES)
+)
 
 
 def total(connection: Connection) -> Amounts:
-    """Return what all users use."""
+    """Return the usage of all users together."""
     row = connection.execute(TOTAL).one()
     return Amounts(int(row.bytes), int(row.containers))
 
@@ -112,7 +134,7 @@ def defaults(connection: Connection) -> Quotas:
 
 
 def own_quotas(connection: Connection, count: int) -> list[tuple[uuid.UUID, Quotas]]:
-    """Return users with quotas of their own, ascending, and no more than `count` of them."""
+    """Return at most `count` users with quotas of their own, in the order of ids."""
     rows = connection.execute(OWN_QUOTAS, {"count": count})
     return [
         (uuid.UUID(bytes=row.user_id), Quotas(row.quota_bytes, row.quota_containers))
@@ -140,8 +162,8 @@ def set_quotas(
 ) -> None:
     """Set the quotas of these users; None among them stands for the default.
 
-    A quota that is None is removed: for a user the default holds then. `UNLIMITED` exempts a user from the
-    default. A quota below what a user uses deletes nothing: the broker refuses everything that adds to it.
+    None removes a quota: a user then has the default. `UNLIMITED` exempts a user from the default. If a quota
+    is below a user's usage, nothing is deleted: the broker refuses requests that would store more.
     """
     for value in quotas.values():
         if value is not None and not 0 <= value <= UNLIMITED:
@@ -178,7 +200,7 @@ def _set_own(
 
 
 def stored(connection: Connection) -> dict[bytes, Amounts]:
-    """Return what each user is to be charged with, from everything that is stored.
+    """Calculate what each user must be charged with, from everything that is stored.
 
     Reads every record once, a page at a time. Records that cannot be read are left out.
     """
@@ -208,7 +230,7 @@ def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterat
 
 
 def differences(connection: Connection) -> dict[bytes, tuple[Amounts, Amounts]]:
-    """Return, for each user whose row of usage is wrong, what it says and what is stored."""
+    """Return each user whose row of usage is wrong, with the row's amounts and the stored ones."""
     right, wrong = stored(connection), {}
     for row in _rows(connection, ROWS, user_id=b""):
         said = Amounts(row.bytes, row.containers)
@@ -228,6 +250,9 @@ async def recount(
     """
     mark = os.urandom(32)
     await database.write(lambda c: _start(c, mark))
+    last: bytes | None = b""
+    while last is not None:
+        last = await database.write(partial(_correct_parts, last=last))
     wrong = await database.read(differences, large=True)
 
     def correct(connection: Connection) -> None:
@@ -244,6 +269,20 @@ def _start(connection: Connection, mark: bytes) -> None:
     connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": mark})
 
 
+def _correct_parts(connection: Connection, last: bytes) -> bytes | None:
+    """Give committed parts behind `last` the size of their chunks; return the last one, None without any.
+
+    In a part that a broker of the version before has committed, small and replaced chunks and presigned URLs
+    count for more.
+    """
+    values = {"last": last, "count": _PAGE}
+    some: Sequence[bytes] = connection.execute(LARGE_PARTS, values).scalars().all()
+    if not some:
+        return None
+    connection.execute(CORRECT_PARTS, {"some": some})
+    return some[-1]
+
+
 def _correct(
     connection: Connection, mark: bytes, wrong: Mapping[bytes, tuple[Amounts, Amounts]]
 ) -> None:
@@ -251,7 +290,7 @@ def _correct(
         select(t.checks.c.value).where(t.checks.c.name == _RECOUNT).with_for_update()
     ).scalar_one()
     if found != mark:
-        raise ConflictError("Another recount began meanwhile: this one has changed nothing.")
+        raise ConflictError("Another recount was started meanwhile: this one has changed nothing.")
     for user_id, (said, is_stored) in sorted(wrong.items()):
         more = {
             "more_bytes": is_stored.bytes - said.bytes,

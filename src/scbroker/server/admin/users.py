@@ -1,4 +1,4 @@
-"""List, suspend and delete users. Each act is in the audit log, and running brokers obey it at once."""
+"""List, suspend and delete users. Each act is in the audit log, and running brokers apply it at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _of(table: Any) -> Any:
 
 
 class Order(StrEnum):
-    """The orders of a list: all but that by id have the largest or the newest first."""
+    """The orders of a list. By id it is ascending; otherwise the largest or newest comes first."""
 
     Bytes = "bytes"
     Containers = "containers"
@@ -74,7 +74,7 @@ ONE: Final = _STATES.where(t.users.c.id == b("user"))
 
 
 def _sorted_page(*order: Any) -> Select[Any]:
-    """Return a query for a page: sessions are counted for its users alone."""
+    """Return a query for a page, which counts sessions of the users on the page only."""
     chosen = (
         select(t.users.c.id)
         .select_from(_WITH_USAGE)
@@ -110,10 +110,10 @@ class User(NamedTuple):
 
     id: uuid.UUID
     fingerprint: str | None
-    """As people compare it; None of a deleted user whose keys nobody needs."""
+    """In the form that people compare; None for a deleted user whose keys nobody needs."""
     registered: dt.datetime | None
     last_log_in: dt.datetime | None
-    """When the newest session began; None if its row was deleted after its end."""
+    """When the newest session started; None if its row was deleted after its end."""
     sessions: int
     suspended: dt.datetime | None
     reason: str | None
@@ -122,7 +122,7 @@ class User(NamedTuple):
     quota_containers: int | None
     quota_bytes: int | None
     is_deleted: bool
-    """Whether the user was deleted: others still need what is left."""
+    """Whether the user was deleted. The usage is then that of records that other users still need."""
 
 
 class Page(NamedTuple):
@@ -138,11 +138,11 @@ def page(
     after: int = 0,
     beginning: str = "",
 ) -> Page:
-    """Return at most `count` users whose id begins so, in this order, after the first `after` of them."""
+    """Return at most `count` users whose id begins with `beginning`, without the first `after` of them."""
     digits = _digits_of(beginning)
     if len(digits) > _DIGITS or digits.strip("0123456789abcdef"):
         raise InvalidArgumentError(
-            "A user id has 32 digits from 0 to 9 and a to f: give the first ones, or all."
+            "A user id has 32 digits from 0 to 9 and a to f: enter the first ones, or all."
         )
     values = {**_range(digits), "after": after, "count": count + 1, "now": now()}
     rows = connection.execute(_PAGES[order], values).all()
@@ -150,20 +150,20 @@ def page(
 
 
 def listed(connection: Connection, settings: Settings, after: bytes = b"") -> list[User]:
-    """Return up to PAGE users who were not deleted, by id, behind the id `after`."""
+    """Return up to PAGE users who were not deleted, in the order of ids, from the id behind `after`."""
     values = {"last": after, "count": PAGE, "now": now()}
     return [_user(row, settings) for row in connection.execute(LIST, values)]
 
 
 def show(connection: Connection, settings: Settings, user: uuid.UUID) -> User:
-    """Return a user, who must be known to the broker."""
+    """Return a user, whose id must exist."""
     return _user(sql.the(connection, ONE, user=user.bytes, now=now()), settings)
 
 
 def find(connection: Connection, text: str) -> uuid.UUID:
-    """Return the id that a person means by an id or by its first digits, of which four suffice.
+    """Return the user id that is, or begins with, a text of four or more digits.
 
-    Raises `NotFoundError` if no user has it, and `InvalidArgumentError` if several do.
+    Raises `NotFoundError` if no user has such an id, and `InvalidArgumentError` if several users have.
     """
     digits = _digits_of(text)
     if not _PREFIX.fullmatch(text) or not 4 <= len(digits) <= _DIGITS:
@@ -192,30 +192,48 @@ def _range(digits: str) -> dict[str, bytes]:
     return {name: bytes.fromhex(digits.ljust(_DIGITS, fill)) for name, fill in fills}
 
 
-def suspend(connection: Connection, key: bytes, user: uuid.UUID, reason: str | None) -> bool:
+async def suspend(at: stores.Stores, user: uuid.UUID, reason: str | None) -> bool:
     """Suspend a user and end their sessions; return False if they were suspended before.
 
-    The user's row is locked as for a change of keys: a log-in or a write of the user that runs at the same
-    time is either complete before, and its session ends here, or waits and is refused.
+    Nothing of the user is stored after this returns, and no log-in has a session. This takes two
+    transactions. The second waits for what the user began before, and PostgreSQL would let it wait for ever
+    if the user could begin more: a shared lock of the user's row is granted while another transaction waits
+    for the row. So the first one, which does not wait, is what refuses the user.
     """
     if reason is not None and not (0 < len(reason) <= _LONGEST_REASON and reason.isprintable()):
         raise InvalidArgumentError(
             f"--reason must have 1 to {_LONGEST_REASON} printable characters."
         )
-    if _lock(connection, user).suspended_at is not None:
-        return False
-    state = {"suspended_at": now(), "suspension_reason": reason}
-    connection.execute(sql.SET_USER, {"user": user.bytes, **state})
-    connection.execute(sql.END_SESSIONS, {"user": user.bytes})
-    notify_brokers(connection, user.bytes)
-    details = {} if reason is None else {"reason": reason}
-    audit.record(connection, key, "user-suspended", str(user), details)
-    return True
+
+    def end_sessions(connection: Connection) -> None:
+        connection.execute(sql.END_SESSIONS, {"user": user.bytes})
+        notify_brokers(connection, user.bytes)
+
+    def mark(connection: Connection, key: bytes) -> bool:
+        if (
+            _active(sql.the(connection, sql.LOCK_LOG, user=user.bytes), user).suspended_at
+            is not None
+        ):
+            return False
+        state = {"suspended_at": now(), "suspension_reason": reason}
+        connection.execute(sql.SET_USER, {"user": user.bytes, **state})
+        end_sessions(connection)
+        details = {} if reason is None else {"reason": reason}
+        audit.record(connection, key, "user-suspended", str(user), details)
+        return True
+
+    def complete(connection: Connection) -> None:
+        _active(sql.the(connection, sql.LOCK_USER, id=user.bytes), user)
+        end_sessions(connection)
+
+    is_new = await at.act(mark)
+    await at.database.write(complete)
+    return is_new
 
 
 def resume(connection: Connection, key: bytes, user: uuid.UUID) -> bool:
     """End a user's suspension; return False if they were not suspended."""
-    if _lock(connection, user).suspended_at is None:
+    if _active(sql.the(connection, sql.LOCK_LOG, user=user.bytes), user).suspended_at is None:
         return False
     state = {"suspended_at": None, "suspension_reason": None}
     connection.execute(sql.SET_USER, {"user": user.bytes, **state})
@@ -224,9 +242,9 @@ def resume(connection: Connection, key: bytes, user: uuid.UUID) -> bool:
 
 
 async def delete(settings: Settings, user: uuid.UUID) -> bool:
-    """Delete a user without their order, and their data for up to a minute; a running broker continues.
+    """Delete a user without the user's order. Return False if the user was deleted before.
 
-    Returns False if the user was deleted before.
+    The user's data is deleted for up to a minute; a running broker deletes the rest.
     """
     user_id = UserId(user.bytes)
     async with stores.open_stores(settings) as (database, objects):
@@ -238,9 +256,8 @@ async def delete(settings: Settings, user: uuid.UUID) -> bool:
     return is_new
 
 
-def _lock(connection: Connection, user: uuid.UUID) -> Row[Any]:
-    """Lock and return the row of a user who was not deleted."""
-    row = sql.the(connection, sql.LOCK_USER, id=user.bytes)
+def _active(row: Row[Any], user: uuid.UUID) -> Row[Any]:
+    """Return the row of a user who was not deleted."""
     if row.deleted:
         raise NotFoundError(f"User {user} was deleted.")
     return row

@@ -23,9 +23,9 @@ from scbroker.server.storage import statements as sql
 KEY_CHECK: Final = "audit-key"
 """The name of the row of `checks` with the sealed key of the chain, and the label of its seal."""
 BEFORE_ALL: Final = bytes(HASH_SIZE)
-"""What stands for the mac before the first row."""
+"""Used as the mac before the first row."""
 _NOBODY: Final = b""
-"""The key of the chain is no user's."""
+"""The user id in the seal of the chain's key, which belongs to the broker."""
 
 
 def operator() -> str:

@@ -108,7 +108,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 
 
 async def purge(broker: Broker, user_id: UserId, seconds: float) -> None:
-    """Delete the rows and objects of a deleted user for so many seconds; the background continues."""
+    """Delete rows and objects of a deleted user for at most `seconds`; background work deletes the rest."""
     deadline = time.monotonic() + seconds
     more = True
     while more and time.monotonic() < deadline:
@@ -187,10 +187,10 @@ def end(
 
 
 def end_by_operator(connection: Connection, broker: Broker, user_id: UserId) -> bool:
-    """Delete the user for everybody without their order; return False if they were deleted before.
+    """Delete the user for everybody without the user's order; return False if this was done before.
 
-    Nobody but the user can sign a record that closes the chain. So it stays open: other users' clients have
-    the deletion from the broker alone.
+    Only the user can sign a record that closes the chain. So it stays open: other users' clients have only
+    the broker's word for the deletion.
     """
     user = sql.the(connection, sql.LOCK_USER, id=user_id)
     if user.deleted:

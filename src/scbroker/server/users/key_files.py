@@ -42,7 +42,7 @@ async def open_key_file(
 ) -> wire.KeyFileAnswer:
     """Return the KeyFile to a request that proves the passphrase; guesses are counted before.
 
-    Only such a request is told that the user is suspended.
+    Only such a request discloses that the user is suspended.
     """
     user_id = call.user_id
     limits = throttle.limits_of(broker, call, user_id, message.devicePass)
@@ -221,7 +221,7 @@ def verifier_of(keys: Keys, user_id: UserId, auth: bytes) -> bytes:
 
 
 def _opened_verifier(keys: Keys, user_id: UserId, stored: bytes | None) -> bytes:
-    """Return the stored hash of a proof; zeros if it is damaged, or after the same work, without one."""
+    """Return the stored hash of a proof; zeros if it is damaged, and, after the same work, without one."""
     decoy = bytes(_SEALED_VERIFIER if keys.is_rotated else HASH_SIZE)
     try:
         return keys.open_verifier(user_id, decoy if stored is None else stored)

@@ -24,8 +24,8 @@ _NONCE_GRACE: Final = 60 * SECOND
 async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session:
     """Start a session for the user who signed a fresh statement for this broker.
 
-    Only somebody who has the user's key is told that the user is suspended. An operator who suspends the user
-    waits for the lock, and then ends the session; or this request waits, and is refused.
+    Only a request that the user's key has signed discloses that the user is suspended. A suspension either
+    waits for the lock of the user's row, and then ends the session, or this request waits and is refused.
     """
     signed = Signed(message.statement, message.signature)
     with refusing(challenges.REFUSED, ChallengeError):

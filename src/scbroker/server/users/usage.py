@@ -1,4 +1,4 @@
-"""Tell a user how much they use, and what their quotas are. Spec: docs/spec/protocol.md, section 5."""
+"""Return a user's own usage and quotas. Spec: docs/spec/protocol.md, section 5."""
 
 from sqlalchemy import Connection
 

@@ -29,15 +29,17 @@ class ApiKeys:
         if key is None:
             raise errors.NotFoundError(f"No API key has the id {wanted!r:.80}.")
         if not key.is_valid:
-            raise errors.InvalidArgumentError(f"The API key {key.id} is not valid any more.")
+            raise errors.InvalidArgumentError(
+                f"The API key {key.id} was revoked or has expired already."
+            )
         others = sum(each.is_valid for each in keys) - 1
         texts = [
-            f"Programs with the key {key.name} ({key.id}) are refused from then on, for ever. A key that was "
-            "revoked cannot be restored: create another one."
+            f"From then on the broker refuses programs with the key {key.name} ({key.id}). A revoked key "
+            "cannot be restored: create another one."
         ]
         if not others:
             texts.append(
-                "It is the only valid key: no program can reach the broker without another."
+                "It is the only valid key: without another one the broker refuses all programs."
             )
         return Question(
             heading=f"Revoke the API key {key.name}?",

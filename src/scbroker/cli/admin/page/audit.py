@@ -1,4 +1,4 @@
-"""Show the last acts that the audit log has."""
+"""Show the last entries of the audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Show how a broker is: its load, its stores, and the growth of what it stores."""
+"""Show a broker's load, the state of its stores, and the growth of what it stores."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Overview:
 
 
 def _refusals(load: Load | None) -> list[tuple[str, str, float]]:
-    """Return what went wrong in the last minute, with its kind, code or operation, and the number."""
+    """Return the refused, failed and slow requests of the last minute: how, kind or name, and number."""
     if load is None:
         return []
     slow = {f"{each.method} {each.path}": each.slow for each in load.operations}
     rates = (
-        ("refused unread, for lack of capacity", load.refusals),
+        ("refused at the head, because of overload", load.refusals),
         ("answered with an error", load.problems),
         ("logged as slow", slow),
     )
@@ -69,7 +69,7 @@ def _refusals(load: Load | None) -> list[tuple[str, str, float]]:
 
 
 def _label(reading: Reading | None, name: str) -> str | None:
-    """Return a version from the metrics, if the broker answers."""
+    """Return a version from the metrics; None if the broker does not answer."""
     found = [] if reading is None else [*reading.by("scbroker_build_info", name)]
     return found[0][0] if found else None
 

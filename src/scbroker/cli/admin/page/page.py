@@ -1,4 +1,4 @@
-"""Put the views and acts of the operator's page together."""
+"""Assemble the operator's page from its views and acts."""
 
 from __future__ import annotations
 

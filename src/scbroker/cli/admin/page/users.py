@@ -1,4 +1,4 @@
-"""Show users with what they use; suspend and resume them, and set their quotas."""
+"""Show users with their usage; suspend and resume them, and set their quotas."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scbroker.server.admin.stores import Stores
 
 _COUNT: Final = 50
 _DIGITS: Final = 9
-"""Digits of the number of users that a page of the list leaves out."""
+"""Most digits of `after`, the number of users on the pages before."""
 _ACTS: Final = 20
 _Quotas = dict[usage.Resource, int | None]
 
@@ -54,10 +54,10 @@ class Users:
         return Question(
             heading=f"Suspend user {user.id}?",
             texts=[
-                "The user's sessions end at once, and the broker refuses everything else until you resume "
-                "them. Their data stays, and other members can read it."
+                "The user's sessions end at once, and the broker refuses all requests of the user until you "
+                "resume the user. The user's data stays, and other members can read it."
             ],
-            asks=("reason", "Reason, for operators alone"),
+            asks=("reason", "Reason, for operators only"),
             button="Suspend this user",
             is_dangerous=True,
             back=_path_of(user),
@@ -66,7 +66,7 @@ class Users:
     async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
         user = await self._find(request)
         reason = fields.get("reason", "").strip() or None
-        await self._stores.act(lambda c, key: users.suspend(c, key, user.id, reason))
+        await users.suspend(self._stores, user.id, reason)
         return Done(f"User {user.id} is suspended.", _path_of(user))
 
     async def ask_to_resume(self, request: Request) -> Shown:
@@ -82,7 +82,7 @@ class Users:
         del fields
         user = await self._find(request)
         await self._stores.act(lambda c, key: users.resume(c, key, user.id))
-        return Done(f"User {user.id} is resumed.", _path_of(user))
+        return Done(f"User {user.id} can log in again.", _path_of(user))
 
     async def ask_for_quota(self, request: Request) -> Shown:
         user = await self._find(request)
@@ -98,7 +98,10 @@ class Users:
             now = _shown(resource, getattr(user, resource))
             verb = "are stored" if resource == "bytes" else "exist"
             texts.append(f"{resource.capitalize()}: {before} becomes {becomes}. {now} {verb}.")
-        texts.append("A quota below what is stored deletes nothing: it refuses what adds to it.")
+        texts.append(
+            "If a quota is below what is stored, nothing is deleted: the broker refuses requests that would "
+            "store more."
+        )
         return Question(
             heading=f"Set the quota of user {user.id}?",
             texts=texts,
@@ -134,12 +137,12 @@ def _order(text: str) -> users.Order:
 
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
-        raise errors.InvalidArgumentError(f"after={text!r:.40} is not a number of users.")
+        raise errors.InvalidArgumentError(f"after must be a number of users, not {text!r:.40}.")
     return int(text)
 
 
 def _quotas(given: Mapping[str, str]) -> _Quotas:
-    """Return the quotas that a form sets; an empty field sets none, and `default` removes a user's own."""
+    """Return the quotas that a form sets. An empty field sets none; `default` removes the user's own."""
     found: _Quotas = {}
     if size := given.get("bytes", "").strip():
         found["bytes"] = None if size.lower() == usage.DEFAULT else size_of(size)

@@ -55,7 +55,7 @@ class Watch:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Read all values at once, and then from time to time during the block."""
+        """Read all values now, and again and again during the block."""
         await self.read_load()
         await self.read_stores()
         work = [

@@ -35,11 +35,18 @@ _CREATED = sa.text(
 _EXACT = sa.text(
     "UPDATE parts SET received = (SELECT sum(c.size) FROM chunks c WHERE c.part_id = parts.part_id) "
     "WHERE committed AND inline IS NULL "
-    "AND EXISTS (SELECT 1 FROM chunks c WHERE c.part_id = parts.part_id)"
+    "AND received <> (SELECT sum(c.size) FROM chunks c WHERE c.part_id = parts.part_id)"
 )
 
 
 def upgrade() -> None:
+    bind = op.get_bind()
+    # These read every record. What follows locks a table to which brokers add a row for each upload.
+    bind.execute(_EXACT)
+    stored, created = (
+        _stored(bind),
+        {row.creator_id: row.containers for row in bind.execute(_CREATED)},
+    )
     usage = op.create_table(
         "usage",
         sa.Column("user_id", sa.LargeBinary(16), primary_key=True),
@@ -63,12 +70,6 @@ def upgrade() -> None:
         ["user_id"],
         sqlite_where=charged,
         postgresql_where=charged,
-    )
-    bind = op.get_bind()
-    bind.execute(_EXACT)
-    stored, created = (
-        _stored(bind),
-        {row.creator_id: row.containers for row in bind.execute(_CREATED)},
     )
     rows = [
         {"user_id": user, "bytes": stored[user], "containers": created.get(user, 0)}
