@@ -206,7 +206,7 @@ def test_a_command_that_another_one_overtook_does_not_end_the_next_rotation(
                 pool.submit(rotate_and_kill, settings, 1).result()
 
     asyncio.run(rotation.rotate(settings, lambda _: None, overtake, settling=0))
-    assert "goes on" in rotate(settings)[0]
+    assert "continues" in rotate(settings)[0]
     for user in users:
         user.check()
     admin(fresh_broker, "check").expect(0)
