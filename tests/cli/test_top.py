@@ -1,8 +1,12 @@
 """`scbroker admin top`: figures of a broker, from its metrics."""
 
+from io import StringIO
+
 import pexpect
 import pytest
+from rich.console import Console
 
+from scbroker.cli.admin import top
 from scbroker.server.admin.load import Reading, between
 from tests.kit.answering import answering
 from tests.kit.both_engines import on_sqlite
@@ -95,3 +99,18 @@ def test_another_server_than_a_broker_is_refused_in_words(
     with answering(status, body) as url:
         done = stranger.run("admin", "top", "--url", url, "--once", status=1)
     assert f"{url}/metrics" in done.error
+
+
+def test_what_another_program_answers_on_the_port_cannot_steer_the_terminal() -> None:
+    labels = (("method", "G\x1b[2JET"), ("path", "/\x1b]0;x\x07"))
+    samples = {
+        ("scbroker_requests_total", labels): 1.0,
+        ("scbroker_problems_total", (("code", "a\x1b[31m"),)): 1.0,
+    }
+    found = between(Reading(0.0, {}), Reading(1.0, samples))
+    console = Console(file=StringIO(), width=120)
+    console.print(top._drawn(found, "http://127.0.0.1:8400"))
+    assert isinstance(console.file, StringIO)
+    text = console.file.getvalue()
+    assert "2JET" in text
+    assert text.replace("\n", "").isprintable()

@@ -74,9 +74,25 @@ def test_settings_are_shown_if_they_differ_and_secrets_only_as_set() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("postgresql://me:sec/ret@host/x", "postgresql://…@host/x"),
+        ("postgresql://me:sec@ret@host:5432/x", "postgresql://…@host:5432/x"),
+        ("postgresql://me@host:5432/x?password=secret", "postgresql://me@host:5432/x?…"),
+        ("postgresql://me:secret@host/x?ssl=require", "postgresql://…@host/x?…"),
+        ("sqlite:////srv/broker.sqlite", "sqlite:////srv/broker.sqlite"),
+    ],
+)
+def test_no_password_of_an_address_is_shown_however_it_is_written(url: str, shown: str) -> None:
+    assert changed(Settings(database_url=url)) == {"database_url": shown}
+
+
 def test_what_could_steer_a_terminal_is_escaped() -> None:
     found = logs._printable(None, "", {"event": "x", "error": "a\x1b[2Jb", "count": 3})
     assert found == {"event": "x", "error": "a\\x1b[2Jb", "count": 3}
+    found = logs._printable(None, "", {"exception": "Traceback:\n  raise\nValueError: \x1b[2J"})
+    assert found == {"exception": "Traceback:\n  raise\nValueError: \\x1b[2J"}
 
 
 def test_beyond_a_number_lines_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -222,6 +222,9 @@ def test_a_check_finds_a_wrong_key_and_a_database_of_another_version(
         ("broker's key", {"broker_key": "00"}),
         ("database", {"workers": 2}),
         ("database", {"database_url": "postgresql://x@127.0.0.1:1/x"}),
+        ("database", {"database_url": "sqlite:////nonexistent/broker.sqlite"}),
+        ("database", {"database_url": "postgresql://x@127.0.0.1:54a/x"}),
+        ("database", {"database_url": "postgresql://x@127.0.0.1:1/x?sslmode=require"}),
     ],
 )
 def test_a_check_names_what_keeps_a_broker_from_starting(

@@ -293,7 +293,9 @@ def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
     print(f"  wire   {address}/openapi.json")
     if key is not None and not settings.broker_key:
         path = settings.directory.resolve() / KEY
-        print(f"  key    {path}: store a copy elsewhere, without the key no passphrase logs in")
+        print(
+            f"  key    {path}: store a copy elsewhere. Without it nobody can log in with a passphrase"
+        )
     option = f" --data-dir {shlex.quote(settings.data_dir)}" if settings.data_dir else ""
     if key is not None:
         print("An API key for programs was created. It is printed only this once:")

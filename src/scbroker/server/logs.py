@@ -90,9 +90,14 @@ def _printable(logger: object, name: str, event: EventDict) -> EventDict:
     """Escape characters that could steer the terminal."""
     del logger, name
     for key, value in event.items():
-        if isinstance(value, str) and key != "exception" and not value.isprintable():
-            event[key] = value.encode("unicode_escape").decode("ascii")
+        if isinstance(value, str) and not value.isprintable():
+            lines = value.split("\n") if key == "exception" else [value]
+            event[key] = "\n".join(map(_escaped, lines))
     return event
+
+
+def _escaped(text: str) -> str:
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 @contextlib.contextmanager

@@ -170,7 +170,7 @@ class RequestLog:
             "seconds": round(seconds, 4),
             "user": entry.user,
         }
-        # What watches the broker asks for its health every second: only failures are worth a line.
+        # Proxies and monitors check the broker's health every second: only failures are logged.
         if self.is_complete and (entry.path or entry.status >= HTTPStatus.BAD_REQUEST):
             _log.info("request", received=entry.received, sent=entry.sent, **shared)
         if entry.path and seconds - entry.idle >= self._slow_seconds:

@@ -25,6 +25,7 @@ import platformdirs
 from msgspec import Meta
 
 from scbroker.errors import InvalidArgumentError
+from scbroker.records.canonical import parse_uuid
 from scbroker.records.container_record import MAX_ENTRIES
 
 PREFIX: Final = "SCBROKER_"
@@ -34,7 +35,8 @@ _OTHERS: Final = {
     "PASSPHRASE", "NEW_PASSWORD", "NEW_PASSPHRASE", "CONFIG",
 }  # fmt: skip
 SECRET: Final = ("broker_key", "broker_key_next", "api_key")
-_PASSWORD: Final = re.compile(r"(?<=://)[^/@\s]*:[^/\s]*(?=@)")
+# What may have a password of an address: one with a slash works as well, and so does ?password=.
+_PASSWORD: Final = re.compile(r"(?<=://)\S*:\S*(?=@)|(?<=\?)\S+")
 _DAY: Final = 86_400
 # Ten years: a sum of longer times would overflow.
 _LONGEST: Final = 3650 * _DAY
@@ -137,6 +139,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             raise ValueError(
                 "`trusted_proxies` must be IP addresses or networks as 10.0.0.0/8, comma-separated"
             ) from None
+
+        try:
+            if self.api_key:
+                parse_uuid(self.api_key)
+        except InvalidArgumentError:  # its text may have the key
+            raise ValueError("`api_key` must be a UUID in lower case, with hyphens") from None
 
     def __repr__(self) -> str:
         return "Settings(…)"  # the fields include keys and the database's password

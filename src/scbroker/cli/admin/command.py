@@ -84,7 +84,7 @@ class Admin(BaseRun):
         return self.do(act())
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, and return its result. An operator is told why a store is away."""
+        """Run a coroutine to its end, and return its result. An error of a store names its cause."""
         import asyncio  # the help of a command starts without it
 
         try:

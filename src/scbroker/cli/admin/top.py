@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from scbroker.cli.admin.command import Admin, command
-from scbroker.cli.output import Row, Size, duration
+from scbroker.cli.output import Row, Size, duration, printable
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -96,13 +96,13 @@ def _drawn(load: Load, url: str) -> RenderableType:
 
     figures = Table.grid(padding=(0, 2))
     for label, value in _figures(load):
-        figures.add_row(Text(label, "bold"), Text(value))
+        figures.add_row(Text(label, "bold"), Text(printable(value)))
     operations = Table(box=None, pad_edge=False, header_style="bold")
     operations.add_column("OPERATION", no_wrap=True)
     for heading in ("PER SECOND", "P50", "P95"):
         operations.add_column(heading, justify="right")
     for each in load.operations[:_OPERATIONS]:
-        name = Text(f"{each.method} {each.path}")
+        name = Text(printable(f"{each.method} {each.path}"))
         operations.add_row(name, f"{each.rate:.1f}", duration(each.p50), duration(each.p95))
     return Group(Text(f"{url}   Ctrl-C ends", "dim"), figures, Text(""), operations)
 

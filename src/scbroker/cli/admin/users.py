@@ -102,7 +102,7 @@ def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     """Delete a user for ever, with every container to which nobody else has access.
 
     Containers with other members stay. The id can never be registered again. The user signs no record of the
-    deletion, so other users' programs have only the broker's word for it.
+    deletion, so other users' programs have only the broker's word for it. --yes needs the whole id.
     """
     from scbroker.server.admin import users as acts
 

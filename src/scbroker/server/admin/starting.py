@@ -117,6 +117,9 @@ async def _check_database(settings: Settings) -> Result:
     if settings.workers > 1 and stores.sqlite_file(settings):
         raise InvalidArgumentError("SQLite allows one process: set SCBROKER_WORKERS to 1.")
     if stores.is_missing(settings):
+        path = stores.sqlite_file(settings)
+        if settings.database_url and path is not None and not path.parent.is_dir():
+            raise InvalidArgumentError(f"The folder {path.parent} does not exist: create it.")
         return Result(_NEW)
     revision, ahead = await _ask(settings, _revision_and_clock)
     if revision is None:

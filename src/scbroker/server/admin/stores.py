@@ -135,7 +135,7 @@ def make_private(folder: Path) -> None:
 
 
 def can_be_private(folder: Path) -> bool:
-    """Return whether the data folder is closed to other users, or contains the broker's files alone."""
+    """Return whether the data folder is closed to other users, or contains only the broker's files."""
     return not folder.stat().st_mode & 0o077 or all(
         path.name.startswith((DATABASE, KEY, OBJECTS)) for path in folder.iterdir()
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import itertools
 import queue
 import sqlite3
@@ -21,11 +22,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar, cast
 
+import asyncpg
 import sqlalchemy
 import tenacity
 from asyncpg.exceptions import TargetServerAttributeNotMatched
 from sqlalchemy import Connection, Engine, Row, event
-from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool, QueuePool
@@ -481,6 +483,8 @@ def _sqlite_engine(path: Path, **pool: Any) -> Engine:
 # PostgreSQL
 
 _CONNECT_SECONDS: Final = 10.0
+_OF_DIALECT: Final = {"prepared_statement_cache_size", "prepared_statement_name_func"}
+"""Parameters of a URL that SQLAlchemy does not pass on to asyncpg."""
 _STATEMENT_SECONDS: Final = 30
 # The server enforces these, also when the broker process has hung or is gone.
 _SERVER_SETTINGS: Final = {
@@ -639,8 +643,25 @@ def open_database(url: str, pool_size: int = 16, wait: float = _WAIT_SECONDS) ->
     if url.startswith("sqlite:///"):
         return SqliteDatabase(Path(url.removeprefix("sqlite:///")), wait)
     if url.startswith(("postgresql://", "postgresql+asyncpg://")):
+        _check_parameters(async_url(url))
         return PostgresDatabase(async_url(url), pool_size, wait)
     raise InvalidArgumentError("database_url must begin with sqlite:/// or postgresql://.")
+
+
+def _check_parameters(url: str) -> None:
+    """Raise `InvalidArgumentError`, without the password, if a URL is none or has an unknown parameter."""
+    try:
+        parsed = sqlalchemy.make_url(url)
+        _, given = parsed.get_dialect()().create_connect_args(parsed)
+    except (ValueError, ArgumentError):
+        raise InvalidArgumentError(
+            "database_url must be as postgresql://USER:PASSWORD@HOST:5432/NAME, with %2F for a slash in the "
+            "password and so on."
+        ) from None
+    for name in given.keys() - inspect.signature(asyncpg.connect).parameters.keys() - _OF_DIALECT:
+        raise InvalidArgumentError(
+            f"database_url has the unknown parameter {name}: it takes those of asyncpg, such as ssl=require."
+        )
 
 
 def async_url(url: str) -> str:
