@@ -53,6 +53,7 @@ def test_the_command_prints_the_url_and_when_the_page_ends(broker: BrokerProcess
 def test_a_page_on_a_data_folder_without_a_broker_is_refused(broker: BrokerProcess) -> None:
     done = admin(broker, "ui", "--no-open", at=broker.directory / "nothing").expect(2)
     assert "no such file exists" in done.error
+    assert "--data-dir" in done.error
 
 
 def test_the_overview_shows_state_and_load_of_the_broker(

@@ -175,7 +175,10 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs
     """Open an existing database and its objects; `InvalidArgumentError` unless it is of this version."""
     url = database_url(settings)
     if is_missing(settings):  # opening it would create it
-        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
+        raise InvalidArgumentError(
+            f"{url} is not a broker's database: no such file exists. Name the broker's folder with "
+            "--data-dir, or give this command the settings that the broker has."
+        )
     database = open_database(url)
     try:
         await _check_revision(database)
