@@ -13,6 +13,8 @@ TESTS ?=
 ENGINES ?=
 # The parts of assurance/ that run every day: nothing else proves their claims (assurance/README.md).
 EVERYDAY := assurance/fuzz/test_decoders.py assurance/mutations assurance/flips assurance/exhaustive
+# The tests that build and boot a whole machine: CI has no time for them.
+MACHINE := tests/deploy/test_image.py tests/deploy/test_machine.py
 # For make test-cluster: engines to do without, as WITHOUT="ceph", and which tests run on the others
 # beside those in assurance/cluster.
 WITHOUT ?=
@@ -36,7 +38,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-cluster fuzz check format wheel pages recording screenshot docs lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-machine test-cluster fuzz check format wheel pages recording screenshot docs lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -64,7 +66,10 @@ test-assurance: $(INSTALLED) ## Run the rest of assurance/ that is quick: the br
 
 # The second run ends engines and brokers, and starts its own: one process, one cluster.
 test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, memory, mutants, the built site (8 min)
-	$(PYTEST) --long -m long $(TESTS)
+	$(PYTEST) --long -m long $(addprefix --ignore ,$(MACHINE)) $(TESTS)
+
+test-machine: $(INSTALLED) ## Build and run the image, and walk the guide to one machine on a booted copy (root; 4 min)
+	$(PYTEST) --long -m long $(MACHINE) $(TESTS)
 
 coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire (10 min)
 	$(MAKE) test EVERYDAY=assurance COVER="--cov --cov-report= --cov-fail-under 0"

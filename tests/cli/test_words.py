@@ -70,6 +70,10 @@ def test_no_message_of_a_session_speaks_to_programmers(message: str) -> None:
         (str(errors.NotAuthenticatedError()), "run `scbroker login`"),
         ("No session is kept for this broker: log in with keep=True.", "run `scbroker login`."),
         (str(errors.SessionStoreError()), "--session-folder"),
+        (
+            "refused: x. For an authority of your own, pass ssl=ssl.create_default_context(cafile=...).",
+            "For an authority of your own, set SSL_CERT_FILE to a file with the authority's certificate.",
+        ),
         ("serverUrl must be an origin", "The broker's address must be an origin"),
         ("name must be printable: x", "--name must be printable: x"),
         ("startId must be from 0 to 9", "--since must be from 0 to 9"),

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import urllib.request
 import uuid
 from collections.abc import Iterator
@@ -37,6 +38,14 @@ def pins(file: str) -> dict[str, set[str]]:
     """The packages of a list with their hashes."""
     text = (ROOT / file).read_text("utf-8")
     return {found[1]: set(found[3].split()) - {"\\"} for found in _PIN.finditer(text)}
+
+
+def test_what_a_broker_is_installed_from_has_every_package_of_the_extra() -> None:
+    """If this fails, run `make lock`: the image and the guide to one machine install nothing else."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = {*project["dependencies"], *project["optional-dependencies"]["server"]}
+    names = {re.split(r"[^a-z0-9-]", each, maxsplit=1)[0] for each in needed}
+    assert names <= {pin.partition("==")[0] for pin in pins("requirements-server.txt")}
 
 
 @pytest.mark.parametrize("file", LISTS)

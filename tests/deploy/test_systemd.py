@@ -47,6 +47,28 @@ def test_a_service_is_exposed_no_more_than_it_must_be(unit: str, threshold: int)
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(
+    "given, run",
+    [
+        (["serve", "--check"], ["serve", "--check"]),
+        (["api-keys", "create", "a b"], ["admin", "api-keys", "create", "a b"]),
+        ([], ["admin"]),
+    ],
+)
+def test_the_operators_script_runs_a_command_of_admin_or_a_check_of_the_start(
+    tmp_path: Path, given: list[str], run: list[str]
+) -> None:
+    stub = tmp_path / "systemd-run"
+    stub.write_text('#!/bin/sh\nprintf "%s\\0" "$@"\n')
+    stub.chmod(0o755)
+    done = subprocess.run(
+        [FOLDER / "scbroker-admin", *given], capture_output=True, text=True, check=True,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+    )  # fmt: skip
+    _, _, passed = done.stdout.partition("\0scbroker-admin\0")
+    assert passed.split("\0")[:-1] == run
+
+
 def test_the_settings_of_the_service_are_settings_of_a_broker(tmp_path: Path) -> None:
     from scbroker.server.settings import load_settings
 

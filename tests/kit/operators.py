@@ -60,15 +60,17 @@ def triggers(broker: BrokerProcess, *, drop: bool) -> None:
             query(broker.database_url, f"DROP TRIGGER {name}")
 
 
+def variables_of(broker: BrokerProcess, **changes: object) -> dict[str, str]:
+    """The environment of a command that runs beside a broker, with its settings."""
+    given = {name: value for name, value in (broker.settings | changes).items() if value != ""}
+    return environment(given, broker.variables)
+
+
 def admin(broker: BrokerProcess, *arguments: str | Path, at: Path | None = None) -> Done:
     """`scbroker admin …` with a broker's settings, or on another data folder."""
-    settings = dict(broker.settings)
-    if at is not None:
-        settings["database_url"] = ""
     options = ["admin", *map(str, arguments), "--data-dir", str(at or broker.directory)]
-    given = {name: value for name, value in settings.items() if value != ""}
-    variables = environment(given, broker.variables)
-    status, output, error = run(options, variables, _SECONDS)
+    changes = {} if at is None else {"database_url": ""}
+    status, output, error = run(options, variables_of(broker, **changes), _SECONDS)
     return Done(status, output.splitlines(), error)
 
 

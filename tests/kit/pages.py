@@ -17,8 +17,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from tests.kit.brokers import BrokerProcess, environment
+from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import Forked, command, is_available, nursery
+from tests.kit.operators import variables_of
 
 _SECONDS: Final = 30.0
 
@@ -46,8 +47,7 @@ class OperatorsPage:
 
     def __enter__(self) -> Self:
         options = ["admin", "ui", *self._options, "--data-dir", str(self.broker.directory)]
-        given = {name: value for name, value in self.broker.settings.items() if value != ""}
-        variables = environment(given, self.broker.variables)
+        variables = variables_of(self.broker)
         self._log = (self.broker.directory / "page-stderr").open("w+b")
         self._process: subprocess.Popen[str] | Forked
         if is_available():

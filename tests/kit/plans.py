@@ -53,7 +53,7 @@ _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
     "new_verifier": b"", "new_key_file": b"", "old": b"", "actions": ["version-started"], "after_id": 1,
-    "all_hashes": b"", "before": NOW, "blob": "name", "blocked": _ID, "blocking": _ID,
+    "all_hashes": b"", "before": NOW, "blob": "name", "blocked": _ID, "blocking": _ID, "container_id": _ID,
     "buckets": [_HASH] * 2, "check": "name", "chunk": 1, "container": _ID, "count": 500, "date": NOW,
     "deleted_at": NOW, "deletion": 3, "marked": NOW, "end": 9, "ends": NOW, "first": 1, "from": 1,
     "gone": [_ID] * 10, "hash": _HASH, "id": _ID, "ids": [_ID] * 10, "kept": _HASH, "kept_users": [_ID] * 2,

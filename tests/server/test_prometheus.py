@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import socket
 import subprocess
 import urllib.parse
 import urllib.request
@@ -18,7 +17,9 @@ import yaml  # type: ignore[import-untyped] # its stubs are not pinned
 
 from scbroker.cli.app import app
 from scbroker.server import metrics
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.engines import free_port
 from tests.kit.waiting import wait_until
 from tests.kit.writers import Story, User
 
@@ -112,7 +113,7 @@ def test_promtool_accepts_the_configuration_and_the_rules() -> None:
 
 
 @with_promtool
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@on_sqlite
 def test_promtool_finds_no_fault_in_the_metrics(wire: Wire) -> None:
     page = wire.call("GET", "/metrics").expect(200).body
     done = subprocess.run(
@@ -130,9 +131,7 @@ class Prometheus:
         config["scrape_configs"][0]["static_configs"] = [{"targets": [f"127.0.0.1:{broker.port}"]}]
         shutil.copy(FOLDER / "alerts.yml", folder)
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config), "utf-8")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"
         with (folder / "log").open("wb") as log:
             self.process = subprocess.Popen(
                 ["prometheus", f"--config.file={folder / 'prometheus.yml'}",

@@ -94,6 +94,8 @@ def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
     broker = start_broker(access_log=True)
     alice = new_user(at=broker)
     story = Story(alice).created()
+    alice.wire.call("GET", "/health/live").expect(200)
+    alice.wire.call("GET", "/no/such/path").expect(404)
     answer = alice.wire.call("GET", story.path).expect(200)
     wait_until(lambda: answer.headers["x-request-id"] in broker.log)
     [line] = [
@@ -107,6 +109,8 @@ def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
     assert line["user"] == alice.id
     assert (line["received"], line["sent"]) == (0, len(answer.body))
     assert 0 < line["seconds"] < 10
+    without_path = [each for each in broker.lines("request") if each["path"] is None]
+    assert [each["status"] for each in without_path] == [404]
     created = [line for line in broker.lines("request") if line["method"] == "PUT"]
     assert created[0]["received"] > 100
     assert str(uuid.UUID(bytes=story.id)) not in broker.log
@@ -126,14 +130,14 @@ def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
 ) -> None:
     broker = start_broker(slow_seconds=0.000001)
     alice = new_user(at=broker)
-    story = Story(alice).created()
+    Story(alice).created()
+    wait_until(lambda: "records/{version}" in broker.log)  # the answer comes before the line
     slow = {line["path"]: line for line in broker.lines("slow request")}
     line = slow["/v1/containers/{containerId}/records/{version}"]
     assert line["user"] == alice.id
     assert line["status"] == 201
     assert 0 <= line["wait"] <= line["database"] <= line["seconds"]
     assert line["database"] > 0
-    del story
 
 
 @on_sqlite

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 import tomllib
+import urllib.parse
 import uuid
 from pathlib import Path
 from typing import Any, Final
@@ -111,6 +112,28 @@ def test_an_unknown_name_in_the_file_is_refused_with_the_nearest_right_name(tmp_
         load_settings({"SCBROKER_CONFIG": str(config)})
 
 
+def test_a_wrong_value_is_reported_with_the_place_where_it_was_given(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("port = 'many'")
+    for options, where in (
+        ({"SCBROKER_CONFIG": str(config)}, f"port in {config}: Expected `int`"),
+        ({"SCBROKER_PORT": "many"}, "SCBROKER_PORT: Expected `int`"),
+        ({"SCBROKER_TRUSTED_PROXIES": "many"}, "A setting is wrong: `trusted_proxies` must be"),
+    ):
+        with pytest.raises(InvalidArgumentError) as caught:
+            load_settings(options)
+        assert where in str(caught.value)
+    with pytest.raises(InvalidArgumentError, match="--port: Expected"):
+        load_settings({}, port="many")
+
+
+def test_one_origin_may_be_a_text_in_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "broker.toml"
+    config.write_text("origins = 'https://broker.example:443'")
+    loaded = load_settings({"SCBROKER_CONFIG": str(config)})
+    assert loaded.origins == ["https://broker.example:443"]
+
+
 def test_variables_of_the_command_line_of_users_are_no_settings() -> None:
     """A machine may run both, with the same environment."""
     names = ("profile", "link_password", "password", "passphrase", "new_password", "new_passphrase")
@@ -160,7 +183,7 @@ def test_a_check_of_a_new_broker_finds_nothing_wrong_and_makes_nothing(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_check_beside_a_broker_names_the_port_and_finds_its_database_and_key_right(
+def test_a_check_beside_a_broker_as_before_an_upgrade_warns_of_the_port_and_finds_the_rest_right(
     fresh_broker: BrokerProcess,
 ) -> None:
     before = {path: path.stat().st_mtime for path in fresh_broker.directory.rglob("*.key")}
@@ -168,8 +191,8 @@ def test_a_check_beside_a_broker_names_the_port_and_finds_its_database_and_key_r
         "database_url": fresh_broker.database_url, "port": fresh_broker.port,
     }  # fmt: skip
     found = _checked(fresh_broker.directory.parent, data=fresh_broker.directory.name, **settings)
-    assert found["address"][0] == "failed"
-    assert "running broker" in found["address"][1]
+    assert found["address"][0] == "warning"
+    assert "A broker serves" in found["address"][1]
     for name in ("data folder", "database", "broker's key", "object store"):
         assert found[name][0] == "ok", found
     with Wire(fresh_broker) as wire:
@@ -209,6 +232,30 @@ def test_a_check_names_what_keeps_a_broker_from_starting(
 ) -> None:
     assert _checked(tmp_path, "--port", "0", **settings)[name][0] == "failed"
     assert not (tmp_path / "data" / "broker.sqlite").exists()
+
+
+def test_a_check_fails_for_a_port_of_another_program_and_for_a_folder_of_other_users(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "data").mkdir(mode=0o755)
+    (tmp_path / "data" / "foreign").touch()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))  # does not listen
+        found = _checked(tmp_path, "--port", str(other.getsockname()[1]))
+    assert found["address"][0] == found["data folder"][0] == "failed"
+    assert "name a new folder in it" in found["data folder"][1]
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_database_that_does_not_admit_the_broker_is_named_with_its_reason(
+    tmp_path: Path, database_url: str
+) -> None:
+    wrong = urllib.parse.urlsplit(database_url)._replace(path="/nowhere").geturl()
+    found = _checked(tmp_path, "--port", "0", database_url=wrong)
+    assert found["database"][0] == found["broker's key"][0] == "failed"
+    assert 'database "nowhere" does not exist' in found["database"][1]
+    listed = admin(BrokerProcess(tmp_path, wrong), "users", "ls").expect(5)
+    assert 'database "nowhere" does not exist' in listed.error
 
 
 def test_a_check_names_a_restore_that_was_cut_off(tmp_path: Path) -> None:
@@ -254,6 +301,7 @@ def test_the_first_start_says_how_to_make_a_user_and_the_second_how_to_get_a_key
             line.split("export ")[1].split("=") for line in lines if "  export " in line
         )
         assert exported["SCBROKER_SERVER_URL"] == broker.url
+        assert any("broker.key: store a copy elsewhere" in line for line in lines)
         command = lines[-1].split()
     variables = environment() | exported | {"HOME": str(tmp_path)}
     assert run([*command[1:], "--help"], variables, 60)[0] == 0

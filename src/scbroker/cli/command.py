@@ -142,21 +142,24 @@ app: typer.Typer = typer.Typer(
 )
 
 
-def group(name: str, panel: str, help: str) -> typer.Typer:
+def group(name: str, panel: str, help: str, *, of: typer.Typer = app) -> typer.Typer:
     """Add and return a group of commands, such as `scbroker contacts`."""
     made = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help=help)
-    app.add_typer(made, name=name, rich_help_panel=panel)
+    of.add_typer(made, name=name, rich_help_panel=panel)
     return made
 
 
 def command(
-    panel: str = "", name: str | None = None, *, of: typer.Typer = app, hidden: bool = False
+    panel: str = "", name: str | None = None, *, of: typer.Typer = app, start: Start | None = None
 ) -> Callable[[Function], Function]:
-    """Return a decorator that adds a function, whose first parameter is a `Run`, as a command."""
+    """Return a decorator that adds a function, whose first parameter is what `start` returns, as a command.
+
+    By default that is a `Run`.
+    """
 
     def add(function: Function) -> Function:
-        add_command = of.command(name, cls=Command, rich_help_panel=panel, hidden=hidden)
-        add_command(with_options(function, _start))
+        add_command = of.command(name, cls=Command, rich_help_panel=panel)
+        add_command(_with_options(function, start or _start))
         return function
 
     return add
@@ -166,7 +169,7 @@ def listing(of: typer.Typer, start: Start | None = None) -> Callable[[Function],
     """Return a decorator that adds a function as the action of a group without a command."""
 
     def add(function: Function) -> Function:
-        run_command = with_options(function, start or _start)
+        run_command = _with_options(function, start or _start)
 
         def run_alone(ctx: typer.Context, **given: Any) -> None:
             if ctx.invoked_subcommand is None:
@@ -206,7 +209,7 @@ def _start(
     return Run(profile, Output(as_json=as_json, quiet=quiet))
 
 
-def with_options(function: Function, start: Start) -> Function:
+def _with_options(function: Function, start: Start) -> Function:
     """Return a command whose parameters are those of `function`, without the first, and those of `start`."""
     common = inspect.signature(start, eval_str=True).parameters
 

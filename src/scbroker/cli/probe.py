@@ -38,14 +38,15 @@ class _Answer:
 class Probe:
     """One request to a broker's address, without API key, session or redirect.
 
-    `GET /health/ready` needs no header, and each answer of a broker carries its protocol's version
-    (docs/spec/protocol.md, section 1). The request ends after `seconds`, however slowly the server answers.
+    Each answer of a broker carries its protocol's version, also a refusal (docs/spec/protocol.md, section 1).
+    The request ends after `seconds`, however slowly the server answers. The default path is one that proxies
+    pass on, unlike `/health/ready` (deploy/proxy).
     """
 
-    def __init__(self, url: str, seconds: float) -> None:
+    def __init__(self, url: str, seconds: float, path: str = "/v1/events") -> None:
         from urllib.parse import urlsplit
 
-        self._url, self._seconds = url.rstrip("/"), seconds
+        self._url, self._seconds, self._path = url.rstrip("/"), seconds, path
         self._parts = urlsplit(self._url)
         self._answer: _Answer | None = None
         self._certificate: str | None = None
@@ -71,7 +72,7 @@ class Probe:
             if isinstance(connection.sock, ssl.SSLSocket):
                 self._certificate = str((connection.sock.getpeercert() or {}).get("notAfter"))
             before = time.time()
-            connection.request("GET", f"{self._parts.path}/health/ready")
+            connection.request("GET", f"{self._parts.path}{self._path}")
             answer = connection.getresponse()
             self._answer = _Answer(
                 answer.status,
@@ -103,6 +104,8 @@ class Probe:
                 "certificate; "
                 "otherwise ask the broker's operator."
             )
+        if self._certificate is None and not isinstance(self._error, ssl.SSLError):
+            self._answered()  # raises: no connection was made
         if self._certificate is None:
             raise errors.UnreachableError(
                 f"The server at {self._url} does not speak TLS, or no version that this machine allows: "
@@ -137,7 +140,7 @@ class Probe:
             )
         if answer.status == 503:
             raise errors.OverloadedError(
-                "The broker runs, but cannot reach its database or object store: ask its operator."
+                "The broker is overloaded, or cannot reach its database or object store: ask its operator."
             )
         return "answers"
 

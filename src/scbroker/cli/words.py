@@ -25,6 +25,8 @@ _PHRASES: Final = (
      "run `scbroker login` with the new passphrase"),
     (r"apiKey must be a UUID or its text, and this \S+ is not",
      "The API key must be a UUID, and the given one is not"),
+    (r"pass ssl=ssl\.create_default_context\(cafile=\.\.\.\)",
+     "set SSL_CERT_FILE to a file with the authority's certificate"),
     (r"^serverUrl (?=must|redirects)", "The broker's address "),
     # A name that a person typed stands in quotes.
     (r"(?<!['\w.])serverUrl(?!['\w]|\.\w)", "the broker's address"),

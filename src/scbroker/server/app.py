@@ -217,7 +217,9 @@ async def _no_such_path(request: Request, error: Exception) -> Response:
 
 async def _fault(request: Request, error: Exception) -> Response:
     entry = request_log.current()
-    path = entry.path if entry is not None else None  # the path with ids is not for the log
+    path = None
+    if entry is not None:
+        path, entry.is_fault = entry.path, True  # the path with ids is not for the log
     _log.error("fault", method=request.method, path=path, exc_info=error)
     answered = errors.BrokerFaultError("The broker failed. Its log says why.")
     metrics.count_problem(answered)

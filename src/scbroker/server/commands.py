@@ -32,23 +32,19 @@ from scbroker.server.admin import api_keys, stores
 from scbroker.server.admin.backup import backup as backup
 from scbroker.server.admin.backup import restore as restore
 from scbroker.server.admin.check import check as check
-from scbroker.server.admin.load import Load as Load
 from scbroker.server.admin.rotation import rotate as rotate
 from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
 from scbroker.server.admin.starting import Check as Check
-from scbroker.server.admin.starting import bind
-from scbroker.server.admin.stores import open_stores as open_stores
+from scbroker.server.admin.starting import bind, origins
 from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker
-from scbroker.server.keys import Keys, find_keys
+from scbroker.server.keys import KEY, Keys, find_keys
 from scbroker.server.migrations.upgrade import bring_up, newest
 from scbroker.server.settings import Settings as Settings
 from scbroker.server.settings import changed, load_settings
 from scbroker.server.settings import explain_settings as explain_settings
-from scbroker.server.storage.blobs import Blobs as Blobs
-from scbroker.server.storage.database import Database as Database
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.database import Database, open_database
 from scbroker.wire.users import canonical_origin
 
 _log: Final = structlog.get_logger("scbroker.server")
@@ -86,12 +82,12 @@ def serve(settings: Settings) -> None:
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
-    origins = _origins(settings)
+    of_clients = _origins(settings)
     listeners = _listen(settings.host, settings.port)
     address = address_of(settings.host, listeners[0].getsockname()[1])
     prepare(settings)
     with stores.only_broker(settings):
-        _serve(settings, address, origins or frozenset([canonical_origin(address)]), listeners)
+        _serve(settings, address, of_clients or frozenset([canonical_origin(address)]), listeners)
 
 
 def address_of(host: str, port: int) -> str:
@@ -111,7 +107,7 @@ def _origins(settings: Settings) -> frozenset[str]:
                 "address that clients use, and SCBROKER_TRUSTED_PROXIES to the proxy's address. See "
                 "docs/guide/running-a-broker.md."
             ) from None
-    return frozenset(map(canonical_origin, settings.origins))
+    return origins(settings)
 
 
 def _serve(
@@ -291,6 +287,11 @@ def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
         print(f"  for    {', '.join(settings.origins)}")
     print(f"  data   {settings.directory.resolve()}")
     print(f"  wire   {address}/openapi.json")
+    if key is not None and not settings.broker_key:
+        path = settings.directory.resolve() / KEY
+        print(
+            f"  key    {path}: store a copy elsewhere. Without it nobody can log in with a passphrase"
+        )
     option = f" --data-dir {shlex.quote(settings.data_dir)}" if settings.data_dir else ""
     if key is not None:
         print("An API key for programs was created. It is printed only this once:")

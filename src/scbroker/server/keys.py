@@ -113,9 +113,8 @@ class BrokerKeys:
 
         Raises `OverloadedError` if this process does not have the key of a rotation.
         """
-        if (
-            writing
-        ):  # by a statement of its own: the next one then sees what a rotation has committed
+        if writing:
+            # By a statement of its own: the next one then sees what a rotation has committed.
             sql.the(connection, sql.SHARE_CHECK, check=KEY_CHECK)
         rows = _rows(connection)
         seen, keys = self._seen
@@ -270,7 +269,11 @@ def write_synced(path: Path, octets: bytes | memoryview) -> None:
     """Create a file with these bytes and sync it; its folder is created, but not synced."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(octets)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(octets)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:  # as on a full disk
+        error.filename = str(path)
+        raise

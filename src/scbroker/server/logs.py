@@ -47,8 +47,19 @@ def configure() -> None:
         ],
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
     )
+    logging.lastResort = _OfLibraries(logging.WARNING)
     traces = logging.getLogger("opentelemetry")
     traces.handlers, traces.propagate = [_OfTraces(logging.WARNING)], False
+
+
+class _OfLibraries(logging.Handler):
+    """Writes what a library logs as a line like all others, so that programs can read the whole log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        entry = request_log.current()
+        if entry is None or not entry.is_fault:  # uvicorn repeats the traceback of the line `fault`
+            text = record.getMessage()
+            _log.warning("library", name=record.name, text=text, exc_info=record.exc_info)
 
 
 class _OfTraces(logging.Handler):

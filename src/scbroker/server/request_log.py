@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
-import ipaddress
 import secrets
 import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any, Final, Literal, Self, get_args
 
 import structlog
+from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from scbroker import tracing
 from scbroker.server import metrics
@@ -26,7 +26,6 @@ from scbroker.wire.codec import REQUEST_ID_HEADER, is_request_id
 
 _log: Final = structlog.get_logger("scbroker.server")
 _HEADER: Final = REQUEST_ID_HEADER.lower().encode()
-_ADDRESSES: Final = 4096
 Part = Literal["wait", "database", "store", "idle"]
 """What a request spends time on: waiting for a database connection or thread; database; store; client."""
 
@@ -48,6 +47,8 @@ class Entry:
     store: float = 0.0
     idle: float = 0.0
     """Waiting on client I/O or for an event: it does not make a request slow."""
+    is_fault: bool = False
+    """Whether the log has a line `fault` about it."""
     started: float = field(default_factory=time.perf_counter)
 
     def add(self, part: Part, seconds: float) -> None:
@@ -115,31 +116,17 @@ class RequestLog:
     def __init__(
         self, trusted_proxies: str = "", slow_seconds: float = 2.0, *, access_log: bool = False
     ) -> None:
-        self._trusts_all = trusted_proxies == "*"
-        self._trusted = [
-            ipaddress.ip_network(each.strip())
-            for each in trusted_proxies.replace("*", "").split(",")
-            if each
-        ]
+        # As uvicorn does, which reads X-Forwarded-For of the same peers.
+        self._trusted = _TrustedHosts(trusted_proxies)
         self._slow_seconds, self.is_complete = slow_seconds, access_log
-        self._trusts = functools.lru_cache(_ADDRESSES)(self._is_trusted)
 
     def id_for(self, peer: str | None, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Return the id of a request: a new one, or a trusted proxy's."""
-        if (self._trusts_all or self._trusted) and self._trusts(peer):
+        if peer in self._trusted:
             given = [value for name, value in headers if name == _HEADER]
             if len(given) == 1 and is_request_id(text := given[0].decode("latin-1")):
                 return text
         return secrets.token_hex(8)
-
-    def _is_trusted(self, peer: str | None) -> bool:
-        if self._trusts_all:
-            return True
-        try:
-            address = ipaddress.ip_address(peer or "")
-        except ValueError:
-            return False
-        return any(address in network for network in self._trusted)
 
     @contextlib.contextmanager
     def entry(self, id: str, method: str) -> Iterator[Entry]:
@@ -167,7 +154,8 @@ class RequestLog:
             "seconds": round(seconds, 4),
             "user": entry.user,
         }
-        if self.is_complete:
+        # Proxies and monitors check the broker's health every second: only failures are logged.
+        if self.is_complete and (entry.path or entry.status >= HTTPStatus.BAD_REQUEST):
             _log.info("request", received=entry.received, sent=entry.sent, **shared)
         if entry.path and seconds - entry.idle >= self._slow_seconds:
             metrics.SLOW.labels(entry.method, entry.path).inc()

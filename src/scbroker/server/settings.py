@@ -166,30 +166,31 @@ class Setting(NamedTuple):
 
 def load_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> Settings:
     """Load settings; raise `InvalidArgumentError` if one is wrong. An option of None was not given."""
-    values = {name: value for name, (value, _) in _given(environment, options).items()}
+    given = _given(environment, options)
     try:
-        return msgspec.convert(values, Settings, strict=False)
+        return msgspec.convert(
+            {name: value for name, (value, _) in given.items()}, Settings, strict=False
+        )
     except msgspec.ValidationError as error:
-        raise InvalidArgumentError(
-            f"A setting is wrong (file, or environment as {PREFIX}NAME): {error}"
-        ) from None
+        why, _, name = str(error).rstrip("`").partition(" - at `$.")
+        if name not in given:
+            raise InvalidArgumentError(f"A setting is wrong: {why}.") from None
+        where = {
+            "file": f"{name} in {environment.get(PREFIX + 'CONFIG')}",
+            "variable": PREFIX + name.upper(),
+            "option": f"--{name.replace('_', '-')}",
+        }[given[name][1]]
+        raise InvalidArgumentError(f"A setting is wrong: {where}: {why}.") from None
 
 
 def explain_settings(environment: Mapping[str, str] = os.environ, **options: Any) -> list[Setting]:
     """Return every setting with its value and source; a secret's value is "set"."""
-    loaded, given, texts = (
-        load_settings(environment, **options),
-        _given(environment, options),
-        meanings(),
-    )
+    loaded, given = load_settings(environment, **options), _given(environment, options)
     return [
         Setting(
-            name,
-            _shown(name, getattr(loaded, name)),
-            given.get(name, ("", "default"))[1],
-            texts[name],
+            name, _shown(name, getattr(loaded, name)), given.get(name, ("", "default"))[1], meaning
         )
-        for name in Settings.__struct_fields__
+        for name, meaning in meanings().items()
     ]
 
 
@@ -223,12 +224,14 @@ def _given(
             from_file = tomllib.loads(Path(config).read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InvalidArgumentError(f"Cannot read the settings in {config}: {error}") from None
-        found |= {_known(name, name): (value, "file") for name, value in from_file.items()}
+        found |= {
+            _known(name, name): (_listed(name, value), "file") for name, value in from_file.items()
+        }
     for variable, text in environment.items():
         key = variable.removeprefix(PREFIX)
         if variable.startswith(PREFIX) and key not in _OTHERS:
-            given = text.split(",") if key == "ORIGINS" else text
-            found[_known(key.lower(), variable)] = (given, "variable")
+            name = _known(key.lower(), variable)
+            found[name] = (_listed(name, text), "variable")
     for name, value in options.items():
         if value == "":
             option = name.replace("_", "-")
@@ -238,6 +241,11 @@ def _given(
     return found
 
 
+def _listed(name: str, value: object) -> object:
+    """Return the list that a text of several origins stands for, and any other value as it is."""
+    return value.split(",") if name == "origins" and isinstance(value, str) else value
+
+
 def _known(name: str, given: str) -> str:
     """Return the name of a setting; raise `InvalidArgumentError` with the nearest name for any other."""
     if name in Settings.__struct_fields__:
@@ -245,7 +253,8 @@ def _known(name: str, given: str) -> str:
     hint = "`scbroker admin config show` lists the settings."
     for near in difflib.get_close_matches(name, Settings.__struct_fields__, 1):
         hint = f"did you mean {near if given == name else PREFIX + near.upper()}?"
-    raise InvalidArgumentError(f"{given} is not a setting ({name}): {hint}")
+    meant = "" if given == name else f" ({name})"
+    raise InvalidArgumentError(f"{given} is not a setting{meant}: {hint}")
 
 
 @functools.cache

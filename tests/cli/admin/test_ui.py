@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from scbroker.cli.admin.page import watch
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage, Reply
+from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import wait_until
 
 
@@ -51,6 +53,7 @@ def test_the_command_prints_the_url_and_when_the_page_ends(broker: BrokerProcess
 def test_a_page_on_a_data_folder_without_a_broker_is_refused(broker: BrokerProcess) -> None:
     done = admin(broker, "ui", "--no-open", at=broker.directory / "nothing").expect(2)
     assert "no such file exists" in done.error
+    assert "--data-dir" in done.error
 
 
 def test_the_overview_shows_state_and_load_of_the_broker(
@@ -142,6 +145,7 @@ def test_a_quota_is_set_after_it_was_confirmed(page: OperatorsPage, broker: Brok
     assert "of 5" in shown
     page.post(f"/users/{user}/quota/confirm?bytes=default&containers=unlimited").expect(200)
     assert "of unlimited" in words(page.get(f"/users/{user}"))
+    assert "bytes: null" in words(page.get("/audit"))  # as the command shows it
 
 
 @on_sqlite
@@ -192,3 +196,9 @@ def test_a_notice_is_shown_once(page: OperatorsPage, broker: BrokerProcess) -> N
     path = f"/users/{broker.new_user().userId}"
     assert 'role="status"' in page.post(f"{path}/suspend").text
     assert 'role="status"' not in page.get(path).text
+
+
+def test_a_broker_that_cannot_reach_its_stores_is_not_shown_as_ready() -> None:
+    with BadBroker([http(503)]) as server:
+        assert not watch._is_ready(server.url)
+        assert server.requests[0].head.startswith(b"GET /health/ready ")

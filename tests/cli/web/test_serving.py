@@ -34,7 +34,7 @@ def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
 
 
 async def test_a_page_ends_by_itself() -> None:
-    async def no_page(*_: object) -> None:
+    async def no_page(_scope: object, _receive: object, _send: object) -> None:
         raise AssertionError("nobody asked")
 
     with listening(0) as bound:

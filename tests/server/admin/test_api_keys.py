@@ -10,10 +10,11 @@ import pytest
 
 from scbroker.crypto.verify import sha256
 from scbroker.server.broker import API_KEY_SECONDS
+from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin, admin_json, audited
-from tests.kit.tables import query
+from tests.kit.tables import count_rows, query
 from tests.kit.waiting import wait_until
 from tests.server.conftest import NewUser
 
@@ -41,7 +42,7 @@ def refused(broker: BrokerProcess, wire: Wire, key: uuid.UUID) -> str:
     return str(ask(wire, key).expect(401, "api-key").problem["detail"])
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
+@postgresql_when_long
 def test_a_revoked_key_is_refused_within_the_documented_time_also_in_a_session_that_goes_on(
     broker: BrokerProcess, wire: Wire, new_user: NewUser
 ) -> None:
@@ -87,11 +88,12 @@ def test_the_end_of_a_key_can_be_set_and_removed_but_not_in_the_past(
     ask(wire, key).expect(200)
 
 
-@pytest.mark.parametrize("name", ["", " x", "x\n", "\x1b[2J", "x" * 257])
-def test_a_name_that_a_list_could_not_show_is_refused(broker: BrokerProcess, name: str) -> None:
-    before = admin(broker, "api-keys", "ls").expect(0).lines
-    assert "name of an API key" in admin(broker, "api-keys", "create", name).expect(2).error
-    assert len(admin(broker, "api-keys", "ls").expect(0).lines) == len(before)
+def test_a_name_that_a_list_could_not_show_is_refused(broker: BrokerProcess) -> None:
+    before = count_rows(broker.database_url, "api_keys")
+    for name in ("", " x", "x\n", "\x1b[2J", "x" * 257):
+        done = admin(broker, "api-keys", "create", name).expect(2)
+        assert "name of an API key" in done.error, name
+    assert count_rows(broker.database_url, "api_keys") == before
 
 
 def test_a_name_is_free_again_once_its_key_is_revoked(broker: BrokerProcess, wire: Wire) -> None:
@@ -106,13 +108,12 @@ def test_a_name_is_free_again_once_its_key_is_revoked(broker: BrokerProcess, wir
     assert [each["state"] for each in states] == ["revoked", "valid"]
 
 
-@pytest.mark.parametrize("text", ["nobody's", "00000000", "abcdef", "", "'; DROP TABLE api_keys"])
-def test_a_key_that_does_not_exist_is_reported_and_no_key_is_revoked(
-    broker: BrokerProcess, text: str
-) -> None:
-    before = admin(broker, "api-keys", "ls").expect(0).lines
-    assert "api-keys ls" in admin(broker, "api-keys", "revoke", text).expect(3).error
-    assert len(admin(broker, "api-keys", "ls").expect(0).lines) == len(before)
+def test_a_key_that_does_not_exist_is_reported_and_no_key_is_revoked(broker: BrokerProcess) -> None:
+    valid = broker.database_url, "api_keys", "revoked_at IS NULL"
+    before = count_rows(*valid)
+    for text in ("nobody's", "00000000", "abcdef", "", "'; DROP TABLE api_keys"):
+        assert "api-keys ls" in admin(broker, "api-keys", "revoke", text).expect(3).error, text
+    assert count_rows(*valid) == before
 
 
 def test_a_text_that_means_several_keys_ends_none_of_them(

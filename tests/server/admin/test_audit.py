@@ -3,7 +3,9 @@
 import datetime as dt
 import getpass
 import json
+import signal
 import socket
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from time import sleep
@@ -15,7 +17,7 @@ import scbroker
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.nursery import command
-from tests.kit.operators import admin, admin_json, audited, triggers
+from tests.kit.operators import admin, admin_json, audited, triggers, variables_of
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import authorized, delete_key_file, delete_user, ordered, store, storing
 from tests.server.conftest import NewUser, at_once
@@ -257,17 +259,10 @@ def test_a_line_has_the_fields_of_an_entry_in_a_pipe_too(broker: BrokerProcess) 
 
 @pytest.mark.long
 def test_further_entries_are_followed_until_an_interrupt(broker: BrokerProcess) -> None:
-    import signal
-    import subprocess
-
-    from tests.kit.brokers import environment
-
-    settings = {name: value for name, value in broker.settings.items() if value != ""}
-    options = ["admin", "audit", "--follow", "--since", "1s", "--json"]
-    options[4] = "1m"
+    options = ("--follow", "--since", "1m", "--json", "--data-dir", str(broker.directory))
     process = subprocess.Popen(
-        command(*options, "--data-dir", str(broker.directory)),
-        env=environment(settings, broker.variables),
+        command("admin", "audit", *options),
+        env=variables_of(broker),
         stdout=subprocess.PIPE,
         text=True,
     )

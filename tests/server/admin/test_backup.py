@@ -1,6 +1,7 @@
 """`scbroker admin backup` beside a running broker, and `restore` of what it made: all of it opens again."""
 
 import datetime
+import resource
 import shutil
 import threading
 import uuid
@@ -13,6 +14,7 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustStore
 from scbroker.errors import OverloadedError
+from scbroker.server.keys import write_synced
 from scbroker.server.storage.blobs import Folder, new_blob_name
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -342,6 +344,18 @@ DATED = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9][0-9][0-9][0-9][0-
 
 def backups_in(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.glob(DATED))
+
+
+def test_a_file_that_cannot_be_written_is_named_in_the_error(tmp_path: Path) -> None:
+    """As on a full disk: without its name the command said that standard output cannot be used."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (LARGE, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            write_synced(tmp_path / "object", bytes(LARGE + 1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.filename == str(tmp_path / "object")
 
 
 def test_dated_backups_are_kept_up_to_a_number_and_nothing_else_is_removed(

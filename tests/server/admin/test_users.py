@@ -5,12 +5,13 @@
 
 import datetime as dt
 import uuid
+from typing import Any
 
 import pytest
 
 from scbroker import AccessLevel, BrokerError
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.admin.users import Order, Page, page
+from scbroker.server.admin.users import Order, Page, find, page
 from scbroker.server.settings import Settings
 from scbroker.wire import users as u
 from tests.kit.both_engines import on_sqlite
@@ -92,12 +93,18 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(
 
 
 @pytest.mark.parametrize("text", ["abc", "", "....", "me", "'; --", "g" * 8, "0" * 33, "*"])
-@pytest.mark.parametrize("command", ["show", "suspend", "delete"])
+def test_what_is_no_user_id_is_not_looked_for(text: str) -> None:
+    nothing: Any = None
+    with pytest.raises(InvalidArgumentError, match="is not a user id"):
+        find(nothing, text)
+
+
+@pytest.mark.parametrize("command", ["show", "suspend", "resume", "delete"])
 def test_what_is_no_user_id_is_refused_and_changes_nothing(
-    broker: BrokerProcess, text: str, command: str, unchanged: Unchanged
+    broker: BrokerProcess, command: str, unchanged: Unchanged
 ) -> None:
     with unchanged():
-        done = admin(broker, "users", command, text).expect(2)
+        done = admin(broker, "users", command, "me").expect(2)
     assert "is not a user id" in done.error
 
 

@@ -16,7 +16,7 @@ from scbroker.cli.admin.command import Admin, command, group, listing
 
 if TYPE_CHECKING:
     from scbroker.server.admin.audit import Chain, Entry
-    from scbroker.server.commands import Database
+    from scbroker.server.admin.stores import Stores
 
 audit: Final = group("audit", "List who changed what, or verify the log.")
 _COLUMNS: Final = {
@@ -72,34 +72,31 @@ def show(
     begin = None if since is None else dates.past(since, "--since")
     end = None if until is None else dates.past(until, "--until")
 
-    async def wanted_of(database: Database) -> log.Wanted:
+    def wanted_of(connection: Any) -> log.Wanted:
         if action is not None and not follow:
-            await database.read(lambda c: log.check_action(c, action))
-        name = None
-        if user is not None:
-            name = str(await database.read(lambda c: users.find(c, user)))
+            log.check_action(connection, action)
+        name = None if user is None else str(users.find(connection, user))
         return log.Wanted(begin, end, action, name)
 
-    async def read() -> None:
+    async def read(at: Stores) -> None:
         import asyncio
 
-        async with run.open() as (database, _):
-            listed: list[Entry] = []
-            wanted, last = await wanted_of(database), 0
-            while True:
-                reading = partial(log.entries, wanted=wanted, after=last)
-                page = await database.read(reading, large=True)
-                last = page[-1].id if page else last
-                listed = _write(run, [*listed, *page], follow)
-                if len(page) == log.PAGE:
-                    continue
-                if not follow:
-                    break
-                await asyncio.sleep(_POLL_SECONDS)
-            if listed:
-                run.out.rows([_row(run, each) for each in listed], _COLUMNS)
+        listed: list[Entry] = []
+        wanted, last = await at.database.read(wanted_of), 0
+        while True:
+            reading = partial(log.entries, wanted=wanted, after=last)
+            page = await at.database.read(reading, large=True)
+            last = page[-1].id if page else last
+            listed = _write(run, [*listed, *page], follow)
+            if len(page) == log.PAGE:
+                continue
+            if not follow:
+                break
+            await asyncio.sleep(_POLL_SECONDS)
+        if listed:
+            run.out.rows([_row(run, each) for each in listed], _COLUMNS)
 
-    run.do(read())
+    run.use(read)
 
 
 def _write(run: Admin, entries: list[Entry], follow: bool) -> list[Entry]:
@@ -133,12 +130,11 @@ def verify(
             "--head must be 64 hexadecimal digits, as this command prints them."
         )
 
-    async def read() -> Chain:
-        async with run.open() as (database, _):
-            key = await database.read(lambda c: stores.find_key(c, run.settings))
-            return await log.verify(database, key, None if head is None else head.lower())
+    async def read(at: Stores) -> Chain:
+        key = await at.database.read(lambda c: stores.find_key(c, at.settings))
+        return await log.verify(at.database, key, None if head is None else head.lower())
 
-    found = run.do(read())
+    found = run.use(read)
     faults = list(found.faults)
     if not found.has_head:
         faults.append(

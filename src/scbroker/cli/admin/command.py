@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from scbroker.cli.command import AsJson, Command, Function, Group, Quiet, with_options
-from scbroker.cli.command import listing as listing_of_users
+from scbroker import errors
+from scbroker.cli import command as of_users
+from scbroker.cli.command import AsJson, Function, Group, Quiet
 from scbroker.cli.output import Output
 from scbroker.cli.run import BaseRun
 
 if TYPE_CHECKING:
-    from contextlib import AbstractAsyncContextManager
-
-    from scbroker.server.commands import Blobs, Database, Settings
+    from scbroker.server.admin.stores import Stores
+    from scbroker.server.commands import Settings
 
 T = TypeVar("T")
 admin: Final = typer.Typer(
@@ -57,60 +57,50 @@ class Admin(BaseRun):
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
         return commands.address_of(host, self.settings.port)
 
-    def open(self) -> AbstractAsyncContextManager[tuple[Database, Blobs]]:
-        """Open the broker's database, which must be of this version, and its objects."""
-        from scbroker.server import commands
+    def use(self, work: Callable[[Stores], Coroutine[Any, Any, T]]) -> T:
+        """Do some work on the broker's database, which must be of this version; return its result."""
+        from scbroker.server.admin.stores import Stores, open_stores
 
-        return commands.open_stores(self.settings)
+        async def run() -> T:
+            async with open_stores(self.settings) as (database, _):
+                return await work(Stores(self.settings, database))
+
+        return self.do(run())
 
     def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
         """Return what a read of the broker's database gives; `large` as in `Database.read`."""
-
-        async def read() -> T:
-            async with self.open() as (database, _):
-                return await database.read(work, large=large)
-
-        return self.do(read())
+        return self.use(lambda at: at.database.read(work, large=large))
 
     def act(self, work: Callable[[Any, bytes], T]) -> T:
-        """Run an act in a transaction, with the broker's key, under which it is recorded in the audit log."""
-        from scbroker.server.admin.stores import Stores
-
-        async def act() -> T:
-            async with self.open() as (database, _):
-                return await Stores(self.settings, database).act(work)
-
-        return self.do(act())
+        """Return what `Stores.act` gives."""
+        return self.use(lambda at: at.act(work))
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, and return its result."""
+        """Run a coroutine to its end, and return its result. An error of a store names its cause."""
         import asyncio  # the help of a command starts without it
 
-        return asyncio.run(work)
+        try:
+            return asyncio.run(work)
+        except errors.BrokerUnavailableError as error:
+            if (cause := error.__cause__) is None:
+                raise
+            why = getattr(cause, "orig", None) or cause  # of SQLAlchemy's error, the database's own
+            raise errors.BrokerUnavailableError(f"{error.message} The cause: {why}") from error
 
 
 def group(name: str, help: str) -> typer.Typer:
     """Add and return a group of commands, such as `scbroker admin api-keys`."""
-    made = typer.Typer(cls=Group, no_args_is_help=True, rich_markup_mode=None, help=help)
-    admin.add_typer(made, name=name)
-    return made
+    return of_users.group(name, "", help, of=admin)
 
 
-def command(
-    name: str | None = None, *, of: typer.Typer = admin, hidden: bool = False
-) -> Callable[[Function], Function]:
+def command(name: str | None = None, *, of: typer.Typer = admin) -> Callable[[Function], Function]:
     """Return a decorator that adds a function, whose first parameter is an `Admin`, as a command."""
-
-    def add(function: Function) -> Function:
-        of.command(name, cls=Command, hidden=hidden)(with_options(function, _start))
-        return function
-
-    return add
+    return of_users.command("", name, of=of, start=_start)
 
 
 def listing(of: typer.Typer) -> Callable[[Function], Function]:
     """Return a decorator that adds a function as the action of a group without a command."""
-    return listing_of_users(of, _start)
+    return of_users.listing(of, _start)
 
 
 def _start(data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> Admin:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scbroker.cli.admin.command import Admin, command
+
+if TYPE_CHECKING:
+    from scbroker.server.admin.stores import Stores
 
 
 @command()
@@ -34,10 +37,6 @@ def ui(
     The page listens on 127.0.0.1 only. Its URL is secret and valid once: the first browser that uses it is
     the only one that is admitted.
     """
-    run.do(_serve(run, url, port, minutes, opens=opens))
-
-
-async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens: bool) -> None:
     import datetime as dt
     from contextlib import nullcontext
 
@@ -45,16 +44,13 @@ async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens:
     from scbroker.cli.admin.page.watch import Watch
     from scbroker.cli.web.access import Access
     from scbroker.cli.web.serving import listening, opened_in_browser, serve
-    from scbroker.server.admin.stores import Stores
 
     def no_browser() -> None:
         run.out.say("No browser was started: open the URL yourself.")
 
-    ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
-    async with run.open() as (database, _):
-        stores = Stores(run.settings, database)
-        address = url or run.address
-        watch = Watch(address, run.settings, database)
+    async def show(at: Stores) -> None:
+        ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+        watch = Watch(url or run.address, at)
         with listening(port) as bound:
             access = Access(bound.getsockname()[1])
             async with watch.running():
@@ -62,7 +58,9 @@ async def _serve(run: Admin, url: str | None, port: int, minutes: int, *, opens:
                     {"url": access.url, "ends": ends},
                     f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
                 )
-                app = operators_page(stores, watch, ends).application(access)
+                app = operators_page(at, watch, ends).application(access)
                 with opened_in_browser(access.url, no_browser) if opens else nullcontext():
                     await serve(app, bound, minutes * 60)
-    run.out.say("The page has ended.")
+        run.out.say("The page has ended.")
+
+    run.use(show)

@@ -108,14 +108,11 @@ def _row(found: User, total: Amounts) -> dict[str, Any]:
 def _recount(run: Admin) -> None:
     from scbroker.server.admin import usage as queries
 
-    async def work() -> Sequence[tuple[uuid.UUID, Amounts, Amounts]]:
-        async with run.open() as (database, _):
-            return await queries.recount(run.settings, database)
-
+    found = run.use(lambda at: queries.recount(at.settings, at.database))
     rows = [
         {"userId": user, "bytesBefore": said.bytes, "bytes": stored.bytes,
          "containersBefore": said.containers, "containers": stored.containers}
-        for user, said, stored in run.do(work())
+        for user, said, stored in found
     ]  # fmt: skip
     if run.out.as_json:
         run.out.rows(rows, {})

@@ -13,6 +13,7 @@ from scbroker.cli.command import Yes
 from scbroker.cli.output import Size
 
 if TYPE_CHECKING:
+    from scbroker.server.admin.stores import Stores
     from scbroker.server.admin.users import User
 
 users: Final = group("users", "List, suspend and delete users.")
@@ -34,18 +35,17 @@ def ls(run: Admin) -> None:
     """
     from scbroker.server.admin import users as queries
 
-    async def read() -> list[User]:
+    async def read(at: Stores) -> list[User]:
         found: list[User] = []
-        async with run.open() as (database, _):
-            while True:
-                after = found[-1].id.bytes if found else b""
-                reading = partial(queries.listed, settings=run.settings, after=after)
-                page = await database.read(reading, large=True)
-                found += page
-                if len(page) < queries.PAGE:
-                    return found
+        while True:
+            after = found[-1].id.bytes if found else b""
+            reading = partial(queries.listed, settings=at.settings, after=after)
+            page = await at.database.read(reading, large=True)
+            found += page
+            if len(page) < queries.PAGE:
+                return found
 
-    run.out.rows(map(_row, run.do(read())), _COLUMNS)
+    run.out.rows(map(_row, run.use(read)), _COLUMNS)
 
 
 @command("show", of=users)
@@ -69,15 +69,13 @@ def suspend(
     that the user already has are valid until they expire.
     """
     from scbroker.server.admin import users as acts
-    from scbroker.server.admin.stores import Stores
 
-    async def change() -> tuple[bool, User]:
-        async with run.open() as (database, _):
-            user_id = await database.read(lambda c: acts.find(c, user))
-            is_new = await acts.suspend(Stores(run.settings, database), user_id, reason)
-            return is_new, await database.read(lambda c: acts.show(c, run.settings, user_id))
+    async def change(at: Stores) -> tuple[bool, User]:
+        user_id = await at.database.read(lambda c: acts.find(c, user))
+        is_new = await acts.suspend(at, user_id, reason)
+        return is_new, await at.database.read(lambda c: acts.show(c, at.settings, user_id))
 
-    is_new, found = run.do(change())
+    is_new, found = run.use(change)
     said = "is suspended" if is_new else "was suspended already, and nothing was changed"
     run.out.done({**_row(found), "changed": is_new}, f"User {found.id} {said}.")
 
@@ -102,7 +100,7 @@ def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     """Delete a user for ever, with every container to which nobody else has access.
 
     Containers with other members stay. The id can never be registered again. The user signs no record of the
-    deletion, so other users' programs have only the broker's word for it.
+    deletion, so other users' programs have only the broker's word for it. --yes needs the whole id.
     """
     from scbroker.server.admin import users as acts
 

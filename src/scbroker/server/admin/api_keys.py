@@ -168,7 +168,9 @@ def _find_valid(connection: Connection, text: str) -> Row[Any]:
         )
     if meant:
         ended = "was revoked" if meant[-1].revoked_at is not None else "has expired"
-        raise InvalidArgumentError(f"The API key {_id_of(meant[-1])} {ended} already.")
+        raise InvalidArgumentError(
+            f"The API key {_id_of(meant[-1])} {ended} already: create another one."
+        )
     raise NotFoundError(
         f"No API key has the name or id {text!r:.80}: `scbroker admin api-keys ls` lists them."
     )

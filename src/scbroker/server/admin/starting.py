@@ -1,6 +1,7 @@
 """Check whether a broker can start with its settings, without changing anything."""
 
 import asyncio
+import http.client
 import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
@@ -18,6 +19,7 @@ from scbroker.wire.users import canonical_origin
 
 T = TypeVar("T")
 _STORE_SECONDS: Final = 10.0
+_PORT_SECONDS: Final = 2.0
 _NEW: Final = "is created at the first start"
 
 
@@ -55,23 +57,48 @@ async def _check_folder(settings: Settings) -> Result:
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         raise InvalidArgumentError(f"{folder} is not a folder that this user can read and write.")
     stores.check_restored(folder)
-    if folder.stat().st_mode & 0o077:
-        return Result(f"Other users can open {folder}: run chmod 700 {folder}", is_doubtful=True)
+    if not stores.can_be_private(folder):
+        raise stores.open_to_others(folder)
     return Result(str(folder))
 
 
 async def _check_port(settings: Settings) -> Result:
     try:
         bind(settings.host, settings.port).close()
-    except InvalidArgumentError as error:
-        raise InvalidArgumentError(f"{error} A running broker may have it.") from None
+    except InvalidArgumentError:
+        if not _is_broker(settings.host, settings.port):
+            raise
+        where = f"{settings.host}:{settings.port}"
+        return Result(f"A broker serves at {where} now: stop it before the start", is_doubtful=True)
     return Result(f"{settings.host}:{settings.port} is free")
 
 
-async def _check_origins(settings: Settings) -> Result:
+def _is_broker(host: str, port: int) -> bool:
+    connection = http.client.HTTPConnection(host, port, timeout=_PORT_SECONDS)
+    try:
+        connection.request("GET", "/health/live")
+        return connection.getresponse().getheader("Scbroker-Protocol") is not None
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def origins(settings: Settings) -> frozenset[str]:
+    """Return the origins in canonical form; `InvalidArgumentError` names the wrong one."""
+    found = set[str]()
     for origin in settings.origins:
-        canonical_origin(origin)
-    if not settings.origins:
+        try:
+            found.add(canonical_origin(origin))
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(
+                f"SCBROKER_ORIGINS has {origin!r:.200}. {error.message}"
+            ) from None
+    return frozenset(found)
+
+
+async def _check_origins(settings: Settings) -> Result:
+    if not origins(settings):
         return Result(
             "None is set: only programs of this machine can log in. Set SCBROKER_ORIGINS to the "
             "https:// address that clients use.",

@@ -127,16 +127,25 @@ def make_private(folder: Path) -> None:
     broker's files: closing a folder like /srv would lock out other programs.
     """
     mode = folder.stat().st_mode
-    if not mode & 0o077:
-        return
-    if all(path.name.startswith((DATABASE, KEY, OBJECTS)) for path in folder.iterdir()):
+    if mode & 0o077 and can_be_private(folder):
         with contextlib.suppress(OSError):  # the folder belongs to another user
             folder.chmod(mode & 0o700)
     if folder.stat().st_mode & 0o077:
-        raise InvalidArgumentError(
-            f"Other users of this machine can open the data folder {folder}: run chmod 700 {folder}, or "
-            "name a new folder in it with --data-dir, which the broker creates."
-        )
+        raise open_to_others(folder)
+
+
+def can_be_private(folder: Path) -> bool:
+    """Return whether the data folder is closed to other users, or contains only the broker's files."""
+    return not folder.stat().st_mode & 0o077 or all(
+        path.name.startswith((DATABASE, KEY, OBJECTS)) for path in folder.iterdir()
+    )
+
+
+def open_to_others(folder: Path) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"Other users of this machine can open the data folder {folder}: name a new folder in it with "
+        f"--data-dir, which the broker creates. If {folder} is for the broker alone, run chmod 700 {folder}."
+    )
 
 
 def check_restored(folder: Path) -> None:
@@ -166,7 +175,10 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs
     """Open an existing database and its objects; `InvalidArgumentError` unless it is of this version."""
     url = database_url(settings)
     if is_missing(settings):  # opening it would create it
-        raise InvalidArgumentError(f"{url} is not a broker's database: no such file exists.")
+        raise InvalidArgumentError(
+            f"{url} is not a broker's database: no such file exists. Name the broker's folder with "
+            "--data-dir, or give this command the settings that the broker has."
+        )
     database = open_database(url)
     try:
         await _check_revision(database)

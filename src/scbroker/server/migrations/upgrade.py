@@ -43,7 +43,6 @@ def is_known(revision: str) -> bool:
 async def bring_up(database: Database) -> tuple[str | None, float]:
     """Bring a database to this version's tables; return its revision before and the seconds that it took.
 
-
     The revision of a new database is None.
     Raises `OverloadedError` if another transaction kept a table locked (try again), and
     `InvalidArgumentError` if this version does not know the database's revision.

@@ -51,8 +51,10 @@ _TEMPORARY_SQLITE_CODES: Final = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
+# Classes: role or password refused, unknown database. An operator corrects them while brokers run.
+_NOT_ADMITTED: Final = ("28", "3D")
 # Classes: connection, rollback, resources, operator intervention. Codes: idle in transaction, lock timeout.
-_TEMPORARY_STATES: Final = ("08", "40", "53", "57", "25P03", "55P03")
+_TEMPORARY_STATES: Final = ("08", "40", "53", "57", "25P03", "55P03", *_NOT_ADMITTED)
 _DISK_FULL: Final = "53100"
 # A write that finds the server read-only met a primary that became a standby. For a read it is a fault.
 _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
@@ -191,6 +193,8 @@ def _translating(temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[Non
         if standby or lost or busy or _state(error).startswith(temporary):
             full = code == sqlite3.SQLITE_FULL or _state(error) == _DISK_FULL
             text = DISK_FULL if full else "The broker's database cannot answer now: try again."
+            if _state(error).startswith(_NOT_ADMITTED):
+                text = "The broker's database does not admit the broker: tell its operator."
             raise OverloadedError(text, retryAfter=1) from error
         raise
 

@@ -17,7 +17,7 @@ from scbroker.cli.probe import Probe
 from scbroker.cli.web.charts import Point
 from scbroker.server.admin.health import Health, health, registrations
 from scbroker.server.admin.load import Load, Reading, between, read
-from scbroker.server.commands import Database, Settings
+from scbroker.server.admin.stores import Stores
 
 LOAD_SECONDS: Final = 5.0
 STORES_SECONDS: Final = 30.0
@@ -31,9 +31,9 @@ _POINTS: Final = 720
 class Watch:
     """What the page has read of one broker."""
 
-    def __init__(self, url: str, settings: Settings, database: Database) -> None:
+    def __init__(self, url: str, stores: Stores) -> None:
         self.url: Final = url
-        self._settings, self._database = settings, database
+        self._stores = stores
         self._readings: deque[Reading] = deque(maxlen=_READINGS)
         self.last: Reading | None = None
         """The last reading of the metrics, if the broker answers; the load is that of the last minute."""
@@ -96,8 +96,8 @@ class Watch:
     async def read_stores(self) -> None:
         """Read the state of the stores; a failure is kept as `stores_fault`."""
         try:
-            self.health = await health(self._settings, self._database)
-            self.registered = await registrations(self._database, DAYS)
+            self.health = await health(self._stores.settings, self._stores.database)
+            self.registered = await registrations(self._stores.database, DAYS)
         except errors.BrokerError as error:
             self.stores_fault = error.message
             self.database_bytes.append((time.time(), None))
@@ -114,7 +114,7 @@ async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
 
 def _is_ready(url: str) -> bool:
     try:
-        Probe(url, LOAD_SECONDS).broker()
+        Probe(url, LOAD_SECONDS, "/health/ready").broker()
     except errors.BrokerError:
         return False
     return True
