@@ -32,6 +32,13 @@ DataDir = Annotated[
     str | None,
     typer.Option(metavar="FOLDER", help="The data folder; by default that of the settings."),
 ]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="The broker's own address, not the proxy's; by default that of the settings.",
+    ),
+]
 
 
 class Admin(BaseRun):

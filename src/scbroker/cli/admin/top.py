@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from scbroker.cli.admin.command import Admin, command
+from scbroker.cli.admin.command import Admin, Url, command
 from scbroker.cli.output import Row, Size, duration, printable
 
 if TYPE_CHECKING:
@@ -26,13 +26,7 @@ _WIDTHS: Final = {
 @command()
 def top(
     run: Admin,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The broker's own address, not the proxy's; by default that of the settings.",
-        ),
-    ] = None,
+    url: Url = None,
     every: Annotated[
         float, typer.Option(metavar="SECONDS", help="Seconds between two readings.", min=0.1)
     ] = 2.0,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scbroker.cli.admin.command import Admin, command
+from scbroker.cli.admin.command import Admin, Url, command
 
 if TYPE_CHECKING:
     from scbroker.server.admin.stores import Stores
@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 @command()
 def ui(
     run: Admin,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The broker's own address, not the proxy's; by default that of the settings.",
-        ),
-    ] = None,
+    url: Url = None,
     port: Annotated[
         int, typer.Option(metavar="PORT", help="The page's port; 0 chooses one.", min=0, max=65535)
     ] = 0,
