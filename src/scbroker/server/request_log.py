@@ -117,8 +117,9 @@ class RequestLog:
         self, trusted_proxies: str = "", slow_seconds: float = 2.0, *, access_log: bool = False
     ) -> None:
         # As uvicorn does, which reads X-Forwarded-For of the same peers.
-        self._trusted = _TrustedHosts(trusted_proxies)
-        self._slow_seconds, self.is_complete = slow_seconds, access_log
+        self._trusted: _TrustedHosts = _TrustedHosts(trusted_proxies)
+        self._slow_seconds = slow_seconds
+        self.is_complete: bool = access_log
 
     def id_for(self, peer: str | None, headers: Iterable[tuple[bytes, bytes]]) -> str:
         """Return the id of a request: a new one, or a trusted proxy's."""

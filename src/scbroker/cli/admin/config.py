@@ -1,8 +1,10 @@
 """Define `scbroker admin config`."""
 
+from typing import Final
+
 from scbroker.cli.admin.command import Admin, command, group
 
-config = group("config", help="Show the settings of a broker.")
+config: Final = group("config", help="Show the settings of a broker.")
 
 
 @command(of=config)

@@ -37,7 +37,7 @@ class Watch:
         self._readings: deque[Reading] = deque(maxlen=_READINGS)
         self.last: Reading | None = None
         """The last reading of the metrics, if the broker answers; the load is that of the last minute."""
-        self.is_ready = False
+        self.is_ready: bool = False
         """Whether the broker says that it can use database and object store."""
         self.load: Load | None = None
         self.fault: str = ""
