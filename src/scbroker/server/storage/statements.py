@@ -530,7 +530,7 @@ FORGET_BLOBS: Final = (
 # Usage and quotas
 
 
-def _effective(quota: Column[Any], kind: str) -> Any:
+def _effective(quota: Column[Any], kind: str) -> ColumnElement[Any]:
     """Return a user's own quota, or the default, or NULL if neither is set."""
     default = select(default_quotas.c.value).where(default_quotas.c.kind == kind)
     return func.coalesce(quota, default.scalar_subquery()).label(quota.name)
