@@ -253,11 +253,12 @@ class QuotaExceededError(BrokerError, code="quota"):
     def _amount(self, number: int) -> str:
         if self.resource != "bytes":
             return f"{number:,} {self.resource}"
-        size, units = float(number), ["B", "kB", "MB", "GB", "TB"]
-        while size >= 999.95 and len(units) > 1:
-            size /= 1000
+        size, units = float(number), ["KiB", "MiB", "GiB", "TiB"]
+        if size < 1024:
+            return f"{number} B"
+        while (size := size / 1024) >= 1024 and len(units) > 1:
             units.pop(0)
-        return f"{size:.3g} {units[0]}"
+        return f"{size:.1f} {units[0]}"
 
 
 class ClockError(BrokerError, code="clock"):

@@ -9,6 +9,7 @@ import pytest
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.output import Size
 from scbroker.cli.words import in_words
 
 SOURCE = Path(scbroker.__file__).parent
@@ -86,3 +87,9 @@ def test_a_message_names_the_command_or_option(message: str, words: str) -> None
 def test_what_a_person_typed_is_not_changed() -> None:
     text = "You have no container named 'serverUrl.txt': `scbroker ls` lists them."
     assert in_words(text) == text
+
+
+@pytest.mark.parametrize("size", [0, 1023, 1024, 2**20 - 1, 2**20, 10**9, 2**40, 2**52])
+def test_the_error_of_a_quota_shows_a_size_as_the_commands_do(size: int) -> None:
+    error = errors.QuotaExceededError(resource="bytes", quota=2 * size, used=size, needed=size + 1)
+    assert f"You have {Size(size).shown()} of {Size(2 * size).shown()} left" in error.message
