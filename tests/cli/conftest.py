@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import scbroker.cli.app  # noqa: F401 - before any of its modules: commands are listed as they are imported
 from scbroker import ServerProvider
 from tests.kit.people import Person
 

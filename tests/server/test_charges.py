@@ -79,7 +79,7 @@ def test_a_user_pays_for_the_records_and_parts_that_they_sent_and_a_creator_for_
     assert amounts(url, alice) == (mine + cost(story.requests[2]), 1)
     story.send(alice, story.requests[2]).expect(200)
     assert amounts(url, alice) == (mine + cost(story.requests[2]), 1)
-    check_usage(url)
+    check_usage(url, alice, bob)
 
 
 def test_a_chunk_counts_from_its_upload_and_its_part_for_its_exact_size_once_a_record_names_it(
@@ -95,7 +95,7 @@ def test_a_chunk_counts_from_its_upload_and_its_part_for_its_exact_size_once_a_r
         assert used(url, alice).bytes == KIB_64 + len(sealed)
     story.tell(alice, story.begin(content=part))
     assert used(url, alice).bytes == KIB_64 + len(sealed) + cost(story.requests[0])
-    check_usage(url)
+    check_usage(url, alice)
 
 
 @pytest.mark.parametrize("way", ["replaced", "deleted", "dropped", "abandoned"])
@@ -127,7 +127,7 @@ def test_a_charge_ends_when_the_broker_has_deleted_what_it_was_for(
         assert found.bytes == left
     assert found.containers == (1 if way == "replaced" else 0)
     assert count_rows(url, "parts", "part_id = ?", part.partId) == 0
-    check_usage(url)
+    check_usage(url, alice)
 
 
 def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
@@ -142,7 +142,7 @@ def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
     beside(broker, deletion.finish)
     assert amounts(url, alice) == (cost(shared.requests[0]) + cost(of_bob.requests[1]), 0)
     assert used(url, alice).is_deleted
-    check_usage(url)
+    check_usage(url, alice, bob)
     for story in (shared, of_bob):
         story.tell(bob, story.follow(bob, tombstone=True))
     delete_user(bob).expect(204)
@@ -150,7 +150,7 @@ def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
     query(url, "UPDATE parts SET replaced_at = 0 WHERE user_id = ?", alice.ring.userId.bytes)
     beside(broker, sweeping.sweep)
     assert amounts(url, alice) == amounts(url, bob) == (0, 0)
-    check_usage(url)
+    check_usage(url, alice, bob)
 
 
 # What is refused
@@ -192,7 +192,7 @@ def test_a_user_creates_as_many_containers_as_the_quota_says(
     Story(bob).created()
     first.tell(bob, first.follow(bob, tombstone=True))
     third.tell(alice, request)
-    check_usage(url)
+    check_usage(url, alice, bob)
 
 
 @pytest.mark.parametrize("own", [None, 10**15])
@@ -237,7 +237,7 @@ def test_of_a_batch_the_records_that_fit_are_stored(
     ]
     assert codes == [None, "quota", None, None]
     assert used(url, alice).bytes == used(url, alice).quota_bytes
-    check_usage(url)
+    check_usage(url, alice)
 
 
 def test_a_user_at_their_quota_deletes_and_leaves(broker: BrokerProcess, new_user: NewUser) -> None:
@@ -250,7 +250,7 @@ def test_a_user_at_their_quota_deletes_and_leaves(broker: BrokerProcess, new_use
     leave(shared, alice).expect(204)
     story.tell(alice, story.follow(alice, tombstone=True))
     assert used(url, alice).containers == 0
-    check_usage(url)
+    check_usage(url, alice, bob)
 
 
 def test_a_chunk_beyond_the_quota_is_refused_before_its_object_is_stored(
@@ -267,7 +267,7 @@ def test_a_chunk_beyond_the_quota_is_refused_before_its_object_is_stored(
     leave_free(url, alice, len(sealed))
     story.chunk(alice, part, 0, sealed).expect(204)
     story.send(alice, story.begin(content=part)).expect(413, "quota")
-    check_usage(url)
+    check_usage(url, alice)
 
 
 # Many writers

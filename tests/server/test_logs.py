@@ -108,7 +108,10 @@ def test_beyond_a_number_lines_are_left_out_and_counted(monkeypatch: pytest.Monk
     assert written[2]["count"] == 3
 
 
-def test_users_who_send_too_many_requests_neither_fill_the_log_nor_hide_a_failure_in_it() -> None:
+def test_users_who_send_too_many_requests_neither_fill_the_log_nor_hide_a_failure_in_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(requests, "_unavailable", {True: logs.Seldom(), False: logs.Seldom()})
     operation, failed = OPERATIONS[0], OverloadedError("The store failed.")
     failed.__cause__ = OSError("disk")
     with structlog.testing.capture_logs() as written:

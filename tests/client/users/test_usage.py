@@ -69,7 +69,7 @@ def test_of_several_containers_those_that_fit_are_created_and_the_others_say_wha
     assert isinstance(first, BrokerError.quotaExceededError)
     assert first.needed > 60_000
     assert isinstance(second, SecuredContainer)
-    check_usage(broker.database_url)
+    check_usage(broker.database_url, device.getKeyRing().result(PATIENCE))
 
 
 def test_nothing_is_sent_of_a_large_content_that_does_not_fit(
