@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-import scbroker.cli.app  # noqa: F401 - before any of its modules: commands are listed as they are imported
+# Before any of its modules: commands are listed as they are imported.
+import scbroker.cli.app  # noqa: F401
 from scbroker import ServerProvider
 from tests.kit.people import Person
 
