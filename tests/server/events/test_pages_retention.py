@@ -176,7 +176,7 @@ def test_events_are_kept_for_ever_unless_the_operator_says_otherwise(
 
 @pytest.mark.parametrize("seconds", ["-1", "1", "86399"])
 def test_events_are_kept_for_a_day_at_least(seconds: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="(?i)event_retention_seconds"):
+    with pytest.raises(InvalidArgumentError, match=r"(?i)event_retention_seconds"):
         load_settings({"SCBROKER_EVENT_RETENTION_SECONDS": seconds})
     kept = load_settings({"SCBROKER_EVENT_RETENTION_SECONDS": str(DAY)})
     assert kept.event_retention_seconds == DAY
