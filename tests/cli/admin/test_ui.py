@@ -14,6 +14,7 @@ from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage, Reply
+from tests.kit.quotas import set_quota
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import wait_until
 
@@ -90,6 +91,14 @@ def test_the_overview_names_the_operations_that_were_slow(start_broker: StartBro
         wire.nonce()
         slow = "logged as slow POST /v1/session-challenges"
         wait_until(lambda: slow in words(page.get("/overview")))
+
+
+def test_the_default_quota_is_shown(page: OperatorsPage, broker: BrokerProcess) -> None:
+    broker.new_user()
+    assert "Default quota: unlimited, unlimited containers." in words(page.get("/users"))
+    set_quota(broker.database_url, None, bytes=2**40, containers=7_000)
+    assert "Default quota: 1.0 TiB, 7,000 containers." in words(page.get("/users"))
+    set_quota(broker.database_url, None, bytes=None, containers=None)
 
 
 def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their_id(

@@ -30,12 +30,17 @@ class Users:
         order, after = _order(query.get("order", "")), _number(query.get("after", "0"))
         beginning = query.get("id", "").strip()
         settings = self._stores.settings
-        found, total = await self._stores.database.read(
-            lambda c: (users.page(c, settings, order, _COUNT, after, beginning), usage.total(c)),
+        found, total, default = await self._stores.database.read(
+            lambda c: (
+                users.page(c, settings, order, _COUNT, after, beginning),
+                usage.total(c),
+                usage.defaults(c),
+            ),
             large=True,
         )
         values = found._asdict() | {
             "total": total,
+            "default": default,
             "chosen": order.value,
             "beginning": beginning,
             "after": after,
