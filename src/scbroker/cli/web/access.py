@@ -30,6 +30,7 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+_REPLACEABLE: Final = ("Content-Security-Policy", "X-Frame-Options")
 
 
 class Access:
@@ -105,7 +106,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                headers = MutableHeaders(scope=message)
+                # An answer with content of other users has a policy of its own, which is stricter.
+                own = {name: headers[name] for name in _REPLACEABLE if name in headers}
+                headers.update({**_HEADERS, **own})
             await send(message)
 
         refused = self._access.refusal(Request(scope))
