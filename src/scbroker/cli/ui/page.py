@@ -6,11 +6,16 @@ import datetime as dt
 from pathlib import Path
 from typing import Final
 
+from scbroker.cli.ui.broker_sees import broker_sees
+from scbroker.cli.ui.contacts import contacts
 from scbroker.cli.ui.container import container_page, details
+from scbroker.cli.ui.links import links
 from scbroker.cli.ui.listing import listing
+from scbroker.cli.ui.members import members
 from scbroker.cli.ui.session import Session
 from scbroker.cli.ui.shelf import Shelf
 from scbroker.cli.ui.start import start
+from scbroker.cli.ui.timeline import timeline
 from scbroker.cli.web.site import Site
 
 _HERE: Final = Path(__file__).parent
@@ -20,6 +25,7 @@ def users_page(session: Session, ends: dt.datetime) -> Site:
     """Return the page of a session. The navigation has the views with titles, in the order of the parts."""
     shelf = Shelf(session)
     parts = [listing(session, shelf), details(), start(session)]
+    parts += [part(session) for part in (members, links, contacts, timeline, broker_sees)]
     panels = [panel for part in parts for panel in part.panels]
     parts.append(container_page(session, panels))
     return Site(
@@ -31,7 +37,7 @@ def users_page(session: Session, ends: dt.datetime) -> Site:
         ends=ends,
         gate=session,
         static=_HERE / "static",
-        styles=["ui.css"],
+        styles=["ui.css", "sharing.css"],
         modules=["lock.js"],
         values={"session": session},
     )
