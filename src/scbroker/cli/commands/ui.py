@@ -21,12 +21,9 @@ def ui(
         int, typer.Option(metavar="N", help="Minutes after which the page ends.", min=1, max=1440)
     ] = 480,
     lock: Annotated[
-        int,
+        float,
         typer.Option(
-            metavar="N",
-            help="Minutes without use after which the page locks itself.",
-            min=1,
-            max=1440,
+            metavar="N", help="Minutes without use after which the page locks itself.", min=0.01
         ),
     ] = 15,
     opens: Annotated[

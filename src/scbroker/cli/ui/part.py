@@ -12,8 +12,13 @@ from scbroker.cli.web.site import Act, Call, View
 Container = scbroker.Container[Any]
 
 
+def _nothing(run: Run, container: Container) -> Mapping[str, object]:
+    del run, container
+    return {}
+
+
 class Panel(NamedTuple):
-    """A section on the page of a container, which can be a link to views of the module.
+    """A section on the page of a container.
 
     `values` is called in a thread, so it may wait for the broker; an error is shown in place of the panel.
     The template finds what it returns as `values`, and the container as `container`.
@@ -21,7 +26,7 @@ class Panel(NamedTuple):
 
     title: str
     template: str
-    values: Callable[[Run, Container], Mapping[str, object]]
+    values: Callable[[Run, Container], Mapping[str, object]] = _nothing
 
 
 class Part(NamedTuple):
