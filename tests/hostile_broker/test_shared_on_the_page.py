@@ -70,7 +70,7 @@ def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
     with alice.session() as session:
         card = ContactCard(mallory.ring.fingerprint, mallory.broker.url, HTML)
         Contacts(session).add(card).result()
-    header = {"name": HTML, HTML: [HTML, {"\u202egnp": "\x1b[2J"}]}
+    header = {"name": f"{HTML}\u202egnp", HTML: [HTML, {"\u202egnp": "\x1b[2J"}]}
     level = AccessLevel(alice.ring.userId, 511)
     made = (
         attacker.createContainer(b"x", customHeaderObject=header, type=HTML, accessLevels=[level])
