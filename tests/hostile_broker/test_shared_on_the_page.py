@@ -18,7 +18,7 @@ from scbroker import (
 )
 from tests.hostile_broker.catalogue import attack
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, put
+from tests.kit.people import Person, put, with_access
 
 imitated = attack(114, "text of others that acts on the page")
 swapped = attack(115, "contact swapped before the click")
@@ -71,9 +71,9 @@ def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
         card = ContactCard(mallory.ring.fingerprint, mallory.broker.url, HTML)
         Contacts(session).add(card).result()
     header = {"name": f"{HTML}\u202egnp", HTML: [HTML, {"\u202egnp": "\x1b[2J"}]}
-    level = AccessLevel(alice.ring.userId, 511)
+    levels = with_access(attacker, alice.ring.userId, 511)
     made = (
-        attacker.createContainer(b"x", customHeaderObject=header, type=HTML, accessLevels=[level])
+        attacker.createContainer(b"x", customHeaderObject=header, type=HTML, accessLevels=levels)
         .result()
         .id
     )
@@ -101,9 +101,9 @@ def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
 def test_a_name_of_a_quarter_of_a_mebibyte_fills_no_view(
     page: UsersPage, alice: Person, attacker: ServerProvider
 ) -> None:
-    level = AccessLevel(alice.ring.userId, 511)
+    levels = with_access(attacker, alice.ring.userId, 511)
     header = {"name": "n" * 100_000, "k" * 100_000: "v" * 50_000}
-    made = attacker.createContainer(b"", customHeaderObject=header, accessLevels=[level]).result()
+    made = attacker.createContainer(b"", customHeaderObject=header, accessLevels=levels).result()
     for view in ("people", "link", "history", "broker"):
         assert len(page.get(f"/containers/{made.id}/{view}").expect(200).text) < 20_000, view
 
@@ -115,7 +115,7 @@ def test_a_contact_who_calls_themselves_you_is_shown_as_a_contact(
     with alice.session() as session:
         card = ContactCard(mallory.ring.fingerprint, mallory.broker.url, "You")
         Contacts(session).add(card).result()
-    made = put(attacker, "plan.txt", accessLevels=[AccessLevel(alice.ring.userId, 511)])
+    made = put(attacker, "plan.txt", accessLevels=with_access(attacker, alice.ring.userId, 511))
     for view in ("people", "history", "broker"):
         text = page.get(f"/containers/{made}/{view}").expect(200).text
         assert re.search(rf'<a href="[^"]*/contacts/{mallory.ring.userId}">You</a>', text), view

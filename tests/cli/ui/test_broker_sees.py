@@ -5,10 +5,10 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
-from scbroker import AccessLevel, ServerProvider
+from scbroker import ServerProvider
 from tests.kit.brokers import BrokerProcess
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend, put
+from tests.kit.people import Person, befriend, put, with_access
 
 SECRET = b"the plan that nobody else reads"
 
@@ -17,7 +17,7 @@ def test_sizes_members_and_sealed_bytes_are_those_of_the_broker(
     page: UsersPage, session: ServerProvider, bob: Person, broker: BrokerProcess
 ) -> None:
     user = befriend(session, bob, "Bob from the bank")
-    made = put(session, "plan.txt", SECRET, type="note", accessLevels=[AccessLevel(user)])
+    made = put(session, "plan.txt", SECRET, type="note", accessLevels=with_access(session, user))
     stored = session.getSecuredContainer(made).result()
     shown = page.get(f"/containers/{made}/broker").expect(200).text
     seen, _, unseen = shown.partition("The broker does not see")
@@ -57,7 +57,7 @@ def test_what_permissions_hide_is_not_said_to_be_hidden_from_the_broker(
     session: ServerProvider, bob: Person
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", SECRET, accessLevels=[AccessLevel(user, "Download")])
+    made = put(session, "plan.txt", SECRET, accessLevels=with_access(session, user, 1))
     with UsersPage(bob) as page:
         page.enter().expect(200)
         shown = page.get(f"/containers/{made}/broker").expect(200).words

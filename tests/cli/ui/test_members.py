@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from scbroker import AccessLevel, Contacts, ContainerAccessLevel, ServerProvider
+from scbroker import Contacts, ContainerAccessLevel, ServerProvider
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend, put
+from tests.kit.people import Person, befriend, put, with_access
 
 
 def test_a_contact_is_shared_with_and_loses_access_again(
@@ -42,7 +42,7 @@ def test_the_page_says_that_access_is_replaced_and_what_is_lost(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", accessLevels=[AccessLevel(user, 511)])
+    made = put(session, "plan.txt", accessLevels=with_access(session, user, 511))
     asked = page.get(f"/containers/{made}/share?person={user}&can=read&until=").words
     assert "This replaces the present access: owner" in asked
     assert "Bob loses permissions" in asked
@@ -52,7 +52,7 @@ def test_somebody_has_access_since_the_creation_or_since_one_of_the_changes(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", accessLevels=[AccessLevel(user)])
+    made = put(session, "plan.txt", accessLevels=with_access(session, user))
     view = f"/containers/{made}/people"
     assert "between" not in page.get(view).words
     link = session.createLink(made, expiresAt=dt.datetime.now(dt.UTC) + dt.timedelta(1), name="L")
@@ -68,7 +68,7 @@ def test_somebody_who_may_not_share_is_offered_nothing(
     bob: Person, session: ServerProvider
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", accessLevels=[AccessLevel(user)])
+    made = put(session, "plan.txt", accessLevels=with_access(session, user))
     with UsersPage(bob) as page:
         page.enter().expect(200)
         shown = page.get(f"/containers/{made}/people").expect(200)

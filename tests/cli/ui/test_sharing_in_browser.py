@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scbroker import AccessLevel, ServerProvider
+from scbroker import ServerProvider
 from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend, put
+from tests.kit.people import Person, befriend, put, with_access
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -37,7 +37,7 @@ def test_the_history_moves_while_another_person_writes(
     alice: Person, session: ServerProvider, bob: Person, view: Page
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", b"1", accessLevels=[AccessLevel(user, 511)])
+    made = put(session, "plan.txt", b"1", accessLevels=with_access(session, user, 511))
     with UsersPage(alice) as page, bob.session() as his:
         root = entered(page, view)
         view.goto(f"{root}/containers/{made}/history")
@@ -92,7 +92,7 @@ def test_every_view_of_sharing_is_readable_usable_and_fits_a_phone(
     alice: Person, session: ServerProvider, bob: Person, browser: Browser, scheme: Any
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", b"1", type="note", accessLevels=[AccessLevel(user, 511)])
+    made = put(session, "plan.txt", b"1", type="note", accessLevels=with_access(session, user, 511))
     end = dt.datetime.now(dt.UTC) + dt.timedelta(days=7)
     link = session.createLink(made, expiresAt=end, name="For the bank").result()
     container, contact = f"/containers/{made}", f"/contacts/{user}"

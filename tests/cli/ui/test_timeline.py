@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from scbroker import AccessLevel, ServerProvider
+from scbroker import ServerProvider
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend, put
+from tests.kit.people import Person, befriend, put, with_access
 
 
 def _after(text: str) -> int:
@@ -23,7 +23,7 @@ def test_the_history_says_who_did_what(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", b"1", accessLevels=[AccessLevel(user, 511)])
+    made = put(session, "plan.txt", b"1", accessLevels=with_access(session, user, 511))
     other = put(session, "other.txt", b"1")
     with bob.session() as his:
         his.updateContainerContent(made, b"2").result()
@@ -39,7 +39,7 @@ def test_an_answer_has_what_others_wrote_while_the_browser_waited(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
     user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", b"1", accessLevels=[AccessLevel(user, 511)])
+    made = put(session, "plan.txt", b"1", accessLevels=with_access(session, user, 511))
     after = _after(page.get("/history").text)
     with ThreadPoolExecutor(1) as pool, bob.session() as his:
         waiting = pool.submit(page.get, f"/history/new?after={after}", {"Sec-Fetch-Mode": "cors"})

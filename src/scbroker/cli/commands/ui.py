@@ -68,7 +68,7 @@ def ui(
                 )
                 app = users_page(session, ends).application(access)
                 with opened_in_browser(access.url, no_browser) if opens else nullcontext():
-                    await serve(app, bound, minutes * 60)
+                    await serve(app, bound, minutes * 60, session.ending.set)
         run.out.say("The page has ended.")
 
     asyncio.run(show())

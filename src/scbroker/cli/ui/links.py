@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,7 +11,7 @@ import scbroker
 from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.ui.container import PATH, id_of
-from scbroker.cli.ui.known import container_of, provider_of, shown_name
+from scbroker.cli.ui.known import container_of, provider_of, shown_name, uuid_of
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.qr import qr_code
@@ -115,7 +114,7 @@ def called(link: scbroker.Link) -> str:
 
 
 async def _find(provider: scbroker.ServerProvider, request: Request) -> scbroker.Link:
-    wanted: uuid.UUID = id_of(request)
+    wanted = uuid_of(request.path_params["id"])
     for each in await provider.getLinks():
         if each.userId == wanted:
             return each

@@ -46,6 +46,8 @@ class Session:
         self._busy = 0
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
+        self.ending = asyncio.Event()
+        """Set when the page ends: a request that waits for something answers then."""
         self.fault: str = ""
         """Why the kept session could not be resumed."""
 

@@ -109,12 +109,25 @@ class _Timeline:
             )
         self._waiting += 1
         try:
-            events = await _while_open(request, _next_events(provider, after))
+            events = await self._while_open(request, _next_events(provider, after))
         finally:
             self._waiting -= 1
         wanted = [each for each in events if container_id in (None, each.containerId)]
         rows = _rows(wanted, await known(provider)) if wanted else []
         return Shown("timeline_new.html", {"rows": rows, "after": _after(events, after)})
+
+    async def _while_open(
+        self, request: Request, work: Coroutine[Any, Any, list[scbroker.ContainerEvent]]
+    ) -> list[scbroker.ContainerEvent]:
+        """Return what `work` returns; cancel it, and return nothing, once browser or page has gone."""
+        working = asyncio.create_task(work)
+        ends = [asyncio.create_task(each) for each in (_gone(request), self._session.ending.wait())]
+        try:
+            await asyncio.wait([working, *ends], return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else []
+        finally:
+            for task in (working, *ends):
+                task.cancel()
 
     async def _last_events(
         self, provider: scbroker.ServerProvider
@@ -144,19 +157,6 @@ async def _next_events(
         except TimeoutError:
             pass
     return found
-
-
-async def _while_open(
-    request: Request, work: Coroutine[Any, Any, list[scbroker.ContainerEvent]]
-) -> list[scbroker.ContainerEvent]:
-    """Return what `work` returns; cancel it, and return nothing, once the browser has gone."""
-    working, gone = asyncio.create_task(work), asyncio.create_task(_gone(request))
-    try:
-        await asyncio.wait([working, gone], return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else []
-    finally:
-        working.cancel()
-        gone.cancel()
 
 
 async def _gone(request: Request) -> None:
