@@ -17,6 +17,7 @@ from scbroker.cli import profiles
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
+from scbroker.cli.words import in_words
 
 T = TypeVar("T")
 START: Final = "/start"
@@ -127,7 +128,7 @@ class Session:
             _ = run.session
         except errors.BrokerError as error:
             run.__exit__()
-            self.fault = error.message
+            self.fault = in_words(error.message)
             return
         self._open(run)
 
