@@ -143,7 +143,7 @@ class ServedPage:
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         first = answer.headers["location"]
         self.root = first.rpartition("/")[0]
-        return self.request("GET", first)
+        return self._follow(first)
 
     def get(self, path: str, headers: Mapping[str, str | None] = {}) -> Reply:
         """Read a view by its path below the secret one."""
@@ -156,7 +156,11 @@ class ServedPage:
         answer = self.request("POST", self.root + path, {**hidden, **fields})
         if answer.status != 303:
             return answer
-        return self.request("GET", answer.headers["location"])
+        return self._follow(answer.headers["location"])
+
+    def _follow(self, location: str) -> Reply:
+        answer = self.request("GET", location)
+        return self._follow(answer.headers["location"]) if answer.status == 303 else answer
 
 
 class OperatorsPage(ServedPage):

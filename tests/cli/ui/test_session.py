@@ -80,6 +80,7 @@ def test_a_locked_page_shows_nothing_until_the_passphrase_is_typed(registered: U
     for path in ("/containers", f"/containers/{id}", f"/containers/{id}/download"):
         answer = registered.get(path).expect(303)
         assert answer.headers["location"] == f"{registered.root}/start"
+    registered.request("POST", registered.root + "/upload?name=x", b"1").expect(403)
     refused = registered.post("/start", {"passphrase": "wrong Staple 8"}).expect(200)
     assert "letter.txt" not in refused.text
     assert "Log in as Carol" in refused.words

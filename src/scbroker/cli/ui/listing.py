@@ -73,8 +73,10 @@ class Wanted(NamedTuple):
             raise errors.InvalidArgumentError("The list has no such order: use its links.")
         if not (page.isascii() and page.isdigit() and 0 < len(page) <= _DIGITS and int(page)):
             raise errors.InvalidArgumentError(f"page must be a number from 1 on, not {page!r:.40}.")
-        texts = (query.get(name, "").strip()[:_LONGEST] for name in ("q", "type", "person"))
-        return cls(*texts, Sort(sort), show, int(page))
+        q, type, person = (
+            query.get(name, "").strip()[:_LONGEST] for name in ("q", "type", "person")
+        )
+        return cls(q, type, person, Sort(sort), show, int(page))
 
     def link(self, **changed: object) -> str:
         """Return the query of the same list with other values; the page begins anew unless it is given."""

@@ -17,6 +17,7 @@ from scbroker.cli import profiles
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
+from scbroker.cli.words import in_words
 
 T = TypeVar("T")
 START: Final = "/start"
@@ -129,7 +130,7 @@ class Session:
             _ = run.session
         except errors.BrokerError as error:
             run.__exit__()
-            self.fault = error.message
+            self.fault = in_words(error.message)
             return
         self._open(run)
 
@@ -137,7 +138,9 @@ class Session:
         """Log in as the profile's user, as `scbroker login` does, and keep the session."""
         with self._opening() as run:
             profile = run.profile
-            account.log_in(account.checked_provider(run, profile), profile.user_id, passphrase)
+            provider = account.checked_provider(run, profile)
+            account.log_in(provider, profile.user_id, passphrase)
+            run.use(provider)
 
     def log_in(self, server: str, api_key: str, user: str, name: str, passphrase: str) -> None:
         """Log in on this device for the first time, and save the profile."""
@@ -151,6 +154,7 @@ class Session:
             provider = account.checked_provider(run, draft)
             account.log_in(provider, user_id, passphrase)
             profiles.save(account.with_user(draft, provider))
+            run.use(provider)
 
     def register(
         self, server: str, api_key: str, name: str, password: str, passphrase: str, reminder: str
@@ -161,6 +165,7 @@ class Session:
             provider = account.checked_provider(run, draft)
             provider.register(password, passphrase, reminder or None, keep=True).result()
             profiles.save(account.with_user(draft, provider))
+            run.use(provider)
 
     def log_out(self) -> None:
         """End the session at the broker, and remove the kept one from this device."""
@@ -182,9 +187,9 @@ class Session:
 
     def lock_if_unused(self) -> None:
         """Lock the page if nobody has used it for the time that `--lock` gives."""
-        if self._busy or time.monotonic() - self._used < self._lock_seconds:
-            return
-        self.lock()
+        is_unused = time.monotonic() - self._used >= self._lock_seconds
+        if self.is_open and is_unused and not self._busy:
+            self.lock()
 
     def _draft(self, server: str, api_key: str, name: str) -> profiles.Profile:
         if not (server and api_key and name):

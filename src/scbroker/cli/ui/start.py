@@ -12,6 +12,7 @@ from scbroker import errors
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import HOME, START, STATE, Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
+from scbroker.cli.words import in_words
 
 
 def start(session: Session) -> Part:
@@ -64,7 +65,7 @@ class _Start:
         try:
             await asyncio.to_thread(self._session.unlock, fields.get("passphrase", ""))
         except errors.BrokerError as error:
-            return Done(error.message, START, is_fault=True)
+            return Done(in_words(error.message), START, is_fault=True)
         return Done("", HOME)
 
     async def log_in(self, request: Request, fields: Mapping[str, str]) -> Done:
@@ -75,7 +76,7 @@ class _Start:
                 self._session.log_in, **given, passphrase=fields.get("passphrase", "")
             )
         except errors.BrokerError as error:
-            return Done(error.message, "/log-in", is_fault=True)
+            return Done(in_words(error.message), "/log-in", is_fault=True)
         return Done("You are logged in on this device.", HOME)
 
     async def register(self, request: Request, fields: Mapping[str, str]) -> Done:
@@ -89,7 +90,7 @@ class _Start:
         try:
             await asyncio.to_thread(self._session.register, **given, **secrets)
         except errors.BrokerError as error:
-            return Done(error.message, "/register", is_fault=True)
+            return Done(in_words(error.message), "/register", is_fault=True)
         return Done(
             "You are registered. Keep password and passphrase safe: nobody can reset them.", HOME
         )

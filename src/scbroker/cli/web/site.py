@@ -170,19 +170,26 @@ class _Application:
                 Route(STATIC + "{name}", self._static, methods=["GET"]),
                 *(self._route("GET", view.path, self._view(view)) for view in self._site.views),
                 *(self._route("POST", act.path, self._act(act)) for act in self._site.acts),
-                *(self._route("POST", call.path, self._call(call)) for call in self._site.calls),
+                *(
+                    self._route("POST", call.path, self._call(call), is_call=True)
+                    for call in self._site.calls
+                ),
             ],
             exception_handlers={errors.BrokerError: self._failed, HTTPException: self._refused},
         )
         app.router.redirect_slashes = False
         return Guard(app, self._access)
 
-    def _route(self, method: str, path: str, endpoint: _Endpoint) -> Route:
+    def _route(
+        self, method: str, path: str, endpoint: _Endpoint, *, is_call: bool = False
+    ) -> Route:
         """Return a route below the root; a request that the gate does not admit is led elsewhere."""
 
         async def gated(request: Request) -> Response:
             gate, path = self._site.gate, request.scope["path"].removeprefix(self._access.root)
             to = None if gate is None else gate.leads_to(path, is_person=not _is_refresh(request))
+            if to is not None and is_call:
+                return refuse(403, "The page is locked: log in again.")
             if to is not None:
                 return RedirectResponse(self._access.root + to, HTTPStatus.SEE_OTHER)
             return await endpoint(request)
