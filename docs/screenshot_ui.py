@@ -1,4 +1,4 @@
-"""Write docs/images/users-page.png: the page of `scbroker ui` with some containers, in chromium.
+"""Write the pictures of `scbroker ui` in docs/images, users-page.png and broker-sees.png, in chromium.
 
     python -m docs.screenshot_ui [FOLDER]
 
@@ -8,9 +8,11 @@ With a folder, all views are written there instead: in light and dark, for a wid
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import shutil
 import sys
 import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +27,7 @@ from tests.kit.people import Person, befriend
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-TARGET: Final = Path(__file__).parent / "images" / "users-page.png"
+IMAGES: Final = Path(__file__).parent / "images"
 _WIDE: Final = {"width": 1120, "height": 720}
 _PHONE: Final = {"width": 390, "height": 844}
 _COLORS: Final = 64
@@ -40,7 +42,7 @@ def main(folder: Path | None) -> None:
         alice, bob = Person(temporary / "alice", broker), Person(temporary / "bob", broker)
         alice.join("Alice")
         bob.join("Bob")
-        _store(alice, bob, temporary)
+        link = _store(alice, bob, temporary)
         ids = {each["name"]: each["id"] for each in alice.json("ls")}
         page = stack.enter_context(UsersPage(alice))
         playwright = stack.enter_context(sync_playwright())
@@ -54,14 +56,25 @@ def main(folder: Path | None) -> None:
             root = tab.url.removesuffix("/containers")
             state = context.storage_state()
         if folder is None:
-            _take(browser, state, f"{root}/containers", TARGET, "light", _WIDE, whole=False)
-            with Image.open(TARGET) as picture:
-                picture.quantize(_COLORS).save(TARGET, optimize=True)
+            for name, view in (
+                ("users-page", ""),
+                ("broker-sees", f"/{ids['report 2026.md']}/broker"),
+            ):
+                target = IMAGES / f"{name}.png"
+                _take(
+                    browser, state, f"{root}/containers{view}", target, "light", _WIDE, whole=False
+                )
+                with Image.open(target) as picture:
+                    picture.quantize(_COLORS).save(target, optimize=True)
             return
         picture_id, text_id = ids["photos/zoo.png"], ids["report 2026.md"]
         views = ("/containers", "/containers?show=gallery", f"/containers/{picture_id}",
                  f"/containers/{text_id}", f"/containers/{text_id}/rename",
-                 f"/containers/{text_id}/delete")  # fmt: skip
+                 f"/containers/{text_id}/delete", f"/containers/{text_id}/people",
+                 f"/containers/{text_id}/link", f"/containers/{text_id}/history",
+                 f"/containers/{text_id}/broker", "/contacts", f"/contacts/{bob.ring.userId}",
+                 f"/contacts/{bob.ring.userId}/compare", "/links", f"/links/{link}",
+                 "/history")  # fmt: skip
         for number, view in enumerate(views):
             for scheme, size in (("light", _WIDE), ("dark", _WIDE), ("light", _PHONE)):
                 file = folder / f"{number}-{scheme}-{size['width']}.png"
@@ -74,11 +87,13 @@ def _take(
     with browser.new_context(storage_state=state, color_scheme=scheme, viewport=size) as context:
         tab = context.new_page()
         tab.goto(url)
-        tab.wait_for_load_state("networkidle")
+        # A history waits for events all the time.
+        tab.wait_for_load_state("load" if url.endswith("/history") else "networkidle")
         tab.screenshot(path=file, full_page=whole)
 
 
-def _store(alice: Person, bob: Person, folder: Path) -> None:
+def _store(alice: Person, bob: Person, folder: Path) -> uuid.UUID:
+    """Store the containers; return the id of a link's user."""
     with alice.session() as session:
         befriend(session, bob, "Bob")
         own = session.getUserId().result(30)
@@ -93,12 +108,17 @@ def _store(alice: Person, bob: Person, folder: Path) -> None:
             access = shared if name == "zoo" else None
             session.createContainer(file, header, access, "photo").result(30)
         report = "# Report 2026\n\nThe broker stored 1,204 containers and could read none.\n"
-        session.createContainer(
+        made = session.createContainer(
             report.encode() * 12, {"name": "report 2026.md"}, shared, "report"
         ).result(30)
         for name in ("contract.pdf", "letters/to Bob.txt", "letters/to Carol.txt", "notes.txt"):
             content = b"%PDF-1.7\n" if name.endswith("pdf") else b"Dear Bob,\n"
             session.createContainer(content * 900, {"name": name}).result(30)
+        end = dt.datetime.now(dt.UTC) + dt.timedelta(days=7)
+        link = session.createLink(made.id, expiresAt=end, name="For the bank").result(30)
+    with bob.session() as session:
+        session.getContainerContent(made.id).result(30)
+    return link.userId
 
 
 def _draw(file: Path, color: str) -> None:
