@@ -59,7 +59,10 @@ class _BrokerSees:
                 "sealed_content": _sealed(stored.sealedContent),
                 "wrap": _sealed(stored.wrap),
                 "fields": fields(header),
-                "members": [(each, people.user(each.userId)) for each in (container.access or ())],
+                "members": [
+                    (each, people.user(each.userId), rights.in_words(each.permissions))
+                    for each in container.access or ()
+                ],
                 "hides_members": container.access is None,
             },
         )
