@@ -98,7 +98,7 @@ def view(browser: Browser) -> Iterator[Page]:
         tab.on("console", lambda each: complaints.append(each.text))
         tab.on("pageerror", lambda each: complaints.append(str(each)))
         yield tab
-        assert complaints == []
+        assert complaints == [], complaints
 
 
 def press(view: Page, name: str) -> None:

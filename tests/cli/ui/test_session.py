@@ -60,7 +60,8 @@ def test_a_person_registers_and_the_commands_use_the_same_profile(
         ({"password_again": "x"}, "The password and its repetition differ"),
         ({"api_key": "x"}, "API key must be a UUID"),
         ({"name": ""}, "Enter the broker's address"),
-        ({"passphrase": "x", "passphrase_again": "x"}, "passphrase must"),
+        ({"passphrase": "x", "passphrase_again": "x"}, "The passphrase is too weak"),
+        ({"reminder": f"It is {PASSPHRASE}"}, "reminder"),
     ],
 )
 def test_a_registration_that_is_refused_says_why_and_makes_no_profile(

@@ -32,7 +32,7 @@ def ui(
     session_folder: SessionFolder = None,
     trust_folder: TrustFolder = None,
 ) -> None:
-    """Open a page with your containers in your browser, until Ctrl-C.
+    """Show your containers in your browser, until Ctrl-C.
 
     The page listens on 127.0.0.1 only, and your keys stay in this process. Its URL is secret and valid once:
     the first browser that uses it is the only one that is admitted. After a while without use the page locks
