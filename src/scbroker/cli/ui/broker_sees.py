@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
+from scbroker.cli import rights
 from scbroker.cli.names import name_of
 from scbroker.cli.ui.container import PATH
 from scbroker.cli.ui.known import container_of, known, provider_of, shortened, shown_name
