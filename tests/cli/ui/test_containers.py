@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from urllib.parse import quote
 
 import pytest
@@ -108,6 +109,24 @@ def test_a_name_that_is_taken_is_refused(page: UsersPage) -> None:
     page.upload("letter.txt", b"one")
     assert "already" in page.call("/upload?name=letter.txt", b"two").expect(409).text
     assert listed(page) == ["letter.txt"]
+
+
+def test_an_upload_that_is_cut_off_stores_nothing(page: UsersPage, alice: Person) -> None:
+    secret = page.get("/containers").text.split('data-form="')[1].split('"')[0]
+    lines = [
+        f"POST {page.root}/upload?name=cut HTTP/1.1",
+        f"Host: 127.0.0.1:{page.port}",
+        f"Origin: {page.origin}",
+        f"Cookie: {page.cookie}",
+        f"X-Page-Form: {secret}",
+        "Content-Length: 5000000",
+    ]
+    with socket.create_connection(("127.0.0.1", page.port), 30) as connection:
+        connection.sendall("\r\n".join([*lines, "", ""]).encode() + bytes(3_000_000))
+    page.upload("whole", b"1")  # and the page goes on
+    assert [each["name"] for each in alice.json("ls")] == ["whole"]
+    page.stop()
+    assert "Traceback" not in page.log
 
 
 def test_a_text_is_shown_and_a_long_one_is_cut(page: UsersPage) -> None:

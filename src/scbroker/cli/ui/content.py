@@ -42,7 +42,7 @@ _KINDS: Final = (
     (re.compile(rb"%PDF-[12]\.\d"), PDF),
 )
 _POLICY: Final = (
-    "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors {}"
+    "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """No script, style, frame, form or request, and an origin of its own."""
 
@@ -98,21 +98,19 @@ class _Content:
         return self._stream(reader, "application/octet-stream", headers)
 
     async def image(self, request: Request) -> Response:
-        return await self._shown(request, "image/", _POLICY.format("'none'"))
+        return await self._shown(request, "image/")
 
     async def pdf(self, request: Request) -> Response:
-        return await self._shown(request, PDF, _POLICY.format("'self'"))
+        return await self._shown(request, PDF)
 
-    async def _shown(self, request: Request, kind: str, policy: str) -> Response:
+    async def _shown(self, request: Request, kind: str) -> Response:
         """Return a content that begins like one of this kind. Raises `NotFoundError` for any other."""
         _, reader = await self._open(request)
         media_type = media_type_of(await reader.readRange(0, _HEAD))
         if media_type is None or not media_type.startswith(kind) or reader.size > _IMAGE_BYTES:
             reader.close()
             raise errors.NotFoundError("This content cannot be shown: download it.")
-        headers = {"Content-Security-Policy": policy, "Content-Disposition": "inline"}
-        if "'self'" in policy:
-            headers["X-Frame-Options"] = "SAMEORIGIN"
+        headers = {"Content-Security-Policy": _POLICY, "Content-Disposition": "inline"}
         return self._stream(reader, media_type, headers)
 
     async def _open(self, request: Request) -> tuple[Container, scbroker.ContentReader]:

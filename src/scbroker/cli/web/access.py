@@ -17,9 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 HOST: Final = "127.0.0.1"
 ENTER: Final = "/enter"
 STATIC: Final = "/static/"
+_POLICY: Final = "Content-Security-Policy"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": (
+    _POLICY: (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
@@ -30,7 +31,6 @@ _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-_REPLACEABLE: Final = ("Content-Security-Policy", "X-Frame-Options")
 
 
 class Access:
@@ -108,8 +108,8 @@ class Guard:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 # An answer with content of other users has a policy of its own, which is stricter.
-                own = {name: headers[name] for name in _REPLACEABLE if name in headers}
-                headers.update({**_HEADERS, **own})
+                policy = headers.get(_POLICY, _HEADERS[_POLICY])
+                headers.update({**_HEADERS, _POLICY: policy})
             await send(message)
 
         refused = self._access.refusal(Request(scope))
