@@ -102,8 +102,9 @@ pages: $(INSTALLED) ## Write the pages of commands and settings, from the progra
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_settings.py
 
-screenshot: $(INSTALLED) ## Write docs/images/operators-page.png, the real page in Debian's chromium
+screenshot: $(INSTALLED) ## Write docs/images/…-page.png, the real pages in Debian's chromium
 	$(BIN)/python -m docs.screenshot
+	$(BIN)/python -m docs.screenshot_ui
 
 recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
 	$(BIN)/python -m docs.recording

@@ -7,7 +7,10 @@ import pytest
 # Before any of its modules: commands are listed as they are imported.
 import scbroker.cli.app  # noqa: F401
 from scbroker import ServerProvider
+from tests.kit.browsers import browser, view
 from tests.kit.people import Person
+
+__all__ = ["browser", "view"]  # fixtures
 
 
 @pytest.fixture

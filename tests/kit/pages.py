@@ -1,25 +1,33 @@
-"""The operator's page as a process beside a broker, and requests to it as a browser sends them.
+"""The pages of commands as processes, and requests to them as a browser sends them.
 
 with OperatorsPage(broker) as page:
     page.enter()
     assert "Overview" in page.get("/overview").expect(200).text
+
+with UsersPage(alice) as page:
+    page.enter()
+    assert "letter.txt" in page.get("/containers").expect(200).text
 """
 
 from __future__ import annotations
 
+import html
 import http.client
 import json
 import re
 import signal
 import subprocess
 import urllib.parse
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Self
 
 from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import Forked, command, is_available, nursery
 from tests.kit.operators import variables_of
+from tests.kit.people import Person
 
 _SECONDS: Final = 30.0
 
@@ -28,34 +36,41 @@ _SECONDS: Final = 30.0
 class Reply:
     status: int
     headers: Mapping[str, str]
-    text: str
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def words(self) -> str:
+        """The text of a view, without tags, each run of spaces as one."""
+        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", self.text)).split())
 
     def expect(self, status: int) -> Self:
         assert self.status == status, self
         return self
 
 
-class OperatorsPage:
-    """`scbroker admin ui` with these options, on the stores of a broker, until its `with` block ends."""
+class ServedPage:
+    """A command that serves a page, with these options and variables, until its `with` block ends."""
 
-    def __init__(self, broker: BrokerProcess, *options: str) -> None:
-        self.broker = broker
-        self._options = ["--url", broker.url, "--no-open", "--json", *options]
+    def __init__(self, options: list[str], variables: Mapping[str, str], folder: Path) -> None:
+        self._options, self._variables, self._folder = options, variables, folder
         self.cookie: str | None = None
         self.root = ""
         """The secret path, once the browser has entered."""
 
     def __enter__(self) -> Self:
-        options = ["admin", "ui", *self._options, "--data-dir", str(self.broker.directory)]
-        variables = variables_of(self.broker)
-        self._log = (self.broker.directory / "page-stderr").open("w+b")
+        options, variables, folder = self._options, self._variables, self._folder
+        self._log = (folder / "page-stderr").open("w+b")
         self._process: subprocess.Popen[str] | Forked
         if is_available():
-            self._process = nursery().start(options, variables, None, self._log)
+            self._process = nursery().start(options, variables, folder, self._log)
         else:
             self._process = subprocess.Popen(
                 command(*options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=self._log, text=True, env=variables, start_new_session=True,
+                stderr=self._log, text=True, env=variables, cwd=folder, start_new_session=True,
             )  # fmt: skip
         assert self._process.stdout is not None
         first = self._process.stdout.readline()
@@ -94,8 +109,12 @@ class OperatorsPage:
         path: str,
         fields: Mapping[str, str] | bytes | None = None,
         headers: Mapping[str, str | None] = {},
+        seconds: float = _SECONDS,
     ) -> Reply:
-        """One request, with the headers of a browser that is on the page; a header of None is left out."""
+        """One request, with the headers of a browser that is on the page; a header of None is left out.
+
+        After so many seconds without an answer the connection is closed, with a `TimeoutError`.
+        """
         given: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie}
         body = fields
         if isinstance(fields, Mapping):
@@ -103,7 +122,7 @@ class OperatorsPage:
         if method == "POST":
             given |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
         given |= {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate", **headers}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_SECONDS)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in given.items():
@@ -114,7 +133,7 @@ class OperatorsPage:
             connection.endheaders(body if isinstance(body, bytes) else None)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, found, answer.read().decode())
+            return Reply(answer.status, found, answer.read())
         finally:
             connection.close()
 
@@ -124,7 +143,7 @@ class OperatorsPage:
         self.cookie = answer.headers["set-cookie"].partition(";")[0]
         first = answer.headers["location"]
         self.root = first.rpartition("/")[0]
-        return self.request("GET", first)
+        return self._follow(first)
 
     def get(self, path: str, headers: Mapping[str, str | None] = {}) -> Reply:
         """Read a view by its path below the secret one."""
@@ -137,4 +156,39 @@ class OperatorsPage:
         answer = self.request("POST", self.root + path, {**hidden, **fields})
         if answer.status != 303:
             return answer
-        return self.request("GET", answer.headers["location"])
+        return self._follow(answer.headers["location"])
+
+    def _follow(self, location: str) -> Reply:
+        answer = self.request("GET", location)
+        return self._follow(answer.headers["location"]) if answer.status == 303 else answer
+
+
+class OperatorsPage(ServedPage):
+    """`scbroker admin ui` with these options, on the stores of a broker."""
+
+    def __init__(self, broker: BrokerProcess, *options: str) -> None:
+        self.broker = broker
+        common = ["admin", "ui", "--url", broker.url, "--no-open", "--json"]
+        stores = ["--data-dir", str(broker.directory)]
+        super().__init__([*common, *options, *stores], variables_of(broker), broker.directory)
+
+
+class UsersPage(ServedPage):
+    """`scbroker ui` with these options, of a person at a machine of their own."""
+
+    def __init__(self, person: Person, *options: str | Path) -> None:
+        common = ["ui", "--no-open", "--json", *map(str, options)]
+        super().__init__(common, person.environment, person.home)
+
+    def call(self, path: str, body: bytes, headers: Mapping[str, str | None] = {}) -> Reply:
+        """Send a body as the page's script does, with the secret of forms that the list has."""
+        form = self.get("/containers").text
+        secrets = re.findall(r'data-form="([^"]*)"', form)
+        own = {"X-Page-Form": secrets[0] if secrets else "", "Sec-Fetch-Mode": "cors"}
+        return self.request("POST", self.root + path, body, {**own, **headers})
+
+    def upload(self, name: str, content: bytes) -> uuid.UUID:
+        """Store a file; return the id of its container."""
+        query = urllib.parse.urlencode({"name": name, "modified": "1700000000000"})
+        answer = self.call(f"/upload?{query}", content).expect(200)
+        return uuid.UUID(json.loads(answer.text)["path"].rpartition("/")[2])

@@ -22,7 +22,14 @@ from typing import Any, Final, NamedTuple
 import pexpect
 import pytest
 
-from scbroker import ContactCard, Contacts, MemoryTrustStore, SecuredContainer, ServerProvider
+from scbroker import (
+    AccessLevel,
+    ContactCard,
+    Contacts,
+    MemoryTrustStore,
+    SecuredContainer,
+    ServerProvider,
+)
 from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import command, is_available, nursery, run
 
@@ -143,6 +150,13 @@ def put(
         content, customHeaderObject=header, **options
     ).result(30)
     return made.id
+
+
+def with_access(
+    provider: ServerProvider, user: uuid.UUID, permissions: int = 75
+) -> list[AccessLevel]:
+    """Return the access levels of a new container of the provider's user and of another user."""
+    return [AccessLevel(provider.getUserId().result(30), 511), AccessLevel(user, permissions)]
 
 
 def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:

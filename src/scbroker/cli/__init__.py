@@ -93,6 +93,8 @@ def _drop_output() -> None:
 def _what_to_install(error: ModuleNotFoundError) -> str:
     module = (error.name or str(error)).partition(".")[0]
     missing = f"This command needs the Python package {module.replace('_', '-')}"
+    if sys.argv[1:2] == ["ui"]:
+        return f'{missing}: run `pip install "scbroker[ui]"`.'
     commands = [
         f'`pip install "scbroker[{extra}]"`' for extra, names in _EXTRAS.items() if module in names
     ]

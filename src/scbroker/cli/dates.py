@@ -77,6 +77,11 @@ def local(time: dt.datetime) -> str:
     return f"{output.local(time):%Y-%m-%d %H:%M %Z}"
 
 
+def day_after(days: int) -> dt.date:
+    """Return the day in so many days, in the zone of this machine."""
+    return (dt.datetime.now().astimezone() + dt.timedelta(days=days)).date()
+
+
 def _parsed(text: str, now: dt.datetime) -> dt.datetime:
     if found := _DURATION.fullmatch(text):
         return now + dt.timedelta(**{_UNITS[found[2].lower()]: int(found[1])})

@@ -90,10 +90,10 @@ def register(
         api_key=secret("API key", api_key_file),
         fingerprint=profiles.UNKNOWN,
         card_name=_card_name(run, name),
-        session_folder=_absolute("--session-folder", session_folder),
-        trust_folder=_absolute("--trust-folder", trust_folder),
+        session_folder=absolute("--session-folder", session_folder),
+        trust_folder=absolute("--trust-folder", trust_folder),
     )
-    provider = _checked_provider(run, draft)
+    provider = checked_provider(run, draft)
     password = secret("password", password_file, new=True)
     passphrase = secret("passphrase", passphrase_file, new=True)
     not_kept: errors.SessionStoreError | None = None
@@ -103,7 +103,7 @@ def register(
         if error.outcome is not errors.WriteOutcome.Stored:
             raise
         not_kept = error
-    profile = _with_user(draft, provider)
+    profile = with_user(draft, provider)
     try:
         profiles.save(profile)
     except errors.BrokerError as error:
@@ -160,7 +160,7 @@ def login(
 
     stored = profiles.find(run.profile_name)
     given = None if key_file is None else key_files.read(key_file)
-    card, user_id = _whom(run, user, stored, given)
+    card, user_id = whom(run, user, stored, given)
     if stored is None:
         draft = profiles.Profile(
             name=profiles.new_name(run.profile_name),
@@ -175,17 +175,17 @@ def login(
         draft = profiles.changed(stored, api_key=api_key, card_name=name)
     draft = profiles.changed(
         draft,
-        session_folder=_absolute("--session-folder", session_folder),
-        trust_folder=_absolute("--trust-folder", trust_folder),
+        session_folder=absolute("--session-folder", session_folder),
+        trust_folder=absolute("--trust-folder", trust_folder),
     )
-    provider = _checked_provider(run, draft)
+    provider = checked_provider(run, draft)
     if stored is None:  # a card names a broker, and may come from anybody
         run.out.say(f"Logging in as user {user_id} at {provider.serverUrl}.")
     if given is None:
-        _log_in(provider, user_id, secret("passphrase", passphrase_file))
+        log_in(provider, user_id, secret("passphrase", passphrase_file))
     else:
         _log_in_with(provider, _opened(given, password_file, passphrase_file))
-    profile = _with_user(draft, provider)
+    profile = with_user(draft, provider)
     if profile != stored:
         profiles.save(profile, replace=stored is not None)
     _show_new_session(run, profile)
@@ -206,7 +206,7 @@ def logout(run: Run) -> None:
         )
         return
     try:
-        notified = _notify(run, provider, profile.user_id)
+        notified = notify(run, provider, profile.user_id)
     finally:  # neither a broker nor Ctrl-C keeps the keys on this device
         provider.forgetKeptSession(profile.user_id).result()
     run.out.done(
@@ -308,14 +308,14 @@ def _card_name(run: Run, given: str | None) -> str:
     return run.ask("Your name, for your contact card", missing, own)
 
 
-def _absolute(option: str, folder: str | None) -> str | None:
+def absolute(option: str, folder: str | None) -> str | None:
     """Return the absolute path of a folder's option, since the profile is used in any folder."""
     if folder == "" or (folder is not None and "\0" in folder):
         raise errors.InvalidArgumentError(f"{option} must be the path of a folder.")
     return None if folder is None else str(Path(folder).expanduser().absolute())
 
 
-def _checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
+def checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
     """Return a provider of a profile; check first what would otherwise fail after a registration."""
     import platformdirs
 
@@ -342,7 +342,7 @@ def _checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider"
     return provider
 
 
-def _whom(
+def whom(
     run: Run, user: str | None, stored: "Profile | None", key_file: "scbroker.KeyFile | None"
 ) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
     """Return the card, if one is given, and the id of the user who logs in."""
@@ -393,7 +393,7 @@ def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> No
         )
 
 
-def _log_in(provider: "scbroker.ServerProvider", user_id: uuid.UUID, passphrase: str) -> None:
+def log_in(provider: "scbroker.ServerProvider", user_id: uuid.UUID, passphrase: str) -> None:
     try:
         provider.logIn(user_id, passphrase=passphrase, keep=True).result()
     except errors.CredentialsError as error:
@@ -436,7 +436,7 @@ def _log_in_with(provider: "scbroker.ServerProvider", ring: "scbroker.KeyRing") 
         ) from None
 
 
-def _notify(run: Run, provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> bool:
+def notify(run: Run, provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> bool:
     """Log out at the broker; return whether it answered in time."""
     resumed = provider.resumeSession(user_id)
     try:
@@ -451,7 +451,7 @@ def _notify(run: Run, provider: "scbroker.ServerProvider", user_id: uuid.UUID) -
     return False
 
 
-def _with_user(draft: "Profile", provider: "scbroker.ServerProvider") -> "Profile":
+def with_user(draft: "Profile", provider: "scbroker.ServerProvider") -> "Profile":
     """Return the profile of the provider's user, with the broker's address as the provider writes it."""
     from scbroker.cli import profiles
 

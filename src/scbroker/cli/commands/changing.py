@@ -33,7 +33,7 @@ def rm(
     found = found_containers(run, containers, recursive=recursive)
     if not found:
         return
-    run.confirm(f"{_question(run, found)} It cannot be undone.", yes)
+    run.confirm(f"{deletion_question(run, found)} It cannot be undone.", yes)
 
     def jobs(together: Together, total: Total) -> Iterable[Job]:
         del total
@@ -52,7 +52,7 @@ def _delete(run: Run, together: Together, container: scbroker.Container[Any]) ->
     return [Outcome(label, row)]
 
 
-def _question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
+def deletion_question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
     """Return the question that says what is deleted, and who loses it."""
     names = ", ".join(repr(label_of(each)) for each in containers[:_NAMED])
     what = names if len(containers) <= _NAMED else f"{len(containers)} containers ({names}, …)"
@@ -80,6 +80,13 @@ def mv(
     """
     new = str(relative_path(name))
     found = run.names.container(container)
+    version = rename(run, found, new)
+    row = {"id": found.id, "name": new, "version": version}
+    run.out.done(row, f"{label_of(found)!r} is {new!r} now.")
+
+
+def rename(run: Run, found: scbroker.Container[Any], new: str) -> int:
+    """Give a container another name, and return its new version."""
     header = header_of(found)
     if header is None and found.hasHeader:
         raise errors.InvalidArgumentError(
@@ -101,5 +108,4 @@ def mv(
         raise errors.ConflictError(
             f"The container {label_of(found)!r} was changed meanwhile: look at it, then repeat the command."
         ) from None
-    row = {"id": found.id, "name": new, "version": done.version}
-    run.out.done(row, f"{label_of(found)!r} is {new!r} now.")
+    return done.version

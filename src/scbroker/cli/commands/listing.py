@@ -121,7 +121,7 @@ def ls(
     def wanted(each: scbroker.Container[Any]) -> bool:
         is_mine = each.createdBy == run.people.own_id
         return (
-            (all or not (is_mine and _is_own_document(each)))
+            (all or not (is_mine and is_own_document(each)))
             and (name is None or _is_below(name_of(each) or "", name))
             and not (mine and not is_mine)
             and not (others and is_mine)
@@ -169,7 +169,7 @@ def info(run: Run, container: ContainerArgument) -> None:
         run.out.fields(_details(run, found))
 
 
-def _is_own_document(container: scbroker.Container[Any]) -> bool:
+def is_own_document(container: scbroker.Container[Any]) -> bool:
     """Return whether the library keeps a document in it: a member could give its type to any shared one."""
     return (container.type or "").startswith(_OWN_TYPES) and _is_unshared(container)
 

@@ -17,9 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 HOST: Final = "127.0.0.1"
 ENTER: Final = "/enter"
 STATIC: Final = "/static/"
+_POLICY: Final = "Content-Security-Policy"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
-    "Content-Security-Policy": (
+    _POLICY: (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
@@ -105,7 +106,10 @@ class Guard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                headers = MutableHeaders(scope=message)
+                # An answer with content of other users has a policy of its own, which is stricter.
+                policy = headers.get(_POLICY, _HEADERS[_POLICY])
+                headers.update({**_HEADERS, _POLICY: policy})
             await send(message)
 
         refused = self._access.refusal(Request(scope))

@@ -26,6 +26,15 @@ _MAX_HEAD: Final = 16_384
 
 
 class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, at_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._at_end = at_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Call `at_end` first, so that requests which wait for something answer at once."""
+        self._at_end()
+        await super().shutdown(sockets)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Take SIGINT and SIGTERM as the end of the page; uvicorn would raise them again afterwards."""
@@ -51,8 +60,14 @@ def listening(port: int) -> Iterator[socket.socket]:
         yield bound
 
 
-async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
-    """Serve until SIGINT or SIGTERM, but for at most `seconds`."""
+def _nothing() -> None:
+    pass
+
+
+async def serve(
+    app: ASGIApp, bound: socket.socket, seconds: float, at_end: Callable[[], None] = _nothing
+) -> None:
+    """Serve until SIGINT or SIGTERM, but for at most `seconds`; call `at_end` before the last answers."""
     server = _Server(
         uvicorn.Config(
             app,
@@ -66,7 +81,8 @@ async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
             h11_max_incomplete_event_size=_MAX_HEAD,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
-        )
+        ),
+        at_end,
     )
 
     def end() -> None:

@@ -1,17 +1,17 @@
 """Build the application of a page from its views and acts.
 
 A view answers a GET with a template. An act answers a POST of a form: it changes something, and leads to a
-view that says what was done. No view changes anything.
+view that says what was done. A call answers a POST of the page's script. No view changes anything.
 """
 
 import datetime as dt
 import hmac
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, Protocol, cast
 from urllib.parse import parse_qsl
 
 import jinja2
@@ -29,11 +29,21 @@ from scbroker.cli.web.access import ENTER, STATIC, Access, Guard, refuse
 
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_FORM_HEADER: Final = "x-page-form"
+"""The header in which the page's script sends the secret of forms. Another site cannot set it."""
 _MAX_FORM: Final = 8192
 _MAX_FIELDS: Final = 16
 _STATUS: Final[tuple[tuple[type[errors.BrokerError], HTTPStatus], ...]] = (
     (errors.InvalidArgumentError, HTTPStatus.BAD_REQUEST),
     (errors.NotFoundError, HTTPStatus.NOT_FOUND),
+    (errors.DeletedError, HTTPStatus.GONE),
+    (errors.NotAuthenticatedError, HTTPStatus.FORBIDDEN),
+    (errors.CredentialsError, HTTPStatus.FORBIDDEN),
+    (errors.PermissionDeniedError, HTTPStatus.FORBIDDEN),
+    (errors.AlreadyExistsError, HTTPStatus.CONFLICT),
+    (errors.ConflictError, HTTPStatus.CONFLICT),
+    (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    (errors.QuotaExceededError, HTTPStatus.INSUFFICIENT_STORAGE),
     (errors.BrokerUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
 )
 
@@ -68,9 +78,12 @@ class Done(NamedTuple):
 
     text: str
     path: str
+    is_fault: bool = False
+    """Whether it did not work, and the text says why."""
 
 
-Show = Callable[[Request], Awaitable[Shown]]
+_Endpoint = Callable[[Request], Awaitable[Response]]
+Show = Callable[[Request], Awaitable[Shown | Response]]
 Do = Callable[[Request, Mapping[str, str]], Awaitable[Done]]
 
 
@@ -86,6 +99,30 @@ class Act(NamedTuple):
     do: Do
 
 
+class Call(NamedTuple):
+    """A POST of the page's script, which sends the secret of forms in a header.
+
+    `answer` reads the body itself, as a stream.
+    """
+
+    path: str
+    answer: Callable[[Request], Awaitable[Response]]
+
+
+class Gate(Protocol):
+    """Decides which requests of the admitted browser reach a view, an act or a call, as after a log-in."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the navigation is shown."""
+
+    def leads_to(self, path: str, *, is_person: bool) -> str | None:
+        """Return the path to go to in place of this one (both below the root); None to admit the request.
+
+        `is_person` is false for what the page's script reads by itself.
+        """
+
+
 @dataclass
 class Site:
     """A page: `templates` is the folder of its templates, and `ends` the time at which the command ends."""
@@ -97,6 +134,14 @@ class Site:
     ends: dt.datetime
     refresh: float = 5.0
     """Seconds after which the live parts of a view are read again."""
+    calls: Sequence[Call] = ()
+    gate: Gate | None = None
+    static: Path | None = None
+    """A folder of further styles and scripts, from which each view loads `styles` and `modules`."""
+    styles: Sequence[str] = ()
+    modules: Sequence[str] = ()
+    values: Mapping[str, object] = field(default_factory=dict)
+    """Values for all templates."""
 
     def application(self, access: Access) -> ASGIApp:
         """Return the application that serves the page to the browser that `access` admits."""
@@ -106,36 +151,50 @@ class Site:
 class _Application:
     def __init__(self, site: Site, access: Access) -> None:
         self._site, self._access = site, access
-        self._notice = ""
+        self._done: Done | None = None
         """What the last act has done; the next view shows it."""
+        self._folders = [_HERE / "static", *([site.static] if site.static else [])]
         self._templates = _environment(site.templates)
         self._navigation = [
             (access.root + each.path, each.title) for each in site.views if each.title
         ]
         self._templates.globals.update(
-            site=site, root=access.root, form_secret=access.form, static=STATIC
+            site.values, site=site, root=access.root, form_secret=access.form, static=STATIC
         )
 
     def guarded(self) -> ASGIApp:
-        root = self._access.root
         app = Starlette(
             routes=[
                 Route("/", self._entrance, methods=["GET"]),
                 Route(ENTER, self._enter, methods=["POST"]),
-                Route(STATIC + "{name}", _static, methods=["GET"]),
+                Route(STATIC + "{name}", self._static, methods=["GET"]),
+                *(self._route("GET", view.path, self._view(view)) for view in self._site.views),
+                *(self._route("POST", act.path, self._act(act)) for act in self._site.acts),
                 *(
-                    Route(root + view.path, self._view(view), methods=["GET"])
-                    for view in self._site.views
-                ),
-                *(
-                    Route(root + act.path, self._act(act), methods=["POST"])
-                    for act in self._site.acts
+                    self._route("POST", call.path, self._call(call), is_call=True)
+                    for call in self._site.calls
                 ),
             ],
             exception_handlers={errors.BrokerError: self._failed, HTTPException: self._refused},
         )
         app.router.redirect_slashes = False
         return Guard(app, self._access)
+
+    def _route(
+        self, method: str, path: str, endpoint: _Endpoint, *, is_call: bool = False
+    ) -> Route:
+        """Return a route below the root; a request that the gate does not admit is led elsewhere."""
+
+        async def gated(request: Request) -> Response:
+            gate, path = self._site.gate, request.scope["path"].removeprefix(self._access.root)
+            to = None if gate is None else gate.leads_to(path, is_person=not _is_refresh(request))
+            if to is not None and is_call:
+                return refuse(403, "The page is locked: log in again.")
+            if to is not None:
+                return RedirectResponse(self._access.root + to, HTTPStatus.SEE_OTHER)
+            return await endpoint(request)
+
+        return Route(self._access.root + path, gated, methods=[method])
 
     async def _entrance(self, request: Request) -> Response:
         return self._page(request, Shown("entrance.html"))
@@ -147,32 +206,46 @@ class _Application:
         first = self._access.root + self._site.views[0].path
         return RedirectResponse(first, HTTPStatus.SEE_OTHER, {"Set-Cookie": cookie})
 
-    def _view(self, view: View) -> Callable[[Request], Awaitable[Response]]:
+    def _view(self, view: View) -> _Endpoint:
         async def endpoint(request: Request) -> Response:
-            notice = ""
+            shown = await view.show(request)
+            if isinstance(shown, Response):
+                return shown
+            done = None
             if not _is_refresh(request):
-                notice, self._notice = self._notice, ""
-            return self._page(request, await view.show(request), notice=notice)
+                done, self._done = self._done, None
+            return self._page(request, shown, done=done)
 
         return endpoint
 
-    def _act(self, act: Act) -> Callable[[Request], Awaitable[Response]]:
+    def _act(self, act: Act) -> _Endpoint:
         async def endpoint(request: Request) -> Response:
             fields = await _fields(request)
-            secret = fields.pop("form", "")
-            if not hmac.compare_digest(secret.encode(), self._access.form.encode()):
+            if not self._is_own(fields.pop("form", "")):
                 return refuse(403, "This form was not sent by this page.")
-            done = await act.do(request, fields)
-            self._notice = done.text
+            done = self._done = await act.do(request, fields)
             return RedirectResponse(self._access.root + done.path, HTTPStatus.SEE_OTHER)
 
         return endpoint
 
+    def _call(self, call: Call) -> _Endpoint:
+        async def endpoint(request: Request) -> Response:
+            if not self._is_own(request.headers.get(_FORM_HEADER, "")):
+                return refuse(403, "This was not sent by this page.")
+            try:
+                return await call.answer(request)
+            except errors.BrokerError as error:
+                return refuse(_status_of(error), error.message)
+
+        return endpoint
+
+    def _is_own(self, secret: str) -> bool:
+        return hmac.compare_digest(secret.encode(), self._access.form.encode())
+
     async def _failed(self, request: Request, error: Exception) -> Response:
-        kinds = (status for kind, status in _STATUS if isinstance(error, kind))
-        status = next(kinds, HTTPStatus.INTERNAL_SERVER_ERROR)
-        text = cast(errors.BrokerError, error).message
-        return self._page(request, Shown("error.html", {"text": text}), status)
+        failed = cast(errors.BrokerError, error)
+        shown = Shown("error.html", {"text": failed.message})
+        return self._page(request, shown, _status_of(failed))
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         refused = cast(HTTPException, error)
@@ -180,14 +253,33 @@ class _Application:
         return self._page(request, shown, HTTPStatus(refused.status_code))
 
     def _page(
-        self, request: Request, shown: Shown, status: HTTPStatus = HTTPStatus.OK, notice: str = ""
+        self,
+        request: Request,
+        shown: Shown,
+        status: HTTPStatus = HTTPStatus.OK,
+        done: Done | None = None,
     ) -> Response:
         template = self._templates.get_template(shown.template)
         path = request.scope["path"]
         # The links have the secret path, which a browser that is not admitted must not get.
-        navigation = self._navigation if path.startswith(self._access.root) else []
-        text = template.render(shown.values, path=path, notice=notice, navigation=navigation)
+        is_inside = path.startswith(self._access.root)
+        gate = self._site.gate
+        navigation = self._navigation if is_inside and (gate is None or gate.is_open) else []
+        text = template.render(shown.values, path=path, done=done, navigation=navigation)
         return HTMLResponse(text, status)
+
+    async def _static(self, request: Request) -> Response:
+        # Names come from the folders, so that none leads out of them.
+        files = {path.name: path for folder in self._folders for path in folder.iterdir()}
+        path = files.get(request.path_params["name"])
+        if path is None or path.suffix not in _TYPES:
+            raise HTTPException(HTTPStatus.NOT_FOUND, "This page does not exist.")
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
+
+
+def _status_of(error: errors.BrokerError) -> HTTPStatus:
+    found = (status for kind, status in _STATUS if isinstance(error, kind))
+    return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
 def _is_refresh(request: Request) -> bool:
@@ -208,15 +300,6 @@ async def _fields(request: Request) -> dict[str, str]:
     except ValueError:
         raise HTTPException(HTTPStatus.BAD_REQUEST, "The form cannot be decoded.") from None
     return dict(pairs)
-
-
-async def _static(request: Request) -> Response:
-    # Names come from the folder, so that none leads out of it.
-    files = {path.name: path for path in (_HERE / "static").iterdir()}
-    path = files.get(request.path_params["name"])
-    if path is None:
-        raise HTTPException(HTTPStatus.NOT_FOUND, "This page does not exist.")
-    return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
 
 
 def _environment(folder: Path) -> jinja2.Environment:

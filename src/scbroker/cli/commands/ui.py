@@ -1,0 +1,74 @@
+"""Define `scbroker ui`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from scbroker.cli.command import CONTAINERS, command
+from scbroker.cli.commands.account import SessionFolder, TrustFolder
+from scbroker.cli.run import Run
+
+
+@command(CONTAINERS)
+def ui(
+    run: Run,
+    port: Annotated[
+        int, typer.Option(metavar="PORT", help="The page's port; 0 chooses one.", min=0, max=65535)
+    ] = 0,
+    minutes: Annotated[
+        int, typer.Option(metavar="N", help="Minutes after which the page ends.", min=1, max=1440)
+    ] = 480,
+    lock: Annotated[
+        float,
+        typer.Option(
+            metavar="N", help="Minutes without use after which the page locks itself.", min=0.01
+        ),
+    ] = 15,
+    opens: Annotated[
+        bool, typer.Option("--open/--no-open", help="Whether to start a browser.")
+    ] = True,
+    session_folder: SessionFolder = None,
+    trust_folder: TrustFolder = None,
+) -> None:
+    """Show your containers in your browser, until Ctrl-C.
+
+    The page listens on 127.0.0.1 only, and your keys stay in this process. Its URL is secret and valid once:
+    the first browser that uses it is the only one that is admitted. After a while without use the page locks
+    itself, and asks for your passphrase.
+    """
+    import asyncio
+    import datetime as dt
+    from contextlib import nullcontext
+
+    from scbroker.cli.commands.account import absolute
+    from scbroker.cli.ui.page import users_page
+    from scbroker.cli.ui.session import Session
+    from scbroker.cli.web.access import Access
+    from scbroker.cli.web.serving import listening, opened_in_browser, serve
+
+    def no_browser() -> None:
+        run.out.say("No browser was started: open the URL yourself.")
+
+    async def show() -> None:
+        ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+        session = Session(
+            run.profile_name,
+            lock * 60,
+            session_folder=absolute("--session-folder", session_folder),
+            trust_folder=absolute("--trust-folder", trust_folder),
+        )
+        with listening(port) as bound:
+            access = Access(bound.getsockname()[1])
+            async with session.running():
+                run.out.line(
+                    {"url": access.url, "ends": ends},
+                    f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
+                )
+                app = users_page(session, ends).application(access)
+                with opened_in_browser(access.url, no_browser) if opens else nullcontext():
+                    await serve(app, bound, minutes * 60, session.ending.set)
+        run.out.say("The page has ended.")
+
+    asyncio.run(show())

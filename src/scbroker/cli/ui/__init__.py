@@ -1,0 +1,1 @@
+"""The user's page, one module for each subject."""

@@ -1,0 +1,92 @@
+"""The page of one container: a heading, and the panels that the modules add."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
+
+from scbroker import errors
+from scbroker.cli.names import label_of
+from scbroker.cli.run import Run
+from scbroker.cli.ui.part import Container, Panel, Part
+from scbroker.cli.ui.session import Session
+from scbroker.cli.web.site import Shown, View
+
+PATH: Final = "/containers/{id}"
+
+
+def container_page(session: Session, panels: Sequence[Panel]) -> Part:
+    """Return the view of a container."""
+
+    async def show(request: Request) -> Shown:
+        id = id_of(request)
+
+        def read(run: Run) -> Shown:
+            container = find(run, id)
+            return Shown(
+                "container.html",
+                {
+                    "container": container,
+                    "label": label_of(container),
+                    "panels": [_filled(run, container, panel) for panel in panels],
+                },
+            )
+
+        return await session.do(read)
+
+    return Part(views=[View(PATH, show)])
+
+
+def details() -> Part:
+    """Return the panel with a container's type, sizes, times and authors."""
+    return Part(panels=[Panel("Details", "panel_details.html", _details)])
+
+
+def _details(run: Run, container: Container) -> Mapping[str, object]:
+    people = run.people
+    content_by = container.contentBy
+    return {
+        "created_by": people.name_of(container.createdBy),
+        "modified_by": people.name_of(container.modifiedBy),
+        "content_by": None if content_by is None else people.name_of(content_by),
+    }
+
+
+class Filled(NamedTuple):
+    """A panel with its values, or with the error that it shows."""
+
+    title: str
+    template: str
+    values: Mapping[str, object]
+
+
+def _filled(run: Run, container: Container, panel: Panel) -> Filled:
+    try:
+        return Filled(panel.title, panel.template, panel.values(run, container))
+    except errors.BrokerError as error:
+        return Filled(panel.title, "panel_fault.html", {"text": error.message})
+
+
+def id_of(request: Request) -> uuid.UUID:
+    """Return the id in a path of a container. Raises `NotFoundError` for any other text."""
+    text = request.path_params["id"]
+    try:
+        return uuid.UUID(text)
+    except ValueError:
+        raise errors.NotFoundError("This container does not exist.") from None
+
+
+def find(run: Run, id: uuid.UUID) -> Container:
+    """Return a container with its header, without content. Raises the error of one that cannot be read."""
+    [found] = run.session.getContainers([id], content=False).result()
+    if isinstance(found, errors.BrokerError):
+        raise found
+    return found
+
+
+def path_of(id: uuid.UUID, more: str = "") -> str:
+    """Return the path of a container's page, or of a view below it."""
+    return f"/containers/{id}{more}"

@@ -1,0 +1,171 @@
+"""Show and download contents.
+
+Anybody can share a hostile file. So a content never becomes active in the page: what is no image of a known
+kind and no PDF is shown as escaped text or not at all. Its first bytes decide, not its name or media type.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.names import name_of
+from scbroker.cli.output import printable
+from scbroker.cli.paths import file_name
+from scbroker.cli.run import Run
+from scbroker.cli.ui.container import PATH, find, id_of
+from scbroker.cli.ui.part import Container, Panel, Part
+from scbroker.cli.ui.session import Session
+from scbroker.cli.web.site import View
+
+_PIECE: Final = 1_048_576
+_HEAD: Final = 65_536
+"""Bytes of a text that are shown."""
+_IMAGE_BYTES: Final = 33_554_432
+PDF: Final = "application/pdf"
+_KINDS: Final = (
+    (re.compile(rb"\x89PNG\r\n\x1a\n"), "image/png"),
+    (re.compile(rb"\xff\xd8\xff"), "image/jpeg"),
+    (re.compile(rb"GIF8[79]a"), "image/gif"),
+    (re.compile(rb"RIFF.{4}WEBP", re.DOTALL), "image/webp"),
+    (re.compile(rb".{4}ftypavif", re.DOTALL), "image/avif"),
+    (re.compile(rb"%PDF-[12]\.\d"), PDF),
+)
+_POLICY: Final = (
+    "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""No script, style, frame, form or request, and an origin of its own."""
+
+
+def content(session: Session) -> Part:
+    """Return the download and the preview of a container's content."""
+    views = _Content(session)
+    return Part(
+        views=[
+            View(f"{PATH}/download", views.download),
+            View(f"{PATH}/image", views.image),
+            View(f"{PATH}/pdf", views.pdf),
+        ],
+        panels=[Panel("Content", "panel_content.html", _preview)],
+    )
+
+
+def media_type_of(head: bytes) -> str | None:
+    """Return the type of a content that a browser may show, by its first bytes; None for any other."""
+    return next((kind for pattern, kind in _KINDS if pattern.match(head)), None)
+
+
+def text_of(head: bytes) -> str | None:
+    """Return the beginning of a text in UTF-8, with escapes for what could deceive; else None."""
+    try:
+        # The last character may be cut.
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
+    except UnicodeDecodeError:
+        return None
+    if "\0" in text:
+        return None
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(printable(line.replace("\t", "    ")) for line in lines)
+
+
+def attachment(name: str | None, id: uuid.UUID) -> str:
+    """Return the Content-Disposition of a download; a name that no file should get becomes the id."""
+    try:
+        safe = file_name(name or "")
+    except errors.InvalidArgumentError:
+        safe = str(id)
+    plain = re.sub(r"[^A-Za-z0-9._ -]", "_", safe)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"
+
+
+class _Content:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def download(self, request: Request) -> Response:
+        container, reader = await self._open(request)
+        headers = {"Content-Disposition": attachment(name_of(container), container.id)}
+        return self._stream(reader, "application/octet-stream", headers)
+
+    async def image(self, request: Request) -> Response:
+        return await self._shown(request, "image/")
+
+    async def pdf(self, request: Request) -> Response:
+        return await self._shown(request, PDF)
+
+    async def _shown(self, request: Request, kind: str) -> Response:
+        """Return a content that begins like one of this kind. Raises `NotFoundError` for any other."""
+        _, reader = await self._open(request)
+        media_type = media_type_of(await reader.readRange(0, _HEAD))
+        if media_type is None or not media_type.startswith(kind) or reader.size > _IMAGE_BYTES:
+            reader.close()
+            raise errors.NotFoundError("This content cannot be shown: download it.")
+        headers = {"Content-Security-Policy": _POLICY, "Content-Disposition": "inline"}
+        return self._stream(reader, media_type, headers)
+
+    async def _open(self, request: Request) -> tuple[Container, scbroker.ContentReader]:
+        id = id_of(request)
+
+        def opened(run: Run) -> tuple[Container, scbroker.ContentReader]:
+            container = find(run, id)
+            return container, _reader(run, container)
+
+        return await self._session.do(opened)
+
+    def _stream(
+        self, reader: scbroker.ContentReader, media_type: str, headers: Mapping[str, str]
+    ) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            with self._session.in_use(), reader:
+                at = 0
+                while at < reader.size:
+                    piece = await reader.readRange(at, _PIECE)
+                    yield piece
+                    at += len(piece)
+
+        sized = {**headers, "Content-Length": str(reader.size), "Content-Type": media_type}
+        return _Stream(pieces(), headers=sized)
+
+
+class _Stream(StreamingResponse):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the content; after an error, uvicorn closes the connection and the browser sees a cut file."""
+        try:
+            await super().__call__(scope, receive, send)
+        except errors.BrokerError:
+            return
+
+
+def _reader(run: Run, container: Container) -> scbroker.ContentReader:
+    """Open a content. Raises `NotFoundError` if the container has none, or hides it."""
+    reader = run.session.openContainerContent(container.id).result()
+    if reader is None:
+        raise errors.NotFoundError("The container has no content that you can read.")
+    return reader
+
+
+def _preview(run: Run, container: Container) -> Mapping[str, object]:
+    """Return the kind of a content, and its beginning if it is a text."""
+    if container.length is None:
+        return {"kind": "hidden" if container.hasContent else "none"}
+    with _reader(run, container) as reader:
+        head = reader.read(_HEAD) or b""
+        size = reader.size
+    media_type = media_type_of(head)
+    if media_type is not None:
+        kind = "pdf" if media_type == PDF else "image"
+        return {"kind": kind if size <= _IMAGE_BYTES else "large"}
+    text = text_of(head)
+    if text is None:
+        return {"kind": "other"}
+    return {"kind": "text", "text": text, "is_cut": size > len(head)}

@@ -1,0 +1,174 @@
+"""The containers as a list and as a gallery: searched, filtered, sorted, and in pages."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import unicodedata
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.commands.listing import is_own_document
+from scbroker.cli.names import name_of
+from scbroker.cli.output import SHORT_ID
+from scbroker.cli.run import Run
+from scbroker.cli.ui.part import Container, Part
+from scbroker.cli.ui.session import HOME, Session
+from scbroker.cli.ui.shelf import Entry, Shelf
+from scbroker.cli.web.site import Shown, View
+
+_PAGE: Final = 48
+_DIGITS: Final = 6
+_LONGEST: Final = 200
+_THUMBNAIL_BYTES: Final = 4_194_304
+
+
+class Sort(enum.StrEnum):
+    """The field by which the list is sorted."""
+
+    name = "name"
+    changed = "changed"
+    size = "size"
+
+
+class Card(NamedTuple):
+    """What list and gallery show of a container."""
+
+    id: uuid.UUID
+    name: str
+    type: str | None
+    length: int | None
+    modified: dt.datetime
+    people: list[str] | None
+    """The members; None if the user may not see them."""
+    is_image: bool
+    """Whether the gallery asks for its picture. The header says so, and the content may differ."""
+
+
+class Wanted(NamedTuple):
+    """What the person looks for."""
+
+    q: str = ""
+    type: str = ""
+    person: str = ""
+    sort: Sort = Sort.name
+    show: str = "list"
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Wanted:
+        """Read a query. Raises `InvalidArgumentError` for a value that no link or form of the page has."""
+        sort, show, page = (
+            query.get("sort", "name"),
+            query.get("show", "list"),
+            query.get("page", "1"),
+        )
+        if sort not in list(Sort) or show not in ("list", "gallery"):
+            raise errors.InvalidArgumentError("The list has no such order: use its links.")
+        if not (page.isascii() and page.isdigit() and 0 < len(page) <= _DIGITS and int(page)):
+            raise errors.InvalidArgumentError(f"page must be a number from 1 on, not {page!r:.40}.")
+        q, type, person = (
+            query.get(name, "").strip()[:_LONGEST] for name in ("q", "type", "person")
+        )
+        return cls(q, type, person, Sort(sort), show, int(page))
+
+    def link(self, **changed: object) -> str:
+        """Return the query of the same list with other values; the page begins anew unless it is given."""
+        values = {**self._asdict(), "page": 1, **changed}
+        return "?" + urlencode({name: str(value) for name, value in values.items() if value})
+
+
+def listing(session: Session, shelf: Shelf) -> Part:
+    """Return the view of all containers."""
+
+    async def show(request: Request) -> Shown:
+        wanted = Wanted.of(request.query_params)
+        entries = await shelf.entries()
+        return await session.do(lambda run: _shown(run, entries, wanted))
+
+    return Part(views=[View(HOME, show, "Containers")])
+
+
+def _shown(run: Run, entries: list[Entry], wanted: Wanted) -> Shown:
+    run.__dict__.pop("people", None)  # contacts may have changed on another device
+    damaged = [each for each in entries if isinstance(each, errors.BrokerError)]
+    own = run.people.own_id
+    visible = [
+        each
+        for each in entries
+        if isinstance(each, scbroker.Container)
+        and not (each.createdBy == own and is_own_document(each))
+    ]
+    found = [each for each in visible if _is_wanted(each, wanted)]
+    found.sort(key=_KEYS[wanted.sort])
+    pages = max(1, -(-len(found) // _PAGE))
+    page = min(wanted.page, pages)
+    return Shown(
+        "containers.html",
+        {
+            "wanted": wanted,
+            "cards": [_card(run, each) for each in found[(page - 1) * _PAGE : page * _PAGE]],
+            "count": len(found),
+            "total": len(visible),
+            "page": page,
+            "pages": pages,
+            "types": sorted({each.type for each in visible if each.type}),
+            "people": _people(run, visible),
+            "damaged": damaged,
+            "sorts": list(Sort),
+        },
+    )
+
+
+def _is_wanted(each: Container, wanted: Wanted) -> bool:
+    words = _folded(wanted.q).split()
+    text = _folded(f"{name_of(each) or ''} {each.type or ''} {each.id}")
+    return (
+        all(word in text for word in words)
+        and (not wanted.type or each.type == wanted.type)
+        and (not wanted.person or wanted.person in map(str, _members(each)))
+    )
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFC", text[: _LONGEST * 8]).casefold()
+
+
+def _members(each: Container) -> set[uuid.UUID]:
+    return {each.createdBy, *(level.userId for level in each.access or ())}
+
+
+def _people(run: Run, visible: list[Container]) -> list[tuple[str, str]]:
+    """Return ids and names of the people who have created or can access a container, the user first."""
+    own = run.people.own_id
+    ids = {id for each in visible for id in _members(each)}
+    named = [(str(id), run.people.name_of(id)) for id in ids]
+    return sorted(named, key=lambda each: (each[0] != str(own), each[1].casefold()))
+
+
+def _card(run: Run, each: Container) -> Card:
+    header = each.header.customHeaderObject if each.header else None
+    media_type = header.get("mediaType") if isinstance(header, dict) else None
+    is_image = isinstance(media_type, str) and media_type.startswith("image/")
+    return Card(
+        each.id,
+        name_of(each) or f"({each.id.hex[:SHORT_ID]})",
+        each.type,
+        each.length,
+        each.modifiedAt,
+        run.people.others(each),
+        is_image and 0 < (each.length or 0) <= _THUMBNAIL_BYTES,
+    )
+
+
+_KEYS: Final[dict[Sort, Callable[[Container], Any]]] = {
+    Sort.name: lambda each: (name_of(each) is None, (name_of(each) or "").casefold(), each.id),
+    Sort.changed: lambda each: (-each.modifiedAt.timestamp(), each.id),
+    Sort.size: lambda each: (-(each.length or 0), each.id),
+}

@@ -1,0 +1,225 @@
+"""Keep the session of the page's user: open it, lock it after a while without use, and end it.
+
+A locked page has no provider: its keys and all that was read are dropped. Python cannot overwrite memory, so
+who reads the memory of the process may find remains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Final, TypeVar
+
+from scbroker import errors
+from scbroker.cli import profiles
+from scbroker.cli.commands import account
+from scbroker.cli.output import Output
+from scbroker.cli.run import Run
+from scbroker.cli.words import in_words
+
+T = TypeVar("T")
+START: Final = "/start"
+HOME: Final = "/containers"
+STATE: Final = "/state"
+FREE: Final = (START, "/log-in", "/register")
+"""The paths that need no session."""
+_POLL_SECONDS: Final = 1.0
+
+
+class Session:
+    """The session of a page. `leads_to` makes it the gate of the site."""
+
+    def __init__(
+        self,
+        profile: str | None,
+        lock_seconds: float,
+        *,
+        session_folder: str | None = None,
+        trust_folder: str | None = None,
+    ) -> None:
+        self._profile_name = profile
+        self._lock_seconds = lock_seconds
+        self._session_folder, self._trust_folder = session_folder, trust_folder
+        self._run: Run | None = None
+        self._used = time.monotonic()
+        self._busy = 0
+        self.at_lock: list[Callable[[], None]] = []
+        """Functions that drop what a module has read in this session."""
+        self.ending = asyncio.Event()
+        """Set when the page ends: a request that waits for something answers then."""
+        self.fault: str = ""
+        """Why the kept session could not be resumed."""
+
+    def __repr__(self) -> str:
+        return f"Session({'open' if self.is_open else 'locked'})"
+
+    # The gate of the site.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a user is logged in, and the page is not locked."""
+        return self._run is not None
+
+    def leads_to(self, path: str, *, is_person: bool) -> str | None:
+        """Return where a request goes instead: to the start without a session, and home with one."""
+        if path == STATE:
+            return None
+        self.lock_if_unused()
+        if path in FREE:
+            return HOME if self.is_open else None
+        if not self.is_open:
+            return START
+        if is_person:
+            self._used = time.monotonic()
+        return None
+
+    # Work with the session.
+
+    async def do(self, job: Callable[[Run], T]) -> T:
+        """Return what a job returns, which gets the session's run in a thread."""
+        return await asyncio.to_thread(job, self.run)
+
+    @property
+    def run(self) -> Run:
+        """The run of the open session. Raises `NotAuthenticatedError` for a locked page."""
+        if self._run is None:
+            raise errors.NotAuthenticatedError("The page is locked: log in again.")
+        return self._run
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep the page from locking itself during a block, such as a transfer."""
+        self._busy += 1
+        try:
+            yield
+        finally:
+            self._busy -= 1
+            self._used = time.monotonic()
+
+    @property
+    def profile(self) -> profiles.Profile | None:
+        """The saved profile; None before a user is registered or has logged in on this device."""
+        return profiles.find(self._profile_name)
+
+    # Begin and end.
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Resume the kept session, if there is one; lock the page when it is unused, and at the end."""
+        await asyncio.to_thread(self.resume)
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            self.lock()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_POLL_SECONDS)
+            self.lock_if_unused()
+
+    def resume(self) -> None:
+        """Open the session that this device keeps for the profile's user, if any; else `fault` says why."""
+        if self.profile is None:
+            return
+        run = self._new_run()
+        try:
+            _ = run.session
+        except errors.BrokerError as error:
+            run.__exit__()
+            self.fault = in_words(error.message)
+            return
+        self._open(run)
+
+    def unlock(self, passphrase: str) -> None:
+        """Log in as the profile's user, as `scbroker login` does, and keep the session."""
+        with self._opening() as run:
+            profile = run.profile
+            provider = account.checked_provider(run, profile)
+            account.log_in(provider, profile.user_id, passphrase)
+            run.use(provider)
+
+    def log_in(self, server: str, api_key: str, user: str, name: str, passphrase: str) -> None:
+        """Log in on this device for the first time, and save the profile."""
+        with self._opening() as run:
+            card, user_id = account.whom(run, user, None, None)
+            draft = self._draft(
+                card.serverUrl if card and not server else server,
+                api_key,
+                name or (card.name if card else ""),
+            )
+            provider = account.checked_provider(run, draft)
+            account.log_in(provider, user_id, passphrase)
+            profiles.save(account.with_user(draft, provider))
+            run.use(provider)
+
+    def register(
+        self, server: str, api_key: str, name: str, password: str, passphrase: str, reminder: str
+    ) -> None:
+        """Make a new user, as `scbroker register` does, and save the profile."""
+        with self._opening() as run:
+            draft = self._draft(server, api_key, name)
+            provider = account.checked_provider(run, draft)
+            provider.register(password, passphrase, reminder or None, keep=True).result()
+            profiles.save(account.with_user(draft, provider))
+            run.use(provider)
+
+    def log_out(self) -> None:
+        """End the session at the broker, and remove the kept one from this device."""
+        run = self.run
+        user_id = run.profile.user_id
+        try:
+            account.notify(run, run.session, user_id)
+        finally:
+            run.session.forgetKeptSession(user_id).result()
+            self.lock()
+
+    def lock(self) -> None:
+        """Drop the keys, and all that was read with them."""
+        run, self._run = self._run, None
+        for forget in self.at_lock:
+            forget()
+        if run is not None:
+            run.__exit__()
+
+    def lock_if_unused(self) -> None:
+        """Lock the page if nobody has used it for the time that `--lock` gives."""
+        is_unused = time.monotonic() - self._used >= self._lock_seconds
+        if self.is_open and is_unused and not self._busy:
+            self.lock()
+
+    def _draft(self, server: str, api_key: str, name: str) -> profiles.Profile:
+        if not (server and api_key and name):
+            raise errors.InvalidArgumentError(
+                "Enter the broker's address, the API key and your name."
+            )
+        return profiles.Profile(
+            name=profiles.new_name(self._profile_name),
+            server_url=server,
+            api_key=api_key,
+            fingerprint=profiles.UNKNOWN,
+            card_name=name,
+            session_folder=self._session_folder,
+            trust_folder=self._trust_folder,
+        )
+
+    def _new_run(self) -> Run:
+        return Run(self._profile_name, Output(as_json=False, quiet=True))
+
+    @contextlib.contextmanager
+    def _opening(self) -> Iterator[Run]:
+        """Yield a run whose provider the block logs in; open the session with it unless the block raises."""
+        run = self._new_run()
+        try:
+            yield run
+            self._open(run)
+        except BaseException:
+            run.__exit__()
+            raise
+
+    def _open(self, run: Run) -> None:
+        self.lock()
+        self._run, self._used, self.fault = run, time.monotonic(), ""

@@ -1,0 +1,121 @@
+"""Views and acts of the session: log in, register, lock, log out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+
+from scbroker import errors
+from scbroker.cli.ui.part import Part
+from scbroker.cli.ui.session import HOME, START, STATE, Session
+from scbroker.cli.web.site import Act, Done, Question, Shown, View
+from scbroker.cli.words import in_words
+
+
+def start(session: Session) -> Part:
+    """Return the views and acts that open and end the session."""
+    views = _Start(session)
+    return Part(
+        views=[
+            View(START, views.show),
+            View("/log-in", views.show_log_in),
+            View("/register", views.show_register),
+            View("/log-out", views.ask_to_log_out),
+            View(STATE, views.state),
+        ],
+        acts=[
+            Act(START, views.unlock),
+            Act("/log-in", views.log_in),
+            Act("/register", views.register),
+            Act("/log-out", views.log_out),
+            Act("/lock", views.lock),
+        ],
+    )
+
+
+class _Start:
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    async def show(self, request: Request) -> Shown:
+        """Ask the profile's user for the passphrase; without a profile, ask for everything."""
+        profile = self._session.profile
+        if profile is None:
+            return await self.show_register(request)
+        return Shown("start.html", {"profile": profile, "fault": self._session.fault})
+
+    async def show_log_in(self, request: Request) -> Shown:
+        del request
+        return Shown("log_in.html", {"profile": self._session.profile})
+
+    async def show_register(self, request: Request) -> Shown:
+        del request
+        return Shown("register.html", {"profile": self._session.profile})
+
+    async def state(self, request: Request) -> PlainTextResponse:
+        """Answer whether the page is open, for the script that leaves a page that was locked."""
+        del request
+        return PlainTextResponse("open" if self._session.is_open else "locked")
+
+    async def unlock(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del request
+        try:
+            await asyncio.to_thread(self._session.unlock, fields.get("passphrase", ""))
+        except errors.BrokerError as error:
+            return Done(in_words(error.message), START, is_fault=True)
+        return Done("", HOME)
+
+    async def log_in(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del request
+        given = _texts(fields, "server", "api_key", "user", "name")
+        try:
+            await asyncio.to_thread(
+                self._session.log_in, **given, passphrase=fields.get("passphrase", "")
+            )
+        except errors.BrokerError as error:
+            return Done(in_words(error.message), "/log-in", is_fault=True)
+        return Done("You are logged in on this device.", HOME)
+
+    async def register(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del request
+        given = _texts(fields, "server", "api_key", "name", "reminder")
+        secrets = {name: fields.get(name, "") for name in ("password", "passphrase")}
+        for name, value in secrets.items():
+            if fields.get(f"{name}_again") != value:
+                text = f"The {name} and its repetition differ: type both again."
+                return Done(text, "/register", is_fault=True)
+        try:
+            await asyncio.to_thread(self._session.register, **given, **secrets)
+        except errors.BrokerError as error:
+            return Done(in_words(error.message), "/register", is_fault=True)
+        return Done(
+            "You are registered. Keep password and passphrase safe: nobody can reset them.", HOME
+        )
+
+    async def lock(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del request, fields
+        self._session.lock()
+        return Done("", START)
+
+    async def ask_to_log_out(self, request: Request) -> Shown:
+        del request
+        return Question(
+            heading="Log out on this device?",
+            texts=[
+                "The keys are removed from this device. To log in again you need your passphrase."
+            ],
+            button="Log out",
+            back=HOME,
+        ).shown()
+
+    async def log_out(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del request, fields
+        await asyncio.to_thread(self._session.log_out)
+        return Done("You are logged out on this device.", START)
+
+
+def _texts(fields: Mapping[str, str], *names: str) -> dict[str, str]:
+    return {name: fields.get(name, "").strip() for name in names}

@@ -1,0 +1,33 @@
+// Put new events on top of the timeline: each answer has those after the last one, or none after some seconds.
+"use strict";
+
+const timeline = document.getElementById("timeline");
+const MOST = 200;
+
+async function readNew() {
+  const query = new URLSearchParams({ after: timeline.dataset.after });
+  if (timeline.dataset.container) query.set("container", timeline.dataset.container);
+  const answer = await fetch(`${timeline.dataset.new}?${query}`, { redirect: "error" });
+  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("new");
+  timeline.dataset.after = fresh.dataset.after;
+  if (fresh.childElementCount) document.getElementById("none").hidden = true;
+  timeline.prepend(...[...fresh.children].map((each) => document.adoptNode(each)));
+  while (timeline.childElementCount > MOST) timeline.lastElementChild.remove();
+}
+
+async function follow() {
+  for (let pause = 1; ; ) {
+    try {
+      await readNew();
+      document.getElementById("ended").hidden = true;
+      pause = 1;
+    } catch {
+      document.getElementById("ended").hidden = false;
+      pause = Math.min(pause * 2, 30);
+    }
+    await new Promise((resume) => setTimeout(resume, pause * 250));
+  }
+}
+
+follow();

@@ -1,0 +1,100 @@
+"""Store files that the page's script sends, one in each call."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import Iterator
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.files import File
+from scbroker.cli.names import name_of
+from scbroker.cli.paths import relative_path
+from scbroker.cli.ui.container import path_of
+from scbroker.cli.ui.part import Part
+from scbroker.cli.ui.session import Session
+from scbroker.cli.ui.shelf import Shelf
+from scbroker.cli.web.site import Call
+
+_STALL_SECONDS: Final = 300.0
+_DIGITS: Final = 15
+
+
+def upload(session: Session, shelf: Shelf) -> Part:
+    """Return the call that stores a file."""
+
+    async def store(request: Request) -> Response:
+        try:
+            with session.in_use():
+                file = _file(request)
+                await _check_new(session, shelf, file.name)
+                made = await session.run.session.createContainer(
+                    Body(request), customHeaderObject=file.header()
+                )
+        except errors.BrokerError:
+            # A browser reads the answer only after it has sent the whole file.
+            await _discard(request)
+            raise
+        return JSONResponse({"path": path_of(made.id)})
+
+    return Part(calls=[Call("/upload", store)])
+
+
+class Body:
+    """The body of a request, as an iterator that another thread reads piece by piece.
+
+    The browser waits while the pieces before are encrypted and sent: no more than a few are in memory.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._stream = request.stream()
+        self._loop = asyncio.get_running_loop()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next piece. Raises `InvalidArgumentError` if the browser sends no more."""
+        waiting = asyncio.run_coroutine_threadsafe(anext(self._stream, None), self._loop)
+        try:
+            piece = waiting.result(_STALL_SECONDS)
+        except (ClientDisconnect, TimeoutError):
+            waiting.cancel()
+            raise errors.InvalidArgumentError("The browser has sent no more of the file.") from None
+        if piece is None:
+            raise StopIteration
+        return piece
+
+
+async def _check_new(session: Session, shelf: Shelf, name: str) -> None:
+    """Raise `AlreadyExistsError` if a container of the user's own has this name."""
+    entries = await shelf.entries()
+    own = await session.do(lambda run: run.people.own_id)
+    for each in entries:
+        if isinstance(each, scbroker.Container) and name_of(each) == name and each.createdBy == own:
+            raise errors.AlreadyExistsError(
+                f"You have a container named {name!r} already: rename or delete it first."
+            )
+
+
+def _file(request: Request) -> File:
+    """Return the name and the time that the browser says of a file."""
+    query = request.query_params
+    milliseconds = query.get("modified", "")
+    modified = dt.datetime.now(dt.UTC)
+    if milliseconds.isascii() and milliseconds.isdigit() and len(milliseconds) <= _DIGITS - 1:
+        modified = dt.datetime.fromtimestamp(int(milliseconds) / 1000, dt.UTC)
+    return File(None, str(relative_path(query.get("name", ""))), None, modified)
+
+
+async def _discard(request: Request) -> None:
+    try:
+        async for _ in request.stream():
+            pass
+    except (ClientDisconnect, RuntimeError):  # RuntimeError: it was read to its end
+        return

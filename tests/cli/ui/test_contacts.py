@@ -1,0 +1,85 @@
+"""Contacts on the page: added by their cards, compared by both people, renamed and removed."""
+
+from __future__ import annotations
+
+import re
+
+from scbroker import Contacts, ServerProvider
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person, befriend
+
+
+def _blocks(text: str) -> list[str]:
+    """Return the fingerprints of the view in the order in which it shows them."""
+    lists = re.findall(r'<ol class="fingerprint">(.*?)</ol>', text, re.DOTALL)
+    return [" ".join(re.sub("<[^>]*>", " ", each).split()) for each in lists]
+
+
+def test_a_card_is_added_and_leads_to_the_comparison(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    card = bob.json("whoami")["card"]
+    shown = page.post("/contacts/add", {"card": card, "name": ""}).expect(200).words
+    assert "Compare fingerprints with Bob" in shown
+    [contact] = Contacts(session).list().result()
+    assert contact.name == "Bob"
+    assert not contact.verified
+
+
+def test_both_people_see_the_same_two_blocks_in_the_same_order(
+    page: UsersPage, alice: Person, session: ServerProvider, bob: Person
+) -> None:
+    of_bob = befriend(session, bob, "Bob")
+    with bob.session() as his, UsersPage(bob) as bobs:
+        of_alice = befriend(his, alice, "Alice")
+        bobs.enter().expect(200)
+        hers = _blocks(page.get(f"/contacts/{of_bob}/compare").expect(200).text)
+        assert hers == _blocks(bobs.get(f"/contacts/{of_alice}/compare").expect(200).text)
+    assert set(hers) == {each.json("whoami")["fingerprint"] for each in (alice, bob)}
+
+
+def test_a_contact_is_verified_only_after_both_have_compared(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    path = f"/contacts/{befriend(session, bob, 'Bob')}/compare"
+    page.post(path).expect(400)
+    assert not Contacts(session).get("Bob").result().verified
+    # The contact of this name had another fingerprint when the view was shown.
+    other = "0123 " * 15 + "0123"
+    refused = page.post(path, {"compared": "yes", "fingerprint": other})
+    assert "do not share with this contact" in refused.words
+    assert not Contacts(session).get("Bob").result().verified
+    assert "Bob is verified" in page.post(path, {"compared": "yes"}).expect(200).words
+    assert Contacts(session).get("Bob").result().verified
+
+
+def test_a_contact_whose_fingerprint_differs_is_not_verified(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    assert "Do not share" in page.get(f"/contacts/{user}/different").expect(200).words
+    assert not Contacts(session).get("Bob").result().verified
+
+
+def test_a_contact_is_renamed_and_removed(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    assert "named Robert now" in page.post(f"/contacts/{user}/rename", {"name": "Robert"}).words
+    assert "Robert" in page.get(f"/contacts/{user}").words
+    page.post(f"/contacts/{user}/rename", {"name": ""}).expect(400)
+    assert "not in your contacts any more" in page.post(f"/contacts/{user}/remove").words
+    page.get(f"/contacts/{user}").expect(404)
+
+
+def test_ones_own_card_is_shown_and_not_added(page: UsersPage, alice: Person) -> None:
+    card = alice.json("whoami")["card"]
+    assert card in page.get("/contacts").expect(200).text
+    refused = page.post("/contacts/add", {"card": card, "name": ""}).expect(400)
+    assert "your own card" in refused.words
+
+
+def test_a_damaged_card_is_refused(page: UsersPage, bob: Person) -> None:
+    card = bob.json("whoami")["card"]
+    page.post("/contacts/add", {"card": card[:-1], "name": ""}).expect(400)
+    page.post("/contacts/add", {"card": "", "name": ""}).expect(400)

@@ -1,0 +1,57 @@
+"""Links on the page: made, shown with a QR code, and revoked."""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+import re
+
+import pytest
+
+from scbroker import BrokerError, ServerProvider, openLink
+from tests.kit.pages import UsersPage
+from tests.kit.people import put
+
+
+def _day(days: int) -> str:
+    return str((dt.datetime.now().astimezone() + dt.timedelta(days=days)).date())
+
+
+def test_a_link_with_a_password_is_made_opens_and_is_revoked(
+    page: UsersPage, session: ServerProvider
+) -> None:
+    made = put(session, "plan.txt", b"the plan")
+    password = "A password of a link"
+    fields = {"until": _day(3), "name": "For the bank", "password": password, "again": password}
+    shown = page.post(f"/containers/{made}/link", fields).expect(200)
+    assert "Anybody with the link and its password can read until" in shown.words
+    assert password not in shown.text
+    found = re.search(r"<textarea[^>]*>([^<]+)</textarea>", shown.text)
+    assert found is not None
+    url = html.unescape(found[1])
+    with openLink(url, password).result() as opened:
+        assert opened.getContainerContent(made).result() == b"the plan"
+    [link] = session.getLinks().result()
+    assert "For the bank" in page.get("/links").words
+    # The list, and every other view, has no secret of a link.
+    assert url.partition("#")[2] not in page.get("/links").text
+    assert "For the bank link" in page.get(f"/containers/{made}/people").words
+    assert "opens nothing any more" in page.post(f"/links/{link.userId}/revoke").words
+    assert session.getLinks().result() == []
+    with pytest.raises(BrokerError):
+        openLink(url, password).result()
+
+
+def test_a_link_without_an_end_or_with_two_passwords_is_not_made(
+    page: UsersPage, session: ServerProvider
+) -> None:
+    path = f"/containers/{put(session, 'plan.txt')}/link"
+    page.post(path, {"until": ""}).expect(400)
+    page.post(path, {"until": "2020-01-01"}).expect(400)
+    page.post(path, {"until": _day(1), "password": "one", "again": "other"}).expect(400)
+    assert session.getLinks().result() == []
+
+
+def test_the_link_of_somebody_else_is_not_found(page: UsersPage) -> None:
+    page.get("/links/00000000-0000-8000-8000-000000000000").expect(404)
+    page.get("/links/x").expect(400)

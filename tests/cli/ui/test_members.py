@@ -1,0 +1,120 @@
+"""Who has access to a container: what the page shows of it, and how it is given and taken."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from urllib.parse import urlencode
+
+import pytest
+
+from scbroker import Contacts, ContainerAccessLevel, ServerProvider
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person, befriend, put, with_access
+
+
+def test_a_contact_is_shared_with_and_loses_access_again(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", b"the plan")
+    people = f"/containers/{made}/people"
+    tomorrow = (dt.datetime.now().astimezone() + dt.timedelta(days=1)).date()
+    asked = urlencode({"person": user, "can": "write", "until": tomorrow})
+    share = f"/containers/{made}/share?{asked}"
+    assert "not verified" in page.get(share).expect(200).words
+    done = page.post(share).expect(200).words
+    assert "Bob has access until" in done
+    [level] = [
+        each for each in session.getContainer(made).result().access or () if each.userId == user
+    ]
+    assert level.permissions == ContainerAccessLevel["Upload"] | level.permissions
+    assert level.expiresAt is not None
+    assert level.expiresAt.astimezone().date() == tomorrow + dt.timedelta(days=1)  # its midnight
+    assert bob.json("ls")[0]["name"] == "plan.txt"
+    assert "Bob not verified write" in page.get(people).words
+    done = page.post(f"/containers/{made}/revoke?user={user}").expect(200).words
+    assert "Bob has no access any more" in done
+    assert bob.json("ls") == []
+
+
+def test_the_page_says_that_access_is_replaced_and_what_is_lost(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", accessLevels=with_access(session, user, 511))
+    asked = page.get(f"/containers/{made}/share?person={user}&can=read&until=").words
+    assert "This replaces the present access: owner" in asked
+    assert "Bob loses permissions" in asked
+
+
+def test_somebody_has_access_since_the_creation_or_since_one_of_the_changes(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", accessLevels=with_access(session, user))
+    view = f"/containers/{made}/people"
+    assert "between" not in page.get(view).words
+    link = session.createLink(made, expiresAt=dt.datetime.now(dt.UTC) + dt.timedelta(1), name="L")
+    link.result()
+    rows = page.get(view).text.split("<tr>")
+    [of_bob] = [each for each in rows if "/contacts/" in each]
+    [of_link] = [each for each in rows if "/links/" in each]
+    assert "between" in of_bob
+    assert "between" not in of_link
+
+
+def test_somebody_who_may_not_share_is_offered_nothing(
+    bob: Person, session: ServerProvider
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", accessLevels=with_access(session, user))
+    with UsersPage(bob) as page:
+        page.enter().expect(200)
+        shown = page.get(f"/containers/{made}/people").expect(200)
+        assert "You may not change who has access" in shown.words
+        assert "<form class" not in shown.text
+        assert "/revoke?" not in shown.text
+
+
+@pytest.mark.parametrize(
+    "changed, status",
+    [
+        ({"can": "everything"}, 400),
+        ({"person": ""}, 404),
+        ({"person": "00000000-0000-8000-8000-000000000000"}, 404),
+        ({"person": "Bob"}, 400),
+        ({"until": "2020-01-01"}, 400),
+        ({"until": "soon"}, 400),
+    ],
+)
+def test_a_share_that_cannot_be_is_refused_before_anybody_is_asked(
+    page: UsersPage, session: ServerProvider, bob: Person, changed: dict[str, str], status: int
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt")
+    query = urlencode({"person": str(user), "can": "read", "until": "", **changed})
+    page.get(f"/containers/{made}/share?{query}").expect(status)
+
+
+def test_a_contact_that_was_replaced_meanwhile_gets_nothing(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt")
+    path = f"/containers/{made}/share?person={user}&can=read&until="
+    other = "0123 " * 15 + "0123"
+    page.post(path, {"fingerprint": other}).expect(400)
+    Contacts(session).remove("Bob").result()
+    page.get(path).expect(404)
+    access = session.getContainer(made).result().access
+    assert access is not None
+    assert len(access) == 1
+
+
+def test_nobody_revokes_their_own_access_by_this_view(
+    page: UsersPage, session: ServerProvider
+) -> None:
+    made, own = put(session, "plan.txt"), session.getUserId().result()
+    assert "This is you" in page.get(f"/containers/{made}/revoke?user={own}").expect(400).text
+    assert not re.search(r"/revoke\?", page.get(f"/containers/{made}/people").text)

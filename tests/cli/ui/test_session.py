@@ -1,0 +1,130 @@
+"""The session of `scbroker ui`: how it begins, is kept, locks itself, and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person
+from tests.kit.waiting import wait_until
+
+PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
+STATE = {"Sec-Fetch-Mode": "cors"}
+
+
+def folders(person: Person) -> list[str]:
+    home = person.home
+    return ["--session-folder", f"{home}/sessions", "--trust-folder", f"{home}/trust"]
+
+
+def filled(person: Person, **changed: str) -> dict[str, str]:
+    """What a person types to register."""
+    return {
+        "server": person.broker.url,
+        "api_key": str(person.broker.api_key),
+        "name": "Carol",
+        "password": PASSWORD,
+        "password_again": PASSWORD,
+        "passphrase": PASSPHRASE,
+        "passphrase_again": PASSPHRASE,
+        "reminder": "",
+    } | changed
+
+
+@pytest.fixture
+def registered(stranger: Person) -> Iterator[UsersPage]:
+    """The page of somebody who has registered on it."""
+    with UsersPage(stranger, *folders(stranger)) as opened:
+        assert "Register" in opened.enter().expect(200).words
+        assert "registered" in opened.post("/register", filled(stranger)).expect(200).words
+        yield opened
+
+
+def test_a_kept_session_is_resumed_without_a_secret(page: UsersPage) -> None:
+    assert "You have no containers yet" in page.get("/containers").expect(200).words
+
+
+def test_a_person_registers_and_the_commands_use_the_same_profile(
+    registered: UsersPage, stranger: Person
+) -> None:
+    assert "Carol" in registered.get("/containers").expect(200).words
+    registered.upload("letter.txt", b"Dear Bob")
+    assert [each["name"] for each in stranger.json("ls")] == ["letter.txt"]
+
+
+@pytest.mark.parametrize(
+    "changed, why",
+    [
+        ({"password_again": "x"}, "The password and its repetition differ"),
+        ({"api_key": "x"}, "API key must be a UUID"),
+        ({"name": ""}, "Enter the broker's address"),
+        ({"passphrase": "x", "passphrase_again": "x"}, "The passphrase is too weak"),
+        ({"reminder": f"It is {PASSPHRASE}"}, "reminder"),
+    ],
+)
+def test_a_registration_that_is_refused_says_why_and_makes_no_profile(
+    stranger: Person, changed: dict[str, str], why: str
+) -> None:
+    with UsersPage(stranger, *folders(stranger)) as page:
+        page.enter()
+        assert why in page.post("/register", filled(stranger, **changed)).expect(200).words
+        assert not stranger.config.exists()
+
+
+def test_a_locked_page_shows_nothing_until_the_passphrase_is_typed(registered: UsersPage) -> None:
+    id = registered.upload("letter.txt", b"Dear Bob")
+    assert registered.get("/state", STATE).text == "open"
+    _lock(registered)
+    assert registered.get("/state", STATE).text == "locked"
+    for path in ("/containers", f"/containers/{id}", f"/containers/{id}/download"):
+        answer = registered.get(path).expect(303)
+        assert answer.headers["location"] == f"{registered.root}/start"
+    registered.request("POST", registered.root + "/upload?name=x", b"1").expect(403)
+    refused = registered.post("/start", {"passphrase": "wrong Staple 8"}).expect(200)
+    assert "letter.txt" not in refused.text
+    assert "Log in as Carol" in refused.words
+    assert "letter.txt" in registered.post("/start", {"passphrase": PASSPHRASE}).expect(200).text
+
+
+def test_a_page_that_nobody_uses_locks_itself_though_its_script_reads_on(
+    registered: UsersPage, stranger: Person
+) -> None:
+    registered.stop()
+    with UsersPage(stranger, *folders(stranger), "--lock", "0.03") as page:
+        page.enter().expect(200)
+        wait_until(lambda: page.get("/state", STATE).text == "locked")
+        assert page.get("/containers").expect(303).headers["location"].endswith("/start")
+
+
+def test_somebody_logs_in_on_a_second_device_with_the_card(
+    registered: UsersPage, stranger: Person
+) -> None:
+    card = stranger.json("whoami")["card"]
+    second = Person(stranger.home.with_name("second device"), stranger.broker)
+    registered.upload("letter.txt", b"Dear Bob")
+    with UsersPage(second, *folders(second)) as page:
+        page.enter().expect(200)
+        given = {"user": card, "api_key": str(stranger.broker.api_key), "passphrase": PASSPHRASE}
+        assert "letter.txt" in page.post("/log-in", given).expect(200).text
+
+
+def test_a_log_out_removes_the_keys_from_the_device(page: UsersPage, alice: Person) -> None:
+    assert "logged out" in page.post("/log-out").expect(200).words
+    alice.run("ls", status=4)
+
+
+def test_contents_of_the_session_are_behind_the_log_in(stranger: Person) -> None:
+    with UsersPage(stranger, *folders(stranger)) as page:
+        page.enter().expect(200)
+        assert page.get("/containers").expect(303).headers["location"].endswith("/start")
+
+
+def _lock(page: UsersPage) -> None:
+    [secret] = set(_secrets(page.get("/containers").text))
+    page.request("POST", page.root + "/lock", {"form": secret}).expect(303)
+
+
+def _secrets(text: str) -> list[str]:
+    return [each.split('"')[0] for each in text.split('name="form" value="')[1:]]

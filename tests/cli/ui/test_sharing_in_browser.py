@@ -1,0 +1,117 @@
+"""The views of sharing in a real browser: how they move, and who can use them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from scbroker import ServerProvider
+from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person, befriend, put, with_access
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = IN_CHROMIUM
+
+
+def entered(page: UsersPage, tab: Page) -> str:
+    """Open the page as the command prints it; return the address below which its views are."""
+    tab.goto(page.printed["url"])
+    tab.wait_for_url("**/containers")
+    return tab.url.removesuffix("/containers")
+
+
+def complaints_of(tab: Page) -> list[str]:
+    """Return the list to which the browser's complaints are added, such as one about the policy."""
+    found: list[str] = []
+    tab.on("console", lambda each: found.append(each.text))
+    tab.on("pageerror", lambda each: found.append(str(each)))
+    return found
+
+
+def test_the_history_moves_while_another_person_writes(
+    alice: Person, session: ServerProvider, bob: Person, view: Page
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", b"1", accessLevels=with_access(session, user, 511))
+    with UsersPage(alice) as page, bob.session() as his:
+        root = entered(page, view)
+        view.goto(f"{root}/containers/{made}/history")
+        before = view.locator("#timeline > li").count()
+        for content in (b"2", b"3"):
+            his.updateContainerContent(made, content).result()
+            before += 1
+            view.locator(f"#timeline > li:nth-child({before})").wait_for(timeout=10_000)
+        assert "changed content" in view.locator("#timeline > li").first.inner_text()
+        view.goto("about:blank")  # before the page ends: the browser complains of a failed request
+
+
+def test_two_people_compare_on_two_screens_and_share(
+    alice: Person, bob: Person, browser: Browser
+) -> None:
+    with (
+        UsersPage(alice) as hers,
+        UsersPage(bob) as his,
+        browser.new_context() as one,
+        browser.new_context() as other,
+    ):
+        tabs = [one.new_page(), other.new_page()]
+        complaints = [complaints_of(tab) for tab in tabs]
+        roots = [entered(page, tab) for page, tab in zip((hers, his), tabs, strict=True)]
+        cards = []
+        for tab, root in zip(tabs, roots, strict=True):
+            tab.goto(f"{root}/contacts")
+            cards.append(tab.get_by_label("Card of").input_value())
+        for tab, root, card in zip(tabs, roots, reversed(cards), strict=True):
+            tab.goto(f"{root}/contacts/add")
+            tab.get_by_label("Contact card").fill(card)
+            tab.get_by_role("button", name="Add").click()
+            tab.wait_for_url("**/compare")
+        blocks = [tab.locator("ol.fingerprint").all_inner_texts() for tab in tabs]
+        assert blocks[0] == blocks[1]
+        tabs[0].get_by_label("We compared all 16 groups").check()
+        tabs[0].get_by_role("button", name="Mark as verified").click()
+        tabs[0].get_by_text("Bob is verified").wait_for()
+        with alice.session() as session:
+            made = put(session, "plan.txt", b"the plan")
+        tabs[0].goto(f"{roots[0]}/containers/{made}/people")
+        tabs[0].get_by_role("button", name="Share").click()
+        tabs[0].get_by_role("button", name="Share").click()
+        tabs[0].get_by_text("Bob has access").wait_for()
+        tabs[1].goto(f"{roots[1]}/containers")
+        tabs[1].get_by_text("plan.txt").wait_for()
+        assert complaints == [[], []]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_of_sharing_is_readable_usable_and_fits_a_phone(
+    alice: Person, session: ServerProvider, bob: Person, browser: Browser, scheme: Any
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", b"1", type="note", accessLevels=with_access(session, user, 511))
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(days=7)
+    link = session.createLink(made, expiresAt=end, name="For the bank").result()
+    container, contact = f"/containers/{made}", f"/contacts/{user}"
+    paths = [f"{container}{each}" for each in ("", "/people", "/link", "/history", "/broker")]
+    paths += [f"{contact}{each}" for each in ("", "/compare", "/different", "/rename", "/remove")]
+    paths += ["/contacts", "/contacts/add", "/links", f"/links/{link.userId}", "/history"]
+    paths += [f"{container}/share?person={user}&can=read&until=", f"{container}/revoke?user={user}"]
+    size: Any = {"width": 360, "height": 740}
+    with (
+        UsersPage(alice) as page,
+        browser.new_context(color_scheme=scheme, viewport=size) as context,
+    ):
+        tab = context.new_page()
+        complaints = complaints_of(tab)
+        root = entered(page, tab)
+        for path in paths:
+            tab.goto(root + path)
+            assert tab.evaluate(FAINT) == [], path
+            assert tab.evaluate(UNUSABLE) == [], path
+            assert tab.evaluate("() => document.documentElement.scrollWidth") <= 360, path
+        tab.goto("about:blank")
+        assert complaints == []

@@ -1,0 +1,97 @@
+"""The history of the account and of a container, and how it goes on while the view is open."""
+
+from __future__ import annotations
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from scbroker import ServerProvider
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person, befriend, put, with_access
+
+
+def _after(text: str) -> int:
+    found = re.search(r'data-after="(\d+)"', text)
+    assert found is not None
+    return int(found[1])
+
+
+def test_the_history_says_who_did_what(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", b"1", accessLevels=with_access(session, user, 511))
+    other = put(session, "other.txt", b"1")
+    with bob.session() as his:
+        his.updateContainerContent(made, b"2").result()
+    shown = page.get(f"/containers/{made}/history").expect(200).words
+    assert "Bob not verified changed content" in shown
+    assert "You created it" in shown
+    assert shown.index("changed content") < shown.index("created it")
+    assert other.hex[:8] not in shown
+    assert other.hex[:8] in page.get("/history").expect(200).words
+
+
+def test_an_answer_has_what_others_wrote_while_the_browser_waited(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    made = put(session, "plan.txt", b"1", accessLevels=with_access(session, user, 511))
+    after = _after(page.get("/history").text)
+    with ThreadPoolExecutor(1) as pool, bob.session() as his:
+        waiting = pool.submit(page.get, f"/history/new?after={after}", {"Sec-Fetch-Mode": "cors"})
+        time.sleep(0.5)
+        assert not waiting.done()
+        his.updateContainerContent(made, b"2").result()
+        answer = waiting.result(15).expect(200)
+    assert "changed content" in answer.words
+    assert _after(answer.text) > after
+
+
+def test_the_history_of_a_container_passes_over_events_of_others(
+    page: UsersPage, session: ServerProvider
+) -> None:
+    made = put(session, "plan.txt")
+    after = _after(page.get(f"/containers/{made}/history").text)
+    put(session, "other.txt")
+    answer = page.get(f"/history/new?after={after}&container={made}").expect(200)
+    assert "<li>" not in answer.text
+    assert _after(answer.text) > after
+
+
+def test_a_closed_page_waits_for_nothing_and_eight_views_at_most_wait_at_once(
+    page: UsersPage, session: ServerProvider
+) -> None:
+    put(session, "plan.txt")
+    path = f"{page.root}/history/new?after={_after(page.get('/history').text)}"
+    with ThreadPoolExecutor(9) as pool:
+        # Each gives up after two seconds, as a tab that is closed does.
+        waiting = [pool.submit(page.request, "GET", path, seconds=2) for _ in range(8)]
+        time.sleep(1)
+        page.request("GET", path).expect(503)
+        for each in waiting:
+            with pytest.raises(TimeoutError):
+                each.result()
+    after = _after(page.get("/history").text)
+    put(session, "other.txt")
+    page.get(f"/history/new?after={after}").expect(200)
+
+
+@pytest.mark.parametrize(
+    "query", ["", "after=-1", "after=x", f"after={'1' * 17}", "after=1&container=x"]
+)
+def test_a_question_for_events_that_cannot_be_is_refused(page: UsersPage, query: str) -> None:
+    page.get(f"/history/new?{query}").expect(400)
+
+
+def test_the_page_ends_with_success_while_a_view_waits(page: UsersPage) -> None:
+    after = _after(page.get("/history").text)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(page.get, f"/history/new?after={after}")
+        time.sleep(0.3)
+        assert page.stop() == 0
+        waiting.exception(10)
+    assert "Traceback" not in page.log

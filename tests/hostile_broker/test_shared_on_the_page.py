@@ -1,0 +1,167 @@
+"""Attacks on the user's page by people who share with its user."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from scbroker import (
+    AccessLevel,
+    ContactCard,
+    Contacts,
+    MemoryTrustStore,
+    NewContainer,
+    ServerProvider,
+)
+from tests.hostile_broker.catalogue import attack
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person, put, with_access
+
+imitated = attack(114, "text of others that acts on the page")
+swapped = attack(115, "contact swapped before the click")
+flooded = attack(116, "page flooded with events")
+
+HTML = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
+OTHER = " ".join(["0123"] * 16)
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the page knows nothing of the broker's engine."""
+    return "sqlite"
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def mallory(person: Callable[[str], Person]) -> Person:
+    return person("Mallory")
+
+
+@pytest.fixture
+def page(alice: Person) -> Iterator[UsersPage]:
+    """Alice's page, which her browser has entered."""
+    with UsersPage(alice) as opened:
+        opened.enter().expect(200)
+        yield opened
+
+
+@pytest.fixture
+def attacker(mallory: Person) -> Iterator[ServerProvider]:
+    """Mallory's session, in a program whose name is HTML."""
+    provider = ServerProvider(
+        mallory.broker.api_key, mallory.broker.url, HTML, trustStore=MemoryTrustStore()
+    )
+    with provider:
+        provider.logIn(mallory.ring, mallory.ring.userId).result(30)
+        yield provider
+
+
+@imitated
+def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
+    page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
+) -> None:
+    with alice.session() as session:
+        card = ContactCard(mallory.ring.fingerprint, mallory.broker.url, HTML)
+        Contacts(session).add(card).result()
+    header = {"name": f"{HTML}\u202egnp", HTML: [HTML, {"\u202egnp": "\x1b[2J"}]}
+    levels = with_access(attacker, alice.ring.userId, 511)
+    made = (
+        attacker.createContainer(b"x", customHeaderObject=header, type=HTML, accessLevels=levels)
+        .result()
+        .id
+    )
+    member, contact = f"/containers/{made}", f"/contacts/{mallory.ring.userId}"
+    asked = f"{member}/share?person={mallory.ring.userId}&can=read&until="
+    views = [
+        "/contacts",
+        contact,
+        f"{contact}/compare",
+        f"{contact}/different",
+        f"{contact}/rename",
+    ]
+    views += [f"{member}/{each}" for each in ("people", "link", "history", "broker")]
+    views += ["/history", asked, f"{member}/revoke?user={mallory.ring.userId}"]
+    for path in views:
+        text = page.get(path).expect(200).text
+        assert "<script>" not in text, path
+        assert "<img src=x" not in text, path
+        assert "&lt;script&gt;" in text, path
+        assert "\u202e" not in text, path
+        assert "\x1b" not in text, path
+
+
+@imitated
+def test_a_name_of_a_quarter_of_a_mebibyte_fills_no_view(
+    page: UsersPage, alice: Person, attacker: ServerProvider
+) -> None:
+    levels = with_access(attacker, alice.ring.userId, 511)
+    header = {"name": "n" * 100_000, "k" * 100_000: "v" * 50_000}
+    made = attacker.createContainer(b"", customHeaderObject=header, accessLevels=levels).result()
+    for view in ("people", "link", "history", "broker"):
+        assert len(page.get(f"/containers/{made.id}/{view}").expect(200).text) < 20_000, view
+
+
+@imitated
+def test_a_contact_who_calls_themselves_you_is_shown_as_a_contact(
+    page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
+) -> None:
+    with alice.session() as session:
+        card = ContactCard(mallory.ring.fingerprint, mallory.broker.url, "You")
+        Contacts(session).add(card).result()
+    made = put(attacker, "plan.txt", accessLevels=with_access(attacker, alice.ring.userId, 511))
+    for view in ("people", "history", "broker"):
+        text = page.get(f"/containers/{made}/{view}").expect(200).text
+        assert re.search(rf'<a href="[^"]*/contacts/{mallory.ring.userId}">You</a>', text), view
+        assert text.count('<strong class="you">') == (view != "history"), view
+
+
+@swapped
+def test_a_click_verifies_only_the_fingerprint_that_was_on_the_screen(
+    page: UsersPage, alice: Person, mallory: Person
+) -> None:
+    """With 2^61 trials an attacker has two cards of one id, and swaps them between the view and the click."""
+    user = _befriended(alice, mallory)
+    shown = {"compared": "yes", "fingerprint": OTHER}
+    page.post(f"/contacts/{user}/compare", shown)
+    with alice.session() as session:
+        assert not Contacts(session).get("Mallory").result().verified
+
+
+@swapped
+def test_a_click_shares_only_with_the_contact_that_was_on_the_screen(
+    page: UsersPage, alice: Person, mallory: Person
+) -> None:
+    user = _befriended(alice, mallory)
+    with alice.session() as session:
+        made = put(session, "plan.txt")
+        path = f"/containers/{made}/share?person={user}&can=read&until="
+        page.post(path, {"fingerprint": OTHER}).expect(400)
+        assert len(session.getContainer(made).result().access or ()) == 1
+
+
+@flooded
+def test_thousands_of_events_of_others_fill_no_view_and_no_answer(
+    page: UsersPage, alice: Person, attacker: ServerProvider
+) -> None:
+    level = AccessLevel(alice.ring.userId)
+    for _ in range(4):
+        attacker.createContainers(
+            [NewContainer(None, accessLevels=[level]) for _ in range(64)]
+        ).result()
+    assert page.get("/history").expect(200).text.count("<li>\n  <time") <= 200
+    answer = page.get("/history/new?after=1").expect(200)
+    assert answer.text.count("<li>\n  <time") <= 200
+
+
+def _befriended(alice: Person, other: Person) -> uuid.UUID:
+    with alice.session() as session:
+        card = ContactCard(other.ring.fingerprint, other.broker.url, "Mallory")
+        Contacts(session).add(card).result()
+    return other.ring.userId
