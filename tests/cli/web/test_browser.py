@@ -105,7 +105,7 @@ def test_a_user_is_suspended_and_resumed_by_keyboard_alone(
     view.get_by_role("status").filter(has_text="suspended").wait_for()
     press(view, "Resume…")
     press(view, "Resume this user")
-    view.get_by_role("status").filter(has_text="resumed").wait_for()
+    view.get_by_role("status").filter(has_text="can log in again").wait_for()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
