@@ -178,17 +178,20 @@ def broker(data: Path) -> Iterator[tuple[str, str]]:
     step("A broker starts: SQLite and a folder, in a process of its own")
     key = str(uuid.uuid4())
     command = "from scbroker.cli import main; main()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", command, "serve", "--port", "0", "--data-dir", str(data)],
-        env={**os.environ, "SCBROKER_API_KEY": key},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    log = data / "broker.log"
+    with log.open("wb") as lines:
+        process = subprocess.Popen(
+            [sys.executable, "-c", command, "serve", "--port", "0", "--data-dir", str(data)],
+            env={**os.environ, "SCBROKER_API_KEY": key},
+            stdout=subprocess.PIPE,
+            stderr=lines,
+            text=True,
+        )
     try:
         with timed():
             line = process.stdout.readline() if process.stdout else ""
         if not line.startswith("scbroker serves "):
-            raise SystemExit("The broker did not start.")
+            raise SystemExit(f"The broker did not start:\n{log.read_text('utf-8')}")
         console.print(f"  {line.strip()}")
         yield line.split()[-1], key
     finally:

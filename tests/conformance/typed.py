@@ -27,7 +27,7 @@ from scbroker import (
     AccessChange, AccessLevel, BaseProvider, BrokerError, Container, ContainerAccessLevel, ContainerEvent,
     ContainerEventType, ContainerPage, ContactCard,
     ContentReader, Head, Header, Heads, KeyRing, KeyType, Link, NewContainer, Promise, PublicKey,
-    SecuredContainer, SentChange, ServerProvider,
+    SecuredContainer, SentChange, ServerProvider, Usage,
 )
 
 T = TypeVar("T")

@@ -154,7 +154,7 @@ def walking(start_broker: StartBroker) -> Iterator[Callable[[int], Walk]]:
 
 
 @postgresql_when_long
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("seed", [1])
 def test_after_every_step_everybody_is_charged_with_what_is_stored(
     walking: Callable[[int], Walk], seed: int
 ) -> None:

@@ -86,6 +86,7 @@ def test_nobody_blocks_themselves_a_stranger_or_a_deleted_user(
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_user_blocks_at_most_1024_others(broker: BrokerProcess, new_user: NewUser) -> None:
     alice, bob, carol = [new_user() for _ in range(3)]
     for number in range(MAX_BLOCKED - 1):
