@@ -104,6 +104,7 @@ def test_a_user_is_suspended_and_resumed_by_keyboard_alone(
     view.wait_for_url(f"**/users/{user}")
     view.get_by_role("status").filter(has_text="suspended").wait_for()
     press(view, "Resume…")
+    view.wait_for_url("**/resume")
     press(view, "Resume this user")
     view.get_by_role("status").filter(has_text="can log in again").wait_for()
 
