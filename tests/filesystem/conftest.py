@@ -1,0 +1,77 @@
+"""Filesystems of real sessions at a real broker."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import pytest
+
+from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
+from scbroker.filesystem import ContainerFileSystem
+from tests.kit.fixtures import NewProvider
+
+WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
+
+
+@pytest.fixture
+def alice(new_provider: NewProvider) -> ServerProvider:
+    return new_provider(True)
+
+
+@pytest.fixture
+def mallory(new_provider: NewProvider) -> ServerProvider:
+    return new_provider(True)
+
+
+@pytest.fixture
+def files(alice: ServerProvider) -> ContainerFileSystem:
+    """Alice's filesystem; it reads the names anew only when it is told to."""
+    return ContainerFileSystem(provider=alice, listings_expiry_time=600)
+
+
+class Share(Protocol):
+    """Has one user create a container with a name, with access for another user as well."""
+
+    def __call__(
+        self,
+        creator: ServerProvider,
+        member: ServerProvider,
+        header: Any,
+        permissions: ContainerAccessLevel = WRITER,
+    ) -> str: ...
+
+
+@pytest.fixture
+def share() -> Share:
+    def make(
+        creator: ServerProvider,
+        member: ServerProvider,
+        header: Any,
+        permissions: ContainerAccessLevel = WRITER,
+    ) -> str:
+        owner = ContainerAccessLevel.DefaultOwnerPermissions
+        levels = [
+            AccessLevel(creator.getUserId().result(), owner),
+            AccessLevel(member.getUserId().result(), permissions),
+        ]
+        given = {"name": header} if isinstance(header, str) else header
+        return str(creator.createContainer(b"shared", given, levels).result(30).id)
+
+    return make
+
+
+@pytest.fixture
+def count_listings(monkeypatch: pytest.MonkeyPatch) -> Callable[[ServerProvider], list[int]]:
+    """`count_listings(provider)` is a list that gets an item whenever the containers are listed."""
+
+    def count(provider: ServerProvider) -> list[int]:
+        seen: list[int] = []
+        real = provider.iterContainers
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            seen.append(1)
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(provider, "iterContainers", counted)
+        return seen
+
+    return count

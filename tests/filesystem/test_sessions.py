@@ -1,0 +1,140 @@
+"""A filesystem without a provider resumes the kept session, in every process that gets it."""
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from scbroker import BrokerError, ServerProvider
+from scbroker.filesystem import ContainerFileSystem, sessions
+from tests.kit.brokers import BrokerProcess
+
+pytestmark = pytest.mark.mostly_on_sqlite
+PASSPHRASE = "A passphrase 1"
+
+
+@pytest.fixture
+def options(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, str]]:
+    """Options that find the kept session of a new user."""
+    for name, value in (
+        ("SCBROKER_API_KEY", str(broker.api_key)),
+        ("SCBROKER_SERVER_URL", broker.url),
+        ("SCBROKER_APPLICATION_NAME", "files"),
+    ):
+        monkeypatch.setenv(name, value)
+    found = {"sessionStore": str(tmp_path / "sessions"), "trustStore": str(tmp_path / "trust")}
+    with ServerProvider.fromEnvironment(None, **found) as provider:
+        provider.register("A password 1", PASSPHRASE, keep=True).result(30)
+    yield found
+    for session in sessions._sessions.values():
+        session.close()
+    sessions._sessions.clear()
+
+
+def test_a_session_is_resumed_once_for_all_filesystems_of_its_options(
+    options: dict[str, str],
+) -> None:
+    first, second = (ContainerFileSystem(**options) for _ in range(2))
+    first.pipe("a", b"x")
+    assert second.cat("a") == b"x"
+    assert first.provider is second.provider
+
+
+def test_a_session_that_the_program_closed_is_resumed(options: dict[str, str]) -> None:
+    before = ContainerFileSystem(**options).provider
+    assert isinstance(before, ServerProvider)
+    before.close()
+    assert ContainerFileSystem(**options).ls("") == []
+
+
+def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
+    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BrokerError.notAuthenticatedError, match="keep=True"):
+        ContainerFileSystem(sessionStore=str(tmp_path / "none")).ls("")
+    monkeypatch.delenv("SCBROKER_API_KEY")
+    with pytest.raises(BrokerError.invalidArgumentError, match="SCBROKER_API_KEY"):
+        ContainerFileSystem(**options).ls("")
+
+
+def test_no_option_takes_a_secret_and_none_is_in_what_fsspec_writes(
+    options: dict[str, str],
+) -> None:
+    with pytest.raises(TypeError, match="passphrase"):
+        ContainerFileSystem(passphrase=PASSPHRASE)
+    files = ContainerFileSystem(**options)
+    files.ls("")
+    written = files.to_json() + repr(files) + str(pickle.dumps(files))
+    assert os.environ["SCBROKER_API_KEY"] not in written
+    assert PASSPHRASE not in written
+
+
+def test_a_filesystem_and_a_file_can_be_pickled_unless_they_have_a_provider(
+    options: dict[str, str],
+) -> None:
+    files = ContainerFileSystem(**options)
+    files.pipe("a", b"abc")
+    assert pickle.loads(pickle.dumps(files)).cat("a") == b"abc"
+    with files.open("a") as file:
+        file.seek(1)
+        with pickle.loads(pickle.dumps(file)) as other:
+            assert other.read() == b"bc"
+    with fsspec.open("scbroker://a", **options) as file:
+        assert file.read() == b"abc"
+    with pytest.raises(TypeError, match="leave provider out"):
+        pickle.dumps(ContainerFileSystem(provider=files.provider))
+
+
+def test_a_provider_and_options_of_a_session_are_not_combined(options: dict[str, str]) -> None:
+    provider = ContainerFileSystem(**options).provider
+    with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
+        ContainerFileSystem(provider=provider, **options)
+
+
+FORKED = """
+import os, sys
+from scbroker.filesystem import ContainerFileSystem
+files = ContainerFileSystem(sessionStore=sys.argv[1], trustStore=sys.argv[2])
+files.pipe("a", b"of the parent")
+child = os.fork()
+if child == 0:
+    files.pipe("b", files.cat("a") + b" and the child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+files.invalidate_cache()
+print(files.cat("b").decode())
+"""
+UNFINISHED = """
+import sys
+from scbroker.filesystem import ContainerFileSystem
+files = ContainerFileSystem(sessionStore=sys.argv[1], trustStore=sys.argv[2])
+file = files.open("a", "wb")
+file.write(bytes(9 * 2**20))
+print("written")
+"""
+
+
+def run(script: str, options: dict[str, str]) -> str:
+    command = [sys.executable, "-c", script, *options.values()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_the_child_of_a_fork_reads_and_writes(options: dict[str, str]) -> None:
+    assert run(FORKED, options) == "of the parent and the child\n"
+
+
+def test_a_process_ends_although_a_file_was_never_closed_and_stores_nothing(
+    options: dict[str, str],
+) -> None:
+    assert run(UNFINISHED, options) == "written\n"
+    assert ContainerFileSystem(**options).ls("") == []
