@@ -45,7 +45,7 @@ def test_with_everyone_a_name_that_a_stranger_has_as_well_is_ambiguous(
     assert everyone.cat("b") == b"shared"
 
 
-def test_a_contact_is_no_stranger_and_a_name_of_a_contact_is_only_read(
+def test_a_file_of_a_contact_is_listed_and_is_only_read_by_its_name(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider, share: Share
 ) -> None:
     card = mallory.getContactCard("Mallory").result(30)

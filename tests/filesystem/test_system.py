@@ -91,12 +91,19 @@ def test_a_replaced_file_of_the_command_line_loses_the_time_by_which_put_skips_i
     assert found.header.customHeaderObject == {"name": "a", "note": 1}
 
 
-def test_an_error_in_the_block_leaves_the_container_as_it_was(files: ContainerFileSystem) -> None:
+def test_an_error_in_the_block_leaves_the_container_as_it_was(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
     files.pipe("a", b"old")
-    for size in (3, 9 * MIB):
-        with pytest.raises(KeyError), files.open("a", "wb") as file:  # noqa: PT012 # of the block
-            file.write(bytes(size))
-            raise KeyError
+    for opened in (
+        lambda: files.open("a", "wb"),
+        lambda: files.open("a", "w"),
+        lambda: fsspec.open("scbroker://a", "w", provider=alice),
+    ):
+        for size in (3, 9 * MIB):
+            with pytest.raises(KeyError), opened() as file:  # noqa: PT012 # of the block
+                file.write("x" * size if isinstance(file, io.TextIOBase) else bytes(size))
+                raise KeyError
     with pytest.raises(KeyError), files.transaction:  # noqa: PT012
         files.pipe("a", b"new")
         files.pipe("b", bytes(9 * MIB))
@@ -105,6 +112,15 @@ def test_an_error_in_the_block_leaves_the_container_as_it_was(files: ContainerFi
     assert files.cat("a") == b"old"
     assert files.info("a")["version"] == 1
     assert names_of(files, "") == ["a"]
+
+
+def test_a_file_that_is_made_because_of_an_error_is_stored(files: ContainerFileSystem) -> None:
+    try:
+        files.cat("a")
+    except FileNotFoundError:
+        with files.open("a", "w") as file:
+            file.write("new")
+    assert files.cat("a") == b"new"
 
 
 def test_a_transaction_stores_its_files_at_its_end(files: ContainerFileSystem) -> None:
@@ -187,7 +203,9 @@ def test_a_container_that_several_names_fit_is_named_by_its_id_alone(
         lambda path: files.pipe(path, b""),
         lambda path: files.mv(path, "b"),
     ):
-        with pytest.raises(BrokerError.invalidArgumentError, match="2 containers are named") as error:
+        with pytest.raises(
+            BrokerError.invalidArgumentError, match="2 containers are named"
+        ) as error:
             act("a")
         assert all(str(each) in str(error.value) for each in ids)
     info = files.info("a")

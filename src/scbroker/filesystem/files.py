@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import queue
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ Send = Callable[[Content], "scbroker.Promise[scbroker.SecuredContainer]"]
 """Create or update the container that a file writes."""
 _POLL_SECONDS: Final = 0.2
 _ABANDON_SECONDS: Final = 5.0
+_log = logging.getLogger("scbroker")
 
 
 class Upload:
@@ -85,7 +88,8 @@ class ContainerFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no
     """A file of a ContainerFileSystem: a content that is read by ranges, or written as a whole.
 
     A reader has the content as it was when the file was opened. A writer changes the container when it is
-    closed, in one version; until then, and after an error in its `with` block, the container is as before.
+    closed, in one version. Until then the container is as before, and so it is if the file is closed because
+    of an error, as by its `with` block.
     """
 
     def __init__(
@@ -104,6 +108,8 @@ class ContainerFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no
         self._stored: Any = stored
         self._upload: Upload | None = None
         self._whole: bytes | None = None
+        self._error = sys.exception()
+        """The error that the program was handling when it opened the file."""
         size = None if mode != "rb" else reader.size if reader is not None else 0
         super().__init__(fs, path, mode, **options, size=size)
 
@@ -147,19 +153,27 @@ class ContainerFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no
         """Store the content of a writer; forget the key of a reader."""
         if self.closed:
             return
+        self.cache = None
+        if self._reader is not None:
+            self._reader.close()
+        if self.mode == "rb":
+            self.closed = True
+        elif (error := sys.exception()) is not None and error is not self._error:
+            # fsspec.open and pandas do not tell a file why they close it.
+            self.discard()
+            _log.warning(
+                "%r was closed while a %s was handled: nothing of it is stored.",
+                self.path,
+                type(error).__name__,
+            )
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
         try:
-            if self.mode != "rb" and not self.forced:
+            if not self.forced:
                 self.flush(force=True)
         except BaseException:
             self.discard()
             raise
-        finally:
-            self.closed = True
-        self.cache = None
-        if self._reader is not None:
-            self._reader.close()
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None and self.mode != "rb" and not self.closed:
-            self.discard()
-        self.close()
+        self.closed = True

@@ -6,15 +6,16 @@ provider share it.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 import threading
 import time
 import uuid
 import weakref
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Self
 
 import scbroker
 from scbroker import errors
@@ -22,29 +23,53 @@ from scbroker.filesystem.names import path_of
 
 _log = logging.getLogger("scbroker")
 _MOST_LISTED: Final = 10
-Metadata = scbroker.Container[Any] | scbroker.SecuredContainer
-"""A container as it was listed, or as a write returned it."""
 Info = dict[str, Any]
 """What fsspec calls the details of a path: at least name, size and type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A container in a listing. Headers are not kept: other users choose their sizes."""
+
+    id: uuid.UUID
+    size: int | None
+    """Bytes of the content; None if it is hidden."""
+    version: int
+    created_by: uuid.UUID
+    created: dt.datetime
+    modified: dt.datetime
+    access: Sequence[scbroker.AccessLevel] | None
+
+    @classmethod
+    def of(cls, found: scbroker.Container[Any] | scbroker.SecuredContainer) -> Self:
+        return cls(
+            found.id,
+            found.length if found.hasContent else 0,
+            found.version,
+            found.createdBy,
+            found.createdAt,
+            found.modifiedAt,
+            found.access,
+        )
 
 
 class Listing:
     """The containers that a user has access to, by name, as they were at one time."""
 
-    def __init__(self, user_id: uuid.UUID, containers: Iterable[tuple[str, Metadata]]) -> None:
+    def __init__(self, user_id: uuid.UUID, entries: Iterable[tuple[str, Entry]]) -> None:
         self.user_id = user_id
         self.read_at = time.monotonic()
-        self._named: dict[str, list[Metadata]] = {}
+        self._named: dict[str, list[Entry]] = {}
         self._folders: dict[str, list[Info]] | None = None
-        for name, container in containers:
-            self._named.setdefault(name, []).append(container)
+        for name, entry in entries:
+            self._named.setdefault(name, []).append(entry)
 
-    def one(self, path: str) -> Metadata | None:
+    def one(self, path: str) -> Entry | None:
         """Return the container of a name; None without one. `InvalidArgumentError` if several have it."""
         found = self._named.get(path, [])
         if len(found) > 1:
             listed = "; ".join(
-                f"{each.id} by {each.createdBy}, changed {each.modifiedAt:%Y-%m-%d %H:%M}"
+                f"{each.id} by {each.created_by}, changed {each.modified:%Y-%m-%d %H:%M}"
                 for each in found[:_MOST_LISTED]
             )
             raise errors.InvalidArgumentError(
@@ -63,15 +88,15 @@ class Listing:
         found = self._tree().get(path)
         return None if found is None else [dict(each) for each in found]
 
-    def replace(self, container_id: uuid.UUID, path: str, container: Metadata | None) -> None:
+    def replace(self, container_id: uuid.UUID, path: str, entry: Entry | None) -> None:
         """Note that a container has this name now, or that it was deleted."""
         named = {
             name: kept
             for name, found in self._named.items()
             if (kept := [each for each in found if each.id != container_id])
         }
-        if container is not None:
-            named.setdefault(path, []).append(container)
+        if entry is not None:
+            named.setdefault(path, []).append(entry)
         self._named, self._folders = named, None
 
     def _tree(self) -> dict[str, list[Info]]:
@@ -79,30 +104,30 @@ class Listing:
         if (tree := self._folders) is None:
             tree = {"": []}
             for name, found in sorted(self._named.items()):
-                entry: Info | None = info_of(name, *found)
-                while entry is not None:
-                    parent = entry["name"].rpartition("/")[0]
+                info: Info | None = info_of(name, *found)
+                while info is not None:
+                    parent = info["name"].rpartition("/")[0]
                     is_new = parent not in tree
-                    tree.setdefault(parent, []).append(entry)
-                    entry = _folder(parent) if is_new else None
+                    tree.setdefault(parent, []).append(info)
+                    info = _folder(parent) if is_new else None
             self._folders = tree
         return tree
 
 
-def info_of(path: str, container: Metadata, *others: Metadata) -> Info:
+def info_of(path: str, entry: Entry, *others: Entry) -> Info:
     """Return the details of a file. If several containers have the name, they are not those of a file."""
     if others:
-        ids = [str(each.id) for each in (container, *others)]
+        ids = [str(each.id) for each in (entry, *others)]
         return {"name": path, "size": None, "type": "other", "containerIds": ids}
     return {
         "name": path,
-        "size": container.length if container.hasContent else 0,
+        "size": entry.size,
         "type": "file",
-        "containerId": str(container.id),
-        "version": container.version,
-        "createdBy": str(container.createdBy),
-        "created": container.createdAt,
-        "modified": container.modifiedAt,
+        "containerId": str(entry.id),
+        "version": entry.version,
+        "createdBy": str(entry.created_by),
+        "created": entry.created,
+        "modified": entry.modified,
     }
 
 
@@ -131,11 +156,11 @@ class Listings:
                 self._newest[everyone] = found
             return found
 
-    def replace(self, container_id: uuid.UUID, path: str, container: Metadata | None) -> None:
+    def replace(self, container_id: uuid.UUID, path: str, entry: Entry | None) -> None:
         """Note a change that this program made, as `Listing.replace` does."""
         with self._lock:
             for each in self._newest.values():
-                each.replace(container_id, path, container)
+                each.replace(container_id, path, entry)
 
     def forget(self) -> None:
         """Have the next `get` read the containers."""
@@ -149,27 +174,24 @@ class Listings:
 
 def _read(
     provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool
-) -> list[tuple[str, Metadata]]:
-    """Return the containers with their names; without `everyone`, those of the user and of contacts.
-
-    Headers are not kept: other users choose their sizes.
-    """
-    found, damaged = list[tuple[str, Metadata]](), list[uuid.UUID | None]()
+) -> list[tuple[str, Entry]]:
+    """Return the containers with their names; without `everyone`, those of the user and of contacts."""
+    found, damaged = list[tuple[str, Entry]](), list[uuid.UUID | None]()
     for each in provider.iterContainers():
         if isinstance(each, errors.BrokerError):
             damaged.append(each.containerId)
         elif (name := path_of(each)) is not None:
-            found.append((name, replace(each, header=None)))
+            found.append((name, Entry.of(each)))
     if damaged:
         _log.warning(
             "%d containers cannot be read, such as %s, so their names are not known.",
             len(damaged),
             damaged[0],
         )
-    if everyone or all(each.createdBy == user_id for _, each in found):
+    if everyone or all(each.created_by == user_id for _, each in found):
         return found
     known = {user_id, *(each.userId for each in scbroker.Contacts(provider).list().result())}
-    return [(name, each) for name, each in found if each.createdBy in known]
+    return [(name, each) for name, each in found if each.created_by in known]
 
 
 _listings: Final[weakref.WeakKeyDictionary[scbroker.BrokerProvider, Listings]] = (

@@ -17,8 +17,8 @@ from fsspec.spec import AbstractFileSystem
 
 import scbroker
 from scbroker import errors
-from scbroker.filesystem.files import Content, ContainerFile
-from scbroker.filesystem.listing import Info, Listing, Metadata, info_of, listings_of
+from scbroker.filesystem.files import ContainerFile, Content
+from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of
 from scbroker.filesystem.names import check_name, header_with, id_of, normalized
 from scbroker.filesystem.sessions import kept_session
 
@@ -106,7 +106,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         del kwargs
         path = self._strip_protocol(path)
         if id := id_of(path):
-            return info_of(path, self._by_id(path, id, headers=False))
+            return info_of(path, Entry.of(self._by_id(path, id, headers=False)))
         if (found := self._listing().info(path)) is None:
             raise _not_found(path)
         return found
@@ -154,7 +154,9 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             raise errors.InvalidArgumentError(
                 f"mode must be r, w or x, not {mode!r}: a content is replaced as a whole"
             )
-        kwargs.pop("size", None)  # of an earlier version, if a file that was pickled is opened again
+        kwargs.pop(
+            "size", None
+        )  # of an earlier version, if a file that was pickled is opened again
         options = {
             **kwargs,
             "block_size": block_size or self.blocksize,
@@ -213,8 +215,8 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 found[each] = self._changeable(each)
             elif not recursive:
                 raise IsADirectoryError(errno.EISDIR, "Pass recursive=True to delete it", each)
-        for name, container in found.items():
-            self._delete(name, container)
+        for name, entry in found.items():
+            self._delete(name, entry)
 
     def rm_file(self, path: str) -> None:
         """Delete one container for all its members."""
@@ -248,17 +250,17 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 raise found
         return found
 
-    def _container(self, path: str) -> Metadata:
+    def _container(self, path: str) -> Entry:
         """Return the one container of a path; FileNotFoundError without one."""
         if id := id_of(path):
-            return self._by_id(path, id, headers=False)
+            return Entry.of(self._by_id(path, id, headers=False))
         if (found := self._listing().one(path)) is not None:
             return found
         if self.isdir(path):
             raise IsADirectoryError(errno.EISDIR, "It is a folder", path)
         raise _not_found(path)
 
-    def _changeable(self, path: str) -> Metadata:
+    def _changeable(self, path: str) -> Entry:
         """Return the one container of a path that a name may change.
 
         Another user can choose the name of a container that this user meets: as its creator, or as a member
@@ -272,14 +274,14 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 for each in found.access or ()
                 if each.permissions & scbroker.ContainerAccessLevel.Upload and each.userId != own
             ]
-            if found.createdBy != own:
-                raise self._refused(path, found, f"user {found.createdBy} created it")
+            if found.created_by != own:
+                raise self._refused(path, found, f"user {found.created_by} created it")
             if writers or found.access is None:
                 raise self._refused(path, found, "other members may have named it")
         return found
 
     @staticmethod
-    def _refused(path: str, found: Metadata, why: str) -> PermissionError:
+    def _refused(path: str, found: Entry, why: str) -> PermissionError:
         text = f"Use scbroker://id:{found.id} if you mean this container, because {why}"
         return PermissionError(errno.EACCES, text, path)
 
@@ -288,11 +290,11 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         found = self._container(path)
         with self.translated(path):
             reader = self.provider.openContainerContent(found.id).result()
-        if reader is None and found.hasContent:
+        if reader is None and found.size != 0:
             raise PermissionError(errno.EACCES, "Your permissions hide the content", path)
         return reader
 
-    def _target(self, path: str, *, exclusive: bool = False) -> Metadata | None:
+    def _target(self, path: str, *, exclusive: bool = False) -> Entry | None:
         """Return the container that a file of this path replaces; None if it makes a new one."""
         if id_of(path) is None:
             check_name(path)
@@ -303,7 +305,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return self._changeable(path)
 
     def _send(
-        self, path: str, target: Metadata | None, content: Content
+        self, path: str, target: Entry | None, content: Content
     ) -> scbroker.Promise[scbroker.SecuredContainer]:
         """Create a container, or replace the content of one in one version.
 
@@ -315,14 +317,12 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         found = self._by_id(path, target.id, headers=True)
         header = None if found.header is None else found.header.customHeaderObject
         if isinstance(header, dict) and header.pop("modified", None) is not None:
-            self.provider.updateContainerHeader(
-                target.id, header, ifVersion=found.version
-            ).result()
+            self.provider.updateContainerHeader(target.id, header, ifVersion=found.version).result()
         return self.provider.updateContainerContent(target.id, content)
 
-    def _note(self, path: str, made: Metadata) -> None:
+    def _note(self, path: str, made: scbroker.SecuredContainer) -> None:
         if id_of(path) is None:
-            listings_of(self.provider).replace(made.id, path, made)
+            listings_of(self.provider).replace(made.id, path, Entry.of(made))
         else:
             self.invalidate_cache()
 
@@ -342,10 +342,10 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             ).result()
         self._note(new, made)
 
-    def _delete(self, path: str, container: Metadata) -> None:
+    def _delete(self, path: str, entry: Entry) -> None:
         with self.translated(path):
-            self.provider.deleteContainer(container.id).result()
-        listings_of(self.provider).replace(container.id, path, None)
+            self.provider.deleteContainer(entry.id).result()
+        listings_of(self.provider).replace(entry.id, path, None)
 
 
 def _not_found(path: str) -> FileNotFoundError:
