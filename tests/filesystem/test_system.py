@@ -309,6 +309,19 @@ def test_a_file_that_was_deleted_meanwhile_is_not_found_and_the_names_are_read_a
     assert not files.exists("a")
 
 
+def test_a_stale_name_changes_no_container_that_another_device_has_renamed(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    for act in (files.rm, lambda path: files.pipe(path, b"new")):
+        made = put(alice, "a", b"old")
+        files.invalidate_cache()
+        assert files.exists("a")
+        alice.updateContainerHeader(made, {"name": f"b {made}"}).result(30)
+        with pytest.raises(FileNotFoundError):
+            act("a")
+        assert files.cat(f"b {made}") == b"old"
+
+
 def test_another_user_of_the_same_provider_does_not_see_the_names_of_the_first(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:

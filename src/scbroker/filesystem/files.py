@@ -34,8 +34,8 @@ class Upload:
     def __init__(self, send: Send) -> None:
         self._blocks: queue.Queue[bytes | None] = queue.Queue(1)
         self._is_abandoned = False
-        _unfinished.add(self)
         self._promise = send(self._read())
+        _unfinished.add(self)
 
     def write(self, block: bytes | None) -> None:
         """Hand over a block, None at the end; raise the error of an upload that has failed."""
@@ -127,9 +127,9 @@ class ContainerFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no
         if self._upload is None and final:
             self._whole = block
         else:
-            if self._upload is None:
-                self._upload = Upload(self._send)
             with self.fs.translated(self.path):
+                if self._upload is None:
+                    self._upload = Upload(self._send)
                 self._upload.write(block)
         if final and self.autocommit:
             self.commit()

@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
@@ -38,7 +38,6 @@ class Entry:
     created_by: uuid.UUID
     created: dt.datetime
     modified: dt.datetime
-    access: Sequence[scbroker.AccessLevel] | None
 
     @classmethod
     def of(cls, found: scbroker.Container[Any] | scbroker.SecuredContainer) -> Self:
@@ -49,7 +48,6 @@ class Entry:
             found.createdBy,
             found.createdAt,
             found.modifiedAt,
-            found.access,
         )
 
 

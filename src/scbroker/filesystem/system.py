@@ -19,9 +19,10 @@ import scbroker
 from scbroker import errors
 from scbroker.filesystem.files import ContainerFile, Content
 from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of
-from scbroker.filesystem.names import check_name, header_with, id_of, normalized
+from scbroker.filesystem.names import check_name, header_with, id_of, normalized, path_of
 from scbroker.filesystem.sessions import kept_session
 
+Container = scbroker.Container[Any]
 _EXPIRY_SECONDS: Final = 10.0
 
 
@@ -106,7 +107,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         del kwargs
         path = self._strip_protocol(path)
         if id := id_of(path):
-            return info_of(path, Entry.of(self._by_id(path, id, headers=False)))
+            return info_of(path, Entry.of(self._by_id(path, id)))
         if (found := self._listing().info(path)) is None:
             raise _not_found(path)
         return found
@@ -215,8 +216,8 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 found[each] = self._changeable(each)
             elif not recursive:
                 raise IsADirectoryError(errno.EISDIR, "Pass recursive=True to delete it", each)
-        for name, entry in found.items():
-            self._delete(name, entry)
+        for name, container in found.items():
+            self._delete(name, container)
 
     def rm_file(self, path: str) -> None:
         """Delete one container for all its members."""
@@ -243,7 +244,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         provider = self.provider
         return listings_of(provider).get(provider, self._everyone, self._max_age)
 
-    def _by_id(self, path: str, id: uuid.UUID, *, headers: bool) -> scbroker.Container[Any]:
+    def _by_id(self, path: str, id: uuid.UUID, *, headers: bool = False) -> Container:
         with self.translated(path):
             [found] = self.provider.getContainers([id], content=False, headers=headers).result()
             if isinstance(found, errors.BrokerError):
@@ -253,37 +254,34 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
     def _container(self, path: str) -> Entry:
         """Return the one container of a path; FileNotFoundError without one."""
         if id := id_of(path):
-            return Entry.of(self._by_id(path, id, headers=False))
+            return Entry.of(self._by_id(path, id))
         if (found := self._listing().one(path)) is not None:
             return found
         if self.isdir(path):
             raise IsADirectoryError(errno.EISDIR, "It is a folder", path)
         raise _not_found(path)
 
-    def _changeable(self, path: str) -> Entry:
-        """Return the one container of a path that a name may change.
+    def _changeable(self, path: str) -> Container:
+        """Return the one container that may be changed by this path, with its header, as it is now.
 
         Another user can choose the name of a container that this user meets: as its creator, or as a member
         with Upload, who can rename it. A path with an id is the user's own choice.
         """
-        found = self._container(path)
+        found = self._by_id(path, self._container(path).id, headers=True)
         if id_of(path) is None:
             own = self.provider.getUserId().result()
-            writers = [
-                each
-                for each in found.access or ()
-                if each.permissions & scbroker.ContainerAccessLevel.Upload and each.userId != own
-            ]
-            if found.created_by != own:
-                raise self._refused(path, found, f"user {found.created_by} created it")
-            if writers or found.access is None:
-                raise self._refused(path, found, "other members may have named it")
+            if path_of(found) != path:  # renamed since it was listed
+                self.invalidate_cache()
+                raise _not_found(path)
+            if found.createdBy != own:
+                raise _refused(path, found, f"user {found.createdBy} created it")
+            if found.access is None or any(
+                each.permissions & scbroker.ContainerAccessLevel.Upload
+                for each in found.access
+                if each.userId != own
+            ):
+                raise _refused(path, found, "other members may have named it")
         return found
-
-    @staticmethod
-    def _refused(path: str, found: Entry, why: str) -> PermissionError:
-        text = f"Use scbroker://id:{found.id} if you mean this container, because {why}"
-        return PermissionError(errno.EACCES, text, path)
 
     def _reader(self, path: str) -> scbroker.ContentReader | None:
         """Return a reader of a container's content; None if it has none."""
@@ -294,7 +292,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             raise PermissionError(errno.EACCES, "Your permissions hide the content", path)
         return reader
 
-    def _target(self, path: str, *, exclusive: bool = False) -> Entry | None:
+    def _target(self, path: str, *, exclusive: bool = False) -> Container | None:
         """Return the container that a file of this path replaces; None if it makes a new one."""
         if id_of(path) is None:
             check_name(path)
@@ -305,7 +303,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return self._changeable(path)
 
     def _send(
-        self, path: str, target: Entry | None, content: Content
+        self, path: str, target: Container | None, content: Content
     ) -> scbroker.Promise[scbroker.SecuredContainer]:
         """Create a container, or replace the content of one in one version.
 
@@ -314,10 +312,11 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         """
         if target is None:
             return self.provider.createContainer(content, header_with(path))
-        found = self._by_id(path, target.id, headers=True)
-        header = None if found.header is None else found.header.customHeaderObject
-        if isinstance(header, dict) and header.pop("modified", None) is not None:
-            self.provider.updateContainerHeader(target.id, header, ifVersion=found.version).result()
+        header = _header_of(target)
+        if header is not None and header.pop("modified", None) is not None:
+            self.provider.updateContainerHeader(
+                target.id, header, ifVersion=target.version
+            ).result()
         return self.provider.updateContainerContent(target.id, content)
 
     def _note(self, path: str, made: scbroker.SecuredContainer) -> None:
@@ -330,23 +329,33 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         check_name(new)
         if self._listing().info(new) is not None:
             raise FileExistsError(errno.EEXIST, "This name exists already", new)
-        container = self._changeable(path)
-        found = self._by_id(path, container.id, headers=True)
-        header = None if found.header is None else found.header.customHeaderObject
-        if not isinstance(header, dict) and found.hasHeader:
+        found = self._changeable(path)
+        header = _header_of(found)
+        if header is None and found.hasHeader:
             raise PermissionError(errno.EACCES, "Its header is hidden, or has no names", path)
         with self.translated(path):
             renamed = header_with(new, header)
             made = self.provider.updateContainerHeader(
-                container.id, renamed, ifVersion=found.version
+                found.id, renamed, ifVersion=found.version
             ).result()
         self._note(new, made)
 
-    def _delete(self, path: str, entry: Entry) -> None:
+    def _delete(self, path: str, container: Container) -> None:
         with self.translated(path):
-            self.provider.deleteContainer(entry.id).result()
-        listings_of(self.provider).replace(entry.id, path, None)
+            self.provider.deleteContainer(container.id).result()
+        listings_of(self.provider).replace(container.id, path, None)
 
 
 def _not_found(path: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, "No container that you see has this name", path)
+
+
+def _refused(path: str, found: Container, why: str) -> PermissionError:
+    text = f"Use scbroker://id:{found.id} if you mean this container, because {why}"
+    return PermissionError(errno.EACCES, text, path)
+
+
+def _header_of(container: Container) -> dict[str, Any] | None:
+    """Return the header if it is a JSON object; None for any other, or without one."""
+    header = container.header and container.header.customHeaderObject
+    return header if isinstance(header, dict) else None
