@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from scbroker import BrokerError, Contacts, ServerProvider
+from scbroker import BrokerError, Contacts, NewContainer, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.filesystem.conftest import Share
 from tests.kit.brokers import BrokerProcess
@@ -77,23 +77,23 @@ def test_a_member_who_renames_a_shared_container_gets_nothing_that_is_written_to
     assert mallory.getContainerContent(own).result(30) == b"shared"
 
 
-@pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 def test_a_name_that_leads_elsewhere_is_not_a_path(
-    name: object, alice: ServerProvider, files: ContainerFileSystem
+    alice: ServerProvider, files: ContainerFileSystem
 ) -> None:
-    made = alice.createContainer(b"x", {"name": name}).result(30)
     files.pipe("b", b"")
+    new = [NewContainer(b"x", {"name": name}) for name in NAMES]
+    for made in alice.createContainers(new).result(30):
+        assert not isinstance(made, BrokerError)
+        assert files.cat(f"id:{made.id}") == b"x"
+    files.invalidate_cache()
     assert files.find("", withdirs=True) == ["b"]
-    assert files.cat(f"id:{made.id}") == b"x"
 
 
-UNWRITTEN = [name for name in NAMES if isinstance(name, str) and name not in ("/etc/passwd", "a/")]
-
-
-@pytest.mark.parametrize("name", UNWRITTEN, ids=range(len(UNWRITTEN)))
-def test_no_file_is_written_under_such_a_name(name: str, files: ContainerFileSystem) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError):
-        files.pipe_file(name, b"")
+def test_no_file_is_written_under_such_a_name(files: ContainerFileSystem) -> None:
+    for name in NAMES:
+        if isinstance(name, str) and name not in ("/etc/passwd", "a/"):
+            with pytest.raises(BrokerError.invalidArgumentError):
+                files.pipe_file(name, b"")
     assert files.find("") == []
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -21,7 +22,7 @@ PASSPHRASE = "A passphrase 1"
 @pytest.fixture
 def options(
     broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, str]]:
+) -> Iterator[dict[str, Any]]:
     """Options that find the kept session of a new user."""
     for name, value in (
         ("SCBROKER_API_KEY", str(broker.api_key)),
@@ -39,7 +40,7 @@ def options(
 
 
 def test_a_session_is_resumed_once_for_all_filesystems_of_its_options(
-    options: dict[str, str],
+    options: dict[str, Any],
 ) -> None:
     first, second = (ContainerFileSystem(**options) for _ in range(2))
     first.pipe("a", b"x")
@@ -47,7 +48,7 @@ def test_a_session_is_resumed_once_for_all_filesystems_of_its_options(
     assert first.provider is second.provider
 
 
-def test_a_session_that_the_program_closed_is_resumed(options: dict[str, str]) -> None:
+def test_a_session_that_the_program_closed_is_resumed(options: dict[str, Any]) -> None:
     before = ContainerFileSystem(**options).provider
     assert isinstance(before, ServerProvider)
     before.close()
@@ -55,7 +56,7 @@ def test_a_session_that_the_program_closed_is_resumed(options: dict[str, str]) -
 
 
 def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
-    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BrokerError.notAuthenticatedError, match="keep=True"):
         ContainerFileSystem(sessionStore=str(tmp_path / "none")).ls("")
@@ -65,10 +66,10 @@ def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
 
 
 def test_no_option_takes_a_secret_and_none_is_in_what_fsspec_writes(
-    options: dict[str, str],
+    options: dict[str, Any],
 ) -> None:
     with pytest.raises(TypeError, match="passphrase"):
-        ContainerFileSystem(passphrase=PASSPHRASE)
+        fsspec.filesystem("scbroker", passphrase=PASSPHRASE)
     files = ContainerFileSystem(**options)
     files.ls("")
     written = files.to_json() + repr(files) + str(pickle.dumps(files))
@@ -77,7 +78,7 @@ def test_no_option_takes_a_secret_and_none_is_in_what_fsspec_writes(
 
 
 def test_a_filesystem_and_a_file_can_be_pickled_unless_they_have_a_provider(
-    options: dict[str, str],
+    options: dict[str, Any],
 ) -> None:
     files = ContainerFileSystem(**options)
     files.pipe("a", b"abc")
@@ -92,7 +93,7 @@ def test_a_filesystem_and_a_file_can_be_pickled_unless_they_have_a_provider(
         pickle.dumps(ContainerFileSystem(provider=files.provider))
 
 
-def test_a_provider_and_options_of_a_session_are_not_combined(options: dict[str, str]) -> None:
+def test_a_provider_and_options_of_a_session_are_not_combined(options: dict[str, Any]) -> None:
     provider = ContainerFileSystem(**options).provider
     with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
         ContainerFileSystem(provider=provider, **options)
@@ -121,7 +122,7 @@ print("written")
 """
 
 
-def run(script: str, options: dict[str, str]) -> str:
+def run(script: str, options: dict[str, Any]) -> str:
     command = [sys.executable, "-c", script, *options.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -129,12 +130,12 @@ def run(script: str, options: dict[str, str]) -> str:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_the_child_of_a_fork_reads_and_writes(options: dict[str, str]) -> None:
+def test_the_child_of_a_fork_reads_and_writes(options: dict[str, Any]) -> None:
     assert run(FORKED, options) == "of the parent and the child\n"
 
 
 def test_a_process_ends_although_a_file_was_never_closed_and_stores_nothing(
-    options: dict[str, str],
+    options: dict[str, Any],
 ) -> None:
     assert run(UNFINISHED, options) == "written\n"
     assert ContainerFileSystem(**options).ls("") == []

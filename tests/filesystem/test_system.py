@@ -4,6 +4,7 @@ import io
 import os
 import uuid
 from collections.abc import Callable
+from typing import Any
 
 import fsspec
 import pytest
@@ -95,11 +96,12 @@ def test_an_error_in_the_block_leaves_the_container_as_it_was(
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
     files.pipe("a", b"old")
-    for opened in (
+    ways: list[Callable[[], Any]] = [
         lambda: files.open("a", "wb"),
         lambda: files.open("a", "w"),
         lambda: fsspec.open("scbroker://a", "w", provider=alice),
-    ):
+    ]
+    for opened in ways:
         for size in (3, 9 * MIB):
             with pytest.raises(KeyError), opened() as file:  # noqa: PT012 # of the block
                 file.write("x" * size if isinstance(file, io.TextIOBase) else bytes(size))

@@ -31,7 +31,7 @@ def kept_session(
 
     Raises `NotAuthenticatedError` if no session is kept, and `InvalidArgumentError` without the variables.
     """
-    texts = (user_id and str(user_id), session_store, trust_store)
+    texts = (None if user_id is None else str(user_id), session_store, trust_store)
     key = (*(os.environ.get(name) for name in _VARIABLES), *texts)
     with _lock:
         if (found := _sessions.get(key)) is not None and _is_open(found):
