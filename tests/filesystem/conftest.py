@@ -1,15 +1,19 @@
 """Filesystems of real sessions at a real broker."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
-from scbroker.filesystem import ContainerFileSystem
+from scbroker.filesystem import ContainerFileSystem, sessions
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 
 WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
+
+PASSPHRASE = "A passphrase 1"
 
 
 @pytest.fixture
@@ -75,3 +79,23 @@ def count_listings(monkeypatch: pytest.MonkeyPatch) -> Callable[[ServerProvider]
         return seen
 
     return count
+
+
+@pytest.fixture
+def kept_options(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[dict[str, Any]]:
+    """Options that find the kept session of a new user."""
+    for name, value in (
+        ("SCBROKER_API_KEY", str(broker.api_key)),
+        ("SCBROKER_SERVER_URL", broker.url),
+        ("SCBROKER_APPLICATION_NAME", "files"),
+    ):
+        monkeypatch.setenv(name, value)
+    found = {"sessionStore": str(tmp_path / "sessions"), "trustStore": str(tmp_path / "trust")}
+    with ServerProvider.fromEnvironment(None, **found) as provider:
+        provider.register("A password 1", PASSPHRASE, keep=True).result(30)
+    yield found
+    for session in sessions._sessions.values():
+        session.close()
+    sessions._sessions.clear()

@@ -4,7 +4,6 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,65 +11,44 @@ import fsspec
 import pytest
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.filesystem import ContainerFileSystem, sessions
-from tests.kit.brokers import BrokerProcess
+from scbroker.filesystem import ContainerFileSystem
+from tests.filesystem.conftest import PASSPHRASE
 
 pytestmark = pytest.mark.mostly_on_sqlite
-PASSPHRASE = "A passphrase 1"
-
-
-@pytest.fixture
-def options(
-    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[dict[str, Any]]:
-    """Options that find the kept session of a new user."""
-    for name, value in (
-        ("SCBROKER_API_KEY", str(broker.api_key)),
-        ("SCBROKER_SERVER_URL", broker.url),
-        ("SCBROKER_APPLICATION_NAME", "files"),
-    ):
-        monkeypatch.setenv(name, value)
-    found = {"sessionStore": str(tmp_path / "sessions"), "trustStore": str(tmp_path / "trust")}
-    with ServerProvider.fromEnvironment(None, **found) as provider:
-        provider.register("A password 1", PASSPHRASE, keep=True).result(30)
-    yield found
-    for session in sessions._sessions.values():
-        session.close()
-    sessions._sessions.clear()
 
 
 def test_a_session_is_resumed_once_for_all_filesystems_of_its_options(
-    options: dict[str, Any],
+    kept_options: dict[str, Any],
 ) -> None:
-    first, second = (ContainerFileSystem(**options) for _ in range(2))
+    first, second = (ContainerFileSystem(**kept_options) for _ in range(2))
     first.pipe("a", b"x")
     assert second.cat("a") == b"x"
     assert first.provider is second.provider
 
 
-def test_a_session_that_the_program_closed_is_resumed(options: dict[str, Any]) -> None:
-    before = ContainerFileSystem(**options).provider
+def test_a_session_that_the_program_closed_is_resumed(kept_options: dict[str, Any]) -> None:
+    before = ContainerFileSystem(**kept_options).provider
     assert isinstance(before, ServerProvider)
     before.close()
-    assert ContainerFileSystem(**options).ls("") == []
+    assert ContainerFileSystem(**kept_options).ls("") == []
 
 
 def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
-    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(BrokerError.notAuthenticatedError, match="keep=True"):
         ContainerFileSystem(sessionStore=str(tmp_path / "none")).ls("")
     monkeypatch.delenv("SCBROKER_API_KEY")
     with pytest.raises(BrokerError.invalidArgumentError, match="SCBROKER_API_KEY"):
-        ContainerFileSystem(**options).ls("")
+        ContainerFileSystem(**kept_options).ls("")
 
 
 def test_no_option_takes_a_secret_and_none_is_in_what_fsspec_writes(
-    options: dict[str, Any],
+    kept_options: dict[str, Any],
 ) -> None:
     with pytest.raises(TypeError, match="passphrase"):
         fsspec.filesystem("scbroker", passphrase=PASSPHRASE)
-    files = ContainerFileSystem(**options)
+    files = ContainerFileSystem(**kept_options)
     files.ls("")
     written = files.to_json() + repr(files) + str(pickle.dumps(files))
     assert os.environ["SCBROKER_API_KEY"] not in written
@@ -78,25 +56,25 @@ def test_no_option_takes_a_secret_and_none_is_in_what_fsspec_writes(
 
 
 def test_a_filesystem_and_a_file_can_be_pickled_unless_they_have_a_provider(
-    options: dict[str, Any],
+    kept_options: dict[str, Any],
 ) -> None:
-    files = ContainerFileSystem(**options)
+    files = ContainerFileSystem(**kept_options)
     files.pipe("a", b"abc")
     assert pickle.loads(pickle.dumps(files)).cat("a") == b"abc"
     with files.open("a") as file:
         file.seek(1)
         with pickle.loads(pickle.dumps(file)) as other:
             assert other.read() == b"bc"
-    with fsspec.open("scbroker://a", **options) as file:
+    with fsspec.open("scbroker://a", **kept_options) as file:
         assert file.read() == b"abc"
     with pytest.raises(TypeError, match="leave provider out"):
         pickle.dumps(ContainerFileSystem(provider=files.provider))
 
 
-def test_a_provider_and_options_of_a_session_are_not_combined(options: dict[str, Any]) -> None:
-    provider = ContainerFileSystem(**options).provider
+def test_a_provider_and_options_of_a_session_are_not_combined(kept_options: dict[str, Any]) -> None:
+    provider = ContainerFileSystem(**kept_options).provider
     with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
-        ContainerFileSystem(provider=provider, **options)
+        ContainerFileSystem(provider=provider, **kept_options)
 
 
 FORKED = """
@@ -122,20 +100,20 @@ print("written")
 """
 
 
-def run(script: str, options: dict[str, Any]) -> str:
-    command = [sys.executable, "-c", script, *options.values()]
+def run(script: str, kept_options: dict[str, Any]) -> str:
+    command = [sys.executable, "-c", script, *kept_options.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_the_child_of_a_fork_reads_and_writes(options: dict[str, Any]) -> None:
-    assert run(FORKED, options) == "of the parent and the child\n"
+def test_the_child_of_a_fork_reads_and_writes(kept_options: dict[str, Any]) -> None:
+    assert run(FORKED, kept_options) == "of the parent and the child\n"
 
 
 def test_a_process_ends_although_a_file_was_never_closed_and_stores_nothing(
-    options: dict[str, Any],
+    kept_options: dict[str, Any],
 ) -> None:
-    assert run(UNFINISHED, options) == "written\n"
-    assert ContainerFileSystem(**options).ls("") == []
+    assert run(UNFINISHED, kept_options) == "written\n"
+    assert ContainerFileSystem(**kept_options).ls("") == []

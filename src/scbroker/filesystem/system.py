@@ -24,6 +24,7 @@ from scbroker.filesystem.sessions import kept_session
 
 Container = scbroker.Container[Any]
 _EXPIRY_SECONDS: Final = 10.0
+_AT_ONCE: Final = 64
 
 
 class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
@@ -210,19 +211,17 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
 
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Delete containers for all their members. Nothing is deleted if one of them may not be."""
-        found = {}
+        names = list[str]()
         for each in self.expand_path(path, recursive=recursive, maxdepth=maxdepth):
             if not self.isdir(each):
-                found[each] = self._changeable(each)
+                names.append(each)
             elif not recursive:
                 raise IsADirectoryError(errno.EISDIR, "Pass recursive=True to delete it", each)
-        for name, container in found.items():
-            self._delete(name, container)
+        self._delete(names)
 
     def rm_file(self, path: str) -> None:
         """Delete one container for all its members."""
-        path = self._strip_protocol(path)
-        self._delete(path, self._changeable(path))
+        self._delete([self._strip_protocol(path)])
 
     # The primitives.
 
@@ -245,10 +244,17 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         return listings_of(provider).get(provider, self._everyone, self._max_age)
 
     def _by_id(self, path: str, id: uuid.UUID, *, headers: bool = False) -> Container:
-        with self.translated(path):
-            [found] = self.provider.getContainers([id], content=False, headers=headers).result()
-            if isinstance(found, errors.BrokerError):
-                raise found
+        return self._each([path], [id], headers=headers)[0]
+
+    def _each(self, paths: list[str], ids: list[uuid.UUID], *, headers: bool) -> list[Container]:
+        """Return the containers with these ids, which have these paths."""
+        read = self.provider.getContainers(ids, content=False, headers=headers).result()
+        found = list[Container]()
+        for path, each in zip(paths, read, strict=True):
+            with self.translated(path):
+                if isinstance(each, errors.BrokerError):
+                    raise each
+                found.append(each)
         return found
 
     def _container(self, path: str) -> Entry:
@@ -261,15 +267,19 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             raise IsADirectoryError(errno.EISDIR, "It is a folder", path)
         raise _not_found(path)
 
-    def _changeable(self, path: str) -> Container:
-        """Return the one container that may be changed by this path, with its header, as it is now.
+    def _changeable(self, *paths: str) -> list[Container]:
+        """Return the containers that may be changed by these paths, with their headers, as they are now.
 
         Another user can choose the name of a container that this user meets: as its creator, or as a member
         with Upload, who can rename it. A path with an id is the user's own choice.
         """
-        found = self._by_id(path, self._container(path).id, headers=True)
-        if id_of(path) is None:
-            own = self.provider.getUserId().result()
+        all_found = self._each(
+            list(paths), [self._container(path).id for path in paths], headers=True
+        )
+        own = self.provider.getUserId().result()
+        for path, found in zip(paths, all_found, strict=True):
+            if id_of(path) is not None:
+                continue
             if path_of(found) != path:  # renamed since it was listed
                 self.invalidate_cache()
                 raise _not_found(path)
@@ -281,7 +291,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 if each.userId != own
             ):
                 raise _refused(path, found, "other members may have named it")
-        return found
+        return all_found
 
     def _reader(self, path: str) -> scbroker.ContentReader | None:
         """Return a reader of a container's content; None if it has none."""
@@ -300,7 +310,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
                 return None
         if exclusive:
             raise FileExistsError(errno.EEXIST, "A container has this name", path)
-        return self._changeable(path)
+        return self._changeable(path)[0]
 
     def _send(
         self, path: str, target: Container | None, content: Content
@@ -329,7 +339,7 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
         check_name(new)
         if self._listing().info(new) is not None:
             raise FileExistsError(errno.EEXIST, "This name exists already", new)
-        found = self._changeable(path)
+        [found] = self._changeable(path)
         header = _header_of(found)
         if header is None and found.hasHeader:
             raise PermissionError(errno.EACCES, "Its header is hidden, or has no names", path)
@@ -340,10 +350,16 @@ class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec ha
             ).result()
         self._note(new, made)
 
-    def _delete(self, path: str, container: Container) -> None:
-        with self.translated(path):
-            self.provider.deleteContainer(container.id).result()
-        listings_of(self.provider).replace(container.id, path, None)
+    def _delete(self, paths: list[str]) -> None:
+        """Delete the containers of all paths, or none if one of them may not be changed."""
+        found = self._changeable(*paths)
+        for start in range(0, len(found), _AT_ONCE):
+            some = found[start : start + _AT_ONCE]
+            deleting = [self.provider.deleteContainer(each.id) for each in some]
+            for path, each, promise in zip(paths[start:], some, deleting, strict=False):
+                with self.translated(path):
+                    promise.result()
+                listings_of(self.provider).replace(each.id, path, None)
 
 
 def _not_found(path: str) -> FileNotFoundError:
