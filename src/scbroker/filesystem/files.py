@@ -12,10 +12,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from fsspec.spec import AbstractBufferedFile
-
 import scbroker
 from scbroker import errors
+from scbroker.filesystem.base import AbstractBufferedFile
 
 Content = bytes | Iterator[bytes]
 Send = Callable[[Content], "scbroker.Promise[scbroker.SecuredContainer]"]
@@ -84,13 +83,16 @@ def _abandon_all() -> None:
 getattr(threading, "_register_atexit", atexit.register)(_abandon_all)
 
 
-class ContainerFile(AbstractBufferedFile):  # type: ignore[misc] # fsspec has no types
+class ContainerFile(AbstractBufferedFile):
     """A file of a ContainerFileSystem: a content that is read by ranges, or written as a whole.
 
     A reader has the content as it was when the file was opened. A writer changes the container when it is
     closed, in one version. Until then the container is as before, and so it is if the file is closed because
     of an error, as by its `with` block.
     """
+
+    cache: Any
+    closed: bool
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class Listing:
 
     def __init__(self, user_id: uuid.UUID, entries: Iterable[tuple[str, Entry]]) -> None:
         self.user_id = user_id
-        self.read_at = time.monotonic()
+        self.read_at: float = time.monotonic()
         self._named: dict[str, list[Entry]] = {}
         self._folders: dict[str, list[Info]] | None = None
         for name, entry in entries:

@@ -13,10 +13,9 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, Final
 
-from fsspec.spec import AbstractFileSystem
-
 import scbroker
 from scbroker import errors
+from scbroker.filesystem.base import AbstractFileSystem
 from scbroker.filesystem.files import ContainerFile, Content
 from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of
 from scbroker.filesystem.names import check_name, header_with, id_of, normalized, path_of
@@ -27,7 +26,7 @@ _EXPIRY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 64
 
 
-class ContainerFileSystem(AbstractFileSystem):  # type: ignore[misc] # fsspec has no types
+class ContainerFileSystem(AbstractFileSystem):
     """The containers of a user as files, by the names in their encrypted headers.
 
     `scbroker://reports/2026.parquet` is the container with this name, and `scbroker://id:UUID` the one with
