@@ -1,0 +1,36 @@
+"""Import the base classes from fsspec, which has no types, and declare the members that are used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import io
+
+    class AbstractFileSystem:
+        blocksize: int
+
+        def __init__(self) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+        @classmethod
+        def _strip_protocol(cls, path: Any) -> Any: ...
+        def cat_file(self, path: str, start: int | None, end: int | None, **kwargs: Any) -> Any: ...
+        def invalidate_cache(self, path: str | None = None) -> None: ...
+
+    class AbstractBufferedFile:
+        fs: Any
+        path: str
+        mode: str
+        size: int
+        autocommit: bool
+        buffer: io.BytesIO
+        cache: Any
+        closed: bool
+        forced: bool
+
+        def __init__(self, fs: Any, path: str, mode: str, **options: Any) -> None: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def flush(self, force: bool = False) -> None: ...
+else:
+    from fsspec.spec import AbstractBufferedFile as AbstractBufferedFile
+    from fsspec.spec import AbstractFileSystem as AbstractFileSystem

@@ -1,0 +1,181 @@
+"""Read and write one container as a file."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import queue
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import scbroker
+from scbroker import errors
+from scbroker.filesystem.base import AbstractBufferedFile
+
+Content = bytes | Iterator[bytes]
+Send = Callable[[Content], "scbroker.Promise[scbroker.SecuredContainer]"]
+"""Create or update the container that a file writes."""
+_POLL_SECONDS: Final = 0.2
+_ABANDON_SECONDS: Final = 5.0
+_log = logging.getLogger("scbroker")
+
+
+class Upload:
+    """A content that is sent while it is written. At most two blocks are in memory.
+
+    The library reads the content in a thread, which waits for the next block.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._blocks: queue.Queue[bytes | None] = queue.Queue(1)
+        self._is_abandoned = False
+        self._promise = send(self._read())
+        _unfinished.add(self)
+
+    def write(self, block: bytes | None) -> None:
+        """Hand over a block, None at the end; raise the error of an upload that has failed."""
+        while True:
+            try:
+                return self._blocks.put(block, timeout=_POLL_SECONDS)
+            except queue.Full:
+                if self._promise.done():
+                    self._promise.result()
+
+    def finish(self) -> scbroker.SecuredContainer:
+        """End the content, and return the container once it is stored."""
+        self.write(None)
+        _unfinished.discard(self)
+        return self._promise.result()
+
+    def abandon(self) -> None:
+        """Have the broker drop what was sent, so that no container changes."""
+        self._is_abandoned = True
+        _unfinished.discard(self)
+        with contextlib.suppress(queue.Full):
+            self._blocks.put_nowait(None)
+        with contextlib.suppress(errors.BrokerError, TimeoutError):
+            self._promise.result(_ABANDON_SECONDS)
+
+    def _read(self) -> Iterator[bytes]:
+        while True:
+            block = self._blocks.get()
+            if self._is_abandoned:
+                raise errors.OperationCancelledError("The file was discarded before it was closed.")
+            if block is None:
+                return
+            yield block
+
+
+_unfinished: Final[weakref.WeakSet[Upload]] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for each in list(_unfinished):
+        each.abandon()
+
+
+# Python waits at exit for the thread that reads a content, which would wait for ever for a file that is
+# never closed. atexit would be too late; the hook is private to CPython.
+getattr(threading, "_register_atexit", atexit.register)(_abandon_all)
+
+
+class ContainerFile(AbstractBufferedFile):
+    """A file of a ContainerFileSystem: a content that is read by ranges, or written as a whole.
+
+    A reader has the content as it was when the file was opened. A writer changes the container when it is
+    closed, in one version. Until then the container is as before, and so it is if the file is closed because
+    of an error, as by its `with` block.
+    """
+
+    cache: Any
+    closed: bool
+
+    def __init__(
+        self,
+        fs: Any,
+        path: str,
+        mode: str,
+        *,
+        reader: scbroker.ContentReader | None = None,
+        send: Send | None = None,
+        stored: Callable[[scbroker.SecuredContainer], None] | None = None,
+        **options: Any,
+    ) -> None:
+        self._reader = reader
+        self._send: Any = send  # neither is None in a writer
+        self._stored: Any = stored
+        self._upload: Upload | None = None
+        self._whole: bytes | None = None
+        self._error = sys.exception()
+        """The error that the program was handling when it opened the file."""
+        size = None if mode != "rb" else reader.size if reader is not None else 0
+        super().__init__(fs, path, mode, **options, size=size)
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        end = min(end, self.size)
+        if self._reader is None or end <= start:
+            return b""
+        with self.fs.translated(self.path):
+            found: bytes = self._reader.readRange(start, end - start).result()
+        return found
+
+    def _upload_chunk(self, final: bool = False) -> None:
+        """Send a block. A content of one block is sent in one request when the file is closed."""
+        block = self.buffer.getvalue()
+        if self._upload is None and final:
+            self._whole = block
+        else:
+            with self.fs.translated(self.path):
+                if self._upload is None:
+                    self._upload = Upload(self._send)
+                self._upload.write(block)
+        if final and self.autocommit:
+            self.commit()
+
+    def commit(self) -> None:
+        """Store the content: at the end of the file, or at the end of its transaction."""
+        with self.fs.translated(self.path):
+            if self._upload is not None:
+                made = self._upload.finish()
+            else:
+                made = self._send(self._whole or b"").result()
+        self._stored(made)
+
+    def discard(self) -> None:
+        """Store nothing, and leave the container as it is."""
+        self.forced = self.closed = True
+        if self._upload is not None:
+            self._upload.abandon()
+
+    def close(self) -> None:
+        """Store the content of a writer; forget the key of a reader."""
+        if self.closed:
+            return
+        self.cache = None
+        if self._reader is not None:
+            self._reader.close()
+        if self.mode == "rb":
+            self.closed = True
+        elif (error := sys.exception()) is not None and error is not self._error:
+            # fsspec.open and pandas do not tell a file why they close it.
+            self.discard()
+            _log.warning(
+                "%r was closed while a %s was handled: nothing of it is stored.",
+                self.path,
+                type(error).__name__,
+            )
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        try:
+            if not self.forced:
+                self.flush(force=True)
+        except BaseException:
+            self.discard()
+            raise
+        self.closed = True

@@ -1,0 +1,66 @@
+"""Find the session of a filesystem: the kept session of the user, once for each process.
+
+Secrets are not options: fsspec writes options into pickles, JSON and task graphs.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from typing import Final
+
+import scbroker
+from scbroker import errors
+
+_VARIABLES: Final = (
+    "SCBROKER_API_KEY",
+    "SCBROKER_SERVER_URL",
+    "SCBROKER_APPLICATION_NAME",
+    "SCBROKER_OBJECT_STORE_ORIGINS",
+)
+_Key = tuple[str | None, ...]
+_sessions: Final[dict[_Key, scbroker.ServerProvider]] = {}
+_lock = threading.Lock()
+
+
+def kept_session(
+    user_id: uuid.UUID | str | None, session_store: str | None, trust_store: str | None
+) -> scbroker.ServerProvider:
+    """Return a provider with the kept session of a user, at the broker that the environment names.
+
+    Raises `NotAuthenticatedError` if no session is kept, and `InvalidArgumentError` without the variables.
+    """
+    texts = (None if user_id is None else str(user_id), session_store, trust_store)
+    key = (*(os.environ.get(name) for name in _VARIABLES), *texts)
+    with _lock:
+        if (found := _sessions.get(key)) is not None and _is_open(found):
+            return found
+        provider = scbroker.ServerProvider.fromEnvironment(
+            sessionStore=session_store, trustStore=trust_store
+        )
+        try:
+            provider.resumeSession(user_id).result()
+        except errors.BrokerError:
+            provider.close()
+            raise
+        _sessions[key] = provider
+        return provider
+
+
+def _is_open(provider: scbroker.ServerProvider) -> bool:
+    try:
+        provider.getUserId().result()
+    except errors.NotAuthenticatedError:  # the program has closed it, or logged out
+        return False
+    return True
+
+
+def _after_fork() -> None:
+    """Replace the lock, which a thread of the parent may have locked."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):  # pragma: no branch
+    os.register_at_fork(after_in_child=_after_fork)

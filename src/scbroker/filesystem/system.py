@@ -1,0 +1,376 @@
+"""Implement fsspec's filesystem over the containers of a session.
+
+All of it is made of few primitives: list (`_listing`), open, create, update, rename and delete one container.
+docs/adr/0020-containers-as-files.md says why.
+"""
+
+from __future__ import annotations
+
+import errno
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property, partial
+from typing import Any, Final
+
+import scbroker
+from scbroker import errors
+from scbroker.filesystem.base import AbstractFileSystem
+from scbroker.filesystem.files import ContainerFile, Content
+from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of
+from scbroker.filesystem.names import check_name, header_with, id_of, normalized, path_of
+from scbroker.filesystem.sessions import kept_session
+
+Container = scbroker.Container[Any]
+_EXPIRY_SECONDS: Final = 10.0
+_AT_ONCE: Final = 64
+
+
+class ContainerFileSystem(AbstractFileSystem):
+    """The containers of a user as files, by the names in their encrypted headers.
+
+    `scbroker://reports/2026.parquet` is the container with this name, and `scbroker://id:UUID` the one with
+    this id. A folder is the beginning of names, and exists while a container has such a name.
+
+    `provider` is a BrokerProvider with a session. Without it, the filesystem resumes the kept session of the
+    user `userId` at the broker that the environment names; `sessionStore` and `trustStore` are paths of
+    folders, as for a ServerProvider. A session without `everyone` shows what the user and the user's contacts
+    created, one with it also what other people shared. A listing is read again after
+    `listings_expiry_time` seconds (default: 10), or each time with `use_listings_cache=False`.
+
+    Errors are FileNotFoundError, FileExistsError, PermissionError, and the other errors of the library.
+    """
+
+    protocol = "scbroker"
+    # fsspec compares options by their text, in which two providers may be equal. What is worth keeping, the
+    # session and its listing, is shared by sessions.py and listing.py.
+    cachable = False
+
+    def __init__(
+        self,
+        *,
+        provider: scbroker.BrokerProvider | None = None,
+        userId: uuid.UUID | str | None = None,
+        sessionStore: str | None = None,
+        trustStore: str | None = None,
+        everyone: bool = False,
+        use_listings_cache: bool = True,
+        listings_expiry_time: float | None = None,
+    ) -> None:
+        super().__init__()
+        if provider is not None and (userId or sessionStore or trustStore):
+            raise errors.InvalidArgumentError(
+                "provider has a session: pass it without userId, sessionStore and trustStore"
+            )
+        self._given, self._session = provider, (userId, sessionStore, trustStore)
+        self._everyone = everyone
+        expiry = _EXPIRY_SECONDS if listings_expiry_time is None else listings_expiry_time
+        self._max_age = expiry if use_listings_cache else 0.0
+
+    @cached_property
+    def provider(self) -> scbroker.BrokerProvider:
+        """The session that the filesystem uses."""
+        return kept_session(*self._session) if self._given is None else self._given
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        return normalized(super()._strip_protocol(path)).lstrip("/")
+
+    def __reduce__(self) -> Any:
+        if self._given is not None:
+            raise TypeError(
+                "A filesystem with a provider stays in its process: leave provider out, so that each process "
+                "resumes the kept session."
+            )
+        return super().__reduce__()
+
+    # Look.
+
+    def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: Any) -> list[Any]:
+        """Return what a folder has, or a file alone; FileNotFoundError if neither exists."""
+        del kwargs
+        path = self._strip_protocol(path)
+        if refresh:
+            self.invalidate_cache()
+        found = None if id_of(path) else self._listing().children(path)
+        if found is None:
+            found = [self.info(path)]
+        return found if detail else [each["name"] for each in found]
+
+    def info(self, path: str, **kwargs: Any) -> Info:
+        """Return the details of a file or folder: also the container's id, version, author and times.
+
+        If several containers have the name, the type is `other`, and `containerIds` has their ids.
+        """
+        del kwargs
+        path = self._strip_protocol(path)
+        if id := id_of(path):
+            return info_of(path, Entry.of(self._by_id(path, id)))
+        if (found := self._listing().info(path)) is None:
+            raise _not_found(path)
+        return found
+
+    def exists(self, path: str, **kwargs: Any) -> bool:
+        """Return whether a file or folder exists. Unlike fsspec's own, raises the errors of the session."""
+        try:
+            self.info(path, **kwargs)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def isfile(self, path: str) -> bool:
+        """Return whether the path is one container."""
+        try:
+            return bool(self.info(path)["type"] == "file")
+        except FileNotFoundError:
+            return False
+
+    def created(self, path: str) -> Any:
+        """Return the time at which the container was created, by its author's clock."""
+        return self.info(path).get("created")
+
+    def modified(self, path: str) -> Any:
+        """Return the time of the container's newest version, by its author's clock."""
+        return self.info(path).get("modified")
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        """Have the next call read the names of all containers."""
+        super().invalidate_cache(path)
+        listings_of(self.provider).forget()
+
+    # Read and write.
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> ContainerFile:
+        if mode not in ("rb", "wb", "xb"):
+            raise errors.InvalidArgumentError(
+                f"mode must be r, w or x, not {mode!r}: a content is replaced as a whole"
+            )
+        kwargs.pop(
+            "size", None
+        )  # of an earlier version, if a file that was pickled is opened again
+        options = {
+            **kwargs,
+            "block_size": block_size or self.blocksize,
+            "autocommit": autocommit,
+            "cache_options": cache_options,
+        }
+        if mode == "rb":
+            return ContainerFile(self, path, mode, reader=self._reader(path), **options)
+        target = self._target(path, exclusive=mode == "xb")
+        send, stored = partial(self._send, path, target), partial(self._note, path)
+        return ContainerFile(self, path, mode, send=send, stored=stored, **options)
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
+        """Return the bytes of a range, without reading ahead."""
+        found: bytes = super().cat_file(path, start, end, **{"cache_type": "none", **kwargs})
+        return found
+
+    def cp_file(self, path1: str, path2: str, *, rename: bool = False, **kwargs: Any) -> None:
+        """Copy a content into a container of the other name; the client encrypts it anew.
+
+        With `rename`, give the container the other name instead.
+        """
+        del kwargs
+        path1, path2 = self._strip_protocol(path1), self._strip_protocol(path2)
+        if self.isdir(path1):
+            return
+        if rename:
+            self._rename(path1, path2)
+            return
+        target = self._target(path2)
+        with self.open(path1, "rb", cache_type="none") as source, self.translated(path2):
+            pieces = iter(partial(source.read, self.blocksize), b"")
+            small = source.size <= self.blocksize
+            content: Content = source.read() if small else pieces
+            self._note(path2, self._send(path2, target, content).result())
+
+    def mv(
+        self,
+        path1: str,
+        path2: str,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Rename containers: ids, contents and members stay. FileExistsError if the new name exists."""
+        if self._strip_protocol(path1) != self._strip_protocol(path2):
+            self.copy(path1, path2, recursive, maxdepth, on_error="raise", rename=True, **kwargs)
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Delete containers for all their members. Nothing is deleted if one of them may not be."""
+        names = list[str]()
+        for each in self.expand_path(path, recursive=recursive, maxdepth=maxdepth):
+            if not self.isdir(each):
+                names.append(each)
+            elif not recursive:
+                raise IsADirectoryError(errno.EISDIR, "Pass recursive=True to delete it", each)
+        self._delete(names)
+
+    def rm_file(self, path: str) -> None:
+        """Delete one container for all its members."""
+        self._delete([self._strip_protocol(path)])
+
+    # The primitives.
+
+    @contextmanager
+    def translated(self, path: str) -> Iterator[None]:
+        """Raise errors that programs expect of files as these; forget a listing that was outdated."""
+        try:
+            yield
+        except (errors.NotFoundError, errors.DeletedError) as error:
+            self.invalidate_cache()
+            raise FileNotFoundError(errno.ENOENT, error.message, path) from error
+        except errors.ConflictError:
+            self.invalidate_cache()
+            raise
+        except errors.PermissionDeniedError as error:
+            raise PermissionError(errno.EACCES, error.message, path) from error
+
+    def _listing(self) -> Listing:
+        provider = self.provider
+        return listings_of(provider).get(provider, self._everyone, self._max_age)
+
+    def _by_id(self, path: str, id: uuid.UUID, *, headers: bool = False) -> Container:
+        return self._each([path], [id], headers=headers)[0]
+
+    def _each(self, paths: list[str], ids: list[uuid.UUID], *, headers: bool) -> list[Container]:
+        """Return the containers with these ids, which have these paths."""
+        read = self.provider.getContainers(ids, content=False, headers=headers).result()
+        found = list[Container]()
+        for path, each in zip(paths, read, strict=True):
+            with self.translated(path):
+                if isinstance(each, errors.BrokerError):
+                    raise each
+                found.append(each)
+        return found
+
+    def _container(self, path: str) -> Entry:
+        """Return the one container of a path; FileNotFoundError without one."""
+        if id := id_of(path):
+            return Entry.of(self._by_id(path, id))
+        if (found := self._listing().one(path)) is not None:
+            return found
+        if self.isdir(path):
+            raise IsADirectoryError(errno.EISDIR, "It is a folder", path)
+        raise _not_found(path)
+
+    def _changeable(self, *paths: str) -> list[Container]:
+        """Return the containers that may be changed by these paths, with their headers, as they are now.
+
+        Another user can choose the name of a container that this user meets: as its creator, or as a member
+        with Upload, who can rename it. A path with an id is the user's own choice.
+        """
+        all_found = self._each(
+            list(paths), [self._container(path).id for path in paths], headers=True
+        )
+        own = self.provider.getUserId().result()
+        for path, found in zip(paths, all_found, strict=True):
+            if id_of(path) is not None:
+                continue
+            if path_of(found) != path:  # renamed since it was listed
+                self.invalidate_cache()
+                raise _not_found(path)
+            if found.createdBy != own:
+                raise _refused(path, found, f"user {found.createdBy} created it")
+            if found.access is None or any(
+                each.permissions & scbroker.ContainerAccessLevel.Upload
+                for each in found.access
+                if each.userId != own
+            ):
+                raise _refused(path, found, "other members may have named it")
+        return all_found
+
+    def _reader(self, path: str) -> scbroker.ContentReader | None:
+        """Return a reader of a container's content; None if it has none."""
+        found = self._container(path)
+        with self.translated(path):
+            reader = self.provider.openContainerContent(found.id).result()
+        if reader is None and found.size != 0:
+            raise PermissionError(errno.EACCES, "Your permissions hide the content", path)
+        return reader
+
+    def _target(self, path: str, *, exclusive: bool = False) -> Container | None:
+        """Return the container that a file of this path replaces; None if it makes a new one."""
+        if id_of(path) is None:
+            check_name(path)
+            if self._listing().one(path) is None:
+                return None
+        if exclusive:
+            raise FileExistsError(errno.EEXIST, "A container has this name", path)
+        return self._changeable(path)[0]
+
+    def _send(
+        self, path: str, target: Container | None, content: Content
+    ) -> scbroker.Promise[scbroker.SecuredContainer]:
+        """Create a container, or replace the content of one in one version.
+
+        The header of `scbroker put` has the time of the file. It is removed first: with the size it decides
+        whether `put` skips a file as unchanged.
+        """
+        if target is None:
+            return self.provider.createContainer(content, header_with(path))
+        header = _header_of(target)
+        if header is not None and header.pop("modified", None) is not None:
+            self.provider.updateContainerHeader(
+                target.id, header, ifVersion=target.version
+            ).result()
+        return self.provider.updateContainerContent(target.id, content)
+
+    def _note(self, path: str, made: scbroker.SecuredContainer) -> None:
+        if id_of(path) is None:
+            listings_of(self.provider).replace(made.id, path, Entry.of(made))
+        else:
+            self.invalidate_cache()
+
+    def _rename(self, path: str, new: str) -> None:
+        check_name(new)
+        if self._listing().info(new) is not None:
+            raise FileExistsError(errno.EEXIST, "This name exists already", new)
+        [found] = self._changeable(path)
+        header = _header_of(found)
+        if header is None and found.hasHeader:
+            raise PermissionError(errno.EACCES, "Its header is hidden, or has no names", path)
+        with self.translated(path):
+            renamed = header_with(new, header)
+            made = self.provider.updateContainerHeader(
+                found.id, renamed, ifVersion=found.version
+            ).result()
+        self._note(new, made)
+
+    def _delete(self, paths: list[str]) -> None:
+        """Delete the containers of all paths, or none if one of them may not be changed."""
+        found = self._changeable(*paths)
+        for start in range(0, len(found), _AT_ONCE):
+            some = found[start : start + _AT_ONCE]
+            deleting = [self.provider.deleteContainer(each.id) for each in some]
+            for path, each, promise in zip(paths[start:], some, deleting, strict=False):
+                with self.translated(path):
+                    promise.result()
+                listings_of(self.provider).replace(each.id, path, None)
+
+
+def _not_found(path: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "No container that you see has this name", path)
+
+
+def _refused(path: str, found: Container, why: str) -> PermissionError:
+    text = f"Use scbroker://id:{found.id} if you mean this container, because {why}"
+    return PermissionError(errno.EACCES, text, path)
+
+
+def _header_of(container: Container) -> dict[str, Any] | None:
+    """Return the header if it is a JSON object; None for any other, or without one."""
+    header = container.header and container.header.customHeaderObject
+    return header if isinstance(header, dict) else None

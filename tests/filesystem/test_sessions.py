@@ -1,0 +1,119 @@
+"""A filesystem without a provider resumes the kept session, in every process that gets it."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from scbroker import BrokerError, ServerProvider
+from scbroker.filesystem import ContainerFileSystem
+from tests.filesystem.conftest import PASSPHRASE
+
+pytestmark = pytest.mark.mostly_on_sqlite
+
+
+def test_a_session_is_resumed_once_for_all_filesystems_of_its_options(
+    kept_options: dict[str, Any],
+) -> None:
+    first, second = (ContainerFileSystem(**kept_options) for _ in range(2))
+    first.pipe("a", b"x")
+    assert second.cat("a") == b"x"
+    assert first.provider is second.provider
+
+
+def test_a_session_that_the_program_closed_is_resumed(kept_options: dict[str, Any]) -> None:
+    before = ContainerFileSystem(**kept_options).provider
+    assert isinstance(before, ServerProvider)
+    before.close()
+    assert ContainerFileSystem(**kept_options).ls("") == []
+
+
+def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
+    kept_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(BrokerError.notAuthenticatedError, match="keep=True"):
+        ContainerFileSystem(sessionStore=str(tmp_path / "none")).ls("")
+    monkeypatch.delenv("SCBROKER_API_KEY")
+    with pytest.raises(BrokerError.invalidArgumentError, match="SCBROKER_API_KEY"):
+        ContainerFileSystem(**kept_options).ls("")
+
+
+def test_no_option_takes_a_secret_and_none_is_in_what_fsspec_writes(
+    kept_options: dict[str, Any],
+) -> None:
+    with pytest.raises(TypeError, match="passphrase"):
+        fsspec.filesystem("scbroker", passphrase=PASSPHRASE)
+    files = ContainerFileSystem(**kept_options)
+    files.ls("")
+    written = files.to_json() + repr(files) + str(pickle.dumps(files))
+    assert os.environ["SCBROKER_API_KEY"] not in written
+    assert PASSPHRASE not in written
+
+
+def test_a_filesystem_and_a_file_can_be_pickled_unless_they_have_a_provider(
+    kept_options: dict[str, Any],
+) -> None:
+    files = ContainerFileSystem(**kept_options)
+    files.pipe("a", b"abc")
+    assert pickle.loads(pickle.dumps(files)).cat("a") == b"abc"
+    with files.open("a") as file:
+        file.seek(1)
+        with pickle.loads(pickle.dumps(file)) as other:
+            assert other.read() == b"bc"
+    with fsspec.open("scbroker://a", **kept_options) as file:
+        assert file.read() == b"abc"
+    with pytest.raises(TypeError, match="leave provider out"):
+        pickle.dumps(ContainerFileSystem(provider=files.provider))
+
+
+def test_a_provider_and_options_of_a_session_are_not_combined(kept_options: dict[str, Any]) -> None:
+    provider = ContainerFileSystem(**kept_options).provider
+    with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
+        ContainerFileSystem(provider=provider, **kept_options)
+
+
+FORKED = """
+import os, sys
+from scbroker.filesystem import ContainerFileSystem
+files = ContainerFileSystem(sessionStore=sys.argv[1], trustStore=sys.argv[2])
+files.pipe("a", b"of the parent")
+child = os.fork()
+if child == 0:
+    files.pipe("b", files.cat("a") + b" and the child")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+files.invalidate_cache()
+print(files.cat("b").decode())
+"""
+UNFINISHED = """
+import sys
+from scbroker.filesystem import ContainerFileSystem
+files = ContainerFileSystem(sessionStore=sys.argv[1], trustStore=sys.argv[2])
+file = files.open("a", "wb")
+file.write(bytes(9 * 2**20))
+print("written")
+"""
+
+
+def run(script: str, kept_options: dict[str, Any]) -> str:
+    command = [sys.executable, "-c", script, *kept_options.values()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_the_child_of_a_fork_reads_and_writes(kept_options: dict[str, Any]) -> None:
+    assert run(FORKED, kept_options) == "of the parent and the child\n"
+
+
+def test_a_process_ends_although_a_file_was_never_closed_and_stores_nothing(
+    kept_options: dict[str, Any],
+) -> None:
+    assert run(UNFINISHED, kept_options) == "written\n"
+    assert ContainerFileSystem(**kept_options).ls("") == []

@@ -1,0 +1,333 @@
+"""Containers are files by their names: what is written is read, and no step guesses a container."""
+
+import io
+import os
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import fsspec
+import pytest
+
+from scbroker import BrokerError, ContainerAccessLevel, ServerProvider
+from scbroker.filesystem import ContainerFileSystem
+from tests.filesystem.conftest import Share
+from tests.kit.people import put
+
+pytestmark = pytest.mark.mostly_on_sqlite
+MIB = 2**20
+
+
+def names_of(files: ContainerFileSystem, path: str) -> list[str]:
+    return sorted(files.ls(path, detail=False))
+
+
+def test_the_entry_point_makes_scbroker_a_protocol_of_fsspec(alice: ServerProvider) -> None:
+    with fsspec.open("scbroker://a/b.txt", "w", provider=alice, encoding="utf-8") as file:
+        file.write("Grüße")
+    with fsspec.open("scbroker://a/b.txt", "rb", provider=alice) as file:
+        assert file.read() == "Grüße".encode()
+    [found] = [each for each in alice.iterContainers() if not isinstance(each, BrokerError)]
+    assert found.header is not None
+    assert found.header.customHeaderObject == {"name": "a/b.txt", "mediaType": "text/plain"}
+
+
+def test_folders_are_beginnings_of_names(files: ContainerFileSystem) -> None:
+    files.pipe({"a/b/c": b"1", "a/d": b"22", "e": b"333"})
+    assert names_of(files, "") == ["a", "e"]
+    assert names_of(files, "scbroker:///a/") == ["a/b", "a/d"]
+    assert files.find("") == ["a/b/c", "a/d", "e"]
+    assert files.glob("a/*") == ["a/b", "a/d"]
+    assert files.du("") == 6
+    assert [each[0] for each in files.walk("")] == ["", "a", "a/b"]
+    assert files.isdir("a/b")
+    assert not files.isfile("a/b")
+    files.rm("a", recursive=True)
+    assert names_of(files, "") == ["e"]
+    assert not files.exists("a")
+    for missing in ("a", "a/b/c", "e/f"):
+        with pytest.raises(FileNotFoundError, match="No container"):
+            files.ls(missing)
+
+
+def test_info_says_which_version_of_which_container_it_is(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    files.pipe("a", b"one")
+    info = files.info("a")
+    kept = alice.getContainerMetadata(info["containerId"]).result(30)
+    assert (info["size"], info["type"], info["version"]) == (3, "file", 1)
+    assert (files.created("a"), files.modified("a")) == (kept.createdAt, kept.modifiedAt)
+    assert info["createdBy"] == str(alice.getUserId().result())
+    before = files.ukey("a")
+    files.pipe("a", b"two")
+    assert files.info("a")["version"] == 2
+    assert files.ukey("a") != before
+    assert files.info(f"id:{kept.id}") == files.info("a") | {"name": f"id:{kept.id}"}
+
+
+def test_a_file_is_replaced_in_one_version_of_the_same_container(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    files.pipe("a.csv", b"one")
+    kept = files.info("a.csv")["containerId"]
+    with files.open("a.csv", "wb") as file:
+        file.write(b"two")
+        assert alice.getContainerContent(kept).result(30) == b"one"
+    found = alice.getContainer(kept).result(30)
+    assert (found.content, found.version) == (b"two", 2)
+    assert found.header is not None
+    assert found.header.customHeaderObject["name"] == "a.csv"
+
+
+def test_a_replaced_file_of_the_command_line_loses_the_time_by_which_put_skips_it(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    header = {"name": "a", "modified": "2026-01-01T00:00:00.000000Z", "note": 1}
+    made = alice.createContainer(b"one", header).result(30)
+    files.pipe("a", b"two")
+    found = alice.getContainer(made.id).result(30)
+    assert found.content == b"two"
+    assert found.header is not None
+    assert found.header.customHeaderObject == {"name": "a", "note": 1}
+
+
+def test_an_error_in_the_block_leaves_the_container_as_it_was(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    files.pipe("a", b"old")
+    ways: list[Callable[[], Any]] = [
+        lambda: files.open("a", "wb"),
+        lambda: files.open("a", "w"),
+        lambda: fsspec.open("scbroker://a", "w", provider=alice),
+    ]
+    for opened in ways:
+        for size in (3, 9 * MIB):
+            with pytest.raises(KeyError), opened() as file:  # noqa: PT012 # of the block
+                file.write("x" * size if isinstance(file, io.TextIOBase) else bytes(size))
+                raise KeyError
+    with pytest.raises(KeyError), files.transaction:  # noqa: PT012
+        files.pipe("a", b"new")
+        files.pipe("b", bytes(9 * MIB))
+        raise KeyError
+    files.invalidate_cache()
+    assert files.cat("a") == b"old"
+    assert files.info("a")["version"] == 1
+    assert names_of(files, "") == ["a"]
+
+
+def test_a_file_that_is_made_because_of_an_error_is_stored(files: ContainerFileSystem) -> None:
+    try:
+        files.cat("a")
+    except FileNotFoundError:
+        with files.open("a", "w") as file:
+            file.write("new")
+    assert files.cat("a") == b"new"
+
+
+def test_a_transaction_stores_its_files_at_its_end(files: ContainerFileSystem) -> None:
+    with files.transaction:
+        files.pipe("a", b"small")
+        files.pipe("b", bytes(9 * MIB))
+        files.invalidate_cache()
+        assert names_of(files, "") == []
+    assert (files.cat("a"), files.size("b")) == (b"small", 9 * MIB)
+
+
+def test_a_large_file_is_sent_while_it_is_written_and_read_by_ranges(
+    files: ContainerFileSystem,
+) -> None:
+    content = os.urandom(11 * MIB + 5)
+    with files.open("large", "wb", block_size=MIB) as file:
+        for start in range(0, len(content), 100_000):
+            file.write(content[start : start + 100_000])
+    assert files.size("large") == len(content)
+    with files.open("large") as file:
+        file.seek(-7, io.SEEK_END)
+        assert file.read() == content[-7:]
+        file.seek(5 * MIB - 3)
+        assert file.read(6) == content[5 * MIB - 3 : 5 * MIB + 3]
+    assert files.cat_file("large", -2 * MIB, -MIB) == content[-2 * MIB : -MIB]
+    assert files.cat_ranges(["large"] * 2, [0, MIB], [2, MIB + 2]) == [
+        content[:2],
+        content[MIB : MIB + 2],
+    ]
+    files.cp("large", "copy")
+    assert files.cat("copy") == content
+
+
+def test_an_empty_file_and_a_container_without_content_are_empty(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    files.touch("a")
+    alice.createContainer(None, {"name": "b"}).result(30)
+    files.invalidate_cache()
+    assert [(files.size(each), files.cat(each)) for each in ("a", "b")] == [(0, b"")] * 2
+    files.cp("b", "c")
+    assert files.cat("c") == b""
+
+
+def test_a_reader_has_the_content_as_it_was_when_the_file_was_opened(
+    files: ContainerFileSystem,
+) -> None:
+    files.pipe("a", b"old" * MIB)
+    with files.open("a", block_size=MIB) as file:
+        assert file.read(3) == b"old"
+        files.pipe("a", b"n")
+        assert file.read() == b"old" * (MIB - 1)
+    assert files.cat("a") == b"n"
+
+
+def test_mv_renames_the_container_and_keeps_all_else(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    made = alice.createContainer(b"one", {"name": "a/b.txt", "note": 1}).result(30)
+    files.pipe("a/c", b"two")
+    files.mv("a", "d", recursive=True)
+    assert files.find("") == ["d/b.txt", "d/c"]
+    found = alice.getContainer(made.id).result(30)
+    assert (found.content, found.version) == (b"one", 2)
+    assert found.header is not None
+    expected = {"name": "d/b.txt", "mediaType": "text/plain", "note": 1}
+    assert found.header.customHeaderObject == expected
+    with pytest.raises(FileExistsError):
+        files.mv("d/b.txt", "d/c")
+    assert files.cat("d/c") == b"two"
+
+
+def test_a_container_that_several_names_fit_is_named_by_its_id_alone(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    ids = [put(alice, "a", content) for content in (b"one", b"two")]
+    for act in (
+        files.cat,
+        files.rm,
+        lambda path: files.pipe(path, b""),
+        lambda path: files.mv(path, "b"),
+    ):
+        with pytest.raises(
+            BrokerError.invalidArgumentError, match="2 containers are named"
+        ) as error:
+            act("a")
+        assert all(str(each) in str(error.value) for each in ids)
+    info = files.info("a")
+    assert (info["type"], sorted(info["containerIds"])) == ("other", sorted(map(str, ids)))
+    assert not files.isfile("a")
+    files.mv(f"id:{ids[0]}", "b")
+    files.pipe(f"scbroker://id:{ids[1]}", b"three")
+    assert (files.cat("a"), files.cat("b")) == (b"three", b"one")
+    files.rm(f"id:{ids[1]}")
+    files.invalidate_cache()
+    assert names_of(files, "") == ["b"]
+
+
+def test_an_id_that_is_none_or_that_does_not_exist_is_an_error(files: ContainerFileSystem) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="scbroker://id:UUID"):
+        files.info("id:123")
+    with pytest.raises(FileNotFoundError):
+        files.cat(f"id:{uuid.uuid4()}")
+    assert not files.exists(f"id:{uuid.uuid4()}")
+
+
+@pytest.mark.parametrize("mode", ["ab", "r+b", "a"])
+def test_a_mode_that_changes_a_part_is_refused(files: ContainerFileSystem, mode: str) -> None:
+    with pytest.raises(BrokerError.invalidArgumentError, match="replaced as a whole"):
+        files.open("a", mode)
+
+
+def test_a_folder_is_neither_read_nor_deleted_as_a_file(files: ContainerFileSystem) -> None:
+    files.pipe("a/b", b"")
+    with pytest.raises(IsADirectoryError):
+        files.open("a")
+    with pytest.raises(IsADirectoryError):
+        files.rm("a")
+    assert files.exists("a/b")
+
+
+def test_a_session_without_rights_gets_a_permission_error(
+    files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider, share: Share
+) -> None:
+    hers = share(mallory, alice, "a", ContainerAccessLevel.Download)
+    with pytest.raises(PermissionError, match="hide the content"):
+        files.cat(f"id:{hers}")
+    readable = share(mallory, alice, "b", ContainerAccessLevel.DefaultUserPermissions)
+    for act in (files.rm, lambda path: files.pipe(path, b"")):
+        with pytest.raises(PermissionError):
+            act(f"id:{readable}")
+
+
+def test_an_error_of_the_session_is_not_taken_for_a_file_that_does_not_exist(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    files.pipe("a", b"")
+    alice.close()
+    with pytest.raises(BrokerError.notAuthenticatedError):
+        files.exists("a")
+
+
+# The listing.
+
+
+def test_the_names_are_read_once_and_own_changes_are_noted(
+    files: ContainerFileSystem,
+    alice: ServerProvider,
+    count_listings: Callable[[ServerProvider], list[int]],
+) -> None:
+    seen = count_listings(alice)
+    files.pipe({"a/b": b"1", "a/c": b"22"})
+    files.pipe("a/c", b"333")
+    files.mv("a/b", "d")
+    files.cp("d", "e")
+    files.rm("d")
+    assert [(each["name"], each["size"]) for each in files.ls("a")] == [("a/c", 3)]
+    other = ContainerFileSystem(provider=alice, listings_expiry_time=600)
+    assert other.find("") == ["a/c", "e"]
+    assert len(seen) == 1
+
+
+def test_what_others_change_is_seen_after_the_expiry_or_on_demand(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    assert names_of(files, "") == []
+    put(alice, "a")
+    assert names_of(files, "") == []
+    assert [each["name"] for each in files.ls("", refresh=True)] == ["a"]
+    put(alice, "b")
+    files.invalidate_cache()
+    assert names_of(files, "") == ["a", "b"]
+    uncached = ContainerFileSystem(provider=alice, use_listings_cache=False)
+    put(alice, "c")
+    assert names_of(uncached, "") == ["a", "b", "c"]
+
+
+def test_a_file_that_was_deleted_meanwhile_is_not_found_and_the_names_are_read_again(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    made = put(alice, "a")
+    assert files.exists("a")
+    alice.deleteContainer(made).result(30)
+    with pytest.raises(FileNotFoundError):
+        files.cat("a")
+    assert not files.exists("a")
+
+
+def test_a_stale_name_changes_no_container_that_another_device_has_renamed(
+    files: ContainerFileSystem, alice: ServerProvider
+) -> None:
+    for act in (files.rm, lambda path: files.pipe(path, b"new")):
+        made = put(alice, "a", b"old")
+        files.invalidate_cache()
+        assert files.exists("a")
+        alice.updateContainerHeader(made, {"name": f"b {made}"}).result(30)
+        with pytest.raises(FileNotFoundError):
+            act("a")
+        assert files.cat(f"b {made}") == b"old"
+
+
+def test_another_user_of_the_same_provider_does_not_see_the_names_of_the_first(
+    files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
+) -> None:
+    files.pipe("a", b"")
+    ring = mallory.getKeyRing().result(30)
+    alice.logIn(userId=ring.userId, keyRing=ring).result(30)
+    assert names_of(files, "") == []
