@@ -64,7 +64,7 @@ class Move:
 
     def _objects(self) -> Iterator[MovedObject]:
         for page in obstore.list(self.bucket):
-            for item in page:
+            for item in sorted(page, key=lambda item: item["path"]):
                 yield MovedObject(item["path"], item["size"], item["last_modified"], item["e_tag"])
 
     def _copy(self, item: MovedObject) -> str:

@@ -9,7 +9,7 @@ import uuid
 from tkinter import ttk
 from typing import Any
 
-from scbroker import BrokerError, Container, ServerProvider, mainQueue
+from scbroker import BrokerError, Container, ServerProvider, Stream, mainQueue
 
 TYPE = "note"
 
@@ -21,6 +21,7 @@ class NotesWindow:
         self.root, self._provider = root, provider
         self._ids: list[uuid.UUID] = []
         self._shown: uuid.UUID | None = None
+        self._listing: Stream[Container[Any] | BrokerError] | None = None
 
         root.title("Notes")
         self.titles = tkinter.Listbox(root, width=24, exportselection=False)
@@ -39,19 +40,30 @@ class NotesWindow:
         root.rowconfigure(1, weight=1)
         self.titles.bind("<<ListboxSelect>>", lambda _: self._open())
 
+        root.bind("<Destroy>", self._close)
         self._run_handlers()
         self.load()
 
     def load(self) -> None:
         """Fill the list; each entry arrives through a callback."""
+        if self._listing is not None:
+            self._listing.close()
         self._ids.clear()
         self.titles.delete(0, "end")
-        self._provider.iterContainers(TYPE, eventHandler=self._add, errorHandler=self._failed)
+        self._listing = self._provider.iterContainers(
+            TYPE, eventHandler=self._add, errorHandler=self._failed
+        )
 
     def _run_handlers(self) -> None:
         """Run what has arrived on this thread, which is the only one that may change the window."""
-        self.root.after(20, self._run_handlers)
+        self._timer = self.root.after(20, self._run_handlers)
         mainQueue.run(0)
+
+    def _close(self, event: "tkinter.Event[tkinter.Misc]") -> None:
+        """Stop what would still change the window; its parts are destroyed before it."""
+        if event.widget is self.root and self._listing is not None:
+            self._listing.close()
+            self.root.after_cancel(self._timer)
 
     def _add(self, note: Container[Any] | BrokerError) -> None:
         if isinstance(note, BrokerError):
