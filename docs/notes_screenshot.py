@@ -34,7 +34,7 @@ def main() -> None:
         window.title.insert(0, "Plan")
         window.text.insert("1.0", "Go to the lake.\nBring the tent.")
         window.save.invoke()
-        _until(root, lambda: window.titles.size() == 2)  # type: ignore[no-untyped-call]
+        _until(root, lambda: window.titles.size() == 2)
         chosen = window.titles.get(0, "end").index("Plan")
         window.titles.selection_set(chosen)
         root.update()

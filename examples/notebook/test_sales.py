@@ -34,7 +34,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_shows_what_the_page_says(
     for name, value in {**scbroker_broker.environment, **own}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    notebook: Any = nbformat.reads(NOTEBOOK.read_text("utf-8"), 4)  # type: ignore[no-untyped-call]
     NotebookClient(notebook, timeout=60).execute()
     page = re.findall(r"^```text\n(.*?)\n```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert outputs(notebook) == page

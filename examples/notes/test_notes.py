@@ -64,7 +64,7 @@ def write_share_and_change(window: NotesWindow, alice: ServerProvider) -> None:
 def log_out_and_save(window: NotesWindow, alice: ServerProvider) -> None:
     alice.logout().result()
     with pytest.raises(BrokerError.notAuthenticatedError) as refused:
-        alice.getUserId()
+        alice.getUserId().result()
     window.save.invoke()
     until(window, lambda: str(window.status["text"]) == refused.value.message)
 
