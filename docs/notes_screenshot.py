@@ -14,7 +14,7 @@ from typing import Final
 from PIL import ImageGrab
 
 from examples.notes.notes import NotesWindow
-from scbroker import NewContainer
+from scbroker import NewContainer, mainQueue
 from scbroker.testing import LocalBroker
 from tests.kit.displays import screen
 
@@ -42,6 +42,7 @@ def main() -> None:
         picture = ImageGrab.grab(box, xdisplay=display["DISPLAY"])
         picture.quantize(_COLORS).save(TARGET, optimize=True)
         root.destroy()
+        mainQueue.run(1)
 
 
 def _until(root: tkinter.Tk, holds: Callable[[], bool]) -> None:

@@ -40,6 +40,7 @@ def check(bucket: ObjectStore, provider: ServerProvider) -> None:
     again = list(Move(bucket, provider, delete=True).run())
     assert all(line.endswith("was moved before") for line in again)
     assert contents(provider) == OBJECTS
+    assert len(provider.listContainers(TYPE).result().containers) == len(OBJECTS)
     assert [item for page in obstore.list(bucket) for item in page] == []
 
 

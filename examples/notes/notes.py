@@ -124,6 +124,7 @@ def main() -> None:
         user, passphrase = os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
         provider.logIn(user, passphrase=passphrase).result()
         NotesWindow(tkinter.Tk(), provider).root.mainloop()
+        mainQueue.run(1)  # the window is closed: let the list that was under way end
 
 
 if __name__ == "__main__":
