@@ -102,11 +102,10 @@ class NotesWindow:
             )  # fmt: skip
         else:
             # Not updateContainer: it replaces the access list as well, and would unshare the note.
-            shown = self._shown
             self._provider.updateContainerHeader(
-                shown, header, errorHandler=self._failed,
-                completionHandler=lambda _: self._provider.updateContainerContent(
-                    shown, content, completionHandler=self._saved, errorHandler=self._failed
+                self._shown, header, errorHandler=self._failed,
+                completionHandler=lambda note: self._provider.updateContainerContent(
+                    note.id, content, completionHandler=self._saved, errorHandler=self._failed
                 ),
             )  # fmt: skip
 
