@@ -21,6 +21,7 @@ def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
     assert found.value == "scbroker.testing.plugin"
 
 
+@pytest.mark.long
 def test_the_tests_of_the_guide_pass(pytester: pytest.Pytester) -> None:
     files = {
         match[1]: example.code
@@ -78,7 +79,7 @@ def test_a_run_that_does_not_use_the_fixture_imports_and_starts_nothing(
     "settings, missing, message",
     [
         ({}, "uvicorn", '*did not start.*package uvicorn: run `pip install "scbroker?server?"`.'),
-        ({"quota_bites": 1}, None, "*did not start.*quota_bites*"),
+        pytest.param({"quota_bites": 1}, None, "*did not start.*quota_bites*", marks=pytest.mark.long),
     ],
     ids=["without the extra", "with an unknown setting"],
 )  # fmt: skip
