@@ -59,7 +59,7 @@ demo: $(INSTALLED) ## Run a broker and the whole story on a real file
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
 test: $(INSTALLED) ## Run the everyday tests
-	$(PYTEST) $(COVER) --engines "$(ENGINES)" tests $(EVERYDAY) $(TESTS)
+	$(PYTEST) $(COVER) --engines "$(ENGINES)" tests examples $(EVERYDAY) $(TESTS)
 
 test-assurance: $(INSTALLED) ## Run the rest of assurance/ that is quick: the broker from its OpenAPI, checks that can fail (2 min)
 	$(PYTEST) $(TESTS) assurance $(addprefix --ignore ,$(EVERYDAY))
@@ -102,9 +102,10 @@ pages: $(INSTALLED) ## Write the pages of commands and settings, from the progra
 	$(BIN)/python docs/make_commands.py
 	$(BIN)/python docs/make_settings.py
 
-screenshot: $(INSTALLED) ## Write docs/images/…-page.png, the real pages in Debian's chromium
+screenshot: $(INSTALLED) ## Write docs/images/…-page.png and example-notes.png, the real pages and window
 	$(BIN)/python -m docs.screenshot
 	$(BIN)/python -m docs.screenshot_ui
+	$(BIN)/python -m docs.notes_screenshot
 
 recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
 	$(BIN)/python -m docs.recording

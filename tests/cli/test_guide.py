@@ -6,7 +6,7 @@ import inspect
 import re
 import shlex
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import pexpect
@@ -15,50 +15,11 @@ import pytest
 from scbroker import cli
 from scbroker.cli.profiles import Profile
 from tests.kit.brokers import BrokerProcess
+from tests.kit.consoles import is_as_shown, same_in_this_run, steps
 from tests.kit.people import Person
 
 GUIDE: Final = Path(__file__).parents[2] / "docs" / "guide" / "command-line.md"
 SECRETS: Final = {"password": "A password 1", "passphrase": "A passphrase 1"}
-_BLOCK: Final = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_VOLATILE: Final = (
-    ("card", r"scbroker-contact:[a-z2-7]+"),
-    ("link", r"https?://\S+#scbroker-link:[\w-]+"),
-    ("address", r"https?://[\w.:]+"),
-    ("time", r"\d{4}-\d\d-\d\d \d\d:\d\d"),
-    ("fingerprint", r"(?:[0-9a-f]{4} ){15}[0-9a-f]{4}"),
-    ("id", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
-    ("short id", r"\b[0-9a-f]{8}\b"),
-)
-"""What differs in each run; cards and fingerprints are taken over into the commands that follow."""
-
-
-class Step(NamedTuple):
-    who: str
-    command: str
-    output: str
-
-
-def steps() -> list[Step]:
-    found = []
-    for block in _BLOCK.finditer(GUIDE.read_text("utf-8")):
-        for each in re.split(r"^(?=\w+\$ )", block[1], flags=re.MULTILINE)[1:]:
-            line, _, output = each.partition("\n")
-            who, _, command = line.partition("$ ")
-            found.append(Step(who, command, output))
-    return found
-
-
-def normal(text: str) -> str:
-    """Return a text without what differs in each run, and without the spaces of a table's columns."""
-    for name, pattern in _VOLATILE:
-        text = re.sub(pattern, f"<{name}>", text)
-    lines = (" ".join(line.split()) for line in text.splitlines())
-    return "\n".join(line for line in lines if line)
-
-
-def as_pattern(shown: str) -> str:
-    """Return a regular expression for an output of the page; `...` stands for anything."""
-    return re.sub(r"(?:\\\n)?\\\.\\\.\\\.(?:\\\n)?", ".*", re.escape(normal(shown)))
 
 
 def at_terminal(person: Person, command: str) -> str:
@@ -90,16 +51,13 @@ def test_the_commands_of_the_guide_print_what_it_shows(
         }  # fmt: skip
     write_files(people["alice"].home)
     real: dict[str, str] = {}
-    for step in steps():
+    for step in steps(GUIDE):
         command = step.command
         for shown, found in real.items():
             command = command.replace(shown, found)
         output = at_terminal(people[step.who], command)
-        assert re.fullmatch(as_pattern(step.output), normal(output), re.DOTALL), (step, output)
-        for name in ("card", "fingerprint"):
-            pattern = dict(_VOLATILE)[name]
-            shown_here = re.findall(pattern, step.output)
-            real |= dict(zip(shown_here, re.findall(pattern, output), strict=bool(shown_here)))
+        assert is_as_shown(step.output, output), (step, output)
+        real |= same_in_this_run(step.output, output, "card", "fingerprint")
 
 
 def write_files(home: Path) -> None:
@@ -111,8 +69,8 @@ def write_files(home: Path) -> None:
 
 def test_an_output_that_differs_is_noticed() -> None:
     shown = "name  2 B  47c5156a\n...\n"
-    assert re.fullmatch(as_pattern(shown), normal("name 2 B 11111111\nmore\n"), re.DOTALL)
-    assert not re.fullmatch(as_pattern(shown), normal("name 3 B 11111111\nmore\n"), re.DOTALL)
+    assert is_as_shown(shown, "name 2 B 11111111\nmore\n")
+    assert not is_as_shown(shown, "name 3 B 11111111\nmore\n")
 
 
 def test_the_guide_lists_every_exit_status() -> None:

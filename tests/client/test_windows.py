@@ -2,7 +2,6 @@
 
 import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,29 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.kit.brokers import BrokerProcess
+from tests.kit.displays import screen
 from tests.test_docs import ANNOUNCED, WINDOWS, Page
 
 PATIENCE = 60.0
 Display = Callable[[], AbstractContextManager[dict[str, str]]]
-
-
-@contextmanager
-def screen() -> Iterator[dict[str, str]]:
-    """The environment of a program that shows windows: on a virtual display of its own."""
-    if shutil.which("Xvfb") is None:
-        pytest.skip("no Xvfb, the virtual display: apt-get install xvfb")
-    read, write = os.pipe()
-    with subprocess.Popen(
-        ["Xvfb", "-displayfd", str(write), "-screen", "0", "320x240x24", "-nolisten", "tcp"],
-        pass_fds=[write],
-        stderr=subprocess.DEVNULL,
-    ) as server:
-        os.close(write)
-        try:
-            with os.fdopen(read) as chosen:
-                yield {"DISPLAY": f":{chosen.readline().strip()}"}
-        finally:
-            server.terminate()
 
 
 @contextmanager

@@ -1,0 +1,82 @@
+"""Keep the documents of a service's users end-to-end encrypted: the program of a user.
+
+    python client.py http://127.0.0.1:8000 put letter.txt
+    python client.py http://127.0.0.1:8000 list
+
+The keys are here. Documents go to the broker, encrypted; the service gets requests and tokens.
+"""
+
+import asyncio
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from scbroker import AccessLevel, ContactCard, ContainerAccessLevel, ServerProvider
+
+TYPE = "document"
+OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+FOR_THE_SERVICE = ContainerAccessLevel.ViewAccess | ContainerAccessLevel.ViewType
+"""Without Decrypt, the client wraps no key to the service."""
+
+
+class Documents:
+    """A user's documents: the session at the broker, and the account at the service."""
+
+    def __init__(self, provider: ServerProvider, service: aiohttp.ClientSession) -> None:
+        self._provider, self._service = provider, service
+
+    async def log_in(self) -> None:
+        """Get a token of the service through a container that only this user and the service can open."""
+        card = await self._provider.getContactCard("a user")
+        account = await self._ask("POST", "/accounts", json={"card": card.text})
+        token = await self._provider.getContainerContent(account["container"])
+        self._service.headers["Authorization"] = f"Bearer {(token or b'').decode()}"
+
+    async def put(self, file: Path) -> uuid.UUID:
+        """Store a file as a document, and show its metadata to the service."""
+        service = ContactCard.parse((await self._ask("GET", "/card"))["card"])
+        access = [
+            AccessLevel(await self._provider.getUserId(), OWNER),
+            AccessLevel(service, FOR_THE_SERVICE),
+        ]
+        return (await self._provider.createContainer(file, {"name": file.name}, access, TYPE)).id
+
+    async def list(self) -> Mapping[str, Any]:
+        """Return what the service says of each document, by the name that only this program can read."""
+        found = await self._ask("GET", "/documents")
+        headers = await asyncio.gather(
+            *(self._provider.getContainerHeader(each["id"]) for each in found)
+        )
+        return {
+            header.customHeaderObject["name"]: each
+            for header, each in zip(headers, found, strict=True)
+            if header is not None
+        }
+
+    async def _ask(self, method: str, path: str, **options: Any) -> Any:
+        async with self._service.request(method, path, **options) as answer:
+            answer.raise_for_status()
+            return await answer.json()
+
+
+async def main(address: str, command: str, *files: str) -> None:
+    async with ServerProvider.fromEnvironment() as provider, aiohttp.ClientSession(address) as http:
+        await provider.logIn(
+            os.environ["SCBROKER_USER_ID"], passphrase=os.environ["SCBROKER_PASSPHRASE"]
+        )
+        documents = Documents(provider, http)
+        await documents.log_in()
+        for file in files:
+            print(f"{file}: {await documents.put(Path(file))}")
+        if command == "list":
+            for name, each in (await documents.list()).items():
+                print(f"{name}: version {each['version']}, {each['members']} members")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

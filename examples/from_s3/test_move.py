@@ -1,0 +1,60 @@
+"""The move out of a bucket, with a real broker: `scbroker_broker` of scbroker's pytest plugin."""
+
+from pathlib import Path
+from typing import Any
+
+import obstore
+import pytest
+from obstore.store import LocalStore, ObjectStore
+
+from examples.from_s3.move import TYPE, Move, MovedObject
+from scbroker import Container, ServerProvider
+from scbroker.testing import LocalBroker
+
+OBJECTS = {"2025/report.pdf": b"the report", "film.mkv": bytes(range(256)) * 12_000, "empty": b""}
+
+
+@pytest.fixture
+def alice(scbroker_broker: LocalBroker) -> ServerProvider:
+    return scbroker_broker.new_user()
+
+
+def filled(bucket: ObjectStore) -> ObjectStore:
+    for key, content in OBJECTS.items():
+        obstore.put(bucket, key, content)
+    return bucket
+
+
+def contents(provider: ServerProvider) -> dict[str, Any]:
+    return {
+        each.header.customHeaderObject.key: provider.getContainerContent(each.id).result()
+        for each in provider.listContainers(TYPE, headerType=MovedObject).result().containers
+        if isinstance(each, Container) and each.header is not None
+    }
+
+
+def check(bucket: ObjectStore, provider: ServerProvider) -> None:
+    """Copy, copy again, delete: the containers have every byte, and each object has one container."""
+    assert len(list(Move(filled(bucket), provider).run())) == len(OBJECTS)
+    assert contents(provider) == OBJECTS
+    again = list(Move(bucket, provider, delete=True).run())
+    assert all(line.endswith("was moved before") for line in again)
+    assert contents(provider) == OBJECTS
+    assert len(provider.listContainers(TYPE).result().containers) == len(OBJECTS)
+    assert [item for page in obstore.list(bucket) for item in page] == []
+
+
+def test_objects_of_a_folder_become_containers_once_each(
+    alice: ServerProvider, tmp_path: Path
+) -> None:
+    check(LocalStore(tmp_path), alice)
+
+
+def test_an_object_that_changed_in_the_bucket_is_moved_again(
+    alice: ServerProvider, tmp_path: Path
+) -> None:
+    bucket = filled(LocalStore(tmp_path))
+    list(Move(bucket, alice).run())
+    obstore.put(bucket, "empty", b"not any more")
+    lines = list(Move(bucket, alice).run())
+    assert [line.partition(":")[0] for line in lines if "before" not in line] == ["empty"]
