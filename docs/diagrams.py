@@ -48,7 +48,7 @@ def file_of(source: str) -> Path:
 
 def drawn(source: str, *_: Any, **__: Any) -> str:
     """Return the drawing for the page in place of its source; a formatter of pymdownx.superfences."""
-    from pymdownx.superfences import SuperFencesException
+    from pymdownx.superfences import SuperFencesException  # type: ignore[import-untyped] # no stubs
 
     try:
         return f'<div class="diagram">{file_of(source).read_text("utf-8")}</div>'

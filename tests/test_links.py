@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 import yaml  # type: ignore[import-untyped] # its stubs are not pinned
-from markdown.extensions.toc import slugify, unique
+from markdown.extensions.toc import slugify, unique  # type: ignore[import-untyped] # no stubs pinned
 
 from tests.kit.scripts import loaded
 
@@ -25,7 +25,7 @@ _LINK: Final = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 _DOCUMENTED: Final = re.compile(r"^::: ([\w.]+)$", re.MULTILINE)
 
 
-class Settings(yaml.SafeLoader):
+class Settings(yaml.SafeLoader):  # type: ignore[misc] # untyped
     """Reads mkdocs.yml without its tags, which name functions and variables."""
 
 
