@@ -18,7 +18,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -221,14 +221,14 @@ def open_page(alice_id: uuid.UUID, url: str, key: str) -> None:
         environment |= {"XDG_CONFIG_HOME": home, "XDG_STATE_HOME": home}
         places = ["--session-folder", f"{home}/sessions", "--trust-folder", f"{home}/trust"]
         login = ["login", str(alice_id), "--profile", "alice", "--name", "Alice", "--server", url]
-        subprocess.run([*COMMAND, *login, *places, "--quiet"], env=environment, check=True)
+        command = [*COMMAND, *login, *places, "--quiet"]
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
         page = subprocess.Popen([*COMMAND, "ui", "--profile", "alice"], env=environment)
-        while True:
-            try:
+        while page.poll() is None:
+            with suppress(KeyboardInterrupt):  # the page got it too, and ends
                 page.wait()
-                return
-            except KeyboardInterrupt:  # the page got it too, and ends
-                continue
+        if page.returncode:
+            raise SystemExit(f"The page ended with status {page.returncode}.")
 
 
 def say_what_next() -> None:
