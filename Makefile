@@ -38,7 +38,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-machine test-cluster fuzz check format wheel pages recording screenshot docs lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-machine test-cluster fuzz check format wheel pages recording screenshot diagrams docs docs-serve lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -53,8 +53,8 @@ install-fuzz: $(INSTALLED) ## Add atheris to .venv, for make fuzz (35 MB; Linux 
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  --require-hashes --only-binary :all: --requirement requirements-fuzz.txt
 
-demo: $(INSTALLED) ## Run a broker and the whole story on a real file
-	$(BIN)/python -m examples.demo
+demo: $(INSTALLED) ## Run a broker and the whole story on a real file: FILE=PATH is yours, UI=1 opens the page
+	@$(BIN)/python -m examples.demo $${FILE:+--file "$$FILE"} $${UI:+--ui}
 
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
@@ -110,9 +110,19 @@ screenshot: $(INSTALLED) ## Write docs/images/…-page.png and example-notes.png
 recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
 	$(BIN)/python -m docs.recording
 
-# The variable silences a notice at every build: the theme's maintenance ends in May 2027.
-docs: $(INSTALLED) ## Build the reference docs into site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+# Mermaid is fetched for this target alone; the pages have its drawings. Needs npm.
+MERMAID := 11.17.2
+diagrams: $(INSTALLED) ## Draw the diagrams of the pages into docs/diagrams/, in Debian's chromium
+	folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \
+	  npm pack --silent --pack-destination "$$folder" mermaid@$(MERMAID) && \
+	  tar --extract --gzip --file "$$folder"/mermaid-*.tgz --directory "$$folder" package/dist/mermaid.min.js && \
+	  $(BIN)/python -m docs.diagrams "$$folder/package/dist/mermaid.min.js"
+
+docs: $(INSTALLED) ## Build the site into site/; REPOSITORY=https://... links every page to the repository
+	$(BIN)/python -m zensical build --clean --strict
+
+docs-serve: $(INSTALLED) ## Serve the site at http://127.0.0.1:8000, and build a page again when it changes
+	$(BIN)/python -m zensical serve
 
 conformance: $(INSTALLED) ## Break each operation in turn, expect its row's tests to fail, write docs/mutants.md (6 min)
 	$(BIN)/python -m assurance.mutations.conformance.run --jobs 2
@@ -153,7 +163,7 @@ lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in the requirements
 	$(COMPILE) --group fuzz --output-file requirements-fuzz.txt $(LOCK)
 
 clean: ## Remove .venv and all that tools leave behind
-	rm -rf $(VENV) dist site .coverage .coverage.* .fuzz .hypothesis .import_linter_cache .mypy_cache \
+	rm -rf $(VENV) .cache dist site .coverage .coverage.* .fuzz .hypothesis .import_linter_cache .mypy_cache \
 	  .pytest_cache .ruff_cache
 	find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,9 +1,14 @@
-"""Share a file between two users through a broker that cannot read it (`make demo`).
+"""Share a file between two users through a broker that cannot read it.
+
+    make demo                    # shares a file of this clone
+    make demo FILE=letter.txt    # shares a file of yours
+    make demo UI=1               # opens alice's page in the browser at the end, until Ctrl-C
 
 The broker runs in a process of its own, on SQLite and a folder. The providers of alice and bob share no
 state: all data between them goes through the broker.
 """
 
+import argparse
 import hashlib
 import os
 import sqlite3
@@ -12,11 +17,12 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from scbroker import (
@@ -27,6 +33,8 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
+from scbroker.cli.output import printable
+from scbroker.cli.rights import in_words
 from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
@@ -34,18 +42,39 @@ from scbroker.records.judge import governing_of
 CLONE = Path(__file__).parent.parent
 LETTER = CLONE / "requirements.txt"
 NEXT = CLONE / "LICENSE"
+NOTE = "what this project stands on"
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
+PASSPHRASE = "alice's Passphrase 1"
+COLUMNS = 80
+LARGEST = 100_000_000
+"""Bytes of the file: the demo searches the broker's disk in memory."""
+SHORTEST_CLUE = 8
+"""Bytes of a plaintext that is not on the disk by chance."""
+COMMAND = [sys.executable, "-c", "from scbroker.cli import main; main()"]
 console = Console(highlight=False)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
+    parser = argparse.ArgumentParser(prog="make demo")
+    parser.add_argument("--file", type=Path, default=LETTER, help="the file that alice shares")
+    parser.add_argument("--ui", action="store_true", help="open alice's page at the end")
+    chosen = parser.parse_args(arguments)
+    if not chosen.file.is_file() or not 0 < chosen.file.stat().st_size <= LARGEST:
+        parser.error(f"{chosen.file} is not a file of 1 byte to 100 MB: pass another as FILE=PATH.")
+    console.width = min(console.width, COLUMNS)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as (url, key):
-        story(Path(folder), url, key)
-    console.print(f"\n[dim]The whole story took {time.perf_counter() - began:.1f} s.[/dim]")
+        alice_id = story(Path(folder), url, key, chosen.file)
+        took = time.perf_counter() - began
+        console.print(f"\n[dim]The whole story took {took:.1f} s.[/dim]")
+        if chosen.ui:
+            open_page(alice_id, url, key)
+    say_what_next()
 
 
-def story(data: Path, url: str, key: str) -> None:
+def story(data: Path, url: str, key: str, file: Path) -> uuid.UUID:
+    """Tell the whole story and return alice's user id."""
+
     def program(name: str) -> ServerProvider:
         """Return the provider of a new device: its trust store is empty."""
         return ServerProvider(key, url, name, trustStore=MemoryTrustStore())
@@ -56,40 +85,42 @@ def story(data: Path, url: str, key: str) -> None:
         bob_id = bobs_laptop.getUserId().result()
     alice = program("alice's program")
     with timed():
-        alice.register("alice's Password 1", "alice's Passphrase 1").result()
+        alice.register("alice's Password 1", PASSPHRASE).result()
     alice_id = alice.getUserId().result()
-    console.print(f"  alice [cyan]{alice_id}[/]   bob [cyan]{bob_id}[/]")
-    keys = alice.getPublicKeys(bob_id).result()
-    console.print(f"  bob's fingerprint, for the two to compare: [cyan]{keys[0].fingerprint}[/]")
+    console.print(f"  alice [cyan]{alice_id}[/]\n  bob   [cyan]{bob_id}[/]")
+    fingerprint = alice.getPublicKeys(bob_id).result()[0].fingerprint.split()
+    console.print("  bob's fingerprint, for the two to compare on the telephone:")
+    for half in (fingerprint[:8], fingerprint[8:]):
+        console.print(f"    [cyan]{' '.join(half)}[/]")
 
-    step(f"She seals {LETTER.name} ({LETTER.stat().st_size:,} bytes) and shares it with bob")
+    step(f"She seals {shown(file.name)} ({file.stat().st_size:,} bytes), and lets bob read it")
     with timed():
         letter = alice.createContainer(
-            LETTER,
-            {"fileName": LETTER.name, "note": "what this project stands on"},
+            file,
+            {"name": file.name, "note": NOTE},
             accessLevels=[AccessLevel(alice_id, OWNER), AccessLevel(bob_id)],
             type="demo/file",
         ).result()
-    console.print(f"  container [cyan]{letter.id}[/], version {letter.version}")
+    console.print(f"  container [cyan]{letter.id}[/]\n  version {letter.version}")
 
     step("Bob's program, on a fresh device, logs in with his passphrase alone and opens it")
     bob = program("bob's program")
     with timed():
         bob.logIn(bob_id, passphrase="bob's Passphrase 1").result()
         received = bob.getContainer(letter.id).result()
-    show(received)
+    show(received, file)
 
     step("What the broker saw, and what it could not: its whole disk, searched")
-    search_disk(data, received)
+    search_disk(data, received, file, {alice_id: "alice", bob_id: "bob"})
 
-    step("Alice takes bob out, and writes again")
+    step("Alice removes bob, and writes again")
     kept = bobs_key(bob, letter.id)
     with timed():
         alice.updateContainerAccessLevels(letter.id).result()
         alice.updateContainer(
             letter.id,
             content=NEXT,
-            customHeaderObject={"fileName": NEXT.name},
+            customHeaderObject={"name": NEXT.name},
             accessLevels=None,
             type="demo/file",
         ).result()
@@ -106,6 +137,7 @@ def story(data: Path, url: str, key: str) -> None:
     console.print(f"  alice reads {mine.length:,} bytes of version {mine.version}, as ever")
     alice.close()
     bob.close()
+    return alice_id
 
 
 def bobs_key(bob: ServerProvider, container_id: uuid.UUID) -> bytes:
@@ -134,29 +166,34 @@ def in_league(data: Path, container_id: uuid.UUID, key: bytes) -> None:
         raise SystemExit("bob's old key opens what was written later: that must not be")
 
 
-def show(container: Container[object]) -> None:
+def show(container: Container[object], file: Path) -> None:
     content = container.content or b""
-    same = hashlib.sha256(content).digest() == hashlib.sha256(LETTER.read_bytes()).digest()
+    same = hashlib.sha256(content).digest() == hashlib.sha256(file.read_bytes()).digest()
     if not same or container.header is None:
         raise SystemExit("bob got something else than alice sent: that must not be")
     table = Table("what bob holds", "", show_header=False, box=None, padding=(0, 2))
-    table.add_row("header", str(container.header.customHeaderObject))
+    table.add_row("header", shown(str(container.header.customHeaderObject)))
     table.add_row("content", f"{len(content):,} bytes, [green]the same SHA-256 as alice's file[/]")
     table.add_row("written by", f"{container.modifiedBy}, verified by signature")
     console.print(table)
 
 
-def search_disk(data: Path, received: Container[object]) -> None:
+def search_disk(
+    data: Path, received: Container[object], file: Path, names: dict[uuid.UUID, str]
+) -> None:
     """Search all files of the broker for plaintexts and secrets, and show the metadata that it has."""
     disk = b"".join(path.read_bytes() for path in sorted(data.rglob("*")) if path.is_file())
     secrets = {
-        "a line of the content": LETTER.read_bytes().splitlines()[-1],
-        "the header": b"what this project stands on",
+        "a line of the content": max(file.read_bytes().splitlines(), key=len, default=b""),
+        "the header": NOTE.encode(),
         "alice's password": b"alice's Password 1",
-        "alice's passphrase": b"alice's Passphrase 1",
+        "alice's passphrase": PASSPHRASE.encode(),
     }
     table = Table("looked for", "found", title=f"{len(disk):,} bytes on the broker's disk")
     for name, secret in secrets.items():
+        if len(secret) < SHORTEST_CLUE:
+            table.add_row(name, "too short to search for")
+            continue
         if secret in disk:
             raise SystemExit(f"{name} is on the broker's disk: that must not be")
         table.add_row(name, "[green]nowhere[/]")
@@ -165,11 +202,49 @@ def search_disk(data: Path, received: Container[object]) -> None:
         members = database.execute("SELECT user_id, permissions FROM members").fetchall()
         reminder = database.execute("SELECT max(reminder) FROM key_files").fetchone()[0]
     table.add_row("the container's type", f"[yellow]{kind}[/] (clear, by design)")
-    who = ", ".join(f"{str(uuid.UUID(bytes=user))[:8]}…: {bits}" for user, bits in members)
-    table.add_row("its members and their rights", f"[yellow]{who}[/]")
+    who = ", ".join(
+        f"{names[uuid.UUID(bytes=user)]}: {in_words(ContainerAccessLevel(bits))}"
+        for user, bits in members
+    )
+    table.add_row("its members and what they can do", f"[yellow]{who}[/]")
     table.add_row("version and length", f"[yellow]{version}, {received.length:,} bytes[/]")
     table.add_row("bob's reminder", f"[yellow]{reminder}[/] (that is its purpose)")
     console.print(table)
+
+
+def open_page(alice_id: uuid.UUID, url: str, key: str) -> None:
+    """Log alice in on a device of her own, and open `scbroker ui` there until Ctrl-C."""
+    step("Alice's page opens in the browser; Ctrl-C ends it")
+    with tempfile.TemporaryDirectory() as home:
+        environment = {each: os.environ[each] for each in os.environ if "SCBROKER" not in each}
+        environment |= {"SCBROKER_API_KEY": key, "SCBROKER_PASSPHRASE": PASSPHRASE}
+        environment |= {"XDG_CONFIG_HOME": home, "XDG_STATE_HOME": home}
+        places = ["--session-folder", f"{home}/sessions", "--trust-folder", f"{home}/trust"]
+        login = ["login", str(alice_id), "--profile", "alice", "--name", "Alice", "--server", url]
+        command = [*COMMAND, *login, *places, "--quiet"]
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
+        page = subprocess.Popen([*COMMAND, "ui", "--profile", "alice"], env=environment)
+        while page.poll() is None:
+            with suppress(KeyboardInterrupt):  # the page got it too, and ends
+                page.wait()
+        if page.returncode:
+            raise SystemExit(f"The page ended with status {page.returncode}.")
+
+
+def say_what_next() -> None:
+    step("What next")
+    table = Table("command", "", show_header=False, box=None, padding=(0, 2))
+    table.add_row("make demo FILE=PATH", "the same with a file of yours")
+    table.add_row("make demo UI=1", "look at alice's containers in the browser")
+    table.add_row(".venv/bin/scbroker serve", "a broker that stays; then `scbroker register`")
+    table.add_row("docs/guide/command-line.md", "five minutes at the command line")
+    table.add_row("docs/guide/getting-started.md", "the first program")
+    console.print(table)
+
+
+def shown(text: str) -> str:
+    """Return text as the terminal can show it: without control characters and markup."""
+    return escape(printable(text))
 
 
 @contextmanager
@@ -177,11 +252,10 @@ def broker(data: Path) -> Iterator[tuple[str, str]]:
     """Run `scbroker serve` on a free port; yield its URL and API key."""
     step("A broker starts: SQLite and a folder, in a process of its own")
     key = str(uuid.uuid4())
-    command = "from scbroker.cli import main; main()"
     log = data / "broker.log"
     with log.open("wb") as lines:
         process = subprocess.Popen(
-            [sys.executable, "-c", command, "serve", "--port", "0", "--data-dir", str(data)],
+            [*COMMAND, "serve", "--port", "0", "--data-dir", str(data)],
             env={**os.environ, "SCBROKER_API_KEY": key},
             stdout=subprocess.PIPE,
             stderr=lines,
@@ -213,4 +287,4 @@ def timed() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

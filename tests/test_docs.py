@@ -6,12 +6,9 @@ broker. A `print(...)  # expected` says what is printed, and nothing else may be
 
 import functools
 import gc
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,7 +18,6 @@ import pytest
 import scbroker
 from scbroker import BrokerError, ServerProvider, mainQueue
 from tests.kit.brokers import BrokerProcess
-from tests.kit.declared import HOMES, STREAMS
 from tests.kit.keychains import keychain_in_memory
 
 ROOT = Path(__file__).parent.parent
@@ -193,72 +189,3 @@ def test_the_guide_to_sharing_says_of_every_permission_what_it_allows() -> None:
 
 def guide(name: str) -> str:
     return (DOCS / "guide" / f"{name}.md").read_text("utf-8")
-
-
-class Elements(HTMLParser):
-    """The ids of a built page, and the addresses of what a browser fetches for it."""
-
-    def __init__(self, page: Path) -> None:
-        super().__init__()
-        self.ids: set[str] = set()
-        self.fetched: list[str] = []
-        self.feed(page.read_text("utf-8"))
-
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attributes}
-        self.ids.add(found.get("id", ""))
-        self.fetched += [
-            found[name]
-            for name in ("src", "srcset", "data", "poster", "action", "href")
-            if name in found and (name != "href" or tag != "a")
-        ]
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, built in strict mode: a warning would be an error."""
-    folder = tmp_path_factory.mktemp("site")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    return folder
-
-
-@pytest.mark.long
-def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> None:
-    ids = set[str]().union(*(Elements(page).ids for page in (site / "reference").glob("*.html")))
-    names = {each.rpartition(".")[2] for each in ids if each.startswith("scbroker.")}
-    assert set(scbroker.__all__) <= names
-    homes = {**HOMES, **STREAMS}
-    assert {f"scbroker.{home.__name__}.{name}" for name, home in homes.items()} <= ids
-
-
-@pytest.mark.long
-def test_the_built_site_takes_nothing_from_another_host(site: Path) -> None:
-    """Neither its pages nor its styles.
-
-    Diagrams stay source text in the built site: to draw them, the theme's script would load another.
-    """
-    pages = list(site.rglob("*.html"))
-    assert len(pages) >= len(PAGES)
-    for page in pages:
-        elements = Elements(page)
-        assert elements.fetched
-        assert [each for each in elements.fetched if re.match(r"(\w+:)?//", each)] == []
-        assert 'class="mermaid"' not in page.read_text("utf-8")
-    for sheet in site.rglob("*.css"):
-        assert (
-            re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text("utf-8")) == []
-        )
-
-
-@pytest.mark.long
-def test_the_built_site_keeps_its_hooks_to_itself(site: Path) -> None:
-    assert list(site.rglob("*.py*")) == []

@@ -1,0 +1,192 @@
+"""The built site: complete, alone, and readable on a wide screen and on a telephone."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import pytest
+
+import scbroker
+from tests.kit.declared import HOMES, STREAMS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+ROOT: Final = Path(__file__).parent.parent
+DOCS: Final = ROOT / "docs"
+CHROMIUM: Final = shutil.which("chromium")
+pytestmark = pytest.mark.long
+
+# Elements that leave the page to the side. What scrolls in a box of its own does not.
+OVERFLOW: Final = """() => {
+  const wide = document.scrollingElement.clientWidth + 1;
+  const scrolls = (each) => each && (
+    ["auto", "scroll", "hidden"].includes(getComputedStyle(each).overflowX) || scrolls(each.parentElement));
+  return [...document.querySelectorAll(".md-content *")]
+    .filter((each) => each.checkVisibility() && each.getBoundingClientRect().right > wide)
+    .filter((each) => !scrolls(each.parentElement))
+    .map((each) => each.outerHTML.slice(0, 100));
+}"""
+# Tables that need a scroll bar, with the number of their columns.
+SCROLLED: Final = """() => [...document.querySelectorAll(".md-typeset__scrollwrap")]
+  .filter((each) => each.scrollWidth > each.clientWidth + 1)
+  .map((each) => [each.querySelectorAll("thead th").length, each.innerText.slice(0, 60)])"""
+
+
+class Elements(HTMLParser):
+    """The ids of a built page, and the addresses of what a browser fetches for it."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.fetched: list[str] = []
+        self.feed(page.read_text("utf-8"))
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attributes}
+        self.ids.add(found.get("id", ""))
+        self.fetched += [
+            found[name]
+            for name in ("src", "srcset", "data", "poster", "action", "href")
+            if name in found and (name != "href" or tag != "a")
+        ]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site as `make docs` builds it, from a copy: a warning would be an error."""
+    folder = tmp_path_factory.mktemp("site")
+    for each in ("docs", "src"):
+        shutil.copytree(ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "mkdocs.yml", folder)
+    built = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        cwd=folder,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert built.returncode == 0, built.stdout + built.stderr
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def served(site: Path) -> Iterator[str]:
+    """The address of the built site: a browser loads the index of the search over HTTP only."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    from playwright.sync_api import sync_playwright
+
+    if CHROMIUM is None:
+        pytest.skip("Debian's chromium is not installed")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> None:
+    ids = set[str]().union(*(Elements(page).ids for page in (site / "reference").glob("*.html")))
+    names = {each.rpartition(".")[2] for each in ids if each.startswith("scbroker.")}
+    assert set(scbroker.__all__) <= names
+    homes = {**HOMES, **STREAMS}
+    assert {f"scbroker.{home.__name__}.{name}" for name, home in homes.items()} <= ids
+
+
+def test_the_built_site_takes_nothing_from_another_host(site: Path) -> None:
+    """Neither its pages nor its styles. A diagram is drawn: with its source, the theme would load mermaid."""
+    pages = list(site.rglob("*.html"))
+    assert len(pages) >= len([*DOCS.rglob("*.md")])
+    for page in pages:
+        elements = Elements(page)
+        assert elements.fetched
+        assert [each for each in elements.fetched if re.match(r"(\w+:)?//", each)] == []
+        assert 'class="mermaid"' not in page.read_text("utf-8")
+    for sheet in site.rglob("*.css"):
+        assert (
+            re.findall(r"(?:url\(|@import)\s*['\"]?(?:https?:)?//", sheet.read_text("utf-8")) == []
+        )
+
+
+def test_no_page_is_wider_than_the_screen_and_tables_need_no_scroll_bar(
+    site: Path, served: str, browser: Browser
+) -> None:
+    """On a telephone a table of five columns or more may scroll in its own box.
+
+    SCBROKER_SCREENSHOTS names a folder that gets pictures of each page.
+    """
+    pictures = os.environ.get("SCBROKER_SCREENSHOTS")
+    faults: dict[str, object] = {}
+    with browser.new_context() as context:
+        tab = context.new_page()
+        for file in sorted(site.rglob("*.html")):
+            name = file.relative_to(site).as_posix()
+            tab.goto(f"{served}/{name}")
+            _shown(tab)
+            for width, allowed in ((1280, 99), (390, 4)):
+                tab.set_viewport_size({"width": width, "height": 900})
+                wide = tab.evaluate(OVERFLOW)
+                tables = [each for each in tab.evaluate(SCROLLED) if each[0] <= allowed]
+                if wide or tables:
+                    faults[f"{name} at {width}"] = (wide[:3], tables[:3])
+                if pictures:
+                    picture = Path(pictures) / f"{name.replace('/', '-')}-{width}.png"
+                    tab.screenshot(path=picture, full_page=True)
+    assert faults == {}
+
+
+def _shown(tab: Page) -> None:
+    """Wait until the theme's script has put the tables into boxes."""
+    tab.wait_for_function(
+        "() => !document.querySelector('.md-content table:not([class])')"
+        " || document.querySelector('.md-typeset__scrollwrap')"
+    )
+
+
+def test_the_search_finds_a_page_and_a_link_leads_there(served: str, browser: Browser) -> None:
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.goto(f"{served}/index.html")
+        tab.locator(".md-search__button").click()
+        tab.wait_for_timeout(500)  # the dialog takes the keyboard
+        tab.keyboard.type("revokeAccess")
+        found = tab.locator('a[role="option"][href*="/guide/sharing-many.html"]').first
+        found.wait_for(state="attached")
+
+
+@pytest.mark.parametrize("preferred, scheme", [("light", "default"), ("dark", "slate")])
+def test_drawings_have_the_colours_of_light_and_dark_pages(
+    preferred: Literal["light", "dark"], scheme: str, served: str, browser: Browser
+) -> None:
+    with browser.new_context(color_scheme=preferred) as context:
+        tab = context.new_page()
+        tab.goto(f"{served}/concepts/keyfile.html")
+        assert tab.locator("body").get_attribute("data-md-color-scheme") == scheme
+        text = tab.locator(".diagram svg text").first
+        ink = text.evaluate("each => getComputedStyle(each).fill")
+        assert ink == tab.evaluate("() => getComputedStyle(document.body).color")
