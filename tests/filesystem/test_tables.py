@@ -1,6 +1,5 @@
 """pandas, polars and pyarrow read and write encrypted tables by their own functions."""
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -71,19 +70,15 @@ GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "fsspec.md"
 def test_the_lines_of_the_guide_work_with_a_kept_session(
     kept_options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The line of dask is left out without dask, which is not a dependency."""
+    import dask.dataframe
     import fsspec
     import pandas
     import polars
     import pyarrow.dataset
 
     names: dict[str, Any] = {
-        "fsspec": fsspec, "pandas": pandas, "polars": polars, "pyarrow": pyarrow
+        "dask": dask, "fsspec": fsspec, "pandas": pandas, "polars": polars, "pyarrow": pyarrow
     }  # fmt: skip
-    if importlib.util.find_spec("dask") is not None:
-        import dask.dataframe
-
-        names["dask"] = dask
     monkeypatch.setitem(fsspec.config.conf, "scbroker", kept_options)
     results = [eval(line, names) for line in LINES.splitlines() if line.partition(".")[0] in names]
     assert [len(each) for each in results[1:]] == [2] * (len(results) - 1)

@@ -37,7 +37,9 @@ class Known:
         contacts: Mapping[uuid.UUID, scbroker.Contact],
         links: Mapping[uuid.UUID, scbroker.Link],
     ) -> None:
-        self.own_id, self.contacts, self.links = own_id, contacts, links
+        self.own_id: uuid.UUID = own_id
+        self.contacts: Mapping[uuid.UUID, scbroker.Contact] = contacts
+        self.links: Mapping[uuid.UUID, scbroker.Link] = links
 
     def user(self, user_id: uuid.UUID) -> Somebody:
         """Return how the page shows a user."""

@@ -47,7 +47,7 @@ class Session:
         self._busy = 0
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
-        self.ending = asyncio.Event()
+        self.ending: asyncio.Event = asyncio.Event()
         """Set when the page ends: a request that waits for something answers then."""
         self.fault: str = ""
         """Why the kept session could not be resumed."""
