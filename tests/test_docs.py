@@ -29,6 +29,8 @@ COMMAND_LINE = DOCS / "guide" / "command-line.md"
 """Commands in place of Python: tests/cli/test_guide.py runs them."""
 GUIDES = [DOCS / "index.md", *sorted({*(DOCS / "guide").glob("*.md")} - {COMMAND_LINE})]
 _FENCED = re.compile(r"^ *(`{3,}|~{3,})([^\n]*)\n(.*?)^ *\1$", re.DOTALL | re.MULTILINE)
+_INCLUDED = re.compile(r'python title="(examples/\S+)"\n--8<-- "\1"\n')
+"""A program of examples/ in its page: its own tests run it."""
 ANNOUNCED = re.compile(r"print\(.*\)\s+# (.*)")
 
 
@@ -49,6 +51,8 @@ class Page:
         self.languages: set[str] = set()
         self.examples: list[Example] = []
         for block in _FENCED.finditer(text):
+            if _INCLUDED.fullmatch(f"{block[2].strip()}\n{block[3]}"):
+                continue
             self.languages.add(block[2].strip())
             if block[2].strip() == "python":
                 line = text.count("\n", 0, block.start()) + 1

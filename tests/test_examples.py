@@ -6,6 +6,7 @@ The tests beside each example prove what it does.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -100,7 +101,12 @@ def _has_printed(step: Step, output: Path) -> bool:
 def test_an_example_is_short_and_has_its_test_and_its_page(name: str) -> None:
     assert list((EXAMPLES / name).glob("test_*.py"))
     page = PAGES / f"{name.replace('_', '-')}.md"
-    assert f"examples/{name}/" in page.read_text("utf-8")
+    text = page.read_text("utf-8")
+    assert f"examples/{name}/" in text
     assert f"({page.name})" in (PAGES / "index.md").read_text("utf-8")
+    programs = {
+        file.name for file in (EXAMPLES / name).glob("[!_]*.py") if file.stem[:5] != "test_"
+    }
+    assert set(re.findall(rf'^--8<-- "examples/{name}/(\S+)"$', text, re.MULTILINE)) == programs
     for file in (EXAMPLES / name).glob("*.py"):
         assert len(file.read_text("utf-8").splitlines()) <= 130
