@@ -42,7 +42,7 @@ from scbroker.records.judge import governing_of
 CLONE = Path(__file__).parent.parent
 LETTER = CLONE / "requirements.txt"
 NEXT = CLONE / "LICENSE"
-NOTE = "what this project stands on"
+NOTE = "for bob's eyes alone"
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 PASSPHRASE = "alice's Passphrase 1"
 COLUMNS = 80
@@ -55,12 +55,12 @@ console = Console(highlight=False)
 
 
 def main(arguments: Sequence[str] = ()) -> None:
-    parser = argparse.ArgumentParser(prog="make demo")
+    parser = argparse.ArgumentParser("make demo", usage="make demo [FILE=PATH] [UI=1]")
     parser.add_argument("--file", type=Path, default=LETTER, help="the file that alice shares")
     parser.add_argument("--ui", action="store_true", help="open alice's page at the end")
     chosen = parser.parse_args(arguments)
-    if not chosen.file.is_file() or not 0 < chosen.file.stat().st_size <= LARGEST:
-        parser.error(f"{chosen.file} is not a file of 1 byte to 100 MB: pass another as FILE=PATH.")
+    if fault := fault_of(chosen.file):
+        parser.error(f"{printable(str(chosen.file))} {fault}: pass another as FILE=PATH")
     console.width = min(console.width, COLUMNS)
     began = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder)) as (url, key):
@@ -72,6 +72,19 @@ def main(arguments: Sequence[str] = ()) -> None:
     say_what_next()
 
 
+def fault_of(file: Path) -> str | None:
+    """Return why the demo cannot take this file."""
+    if not file.exists():
+        return "does not exist"
+    if not file.is_file():
+        return "is not a file"
+    if not os.access(file, os.R_OK):
+        return "cannot be read"
+    if not 0 < (size := file.stat().st_size) <= LARGEST:
+        return f"has {size:,} bytes, and the demo takes 1 byte to 100 MB"
+    return None
+
+
 def story(data: Path, url: str, key: str, file: Path) -> uuid.UUID:
     """Tell the whole story and return alice's user id."""
 
@@ -79,14 +92,15 @@ def story(data: Path, url: str, key: str, file: Path) -> uuid.UUID:
         """Return the provider of a new device: its trust store is empty."""
         return ServerProvider(key, url, name, trustStore=MemoryTrustStore())
 
-    step("Alice's program registers; bob registered on his own device before")
-    with program("bob's laptop") as bobs_laptop, timed():
+    step("Bob registers on his laptop, and alice in her program")
+    with program("bob's laptop") as bobs_laptop, timed("bob registered"):
         bobs_laptop.register("bob's Password 1", "bob's Passphrase 1", "the usual").result()
         bob_id = bobs_laptop.getUserId().result()
     alice = program("alice's program")
-    with timed():
+    with timed("alice registered"):
         alice.register("alice's Password 1", PASSPHRASE).result()
     alice_id = alice.getUserId().result()
+    names = {alice_id: "alice", bob_id: "bob"}
     console.print(f"  alice [cyan]{alice_id}[/]\n  bob   [cyan]{bob_id}[/]")
     fingerprint = alice.getPublicKeys(bob_id).result()[0].fingerprint.split()
     console.print("  bob's fingerprint, for the two to compare on the telephone:")
@@ -94,28 +108,28 @@ def story(data: Path, url: str, key: str, file: Path) -> uuid.UUID:
         console.print(f"    [cyan]{' '.join(half)}[/]")
 
     step(f"She seals {shown(file.name)} ({file.stat().st_size:,} bytes), and lets bob read it")
-    with timed():
+    with timed("sealed, signed and stored"):
         letter = alice.createContainer(
             file,
             {"name": file.name, "note": NOTE},
             accessLevels=[AccessLevel(alice_id, OWNER), AccessLevel(bob_id)],
             type="demo/file",
         ).result()
-    console.print(f"  container [cyan]{letter.id}[/]\n  version {letter.version}")
+    console.print(f"  container [cyan]{letter.id}[/], version {letter.version}")
 
     step("Bob's program, on a fresh device, logs in with his passphrase alone and opens it")
     bob = program("bob's program")
-    with timed():
+    with timed("fetched, verified and opened"):
         bob.logIn(bob_id, passphrase="bob's Passphrase 1").result()
         received = bob.getContainer(letter.id).result()
-    show(received, file)
+    show(received, file, names)
 
     step("What the broker saw, and what it could not: its whole disk, searched")
-    search_disk(data, received, file, {alice_id: "alice", bob_id: "bob"})
+    search_disk(data, received, file, names)
 
     step("Alice removes bob, and writes again")
     kept = bobs_key(bob, letter.id)
-    with timed():
+    with timed("removed, and the next version stored under a new key"):
         alice.updateContainerAccessLevels(letter.id).result()
         alice.updateContainer(
             letter.id,
@@ -127,12 +141,12 @@ def story(data: Path, url: str, key: str, file: Path) -> uuid.UUID:
     try:
         bob.getContainer(letter.id).result()
     except BrokerError as error:
-        console.print(f"  bob asks again: [red]{type(error).__name__}[/] {error}")
+        console.print(f"  bob asks again: [red]{type(error).__name__}[/]\n    {error}")
     else:
         raise SystemExit("bob can still read: that must not be")
     in_league(data, letter.id, kept)
     events = bob.getEvents().result()
-    console.print(f"  bob's log: {', '.join(str(event.eventType) for event in events)}")
+    console.print(f"  bob's event log: {', '.join(str(event.eventType) for event in events)}")
     mine = alice.getContainer(letter.id).result()
     console.print(f"  alice reads {mine.length:,} bytes of version {mine.version}, as ever")
     alice.close()
@@ -159,14 +173,13 @@ def in_league(data: Path, container_id: uuid.UUID, key: bytes) -> None:
         OpenPart.open(container_id.bytes, Role.Content, part, key) if part else None
     except BrokerError as error:
         kind = type(error).__name__
-        console.print(
-            f"  bob, with the broker's whole disk and his old key: [red]{kind}[/] {error}"
-        )
+        console.print(f"  bob, with the broker's whole disk and his old key: [red]{kind}[/]")
+        console.print(f"    {error}")
     else:
         raise SystemExit("bob's old key opens what was written later: that must not be")
 
 
-def show(container: Container[object], file: Path) -> None:
+def show(container: Container[object], file: Path, names: dict[uuid.UUID, str]) -> None:
     content = container.content or b""
     same = hashlib.sha256(content).digest() == hashlib.sha256(file.read_bytes()).digest()
     if not same or container.header is None:
@@ -174,7 +187,7 @@ def show(container: Container[object], file: Path) -> None:
     table = Table("what bob holds", "", show_header=False, box=None, padding=(0, 2))
     table.add_row("header", shown(str(container.header.customHeaderObject)))
     table.add_row("content", f"{len(content):,} bytes, [green]the same SHA-256 as alice's file[/]")
-    table.add_row("written by", f"{container.modifiedBy}, verified by signature")
+    table.add_row("written by", f"{names[container.modifiedBy]}, verified by her signature")
     console.print(table)
 
 
@@ -233,10 +246,11 @@ def open_page(alice_id: uuid.UUID, url: str, key: str) -> None:
 
 def say_what_next() -> None:
     step("What next")
-    table = Table("command", "", show_header=False, box=None, padding=(0, 2))
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_column(overflow="fold")
     table.add_row("make demo FILE=PATH", "the same with a file of yours")
     table.add_row("make demo UI=1", "look at alice's containers in the browser")
-    table.add_row(".venv/bin/scbroker serve", "a broker that stays; then `scbroker register`")
+    table.add_row(".venv/bin/scbroker serve", "start a broker that stays")
     table.add_row("docs/guide/command-line.md", "five minutes at the command line")
     table.add_row("docs/guide/getting-started.md", "the first program")
     console.print(table)
@@ -262,7 +276,7 @@ def broker(data: Path) -> Iterator[tuple[str, str]]:
             text=True,
         )
     try:
-        with timed():
+        with timed("started"):
             line = process.stdout.readline() if process.stdout else ""
         if not line.startswith("scbroker serves "):
             raise SystemExit(f"The broker did not start:\n{log.read_text('utf-8')}")
@@ -280,11 +294,15 @@ def step(text: str) -> None:
 
 
 @contextmanager
-def timed() -> Iterator[None]:
+def timed(what: str) -> Iterator[None]:
+    """Print what was done, and how long it took."""
     began = time.perf_counter()
     yield
-    console.print(f"  [dim]{time.perf_counter() - began:.2f} s[/dim]")
+    console.print(f"  {what} [dim]in {time.perf_counter() - began:.2f} s[/dim]")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
