@@ -107,7 +107,7 @@ screenshot: $(INSTALLED) ## Write docs/images/…-page.png and example-notes.png
 	$(BIN)/python -m docs.screenshot_ui
 	$(BIN)/python -m docs.notes_screenshot
 
-recording: $(INSTALLED) ## Write docs/images/command-line.svg, the real commands at a terminal
+recording: $(INSTALLED) ## Write docs/images/command-line.svg and demo.svg, the real commands at a terminal
 	$(BIN)/python -m docs.recording
 
 # Mermaid is fetched for this target alone; the pages have its drawings. Needs npm.
