@@ -51,9 +51,11 @@ def drawn(source: str, *_: Any, **__: Any) -> str:
     from pymdownx.superfences import SuperFencesException  # type: ignore[import-untyped] # no stubs
 
     try:
-        return f'<div class="diagram">{file_of(source).read_text("utf-8")}</div>'
+        drawing = file_of(source).read_text("utf-8")
     except FileNotFoundError:
         raise SuperFencesException("A diagram is not drawn yet: run `make diagrams`.") from None
+    width = drawing.partition(' width="')[2].partition('"')[0]
+    return f'<div class="diagram" style="--width: {width}px">{drawing}</div>'
 
 
 def draw(script: Path) -> None:

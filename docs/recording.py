@@ -28,6 +28,8 @@ _COLUMNS: Final = 92
 _DEMO_COLUMNS: Final = 80
 _DEMO_ROWS: Final = 32
 _SECONDS_A_LINE: Final = 0.4
+_AT_ONCE: Final = 12
+"""Lines that are there from the beginning, so that no picture is empty."""
 _LINE_HEIGHT: Final = 24.4
 """Of a drawing of rich."""
 _STORY: Final = (
@@ -117,8 +119,8 @@ def _revealed(svg: str) -> str:
     rules = ["@keyframes appear { from { opacity: 0 } to { opacity: 1 } }"]
     rules += (
         f'[clip-path="url(#recording-line-{line})"] '
-        f"{{ animation: appear 0.1s both; animation-delay: {line * _SECONDS_A_LINE:.1f}s }}"
-        for line in range(_lines(svg))
+        f"{{ animation: appear 0.1s both; animation-delay: {(line - _AT_ONCE) * _SECONDS_A_LINE:.1f}s }}"
+        for line in range(_AT_ONCE, _lines(svg))
     )
     return _with_motion(svg, rules)
 
@@ -140,15 +142,17 @@ def _scrolled(svg: str, rows: int) -> str:
         terminal, f'<g class="scroll" transform="translate(0, {-cut:.1f})">{terminal}'
     )
     svg = svg.replace("</svg>", "</g></svg>")
+    appearing = lines - _AT_ONCE
     steps = (
-        f"{100 * line / lines:.1f}% {{ transform: translateY({(rows - line - 1) * _LINE_HEIGHT:.1f}px) }}"
+        f"{100 * (line - _AT_ONCE) / appearing:.1f}% "
+        f"{{ transform: translateY({(rows - line - 1) * _LINE_HEIGHT:.1f}px) }}"
         for line in range(rows, lines)
     )
     return _with_motion(
         svg,
         [
             f"@keyframes scroll {{ 0% {{ transform: none }} {' '.join(steps)} }}",
-            f".scroll {{ animation: scroll {lines * _SECONDS_A_LINE:.1f}s step-end both }}",
+            f".scroll {{ animation: scroll {appearing * _SECONDS_A_LINE:.1f}s step-end both }}",
         ],
     )
 
