@@ -41,7 +41,6 @@ from scbroker.records.judge import governing_of
 
 CLONE = Path(__file__).parent.parent
 LETTER = CLONE / "requirements.txt"
-NEXT = CLONE / "LICENSE"
 NOTE = "for bob's eyes alone"
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 PASSPHRASE = "alice's Passphrase 1"
@@ -133,8 +132,8 @@ def story(data: Path, url: str, key: str, file: Path) -> uuid.UUID:
         alice.updateContainerAccessLevels(letter.id).result()
         alice.updateContainer(
             letter.id,
-            content=NEXT,
-            customHeaderObject={"name": NEXT.name},
+            content=file,
+            customHeaderObject={"name": file.name, "note": "without bob"},
             accessLevels=None,
             type="demo/file",
         ).result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import html
 import os
 import re
 import shutil
@@ -118,6 +119,14 @@ def test_the_reference_has_every_operation_and_every_public_name(site: Path) -> 
     assert set(scbroker.__all__) <= names
     homes = {**HOMES, **STREAMS}
     assert {f"scbroker.{home.__name__}.{name}" for name, home in homes.items()} <= ids
+
+
+def test_the_page_of_an_example_has_its_program(site: Path) -> None:
+    for page in (DOCS / "examples").glob("*.md"):
+        programs = re.findall(r'^--8<-- "(.+)"$', page.read_text("utf-8"), re.MULTILINE)
+        shown = (site / "examples" / f"{page.stem}.html").read_text("utf-8")
+        text = html.unescape(re.sub(r"<[^>]+>", "", shown))
+        assert [each for each in programs if (ROOT / each).read_text("utf-8") not in text] == []
 
 
 def test_the_built_site_takes_nothing_from_another_host(site: Path) -> None:
