@@ -44,7 +44,6 @@ class Session:
         self._session_folder, self._trust_folder = session_folder, trust_folder
         self._run: Run | None = None
         self._used = time.monotonic()
-        self._busy = 0
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
         self.ending: asyncio.Event = asyncio.Event()
@@ -72,7 +71,7 @@ class Session:
         if not self.is_open:
             return START
         if is_person:
-            self._used = time.monotonic()
+            self.use()
         return None
 
     # Work with the session.
@@ -88,15 +87,12 @@ class Session:
             raise errors.NotAuthenticatedError("The page is locked: log in again.")
         return self._run
 
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the page from locking itself during a block, such as a transfer."""
-        self._busy += 1
-        try:
-            yield
-        finally:
-            self._busy -= 1
-            self._used = time.monotonic()
+    def use(self) -> None:
+        """Count a piece of a transfer as a use of the page.
+
+        A whole transfer is not one: a paused download, or a broker that stalls, would keep the page open.
+        """
+        self._used = time.monotonic()
 
     @property
     def profile(self) -> profiles.Profile | None:
@@ -188,7 +184,7 @@ class Session:
     def lock_if_unused(self) -> None:
         """Lock the page if nobody has used it for the time that `--lock` gives."""
         is_unused = time.monotonic() - self._used >= self._lock_seconds
-        if self.is_open and is_unused and not self._busy:
+        if self.is_open and is_unused:
             self.lock()
 
     def _draft(self, server: str, api_key: str, name: str) -> profiles.Profile:

@@ -56,7 +56,10 @@ class Shelf:
                 complete.append(found.get(each.id) or known[each.id])
             else:
                 complete.append(each)
-        self._known = {each.id: each for each in complete if isinstance(each, scbroker.Container)}
+        if self._known is known:  # else the page was locked meanwhile
+            self._known = {
+                each.id: each for each in complete if isinstance(each, scbroker.Container)
+            }
         return complete
 
 
