@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import unicodedata
 import uuid
 from typing import Any, Final
 
@@ -14,6 +16,9 @@ from scbroker.cli.ui.session import Session
 
 Entry = Container | errors.BrokerError
 _BATCH: Final = 64
+_FIELDS: Final = ("name", "mediaType")
+_LONGEST: Final = 1025
+"""Characters of a field that are kept: one more than of any name that is not cut when it is shown."""
 
 
 class Shelf:
@@ -49,7 +54,7 @@ class Shelf:
         found: dict[uuid.UUID, Entry] = {}
         for batch in _batches(new):
             results: list[Entry] = run.session.getContainers(batch, content=False).result()
-            found.update(zip(batch, results, strict=True))
+            found.update(zip(batch, map(_shortened, results), strict=True))
         complete: list[Entry] = []
         for each in entries:
             if isinstance(each, scbroker.Container):
@@ -65,6 +70,25 @@ class Shelf:
 
 def _batches(ids: list[uuid.UUID]) -> list[list[uuid.UUID]]:
     return [ids[at : at + _BATCH] for at in range(0, len(ids), _BATCH)]
+
+
+def _shortened(entry: Entry) -> Entry:
+    """Return a container with what lists show of its header, in Unicode's NFC.
+
+    Other users choose the size of headers. To normalize a text again costs nothing, the first time
+    milliseconds.
+    """
+    if isinstance(entry, errors.BrokerError) or entry.header is None:
+        return entry
+    header = entry.header.customHeaderObject
+    fields = header if isinstance(header, dict) else {}
+    texts = [(name, fields.get(name)) for name in _FIELDS]
+    kept = {
+        name: unicodedata.normalize("NFC", text[:_LONGEST])
+        for name, text in texts
+        if isinstance(text, str)
+    }
+    return dataclasses.replace(entry, header=scbroker.Header(kept))
 
 
 def _is_same(one: scbroker.Container[Any] | None, other: scbroker.Container[Any]) -> bool:
