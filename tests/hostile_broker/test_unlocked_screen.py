@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from scbroker import Container
+from scbroker.cli.people import People
 from scbroker.cli.run import Run
 from scbroker.cli.ui.session import Session
 from scbroker.cli.ui.shelf import Shelf
@@ -102,14 +104,16 @@ def test_a_list_that_is_read_while_the_page_is_locked_is_dropped(
 ) -> None:
     with alice.session() as provider:
         put(provider, "letter.txt")
-        shelf = Shelf(Session(None, 900))
-        real = provider.getContainers
+        session, real = Session(None, 900), provider.iterContainers
+        shelf = Shelf(session)
 
-        def locked_meanwhile(*arguments: Any, **options: Any) -> Any:
-            shelf.forget()
-            return real(*arguments, **options)
+        def locked_meanwhile(**options: Any) -> Any:
+            yield from real(**options)
+            session.lock()
 
-        monkeypatch.setattr(provider, "getContainers", locked_meanwhile)
-        [read] = shelf._read(cast(Run, SimpleNamespace(session=provider)))
+        monkeypatch.setattr(provider, "iterContainers", locked_meanwhile)
+        run = SimpleNamespace(session=provider, people=People(provider), __exit__=bool)
+        session._run = cast(Run, run)
+        [read] = asyncio.run(shelf.entries())
         assert isinstance(read, Container)
-        assert shelf._known == {}
+        assert shelf.known(read.id) is None

@@ -35,7 +35,7 @@ def users_page(session: Session, ends: dt.datetime) -> Site:
         changes(session),
         links(session),
         contacts(session),
-        timeline(session),
+        timeline(session, shelf),
         broker_sees(session),
         upload(session, shelf),
         start(session),
@@ -52,6 +52,6 @@ def users_page(session: Session, ends: dt.datetime) -> Site:
         gate=session,
         static=_HERE / "static",
         styles=["ui.css", "sharing.css"],
-        modules=["lock.js", "upload.js"],
+        modules=["lock.js", "upload.js", "copy.js"],
         values={"session": session},
     )

@@ -23,7 +23,8 @@ T = TypeVar("T")
 START: Final = "/start"
 HOME: Final = "/containers"
 STATE: Final = "/state"
-FREE: Final = (START, "/log-in", "/register")
+RESUME: Final = "/resume"
+FREE: Final = (START, RESUME, "/log-in", "/register")
 """The paths that need no session."""
 _POLL_SECONDS: Final = 1.0
 
@@ -50,6 +51,8 @@ class Session:
         """Set when the page ends: a request that waits for something answers then."""
         self.fault: str = ""
         """Why the kept session could not be resumed."""
+        self.is_broker_away: bool = False
+        """Whether the fault may pass, so that the session may be resumed without the passphrase."""
 
     def __repr__(self) -> str:
         return f"Session({'open' if self.is_open else 'locked'})"
@@ -74,6 +77,13 @@ class Session:
             self.use()
         return None
 
+    def leads_to_after(self, error: errors.BrokerError) -> str | None:
+        """Lock the page when the session has ended, as after `scbroker logout`, and return the start."""
+        if not isinstance(error, errors.NotAuthenticatedError):
+            return None
+        self.lock()
+        return START
+
     # Work with the session.
 
     async def do(self, job: Callable[[Run], T]) -> T:
@@ -93,6 +103,10 @@ class Session:
         A whole transfer is not one: a paused download, or a broker that stalls, would keep the page open.
         """
         self._used = time.monotonic()
+
+    def holds(self, run: Run) -> bool:
+        """Return whether this run is that of the open session: what was read with another is dropped."""
+        return self._run is run
 
     @property
     def profile(self) -> profiles.Profile | None:
@@ -126,9 +140,14 @@ class Session:
             _ = run.session
         except errors.BrokerError as error:
             run.__exit__()
-            self.fault = in_words(error.message)
+            self.fault, self.is_broker_away = in_words(error.message), error.retryable
             return
         self._open(run)
+
+    def resume_again(self) -> None:
+        """Resume the kept session if the broker was away when the page began, and never after a lock."""
+        if self.is_broker_away:
+            self.resume()
 
     def unlock(self, passphrase: str) -> None:
         """Log in as the profile's user, as `scbroker login` does, and keep the session."""
@@ -218,4 +237,5 @@ class Session:
 
     def _open(self, run: Run) -> None:
         self.lock()
-        self._run, self._used, self.fault = run, time.monotonic(), ""
+        self._run, self._used = run, time.monotonic()
+        self.fault, self.is_broker_away = "", False

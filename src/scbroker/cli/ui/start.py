@@ -10,7 +10,7 @@ from starlette.responses import PlainTextResponse
 
 from scbroker import errors
 from scbroker.cli.ui.part import Part
-from scbroker.cli.ui.session import HOME, START, STATE, Session
+from scbroker.cli.ui.session import HOME, RESUME, START, STATE, Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
 from scbroker.cli.words import in_words
 
@@ -28,6 +28,7 @@ def start(session: Session) -> Part:
         ],
         acts=[
             Act(START, views.unlock),
+            Act(RESUME, views.resume),
             Act("/log-in", views.log_in),
             Act("/register", views.register),
             Act("/log-out", views.log_out),
@@ -45,7 +46,7 @@ class _Start:
         profile = self._session.profile
         if profile is None:
             return await self.show_register(request)
-        return Shown("start.html", {"profile": profile, "fault": self._session.fault})
+        return Shown("start.html", {"profile": profile})
 
     async def show_log_in(self, request: Request) -> Shown:
         del request
@@ -67,6 +68,11 @@ class _Start:
         except errors.BrokerError as error:
             return Done(in_words(error.message), START, is_fault=True)
         return Done("", HOME)
+
+    async def resume(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del request, fields
+        await asyncio.to_thread(self._session.resume_again)
+        return Done("", START)  # which leads home if it has worked
 
     async def log_in(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
