@@ -30,6 +30,7 @@ def upload(session: Session, shelf: Shelf) -> Part:
         try:
             with session.in_use():
                 file = _file(request)
+                await session.check_broker()
                 async with shelf.named(file.name):
                     made = await session.run.session.createContainer(
                         Body(request), customHeaderObject=file.header()
