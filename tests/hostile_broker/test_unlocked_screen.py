@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -39,9 +40,17 @@ def alice(person: Callable[[str], Person]) -> Person:
 
 
 @pytest.fixture
-def page(alice: Person) -> Iterator[UsersPage]:
-    """Alice's page, which locks itself after two seconds, and which her browser has entered."""
-    with UsersPage(alice, "--lock", "0.034") as opened:
+def made(alice: Person) -> uuid.UUID:
+    """A container of Alice's: a picture for the page, and too large for the buffers of a connection."""
+    with alice.session() as session:
+        return put(session, "zoo.png", PNG + bytes(24_000_000))
+
+
+@pytest.fixture
+def page(alice: Person, made: uuid.UUID) -> Iterator[UsersPage]:
+    """Alice's page, which locks itself after four seconds, and which her browser has entered."""
+    del made  # before the page: storing it takes seconds
+    with UsersPage(alice, "--lock", "0.067") as opened:
         opened.enter().expect(200)
         yield opened
 
@@ -63,10 +72,8 @@ def wait_until_locked(page: UsersPage) -> None:
 
 @left
 def test_a_download_that_is_paused_does_not_keep_the_page_open(
-    page: UsersPage, alice: Person
+    page: UsersPage, made: uuid.UUID
 ) -> None:
-    with alice.session() as session:
-        made = put(session, "film.mkv", bytes(40_000_000))
     with standing_still(page, f"GET {page.root}/containers/{made}/download") as connection:
         assert connection.recv(100).startswith(b"HTTP/1.1 200")
         wait_until_locked(page)
@@ -81,20 +88,17 @@ def test_an_upload_that_stands_still_does_not_keep_the_page_open(
     with standing_still(page, f"POST {page.root}/upload?name=film.mkv", *headers) as connection:
         connection.sendall(bytes(3_000_000))
         wait_until_locked(page)
-    assert alice.json("ls") == []
+    assert [each["name"] for each in alice.json("ls")] == ["zoo.png"]
 
 
 @left
 def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(
-    page: UsersPage, alice: Person
+    page: UsersPage, made: uuid.UUID
 ) -> None:
-    with alice.session() as session:
-        made = put(session, "zoo.png", PNG)
     end = time.monotonic() + 30
     by_browser = {"Sec-Fetch-Mode": "no-cors"}
     while page.get(f"/containers/{made}/image", by_browser).status == 200:
         assert time.monotonic() < end
-        time.sleep(0.2)
     assert page.get("/state", BY_SCRIPT).text == "locked"
 
 

@@ -27,6 +27,7 @@ RESUME: Final = "/resume"
 FREE: Final = (START, RESUME, "/log-in", "/register")
 """The paths that need no session."""
 _POLL_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 8.0
 
 
 class Session:
@@ -103,6 +104,22 @@ class Session:
         A whole transfer is not one: a paused download, or a broker that stalls, would keep the page open.
         """
         self._used = time.monotonic()
+
+    async def check_broker(self) -> None:
+        """Raise `BrokerUnavailableError` if the broker does not answer within seconds.
+
+        The library waits up to a minute for a broker to come back: a person at a page would not, and no
+        thread of the page is to wait so long when its command ends.
+        """
+        provider = await self.do(lambda run: run.session)
+        try:
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await provider.listContainers(headers=False, limit=1)
+        except TimeoutError:
+            raise errors.BrokerUnavailableError(
+                f"{self.run.profile.server_url} has not answered for {_ANSWER_SECONDS:g} seconds: check the "
+                "network, and try again. Nothing was changed."
+            ) from None
 
     def holds(self, run: Run) -> bool:
         """Return whether this run is that of the open session: what was read with another is dropped."""

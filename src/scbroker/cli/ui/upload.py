@@ -29,6 +29,7 @@ def upload(session: Session, shelf: Shelf) -> Part:
     async def store(request: Request) -> Response:
         try:
             file = _file(request)
+            await session.check_broker()
             async with shelf.named(file.name):
                 made = await session.run.session.createContainer(
                     Body(request, session), customHeaderObject=file.header()
