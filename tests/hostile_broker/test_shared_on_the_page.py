@@ -25,8 +25,10 @@ imitated = attack(114, "text of others that acts on the page")
 swapped = attack(115, "contact swapped before the click")
 flooded = attack(116, "page flooded with events")
 filled = attack(121, "list flooded by others")
+loaded = attack(122, "picture loaded without a click")
 
 HTML = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
+PNG = b"\x89PNG\r\n\x1a\n"
 OTHER = " ".join(["0123"] * 16)
 
 
@@ -186,6 +188,34 @@ def test_names_that_take_long_to_normalize_delay_the_list_once(
         page.get("/containers").expect(200)
         times.append(time.monotonic())
     assert times[2] - times[1] < (times[1] - times[0]) / 2
+
+
+@loaded
+def test_a_picture_of_a_stranger_is_loaded_by_a_click_alone(
+    page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
+) -> None:
+    levels = with_access(attacker, alice.ring.userId)
+    header = {"name": "bomb.png", "mediaType": "image/png"}
+    made = attacker.createContainer(PNG, header, levels).result().id
+    picture = f'src="{page.root}/containers/{made}/image"'
+    assert picture not in page.get("/containers?show=gallery").expect(200).text
+    assert picture in page.get(f"/containers/{made}").expect(200).text
+    _befriended(alice, mallory)
+    assert picture in page.get("/containers?show=gallery").expect(200).text
+
+
+@loaded
+def test_a_picture_that_a_stranger_has_replaced_is_loaded_by_a_click_alone(
+    page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
+) -> None:
+    with alice.session() as session:
+        levels = with_access(session, mallory.ring.userId, 511)
+        header = {"name": "zoo.png", "mediaType": "image/png"}
+        made = session.createContainer(PNG, header, levels).result().id
+    picture = f"/containers/{made}/image"
+    assert picture in page.get("/containers?show=gallery").expect(200).text
+    attacker.updateContainerContent(made, PNG + b"another").result()
+    assert picture not in page.get("/containers?show=gallery").expect(200).text
 
 
 def _befriended(alice: Person, other: Person) -> uuid.UUID:
