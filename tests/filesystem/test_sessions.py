@@ -36,10 +36,12 @@ def test_a_session_that_the_program_closed_is_resumed(kept_options: dict[str, An
 def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
     kept_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BrokerError.notAuthenticatedError, match="keep=True"):
+    with pytest.raises(BrokerError.notAuthenticatedError, match=r"keep=True.*storage_options"):
         ContainerFileSystem(sessionStore=str(tmp_path / "none")).ls("")
     monkeypatch.delenv("SCBROKER_API_KEY")
-    with pytest.raises(BrokerError.invalidArgumentError, match="SCBROKER_API_KEY"):
+    with pytest.raises(
+        BrokerError.invalidArgumentError, match=r"SCBROKER_API_KEY.*storage_options"
+    ):
         ContainerFileSystem(**kept_options).ls("")
 
 
@@ -75,6 +77,8 @@ def test_a_provider_and_options_of_a_session_are_not_combined(kept_options: dict
     provider = ContainerFileSystem(**kept_options).provider
     with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
         ContainerFileSystem(provider=provider, **kept_options)
+    with pytest.raises(BrokerError.invalidArgumentError, match="BrokerProvider, not str"):
+        fsspec.filesystem("scbroker", provider="alice")
 
 
 FORKED = """

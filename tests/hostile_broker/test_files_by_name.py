@@ -154,7 +154,9 @@ def test_what_a_stranger_shares_has_no_place_among_the_files(
     files.invalidate_cache()
     assert files.find("reports") == ["reports/1.csv"]
     assert files.cat("reports/1.csv") == b"mine"
-    with pytest.raises(FileNotFoundError, match="2 of users who are not your contacts"):
+    with pytest.raises(
+        FileNotFoundError, match="left out are 2 of users who are not your contacts"
+    ):
         files.cat("reports/2.csv")
     assert files.cat(f"id:{hers[1]}") == b"shared"
     files.pipe("reports/2.csv", b"mine too")
@@ -228,6 +230,21 @@ def test_a_name_that_a_contact_takes_after_it_was_listed_gets_nothing_that_is_wr
     files.invalidate_cache()
     with pytest.raises(BrokerError.invalidArgumentError, match="2 containers"):
         files.cat("diary.txt")
+
+
+@taken
+@pytest.mark.usefixtures("befriended")
+def test_a_name_that_a_contact_has_as_well_is_not_left_out_of_a_table(
+    files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
+) -> None:
+    import pyarrow.dataset
+
+    for name in ("rain/1.csv", "rain/2.csv"):
+        files.pipe(name, b"day\n1\n")
+    offer(mallory, alice, "rain/2.csv")
+    files.invalidate_cache()
+    with pytest.raises(BrokerError.invalidArgumentError, match="2 containers are named"):
+        pyarrow.dataset.dataset("rain", filesystem=files, format="csv").to_table()
 
 
 @taken

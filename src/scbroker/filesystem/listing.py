@@ -121,10 +121,13 @@ class Listing:
 
 
 def info_of(path: str, entry: Entry, *others: Entry) -> Info:
-    """Return the details of a file. If several containers have the name, they are not those of a file."""
+    """Return the details of a file; without size and id if several containers have the name.
+
+    Those are a file too: pyarrow silently leaves other types out of a table, and to open it is an error.
+    """
     if others:
         ids = [str(each.id) for each in (entry, *others)]
-        return {"name": path, "size": None, "type": "other", "containerIds": ids}
+        return {"name": path, "size": None, "type": "file", "containerIds": ids}
     return {
         "name": path,
         "size": entry.size,

@@ -58,10 +58,16 @@ class ContainerFileSystem(AbstractFileSystem):
         listings_expiry_time: float | None = None,
     ) -> None:
         super().__init__()
-        if provider is not None and (userId or sessionStore or trustStore):
-            raise errors.InvalidArgumentError(
-                "provider has a session: pass it without userId, sessionStore and trustStore"
-            )
+        if provider is not None:
+            if not isinstance(provider, scbroker.BrokerProvider):
+                raise errors.InvalidArgumentError(
+                    f"provider must be a BrokerProvider, not {type(provider).__name__}"
+                )
+            if userId or sessionStore or trustStore:
+                raise errors.InvalidArgumentError(
+                    "provider has a session: pass it without userId, sessionStore and trustStore, also in "
+                    "the configuration of fsspec"
+                )
         self._given, self._session = provider, (userId, sessionStore, trustStore)
         self._everyone = everyone
         expiry = _EXPIRY_SECONDS if listings_expiry_time is None else listings_expiry_time
@@ -102,7 +108,7 @@ class ContainerFileSystem(AbstractFileSystem):
     def info(self, path: str, **kwargs: Any) -> Info:
         """Return the details of a file or folder: also the container's id, version, author and times.
 
-        If several containers have the name, the type is `other`, and `containerIds` has their ids.
+        If several containers have the name, `containerIds` has their ids, and the size is None.
         """
         del kwargs
         path = self._strip_protocol(path)
@@ -122,7 +128,7 @@ class ContainerFileSystem(AbstractFileSystem):
         return True
 
     def isfile(self, path: str) -> bool:
-        """Return whether the path is one container."""
+        """Return whether the path is a file. Unlike fsspec's own, raises the errors of the session."""
         try:
             return bool(self.info(path)["type"] == "file")
         except FileNotFoundError:
@@ -379,7 +385,7 @@ def _not_found(path: str, strangers: int = 0) -> FileNotFoundError:
     text = "No container that you see has this name"
     if strangers:
         text += (
-            f" ({strangers} of users who are not your contacts are left out: add the users, or pass "
+            f" (left out are {strangers} of users who are not your contacts: add the users, or pass "
             "everyone=True)"
         )
     return FileNotFoundError(errno.ENOENT, text, path)
