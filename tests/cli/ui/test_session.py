@@ -124,8 +124,14 @@ def test_a_registration_that_is_refused_says_why_and_makes_no_profile(
 ) -> None:
     with UsersPage(stranger, *folders(stranger)) as page:
         page.enter()
-        assert why in page.post("/register", filled(stranger, **changed)).expect(200).words
+        given = filled(stranger, **changed)
+        refused = page.post("/register", given).expect(200)
+        assert why in refused.words
         assert not stranger.config.exists()
+        # What was typed is there for the next attempt, but for the secrets.
+        assert f'value="{given["server"]}"' in refused.text
+        assert PASSPHRASE not in refused.text.replace(why, "")
+        assert PASSWORD not in refused.text
 
 
 def test_a_locked_page_shows_nothing_until_the_passphrase_is_typed(registered: UsersPage) -> None:
