@@ -120,10 +120,17 @@ def test_a_contact_who_calls_themselves_you_is_shown_as_a_contact(
         card = ContactCard(mallory.ring.fingerprint, mallory.broker.url, "You")
         Contacts(session).add(card).result()
     made = put(attacker, "plan.txt", accessLevels=with_access(attacker, alice.ring.userId, 511))
-    for view in ("people", "history", "broker"):
-        text = page.get(f"/containers/{made}/{view}").expect(200).text
+    own_marks = {"": 0, "/people": 1, "/history": 0, "/broker": 1}
+    for view, count in own_marks.items():
+        text = page.get(f"/containers/{made}{view}").expect(200).text
         assert re.search(rf'<a href="[^"]*/contacts/{mallory.ring.userId}">You</a>', text), view
-        assert text.count('<strong class="you">') == (view != "history"), view
+        assert text.count('<strong class="you">') == count, view
+    for view in ("/containers", "/containers?show=gallery"):
+        text = page.get(view).expect(200).text
+        assert re.search(rf'<a href="[^"]*/contacts/{mallory.ring.userId}">You</a>', text), view
+        assert '<strong class="you">' not in text, view
+        contacts = text.partition('<optgroup label="Contacts">')[2].partition("</optgroup>")[0]
+        assert f'value="{mallory.ring.userId}"' in contacts, view
 
 
 @swapped

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
@@ -13,6 +14,8 @@ from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import HOME, RESUME, START, STATE, Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
 from scbroker.cli.words import in_words
+
+_FIELDS: Final = ("server", "api_key", "user", "name")
 
 
 def start(session: Session) -> Part:
@@ -40,6 +43,8 @@ def start(session: Session) -> Part:
 class _Start:
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._typed: Mapping[str, str] = {}
+        """Fields of a form that was refused, without passphrase and password: its view shows them again."""
 
     async def show(self, request: Request) -> Shown:
         """Ask the profile's user for the passphrase; without a profile, ask for everything."""
@@ -50,11 +55,15 @@ class _Start:
 
     async def show_log_in(self, request: Request) -> Shown:
         del request
-        return Shown("log_in.html", {"profile": self._session.profile})
+        return self._form("log_in.html")
 
     async def show_register(self, request: Request) -> Shown:
         del request
-        return Shown("register.html", {"profile": self._session.profile})
+        return self._form("register.html")
+
+    def _form(self, template: str) -> Shown:
+        typed = {name: self._typed.get(name, "") for name in _FIELDS}
+        return Shown(template, {"typed": typed})
 
     async def state(self, request: Request) -> PlainTextResponse:
         """Answer whether the page is open, for the script that leaves a page that was locked."""
@@ -76,18 +85,19 @@ class _Start:
 
     async def log_in(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
-        given = _texts(fields, "server", "api_key", "user", "name")
+        given = self._typed = _texts(fields, "server", "api_key", "user", "name")
         try:
             await asyncio.to_thread(
                 self._session.log_in, **given, passphrase=fields.get("passphrase", "")
             )
         except errors.BrokerError as error:
             return Done(in_words(error.message), "/log-in", is_fault=True)
+        self._typed = {}
         return Done("You are logged in on this device.", HOME)
 
     async def register(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
-        given = _texts(fields, "server", "api_key", "name", "reminder")
+        given = self._typed = _texts(fields, "server", "api_key", "name", "reminder")
         secrets = {name: fields.get(name, "") for name in ("password", "passphrase")}
         for name, value in secrets.items():
             if fields.get(f"{name}_again") != value:
@@ -97,6 +107,7 @@ class _Start:
             await asyncio.to_thread(self._session.register, **given, **secrets)
         except errors.BrokerError as error:
             return Done(in_words(error.message), "/register", is_fault=True)
+        self._typed = {}
         return Done(
             "You are registered. Keep password and passphrase safe: nobody can reset them.", HOME
         )

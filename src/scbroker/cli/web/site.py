@@ -41,6 +41,8 @@ _FAULTS: Final[tuple[tuple[type[errors.BrokerError], HTTPStatus, str], ...]] = (
     (errors.DeletedError, HTTPStatus.GONE, "Deleted"),
     (errors.NotAuthenticatedError, HTTPStatus.FORBIDDEN, "Log in again"),
     (errors.CredentialsError, HTTPStatus.FORBIDDEN, _FAILED),
+    (errors.SuspendedError, HTTPStatus.FORBIDDEN, _FAILED),
+    (errors.ApiKeyError, HTTPStatus.FORBIDDEN, _FAILED),
     (errors.PermissionDeniedError, HTTPStatus.FORBIDDEN, "Not permitted"),
     (errors.AlreadyExistsError, HTTPStatus.CONFLICT, _FAILED),
     (errors.ConflictError, HTTPStatus.CONFLICT, _FAILED),
@@ -51,6 +53,8 @@ _FAULTS: Final[tuple[tuple[type[errors.BrokerError], HTTPStatus, str], ...]] = (
     (errors.BrokerError, HTTPStatus.INTERNAL_SERVER_ERROR, _FAILED),
 )
 """The status and the heading of an error's view, by the first class that fits."""
+_OF_FORMS: Final = (errors.InvalidArgumentError, errors.AlreadyExistsError, errors.ConflictError)
+"""Errors that a form with other values may not have."""
 
 
 class Shown(NamedTuple):
@@ -259,7 +263,7 @@ class _Application:
             return RedirectResponse(self._access.root + to, HTTPStatus.SEE_OTHER)
         status, heading = _fault_of(failed)
         # The path of an act is that of the view with its form.
-        is_form = request.method == "POST"
+        is_form = request.method == "POST" and isinstance(failed, _OF_FORMS)
         again = _address(request) if is_form or failed.retryable else None
         shown = Shown("error.html", {"text": text, "heading": heading, "again": again})
         return self._page(request, shown, status)
