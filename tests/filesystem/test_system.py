@@ -11,7 +11,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from scbroker import BrokerError, ContainerAccessLevel, ServerProvider
+from scbroker import BrokerError, ContainerAccessLevel, ContentReader, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.kit.people import offer, put
 
@@ -152,8 +152,16 @@ def test_a_transaction_stores_its_files_at_its_end(files: ContainerFileSystem) -
 
 
 def test_a_large_file_is_sent_while_it_is_written_and_read_by_ranges(
-    files: ContainerFileSystem,
+    files: ContainerFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fetched: list[int] = []
+    read_range = ContentReader.readRange
+
+    def counted(reader: ContentReader, offset: int, length: int) -> Any:
+        fetched.append(length)
+        return read_range(reader, offset, length)
+
+    monkeypatch.setattr(ContentReader, "readRange", counted)
     content = os.urandom(11 * MIB + 5)
     with files.open("large", "wb", block_size=MIB) as file:
         for start in range(0, len(content), 100_000):
@@ -162,8 +170,10 @@ def test_a_large_file_is_sent_while_it_is_written_and_read_by_ranges(
     with files.open("large") as file:
         file.seek(-7, io.SEEK_END)
         assert file.read() == content[-7:]
+        assert sum(fetched) == 7
         file.seek(5 * MIB - 3)
         assert file.read(6) == content[5 * MIB - 3 : 5 * MIB + 3]
+        assert sum(fetched) < 5 * MIB
     assert files.cat_file("large", -2 * MIB, -MIB) == content[-2 * MIB : -MIB]
     assert files.cat_ranges(["large"] * 2, [0, MIB], [2, MIB + 2]) == [
         content[:2],

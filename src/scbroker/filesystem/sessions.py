@@ -20,7 +20,8 @@ _VARIABLES: Final = (
     "SCBROKER_OBJECT_STORE_ORIGINS",
 )
 _OTHERWISE: Final = (
-    "Or give scbroker:// a provider with a session: storage_options={'provider': ...}."
+    "For scbroker://, storage_options can also have a sessionStore (the folder with the kept session), or "
+    "a provider with a session."
 )
 _Key = tuple[str | None, ...]
 _sessions: Final[dict[_Key, scbroker.ServerProvider]] = {}
