@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
 import uuid
@@ -19,6 +20,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.ui.session import Session
 from scbroker.cli.ui.shelf import Shelf
 from tests.hostile_broker.catalogue import attack
+from tests.kit.brokers import BrokerProcess
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, put
 from tests.kit.waiting import wait_until
@@ -100,6 +102,20 @@ def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(
     while page.get(f"/containers/{made}/image", by_browser).status == 200:
         assert time.monotonic() < end
     assert page.get("/state", BY_SCRIPT).text == "locked"
+
+
+@left
+def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
+    alice: Person, broker: BrokerProcess
+) -> None:
+    broker.stop()
+    with UsersPage(alice, "--lock", "0.017") as page:
+        shown = page.enter().expect(200).text
+        [secret] = set(re.findall(r'name="form" value="([^"]*)"', shown))
+        wait_until(lambda: "Try again" not in page.get("/start").text, seconds=15)
+        broker.start()
+        page.request("POST", page.root + "/resume", {"form": secret}).expect(303)
+        assert page.get("/state", BY_SCRIPT).text == "locked"
 
 
 @left

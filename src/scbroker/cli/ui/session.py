@@ -222,6 +222,8 @@ class Session:
         is_unused = time.monotonic() - self._used >= self._lock_seconds
         if self.is_open and is_unused:
             self.lock()
+        elif is_unused:
+            self.is_broker_away = False  # nobody resumes the session of somebody who has left
 
     def _draft(self, server: str, api_key: str, name: str) -> profiles.Profile:
         if not (server and api_key and name):
