@@ -51,7 +51,7 @@ class _CardBytes(Row, frozen=True):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ContactCard(Person):
-    """What one user hands another to be found: fingerprint, broker and name. Everybody may read it.
+    """A file by which other users find a user: fingerprint, broker and name. Everybody may read it.
 
     `text`, which `str` returns as well, is the card as one line of letters and digits. A card proves nothing
     by itself: compare its fingerprint with the person.

@@ -221,7 +221,7 @@ class QuotaExceededError(BrokerError, code="quota"):
     """Your quota at this broker leaves too little: delete something, or ask its operator."""
 
     resource: str
-    """What is limited: `bytes` or `containers`."""
+    """The limited resource: `bytes` or `containers`."""
     quota: int
     used: int
     """How much of the quota was used before."""

@@ -65,7 +65,7 @@ def _section(number: int, name: str, tests: list[str]) -> str:
     defences = [item for item in MUTATIONS if item.attack == number]
     title, attack, defence = EXPLANATIONS[number]
     lines = [f"\n## {number}. {title}\n", f"*{name[0].upper()}{name[1:]}.* {attack}\n"]
-    lines += [f"**What stops it:** {defence}\n", "What the tests show:\n"]
+    lines += [f"**Defence:** {defence}\n", "Tests:\n"]
     lines += [f"- {_claim(test)}" for test in tests]
     lines += ["\n| defence that was removed | in |", "|---|---|"]
     lines += [f"| {item.defence} | `{item.edits[0].path}` |" for item in defences]

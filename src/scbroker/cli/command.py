@@ -35,7 +35,7 @@ _PLAIN: Final[dict[object, Callable[[str], object]]] = {
 """Types of parameters with the conversion of each value."""
 
 _PATHS: Final = ("DIR", "FILE", "FOLDER")
-"""What the metavar of a path is."""
+"""The metavar of a path."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[

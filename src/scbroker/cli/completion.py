@@ -167,7 +167,7 @@ def _found(words: list[str]) -> list[str]:
         app(prog_name="scbroker")
     option, equals, _ = words[-1].partition("=")
     start = option + equals if equals and option.startswith("-") else ""
-    # Of `--option=value`, Typer completes the value alone.
+    # Typer completes the value alone of `--option=value`.
     return [start + each for each in collected.getvalue().split("\n") if each]
 
 

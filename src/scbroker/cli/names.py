@@ -22,7 +22,7 @@ _MOST_LISTED: Final = 10
 _LONGEST_NAME: Final = 1024
 """Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
 LINK_MARK: Final = "#scbroker-link:"
-"""What the URL of a link contains."""
+"""A part that the URL of every link contains."""
 
 
 def name_of(container: scbroker.Container[Any]) -> str | None:

@@ -25,7 +25,7 @@ class DoubtfulError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What a server has answered to the probe."""
+    """A server's answer to the probe."""
 
     status: int
     protocol: list[str]

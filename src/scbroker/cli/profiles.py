@@ -60,7 +60,7 @@ class Profile(
     card_name: str
     """The name on the user's contact card."""
     application_name: str = "scbroker"
-    """What the broker's event log names as the program."""
+    """The name of this program in the broker's event log."""
     session_folder: str | None = None
     """A folder for kept sessions; the system's keychain if None."""
     trust_folder: str | None = None
@@ -97,7 +97,7 @@ class Profile(
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True):
-    """What the configuration file has."""
+    """The content of the configuration file."""
 
     default: Name = FIRST
     profiles: dict[Name, Profile] = {}

@@ -90,7 +90,7 @@ class Total:
 
 
 class Outcome(NamedTuple):
-    """What became of an item: the row of its result, whose `status` is counted, or its error."""
+    """The outcome of an item: the row of its result, whose `status` is counted, or its error."""
 
     item: str
     result: Row | errors.BrokerError

@@ -55,7 +55,7 @@ class _Reply:
 
 @dataclass
 class Lie:
-    """What is changed in the good answers of one operation."""
+    """A change to the good answers of one operation."""
 
     operation: str
     change: Mapping[str, Any]
@@ -70,7 +70,7 @@ class ScriptedBroker:
     secrets: set[bytes] = field(default_factory=set)
     """Bytes that no request may contain."""
     breaches: list[str] = field(default_factory=list)
-    """What clients did that no client may do."""
+    """Requests of clients that no client may send."""
     _served: dict[str, list[bytes]] = field(default_factory=dict)
     _swallowed: dict[str, Any] = field(default_factory=dict)
 

@@ -101,7 +101,7 @@ DURATIONS: Final = {"database": _DATABASE_SECONDS, "store": _STORE_SECONDS}
 STORE_FAILURES: Final = _counter(
     "store_failures", "Requests to the object store that failed, by action.", "action"
 )
-# What is stored: read from the database once a minute
+# Stored containers, users and bytes: read from the database once a minute
 STORED: Final = {
     name: _gauge(name, meaning)
     for name, meaning in (

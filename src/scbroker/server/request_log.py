@@ -27,12 +27,12 @@ from scbroker.wire.codec import REQUEST_ID_HEADER, is_request_id
 _log: Final = structlog.get_logger("scbroker.server")
 _HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 Part = Literal["wait", "database", "store", "idle"]
-"""What a request spends time on: waiting for a database connection or thread; database; store; client."""
+"""The phases of a request: waiting for a database connection or thread; database; store; client."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """What the log says of one request. The parts of its time are in seconds."""
+    """The log line of one request. The parts of its time are in seconds."""
 
     id: str
     method: str = ""

@@ -35,7 +35,7 @@ _OTHERS: Final = {
     "PASSPHRASE", "NEW_PASSWORD", "NEW_PASSPHRASE", "CONFIG",
 }  # fmt: skip
 SECRET: Final = ("broker_key", "broker_key_next", "api_key")
-# What may have a password of an address: one with a slash works as well, and so does ?password=.
+# Parts of an address that may have a password: also one with a slash, and ?password=.
 _PASSWORD: Final = re.compile(r"(?<=://)\S*:\S*(?=@)|(?<=\?)\S+")
 _DAY: Final = 86_400
 # Ten years: a sum of longer times would overflow.

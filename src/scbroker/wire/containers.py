@@ -31,7 +31,7 @@ MAX_GOVERNING: Final = 192 * 1_048_576
 MAX_GOVERNING_WITHOUT_DELETE: Final = 128 * 1_048_576
 """The same for authors without Delete, so that they cannot use up what the others need."""
 DEPARTURE_SIZE: Final = 3584
-"""What a departure takes in a view, with its signature: it counts as governing bytes."""
+"""The size of a departure in a view, with its signature: it counts as governing bytes."""
 _SEALED_SLACK: Final = 8192
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -90,7 +90,7 @@ class ListView(Message, frozen=True, kw_only=True):
     entryHashes: Annotated[bytes, Meta(max_length=32 * records.MAX_ENTRIES)]
     disclosed: Annotated[list[Disclosed], Meta(max_length=records.MAX_ENTRIES)]
     departures: Annotated[list[SignedObject], Meta(max_length=records.MAX_ENTRIES)] = []
-    """Of disclosed users who left this list, ascending by fingerprint."""
+    """Departures of disclosed users from this list, ascending by fingerprint."""
 
     def verified(self) -> AccessList:
         """Return the list; raise `IntegrityError` unless each entry has its hash. Hashes every entry."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Report:
-    """What `verify` has found so far."""
+    """The findings of `verify` so far."""
 
     containers: int = 0
     bytes: int = 0

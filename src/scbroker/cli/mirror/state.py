@@ -35,7 +35,7 @@ _SPARE: Final = 10_000
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a mirror's folder has: of which user and broker, and which containers."""
+    """The state of a mirror's folder: its user, its broker and its containers."""
 
     format: Literal[1] = 1
     user: uuid.UUID

@@ -1,4 +1,4 @@
-"""What a module adds to the user's page."""
+"""The views, acts, calls and panels that a module adds to the user's page."""
 
 from __future__ import annotations
 

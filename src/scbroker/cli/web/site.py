@@ -58,7 +58,7 @@ _OF_FORMS: Final = (errors.InvalidArgumentError, errors.AlreadyExistsError, erro
 
 
 class Shown(NamedTuple):
-    """What a view shows: a template and its values."""
+    """A template and its values, which a view shows."""
 
     template: str
     values: Mapping[str, object] = {}
@@ -83,7 +83,7 @@ class Question(NamedTuple):
 
 
 class Done(NamedTuple):
-    """What an act has done, and the path, below the root, of the view that says so."""
+    """The result of an act, and the path, below the root, of the view that shows it."""
 
     text: str
     path: str
@@ -164,7 +164,7 @@ class _Application:
     def __init__(self, site: Site, access: Access) -> None:
         self._site, self._access = site, access
         self._done: Done | None = None
-        """What the last act has done; the next view shows it."""
+        """The result of the last act; the next view shows it."""
         self._folders = [_HERE / "static", *([site.static] if site.static else [])]
         self._templates = _environment(site.templates)
         self._navigation = [

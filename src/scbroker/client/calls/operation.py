@@ -407,7 +407,7 @@ class _Handlers:
         except BaseException as error:
             self._submit(self._error, public_error(error))
         else:
-            # Of logIn's forms one alone is Void: its result is None.
+            # Only one of logIn's forms is Void: its result is None.
             nothing = self._is_void and result is None
             self._submit(self.completion, *(() if nothing else (result,)))
         if isinstance(self._queue, MainQueue):

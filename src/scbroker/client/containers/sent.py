@@ -32,7 +32,7 @@ _log = logging.getLogger("scbroker")
 
 
 class Fate(IntEnum):
-    """What became of a record, as far as this device has verified."""
+    """The outcome of a record, as far as this device has verified it."""
 
     Open = 0
     Stored = 1

@@ -32,7 +32,7 @@ SET: Final = update(api_keys).where(api_keys.c.key_hash == b("hash"))
 
 
 class ApiKey(NamedTuple):
-    """What the broker stores of an API key."""
+    """An API key as the broker stores it."""
 
     id: str
     """The first 8 hexadecimal digits of its hash."""

@@ -21,7 +21,7 @@ CONTAINER_INDEXES: Final = 620
 EVENT_INDEXES: Final = 290
 _LARGEST_INLINE: Final = 65_536
 _CHUNK_BYTES: Final = 8_388_608
-# What an active user does on a day: docs/scale.md, "Which requests they make".
+# Requests of an active user in a day: docs/scale.md, "Which requests they make".
 LOG_IN_REQUESTS: Final = 4
 READS: Final = 30
 FIRST_READS: Final = 10
@@ -47,7 +47,7 @@ _PROCESS_BYTES: Final = 1_073_741_824
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a broker needs. Sizes are in bytes."""
+    """The hardware that a broker needs. Sizes are in bytes."""
 
     database_bytes: int
     """Users, containers and the events of their creation."""
@@ -62,7 +62,7 @@ class Needs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     processes: int
     """Broker processes: one on SQLite; on PostgreSQL twice what the busiest hour needs, and one more."""
     memory_bytes: int
-    """Of all these processes; the database needs its own."""
+    """Memory of all these processes; the database needs its own."""
     database_connections: int
     """To PostgreSQL; 0 on SQLite."""
     fits_one_machine: bool

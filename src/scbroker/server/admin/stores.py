@@ -250,7 +250,7 @@ def _record_restore(connection: Connection, key: bytes) -> None:
 
 
 class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a restore leaves in the table of checks until the first start."""
+    """The row that a restore leaves in the table of checks until the first start."""
 
     taken_at: str
     restored_at: str

@@ -42,7 +42,7 @@ _PAGE: Final = 1_000
 _RECOUNT: Final = "recount"
 """The name of the row, in the table of checks, that the last recount wrote."""
 DEFAULT: Final = "default"
-"""What the command line and the audit log call the quotas of users without their own."""
+"""The name, in commands and the audit log, of the quotas of users without their own."""
 b: Final = bindparam
 
 

@@ -106,7 +106,7 @@ BETWEEN: Final = (
 
 
 class User(NamedTuple):
-    """What the broker knows of a user, for the operator. A quota of None limits nothing."""
+    """A user as the operator sees it. A quota of None limits nothing."""
 
     id: uuid.UUID
     fingerprint: str | None

@@ -238,7 +238,7 @@ def _opened(keys: Keys, user_id: UserId, stored: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a user's row of KeyFiles says."""
+    """A user's row of KeyFiles."""
 
     key_file: bytes
     verifier: bytes

@@ -29,7 +29,7 @@ _POINTS: Final = 720
 
 
 class Watch:
-    """What the page has read of one broker."""
+    """Figures that the page has read from one broker."""
 
     def __init__(self, url: str, stores: Stores) -> None:
         self.url: Final = url
