@@ -53,7 +53,7 @@ def test_a_page_says_soon_that_the_broker_went_away_and_goes_on_when_it_is_back(
     broker.stop()
     began = time.monotonic()
     shown = page.get(f"/containers/{made}").expect(503)
-    assert time.monotonic() - began < 20  # the library alone would wait for a minute
+    assert time.monotonic() - began < 30  # the library alone would wait for a minute
     assert "The broker does not answer" in shown.words
     assert f'href="{page.root}/containers/{made}">Try again' in shown.text
     broker.start()
@@ -67,7 +67,7 @@ def test_a_download_that_fails_in_the_middle_is_not_whole(
     name, sealed = min(objects(broker).items(), key=lambda each: len(each[1]))
     obstore.put(store_of(broker), name, sealed[:-1] + bytes([sealed[-1] ^ 1]))
     with pytest.raises(http.client.IncompleteRead) as cut:
-        page.get(f"/containers/{made}/download")
+        page.get(f"/containers/{made}/download").expect(200)
     assert 0 < len(cut.value.partial) < 10 * SEGMENT
     page.get("/containers").expect(200)
     page.stop()

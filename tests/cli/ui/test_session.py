@@ -176,6 +176,19 @@ def test_a_log_out_removes_the_keys_from_the_device(page: UsersPage, alice: Pers
     alice.run("ls", status=4)
 
 
+def test_a_session_that_another_device_has_ended_leads_to_the_log_in(
+    page: UsersPage, alice: Person
+) -> None:
+    page.upload("letter.txt", b"Dear Bob")
+    with alice.device() as device:
+        device.deleteUser().result(30)
+    answer = page.get("/containers").expect(303)
+    assert answer.headers["location"] == f"{page.root}/start"
+    shown = page.get("/start").expect(200).words
+    assert "the account was deleted" in shown
+    assert "letter.txt" not in shown
+
+
 def test_contents_of_the_session_are_behind_the_log_in(stranger: Person) -> None:
     with UsersPage(stranger, *folders(stranger)) as page:
         page.enter().expect(200)

@@ -27,7 +27,7 @@ RESUME: Final = "/resume"
 FREE: Final = (START, RESUME, "/log-in", "/register")
 """The paths that need no session."""
 _POLL_SECONDS: Final = 1.0
-_ANSWER_SECONDS: Final = 8.0
+_ANSWER_SECONDS: Final = 10.0
 
 
 class Session:
