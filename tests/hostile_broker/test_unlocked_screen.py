@@ -94,9 +94,8 @@ def test_an_upload_that_stands_still_does_not_keep_the_page_open(
 
 
 @left
-def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(
-    page: UsersPage, made: uuid.UUID
-) -> None:
+def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(page: UsersPage) -> None:
+    made = page.upload("small.png", PNG)
     end = time.monotonic() + 30
     by_browser = {"Sec-Fetch-Mode": "no-cors"}
     while page.get(f"/containers/{made}/image", by_browser).status == 200:
