@@ -205,6 +205,31 @@ def test_a_file_of_a_contact_is_listed_and_is_only_read_by_its_name(
 
 
 @taken
+@pytest.mark.usefixtures("befriended")
+@pytest.mark.parametrize(
+    "own, hers",
+    [("reports/1.csv", "reports"), ("reports", "reports/1.csv")],
+    ids=["file", "folder"],
+)
+def test_a_contact_puts_no_file_in_place_of_a_folder_and_no_folder_in_place_of_a_file(
+    files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider, own: str, hers: str
+) -> None:
+    files.pipe(own, b"mine")
+    offer(mallory, alice, hers, WRITER)
+    files.invalidate_cache()
+    assert [each.get("containerId") for each in files.ls("", detail=True)] == [None, None]
+    assert files.info("reports")["size"] is None
+    for act in (
+        lambda: files.cat("reports"),
+        lambda: files.pipe("reports", b"secret"),
+        lambda: files.rm("reports", recursive=True),
+    ):
+        with pytest.raises(BrokerError.invalidArgumentError, match="a folder as well"):
+            act()
+    assert files.cat("reports/1.csv") in (b"mine", b"shared")
+
+
+@taken
 def test_a_member_who_renames_a_shared_container_gets_nothing_that_is_written_to_its_name(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:

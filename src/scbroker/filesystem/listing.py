@@ -70,22 +70,31 @@ class Listing:
             self._named.setdefault(name, []).append(entry)
 
     def one(self, path: str) -> Entry | None:
-        """Return the container of a name; None without one. `InvalidArgumentError` if several have it."""
+        """Return the container of a name; None without one.
+
+        Raises `InvalidArgumentError` if several have the name, or if it is that of a folder as well.
+        """
         found = self._named.get(path, [])
-        if len(found) > 1:
+        is_folder = bool(found) and self.children(path, 1) is not None
+        if len(found) > 1 or is_folder:
             listed = "; ".join(
                 f"{each.id} by {each.created_by}, changed {each.modified:%Y-%m-%d %H:%M}"
                 for each in found[:_MOST_LISTED]
             )
+            named = f"{len(found)} containers are" if len(found) > 1 else "A container is"
+            also = ", which is a folder as well" if is_folder else ""
             raise errors.InvalidArgumentError(
-                f"{len(found)} containers are named {path!r}: use scbroker://id:UUID. {listed}."
+                f"{named} named {path!r}{also}: use scbroker://id:UUID. {listed}."
             )
         return found[0] if found else None
 
     def info(self, path: str) -> Info | None:
-        """Return the details of a file or folder; None if neither exists. A file comes before a folder."""
-        if found := self._named.get(path):
-            return info_of(path, *found)
+        """Return the details of a file or folder; None if neither exists. What is both is ambiguous.
+
+        A contact could else put a file in place of a folder of tables, or a folder in place of a table.
+        """
+        if path in self._named:
+            return self._file(path)
         return None if self.children(path, 1) is None else _folder(path)
 
     def children(self, path: str, most: int | None = None) -> list[Info] | None:
@@ -98,7 +107,7 @@ class Listing:
         while at < len(names) and names[at].startswith(begin) and len(found) != most:
             part, slash, _ = names[at].removeprefix(begin).partition("/")
             child = begin + part
-            found.append(_folder(child) if slash else info_of(child, *self._named[child]))
+            found.append(_folder(child) if slash else self._file(child))
             at = bisect_left(names, f"{child}0") if slash else at + 1  # in Unicode, 0 follows /
         return found if found or not path else None
 
@@ -115,17 +124,21 @@ class Listing:
                 other._named[name] = kept
         return other
 
+    def _file(self, path: str) -> Info:
+        is_folder = self.children(path, 1) is not None
+        return info_of(path, *self._named[path], is_folder=is_folder)
+
     @cached_property
     def _sorted(self) -> list[str]:
         return sorted(self._named)
 
 
-def info_of(path: str, entry: Entry, *others: Entry) -> Info:
-    """Return the details of a file; without size and id if several containers have the name.
+def info_of(path: str, entry: Entry, *others: Entry, is_folder: bool = False) -> Info:
+    """Return the details of a file; without size and id if the name is ambiguous.
 
     Those are a file too: pyarrow silently leaves other types out of a table, and to open it is an error.
     """
-    if others:
+    if others or is_folder:
         ids = [str(each.id) for each in (entry, *others)]
         return {"name": path, "size": None, "type": "file", "containerIds": ids}
     return {
