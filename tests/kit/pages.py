@@ -177,6 +177,7 @@ class UsersPage(ServedPage):
     """`scbroker ui` with these options, of a person at a machine of their own."""
 
     def __init__(self, person: Person, *options: str | Path) -> None:
+        self.person = person
         common = ["ui", "--no-open", "--json", *map(str, options)]
         super().__init__(common, person.environment, person.home)
 

@@ -174,7 +174,7 @@ def test_a_container_is_renamed(page: UsersPage, alice: Person) -> None:
 
 def test_a_container_is_deleted_after_a_question(page: UsersPage, alice: Person) -> None:
     id = page.upload("draft", b"1")
-    assert "Delete 'draft'?" in page.get(f"/containers/{id}/delete").expect(200).words
+    assert "Delete draft?" in page.get(f"/containers/{id}/delete").expect(200).words
     assert [each["name"] for each in alice.json("ls")] == ["draft"]
     assert "is deleted" in page.post(f"/containers/{id}/delete").expect(200).words
     assert alice.json("ls") == []

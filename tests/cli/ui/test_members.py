@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import uuid
 from urllib.parse import urlencode
 
 import pytest
 
 from scbroker import Contacts, ContainerAccessLevel, ServerProvider
+from scbroker.cli.ui.known import Known
+from scbroker.cli.ui.members import Since, since
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, with_access
 
@@ -49,19 +52,24 @@ def test_the_page_says_that_access_is_replaced_and_what_is_lost(
 
 
 def test_somebody_has_access_since_the_creation_or_since_one_of_the_changes(
-    page: UsersPage, session: ServerProvider, bob: Person
+    session: ServerProvider, bob: Person
 ) -> None:
     user = befriend(session, bob, "Bob")
     made = put(session, "plan.txt", accessLevels=with_access(session, user))
-    view = f"/containers/{made}/people"
-    assert "between" not in page.get(view).words
-    link = session.createLink(made, expiresAt=dt.datetime.now(dt.UTC) + dt.timedelta(1), name="L")
-    link.result()
-    rows = page.get(view).text.split("<tr>")
-    [of_bob] = [each for each in rows if "/contacts/" in each]
-    [of_link] = [each for each in rows if "/links/" in each]
-    assert "between" in of_bob
-    assert "between" not in of_link
+
+    def since_of(of: uuid.UUID, people: Known) -> Since:
+        container = session.getContainer(made).result()
+        return since(container, session.getEvents(containerId=made).result(), of, people)
+
+    own = session.getUserId().result()
+    before = since_of(user, Known(own, {}, {}))
+    assert before.earliest == before.latest
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(1)
+    link = session.createLink(made, expiresAt=end, name="L").result()
+    people = Known(own, {}, {link.userId: link})
+    of_bob, of_link = since_of(user, people), since_of(link.userId, people)
+    assert of_bob.earliest == before.earliest < of_bob.latest
+    assert of_link.earliest == of_link.latest == link.createdAt
 
 
 def test_somebody_who_may_not_share_is_offered_nothing(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from tests.kit.keychains import run_beside_gnome_keyring
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person
 from tests.kit.waiting import wait_until
@@ -54,6 +56,59 @@ def test_a_person_registers_and_the_commands_use_the_same_profile(
     assert [each["name"] for each in stranger.json("ls")] == ["letter.txt"]
 
 
+def test_the_session_is_kept_in_the_folder_that_was_given(
+    registered: UsersPage, stranger: Person
+) -> None:
+    registered.stop()
+    assert list((stranger.home / "sessions").iterdir())
+    with UsersPage(stranger) as page:  # the profile has the folders
+        assert "You have no containers yet" in page.enter().expect(200).words
+        page.post("/log-out").expect(200)
+    with UsersPage(stranger) as page:
+        assert "Log in as Carol" in page.enter().expect(200).words
+
+
+def test_without_a_keychain_nobody_is_registered_and_the_page_names_the_option(
+    stranger: Person,
+) -> None:
+    stranger.environment["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
+    with UsersPage(stranger) as page:
+        page.enter().expect(200)
+        refused = page.post("/register", filled(stranger)).expect(200).words
+        assert "no usable keychain" in refused
+        assert "--session-folder FOLDER" in refused
+        assert not stranger.config.exists()
+
+
+BESIDE_A_KEYCHAIN = """
+import json, os, sys
+from pathlib import Path
+from types import SimpleNamespace
+from tests.kit.pages import UsersPage
+who = SimpleNamespace(environment=dict(os.environ), home=Path(os.environ["HOME"]))
+with UsersPage(who) as page:
+    page.enter()
+    print(page.post("/register", json.loads(sys.argv[1])).words)
+with UsersPage(who) as page:
+    print(page.enter().words)
+"""
+
+
+@pytest.mark.long
+def test_the_real_keychain_keeps_the_session_for_the_next_page(
+    stranger: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if path := stranger.environment.get("PYTHONPATH"):
+        monkeypatch.setenv("PYTHONPATH", path)
+    fields = json.dumps(filled(stranger))
+    done = run_beside_gnome_keyring(stranger.home / "desk", BESIDE_A_KEYCHAIN, fields)
+    assert done.returncode == 0, done.stderr
+    registered, opened = done.stdout.splitlines()
+    assert "You are registered" in registered
+    assert "You have no containers yet" in opened
+    assert not list((stranger.home / "desk").rglob("*.key"))
+
+
 @pytest.mark.parametrize(
     "changed, why",
     [
@@ -69,8 +124,14 @@ def test_a_registration_that_is_refused_says_why_and_makes_no_profile(
 ) -> None:
     with UsersPage(stranger, *folders(stranger)) as page:
         page.enter()
-        assert why in page.post("/register", filled(stranger, **changed)).expect(200).words
+        given = filled(stranger, **changed)
+        refused = page.post("/register", given).expect(200)
+        assert why in refused.words
         assert not stranger.config.exists()
+        # What was typed is there for the next attempt, but for the secrets.
+        assert f'value="{given["server"]}"' in refused.text
+        assert PASSPHRASE not in refused.text.replace(why, "")
+        assert PASSWORD not in refused.text
 
 
 def test_a_locked_page_shows_nothing_until_the_passphrase_is_typed(registered: UsersPage) -> None:
@@ -113,6 +174,19 @@ def test_somebody_logs_in_on_a_second_device_with_the_card(
 def test_a_log_out_removes_the_keys_from_the_device(page: UsersPage, alice: Person) -> None:
     assert "logged out" in page.post("/log-out").expect(200).words
     alice.run("ls", status=4)
+
+
+def test_a_session_that_another_device_has_ended_leads_to_the_log_in(
+    page: UsersPage, alice: Person
+) -> None:
+    page.upload("letter.txt", b"Dear Bob")
+    with alice.device() as device:
+        device.deleteUser().result(30)
+    answer = page.get("/containers").expect(303)
+    assert answer.headers["location"] == f"{page.root}/start"
+    shown = page.get("/start").expect(200).words
+    assert "the account was deleted" in shown
+    assert "letter.txt" not in shown
 
 
 def test_contents_of_the_session_are_behind_the_log_in(stranger: Person) -> None:

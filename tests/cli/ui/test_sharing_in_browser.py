@@ -41,12 +41,11 @@ def test_the_history_moves_while_another_person_writes(
     with UsersPage(alice) as page, bob.session() as his:
         root = entered(page, view)
         view.goto(f"{root}/containers/{made}/history")
-        before = view.locator("#timeline > li").count()
-        for content in (b"2", b"3"):
+        changes = view.locator("#timeline > li", has_text="changed content")
+        for number, content in enumerate((b"2", b"3")):
+            assert changes.count() == number
             his.updateContainerContent(made, content).result()
-            before += 1
-            view.locator(f"#timeline > li:nth-child({before})").wait_for(timeout=10_000)
-        assert "changed content" in view.locator("#timeline > li").first.inner_text()
+            changes.nth(number).wait_for(timeout=10_000)
         view.goto("about:blank")  # before the page ends: the browser complains of a failed request
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import obstore
 import pytest
 from PIL import Image
 
-from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE
+from tests.kit.brokers import BrokerProcess
+from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE, press
+from tests.kit.objects import objects, store_of
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person
+from tests.kit.people import Person, befriend, put
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -63,14 +66,56 @@ def test_a_person_stores_sees_renames_and_saves_a_picture(
     view.get_by_role("status").filter(has_text="the zoo.png").wait_for()
 
 
-def test_a_dropped_file_is_stored_and_a_refused_one_says_why(opened: UsersPage, view: Page) -> None:
+def test_dropped_files_are_stored_and_a_refused_one_says_why(opened: UsersPage, view: Page) -> None:
     entered(opened, view)
     view.evaluate(DROP, ["letter.txt", "Dear Bob"])
     view.get_by_role("link", name="letter.txt").wait_for()
-    opened_tab = view.context.new_page()  # a status of 409 is a complaint of the browser
-    opened_tab.goto(view.url)
-    opened_tab.evaluate(DROP, ["letter.txt", "another"])
-    opened_tab.get_by_text("You have a container named").wait_for()
+    tab = view.context.new_page()  # a status of 409 is a complaint of the browser
+    tab.goto(view.url)
+    tab.get_by_label("Drop files here").set_input_files(
+        [{"name": name, "mimeType": "", "buffer": bytes(3_000_000)} for name in ("letter.txt", "b")]
+    )
+    tab.get_by_text("You have a container named").wait_for()
+    tab.get_by_role("status").filter(has_text="1 of 2 stored").wait_for()
+    tab.get_by_role("link", name="Show the list with them").click()
+    tab.get_by_role("link", name="b", exact=True).wait_for()
+
+
+def test_a_download_that_fails_in_the_middle_is_a_failure_for_the_browser(
+    opened: UsersPage, view: Page, broker: BrokerProcess
+) -> None:
+    root = entered(opened, view)
+    with opened.person.session() as session:
+        made = put(session, "backup.bin", bytes(10_485_760))  # in two objects
+    name, sealed = min(objects(broker).items(), key=lambda each: len(each[1]))
+    obstore.put(store_of(broker), name, sealed[:-1] + bytes([sealed[-1] ^ 1]))
+    view.goto(f"{root}/containers/{made}")
+    with view.expect_download() as saved:
+        view.get_by_role("link", name="Download").click()
+    assert saved.value.failure() is not None
+
+
+def test_a_container_is_found_renamed_and_shared_by_keyboard_alone(
+    opened: UsersPage, bob: Person, view: Page
+) -> None:
+    with opened.person.session() as session:
+        befriend(session, bob, "Bob")
+        put(session, "draft", b"Dear Bob")
+    entered(opened, view)
+    press(view, "draft")
+    view.wait_for_url("**/containers/*")
+    press(view, "Rename…")
+    view.get_by_label("New name").fill("letter.txt")
+    press(view, "Rename")
+    view.get_by_role("status").filter(has_text="letter.txt").wait_for()
+    press(view, "Share…")
+    view.wait_for_url("**/people")
+    press(view, "Share…")
+    view.wait_for_url("**/share?*")
+    press(view, "Share")
+    view.get_by_role("status").filter(has_text="Bob has access: read").wait_for()
+    press(view, "Log out")
+    view.wait_for_url("**/log-out")
 
 
 def test_a_view_that_stays_open_is_left_when_the_page_is_locked(
@@ -82,6 +127,22 @@ def test_a_view_that_stays_open_is_left_when_the_page_is_locked(
     other.get_by_role("button", name="Lock").click()
     view.wait_for_url("**/start", timeout=15_000)
     assert "Log in as Alice" in view.inner_text("main")
+
+
+def test_a_view_that_stays_open_shows_nothing_after_the_command_has_ended(
+    alice: Person, browser: Browser
+) -> None:
+    """Nobody could say any more that the page is locked."""
+    with UsersPage(alice) as page, browser.new_context() as context:
+        tab = context.new_page()
+        entered(page, tab)
+        tab.evaluate(DROP, ["letter.txt", "Dear Bob"])
+        name = tab.get_by_role("link", name="letter.txt")
+        name.wait_for()
+        page.stop()
+        tab.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        name.wait_for(state="hidden")
+        tab.get_by_text("The page does not answer any more").wait_for()
 
 
 @pytest.mark.parametrize("scheme, width", [("light", 1120), ("dark", 1120), ("light", 360)])
@@ -115,25 +176,22 @@ def test_every_view_is_readable_and_usable_for_all(
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
 
 
-@pytest.mark.parametrize(
-    "name, content",
-    [
-        ("a.svg", '<svg xmlns="http://www.w3.org/2000/svg" onload="window.ran = 1"/>'),
-        ("b.html", "<script>opener.ran = window.ran = 1</script>"),
-        ("c.pdf", "%PDF-1.7\n<script>window.ran = 1</script>"),
-    ],
-)
-def test_nothing_of_a_hostile_file_runs_in_the_page(
-    opened: UsersPage, browser: Browser, name: str, content: str
-) -> None:
+def test_nothing_of_a_hostile_file_runs_in_the_page(opened: UsersPage, browser: Browser) -> None:
+    files = {
+        "a.svg": '<svg xmlns="http://www.w3.org/2000/svg" onload="window.ran = 1"/>',
+        "b.html": "<script>opener.ran = window.ran = 1</script>",
+        "c.pdf": "%PDF-1.7\n<script>window.ran = 1</script>",
+        "<img src=x onerror=ran=1>.txt": "text",
+    }
     with browser.new_context() as context:
         tab = context.new_page()
-        entered(opened, tab)
-        tab.evaluate(DROP, [name, content])
-        tab.get_by_role("link", name=name).click()
-        tab.wait_for_url("**/containers/*")
-        assert tab.evaluate("() => window.ran") is None
-        place = tab.url
-        for view in ("image", "pdf"):
-            tab.goto(f"{place}/{view}")
-            assert tab.evaluate("() => window.ran") is None
+        root = entered(opened, tab)
+        for name, content in files.items():
+            tab.goto(f"{root}/containers")
+            tab.evaluate(DROP, [name, content])
+            tab.get_by_role("link", name=name).click()
+            tab.wait_for_url("**/containers/*")
+            place = tab.url
+            for view in ("", "/image", "/pdf", "/people", "/history", "/broker"):
+                tab.goto(f"{place}{view}")
+                assert tab.evaluate("() => window.ran") is None

@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from scbroker.cli import rights
 from scbroker.cli.names import name_of
-from scbroker.cli.ui.container import PATH
-from scbroker.cli.ui.known import container_of, known, provider_of, shortened, shown_name
+from scbroker.cli.ui.container import PATH, container_of, shown_of
+from scbroker.cli.ui.known import known, provider_of, shortened
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import Shown, View
@@ -49,11 +49,10 @@ class _BrokerSees:
         stored = await provider.getSecuredContainer(container.id)
         people = await known(provider)
         header = None if container.header is None else container.header.customHeaderObject
-        return Shown(
+        return shown_of(
             "broker_sees.html",
+            container,
             {
-                "container": container,
-                "name": shown_name(container),
                 "own_name": name_of(container),
                 "stored": stored,
                 "sealed_header": _sealed(stored.sealedHeader),

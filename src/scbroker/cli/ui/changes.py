@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from starlette.requests import Request
 
-from scbroker.cli.commands.changing import deletion_question, rename
-from scbroker.cli.names import label_of
+from scbroker.cli.commands.changing import rename
+from scbroker.cli.names import name_of
 from scbroker.cli.paths import relative_path
 from scbroker.cli.run import Run
-from scbroker.cli.ui.container import PATH, find, id_of, path_of
+from scbroker.cli.ui.container import PATH, container_of, find, id_of, path_of, shown_of
+from scbroker.cli.ui.known import Somebody, known, provider_of, shown_name
 from scbroker.cli.ui.part import Panel, Part
 from scbroker.cli.ui.session import HOME, Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
+
+_NAMED: Final = 3
+"""Members whom the question names one by one."""
 
 
 def changes(session: Session) -> Part:
@@ -34,8 +39,8 @@ class _Changes:
         self._session = session
 
     async def ask_for_name(self, request: Request) -> Shown:
-        container = await self._session.do(lambda run: find(run, id_of(request)))
-        return Shown("rename.html", {"container": container, "label": label_of(container)})
+        container = await container_of(self._session, request)
+        return shown_of("rename.html", container, {"own_name": name_of(container) or ""})
 
     async def rename(self, request: Request, fields: Mapping[str, str]) -> Done:
         id, new = id_of(request), str(relative_path(fields.get("name", "").strip()))
@@ -43,17 +48,15 @@ class _Changes:
         return Done(f"The container is named {new!r} now.", path_of(id))
 
     async def ask_to_delete(self, request: Request) -> Shown:
-        def asked(run: Run) -> Question:
-            container = find(run, id_of(request))
-            return Question(
-                heading=f"Delete {label_of(container)}?",
-                texts=[deletion_question(run, [container]), "It cannot be undone."],
-                button="Delete for everybody",
-                is_dangerous=True,
-                back=path_of(container.id),
-            )
-
-        return (await self._session.do(asked)).shown()
+        container = await container_of(self._session, request)
+        others = (await known(await provider_of(self._session))).others(container)
+        return Question(
+            heading=f"Delete {shown_name(container)}?",
+            texts=[_also_lost_by(others), "It cannot be undone."],
+            button="Delete for everybody",
+            is_dangerous=True,
+            back=path_of(container.id),
+        ).shown()
 
     async def delete(self, request: Request, fields: Mapping[str, str]) -> Done:
         del fields
@@ -61,7 +64,18 @@ class _Changes:
         def deleted(run: Run) -> str:
             container = find(run, id_of(request))
             run.session.deleteContainer(container.id).result()
-            return label_of(container)
+            return shown_name(container)
 
         label = await self._session.do(deleted)
         return Done(f"{label!r} is deleted.", HOME)
+
+
+def _also_lost_by(others: Sequence[Somebody] | None) -> str:
+    """Say who else loses a container that is deleted."""
+    if others is None:
+        return "Members whom you cannot see lose it too."
+    if not others:
+        return "Nobody else has access to it."
+    if len(others) > _NAMED:
+        return f"{len(others)} other members lose it too."
+    return f"Others lose it too: {', '.join(each.in_text for each in others)}."

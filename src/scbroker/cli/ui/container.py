@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 
 from scbroker import errors
-from scbroker.cli.names import label_of
 from scbroker.cli.run import Run
+from scbroker.cli.ui.known import known, provider_of, shown_name
 from scbroker.cli.ui.part import Container, Panel, Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import Shown, View
+from scbroker.cli.words import in_words
 
 PATH: Final = "/containers/{id}"
 
@@ -22,37 +23,25 @@ def container_page(session: Session, panels: Sequence[Panel]) -> Part:
     """Return the view of a container."""
 
     async def show(request: Request) -> Shown:
-        id = id_of(request)
+        container = await container_of(session, request)
+        people = await known(await provider_of(session))
 
-        def read(run: Run) -> Shown:
-            container = find(run, id)
-            return Shown(
-                "container.html",
-                {
-                    "container": container,
-                    "label": label_of(container),
-                    "panels": [_filled(run, container, panel) for panel in panels],
-                },
-            )
+        def filled(run: Run) -> list[Filled]:
+            return [_filled(run, container, panel) for panel in panels]
 
-        return await session.do(read)
+        values = {
+            "people": people,
+            "may": people.may(container),
+            "panels": await session.do(filled),
+        }
+        return shown_of("container.html", container, values)
 
     return Part(views=[View(PATH, show)])
 
 
 def details() -> Part:
     """Return the panel with a container's type, sizes, times and authors."""
-    return Part(panels=[Panel("Details", "panel_details.html", _details)])
-
-
-def _details(run: Run, container: Container) -> Mapping[str, object]:
-    people = run.people
-    content_by = container.contentBy
-    return {
-        "created_by": people.name_of(container.createdBy),
-        "modified_by": people.name_of(container.modifiedBy),
-        "content_by": None if content_by is None else people.name_of(content_by),
-    }
+    return Part(panels=[Panel("Details", "panel_details.html")])
 
 
 class Filled(NamedTuple):
@@ -67,7 +56,18 @@ def _filled(run: Run, container: Container, panel: Panel) -> Filled:
     try:
         return Filled(panel.title, panel.template, panel.values(run, container))
     except errors.BrokerError as error:
-        return Filled(panel.title, "panel_fault.html", {"text": error.message})
+        return Filled(panel.title, "panel_fault.html", {"text": in_words(error.message)})
+
+
+def shown_of(template: str, container: Container, values: Mapping[str, object]) -> Shown:
+    """Return a view of a container, whose template extends `of_container.html`."""
+    return Shown(template, {"container": container, "name": shown_name(container), **values})
+
+
+async def container_of(session: Session, request: Request) -> Container:
+    """Return the container of the request's path, with its header and without its content."""
+    id = id_of(request)
+    return await session.do(lambda run: find(run, id))
 
 
 def id_of(request: Request) -> uuid.UUID:

@@ -6,12 +6,9 @@ import uuid
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, NamedTuple
 
-from starlette.requests import Request
-
 import scbroker
 from scbroker import errors
 from scbroker.cli.names import label_of
-from scbroker.cli.ui.container import find, id_of
 from scbroker.cli.ui.part import Container
 from scbroker.cli.ui.session import Session
 
@@ -26,6 +23,20 @@ class Somebody(NamedTuple):
     kind: str
     """you, verified, contact, link or stranger."""
     name: str
+
+    @property
+    def in_text(self) -> str:
+        """The words for the user in a sentence, which has no elements."""
+        words = {"you": "you", "link": f"the link {self.name}", "stranger": f"the user {self.name}"}
+        return words.get(self.kind, self.name)
+
+
+class May(NamedTuple):
+    """What the user's permissions on a container allow: the page offers nothing else."""
+
+    rename: bool
+    share: bool
+    delete: bool
 
 
 class Known:
@@ -52,6 +63,32 @@ class Known:
             return Somebody(user_id, "link", link.name or "without a name")
         return Somebody(user_id, "stranger", str(user_id))
 
+    def made(self, container: Container) -> bool:
+        """Return whether the user and contacts alone have created and changed a container."""
+        authors = {container.createdBy, container.modifiedBy, container.contentBy or self.own_id}
+        return authors <= {self.own_id, *self.contacts}
+
+    def others(self, container: Container) -> list[Somebody] | None:
+        """Return the container's other members; None if the user may not see them."""
+        if container.access is None:
+            return None
+        ids = [each.userId for each in container.access]
+        return [self.user(each) for each in ids if each != self.own_id]
+
+    def own_rights(self, container: Container) -> scbroker.ContainerAccessLevel:
+        """Return the user's own permissions, as far as the list of members shows them."""
+        own = (each.permissions for each in container.access or () if each.userId == self.own_id)
+        return next(own, scbroker.ContainerAccessLevel(0))
+
+    def may(self, container: Container) -> May:
+        """Return what the user may do. Only Delete is possible without seeing the list of members."""
+        own, level = self.own_rights(container), scbroker.ContainerAccessLevel
+        return May(
+            rename=level.Upload in own,
+            share=level.ModifyAccess in own,
+            delete=level.Delete in own or container.access is None,
+        )
+
 
 async def known(provider: scbroker.ServerProvider) -> Known:
     """Read the user's contacts and links."""
@@ -67,12 +104,6 @@ async def known(provider: scbroker.ServerProvider) -> Known:
 async def provider_of(session: Session) -> scbroker.ServerProvider:
     """Return the provider of the open session. Raises `NotAuthenticatedError` for a locked page."""
     return await session.do(lambda run: run.session)  # the first use of a run's session may wait
-
-
-async def container_of(session: Session, request: Request) -> Container:
-    """Return the container of the request's path, with its header and without its content."""
-    id = id_of(request)
-    return await session.do(lambda run: find(run, id))
 
 
 def uuid_of(text: str) -> uuid.UUID:

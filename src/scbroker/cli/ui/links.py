@@ -10,8 +10,8 @@ from starlette.requests import Request
 import scbroker
 from scbroker import errors
 from scbroker.cli import dates
-from scbroker.cli.ui.container import PATH, id_of
-from scbroker.cli.ui.known import container_of, provider_of, shown_name, uuid_of
+from scbroker.cli.ui.container import PATH, container_of, id_of, shown_of
+from scbroker.cli.ui.known import known, provider_of, shown_name, uuid_of
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.qr import qr_code
@@ -65,13 +65,14 @@ class _Links:
 
     async def ask_to_make(self, request: Request) -> Shown:
         container = await container_of(self._session, request)
+        people = await known(await provider_of(self._session))
         values = {
-            "container": container,
-            "name": shown_name(container),
+            "links": [each for each in people.links.values() if container.id in each.containerIds],
+            "may": people.may(container),
             "tomorrow": dates.day_after(1),
             "proposed": dates.day_after(_DAYS),
         }
-        return Shown("new_link.html", values)
+        return shown_of("new_link.html", container, values)
 
     async def make(self, request: Request, fields: Mapping[str, str]) -> Done:
         """Make a link. A form sends the password: it is in no URL."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import enum
 import unicodedata
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -17,7 +18,7 @@ from scbroker import errors
 from scbroker.cli.commands.listing import is_own_document
 from scbroker.cli.names import name_of
 from scbroker.cli.output import SHORT_ID
-from scbroker.cli.run import Run
+from scbroker.cli.ui.known import Known, Somebody, known, provider_of, shortened
 from scbroker.cli.ui.part import Container, Part
 from scbroker.cli.ui.session import HOME, Session
 from scbroker.cli.ui.shelf import Entry, Shelf
@@ -27,6 +28,8 @@ _PAGE: Final = 48
 _DIGITS: Final = 6
 _LONGEST: Final = 200
 _THUMBNAIL_BYTES: Final = 4_194_304
+_OPTIONS: Final = 100
+"""Types, and people of each kind, that the filters offer. Other users choose what they share."""
 
 
 class Sort(enum.StrEnum):
@@ -45,8 +48,8 @@ class Card(NamedTuple):
     type: str | None
     length: int | None
     modified: dt.datetime
-    people: list[str] | None
-    """The members; None if the user may not see them."""
+    people: list[Somebody] | None
+    """The other members; None if the user may not see them."""
     is_image: bool
     """Whether the gallery asks for its picture. The header says so, and the content may differ."""
 
@@ -78,6 +81,11 @@ class Wanted(NamedTuple):
         )
         return cls(q, type, person, Sort(sort), show, int(page))
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it leaves out containers."""
+        return bool(self.q or self.type or self.person)
+
     def link(self, **changed: object) -> str:
         """Return the query of the same list with other values; the page begins anew unless it is given."""
         values = {**self._asdict(), "page": 1, **changed}
@@ -90,20 +98,20 @@ def listing(session: Session, shelf: Shelf) -> Part:
     async def show(request: Request) -> Shown:
         wanted = Wanted.of(request.query_params)
         entries = await shelf.entries()
-        return await session.do(lambda run: _shown(run, entries, wanted))
+        people = await known(await provider_of(session))
+        # In a thread: a search in thousands of containers takes a while.
+        return await asyncio.to_thread(_shown, entries, people, wanted)
 
     return Part(views=[View(HOME, show, "Containers")])
 
 
-def _shown(run: Run, entries: list[Entry], wanted: Wanted) -> Shown:
-    run.__dict__.pop("people", None)  # contacts may have changed on another device
+def _shown(entries: list[Entry], people: Known, wanted: Wanted) -> Shown:
     damaged = [each for each in entries if isinstance(each, errors.BrokerError)]
-    own = run.people.own_id
     visible = [
         each
         for each in entries
         if isinstance(each, scbroker.Container)
-        and not (each.createdBy == own and is_own_document(each))
+        and not (each.createdBy == people.own_id and is_own_document(each))
     ]
     found = [each for each in visible if _is_wanted(each, wanted)]
     found.sort(key=_KEYS[wanted.sort])
@@ -113,13 +121,13 @@ def _shown(run: Run, entries: list[Entry], wanted: Wanted) -> Shown:
         "containers.html",
         {
             "wanted": wanted,
-            "cards": [_card(run, each) for each in found[(page - 1) * _PAGE : page * _PAGE]],
+            "cards": [_card(each, people) for each in found[(page - 1) * _PAGE : page * _PAGE]],
             "count": len(found),
             "total": len(visible),
             "page": page,
             "pages": pages,
-            "types": sorted({each.type for each in visible if each.type}),
-            "people": _people(run, visible),
+            "types": sorted({each.type for each in visible if each.type})[:_OPTIONS],
+            "groups": _groups(people, visible),
             "damaged": damaged,
             "sorts": list(Sort),
         },
@@ -144,29 +152,42 @@ def _members(each: Container) -> set[uuid.UUID]:
     return {each.createdBy, *(level.userId for level in each.access or ())}
 
 
-def _people(run: Run, visible: list[Container]) -> list[tuple[str, str]]:
-    """Return ids and names of the people who have created or can access a container, the user first."""
-    own = run.people.own_id
+def _groups(people: Known, visible: Iterable[Container]) -> dict[str, list[Somebody]]:
+    """Return who has created or can access a container, by kind, each sorted by name."""
     ids = {id for each in visible for id in _members(each)}
-    named = [(str(id), run.people.name_of(id)) for id in ids]
-    return sorted(named, key=lambda each: (each[0] != str(own), each[1].casefold()))
+    users = sorted(map(people.user, ids), key=lambda each: each.name.casefold())
+    found: dict[str, list[Somebody]] = {title: [] for title in dict.fromkeys(_GROUPS.values())}
+    for each in users:
+        group = found[_GROUPS[each.kind]]
+        if len(group) < _OPTIONS:
+            group.append(each)
+    return found
 
 
-def _card(run: Run, each: Container) -> Card:
+def _card(each: Container, people: Known) -> Card:
     header = each.header.customHeaderObject if each.header else None
     media_type = header.get("mediaType") if isinstance(header, dict) else None
     is_image = isinstance(media_type, str) and media_type.startswith("image/")
     return Card(
         each.id,
-        name_of(each) or f"({each.id.hex[:SHORT_ID]})",
+        shortened(name_of(each) or f"({each.id.hex[:SHORT_ID]})"),
         each.type,
         each.length,
         each.modifiedAt,
-        run.people.others(each),
-        is_image and 0 < (each.length or 0) <= _THUMBNAIL_BYTES,
+        people.others(each),
+        # Browsers decode pictures of any size: those of strangers are loaded by a click alone.
+        is_image and 0 < (each.length or 0) <= _THUMBNAIL_BYTES and people.made(each),
     )
 
 
+_GROUPS: Final = {
+    "you": "",
+    "verified": "Contacts",
+    "contact": "Contacts",
+    "link": "Links",
+    "stranger": "Not in your contacts",
+}
+"""The group of the filter by person that has users of a kind."""
 _KEYS: Final[dict[Sort, Callable[[Container], Any]]] = {
     Sort.name: lambda each: (name_of(each) is None, (name_of(each) or "").casefold(), each.id),
     Sort.changed: lambda each: (-each.modifiedAt.timestamp(), each.id),

@@ -12,12 +12,10 @@ from starlette.requests import Request
 import scbroker
 from scbroker import errors
 from scbroker.cli import dates, rights
-from scbroker.cli.run import Run
-from scbroker.cli.ui.container import PATH, id_of, path_of
+from scbroker.cli.ui.container import PATH, container_of, id_of, path_of, shown_of
 from scbroker.cli.ui.known import (
     Known,
     Somebody,
-    container_of,
     first_result,
     known,
     provider_of,
@@ -64,13 +62,8 @@ def members(session: Session) -> Part:
             View(f"{PATH}/revoke", views.ask_to_revoke),
         ],
         acts=[Act(f"{PATH}/share", views.share), Act(f"{PATH}/revoke", views.revoke)],
-        panels=[Panel("Sharing", "panel_sharing.html", _summary)],
+        panels=[Panel("People", "panel_people.html")],
     )
-
-
-def _summary(run: Run, container: Container) -> Mapping[str, object]:
-    del run
-    return {"count": None if container.access is None else len(container.access)}
 
 
 class _Members:
@@ -82,15 +75,14 @@ class _Members:
         container = await container_of(self._session, request)
         people = await known(provider)
         events = await provider.getEvents(containerId=container.id)
-        own = _own(container, people)
-        return Shown(
+        own = people.own_rights(container)
+        return shown_of(
             "members.html",
+            container,
             {
-                "container": container,
-                "name": shown_name(container),
                 "members": _members(container, people, own, events),
                 "contacts": sorted(people.contacts.values(), key=lambda each: each.name),
-                "can_share": bool(own & rights.SHARE),
+                "may": people.may(container),
                 "words": {
                     word: MEANINGS[word] for word, each in rights.WORDS.items() if not each & ~own
                 },
@@ -156,12 +148,12 @@ class _Members:
         people = await known(await provider_of(self._session))
         who = people.user(_other(people, request.query_params.get("user", "")))
         if who.user_id not in _levels(container):
-            raise errors.NotFoundError(f"{who.name} has no access to this container.")
+            raise errors.NotFoundError(f"Nothing to revoke: {who.in_text} has no access.")
         return Question(
-            heading=f"Revoke the access of {who.name}?",
+            heading=f"Revoke the access of {who.in_text}?",
             texts=[
-                f"{who.name} has no access to {shown_name(container)} any more, and cannot open what is "
-                "written from then on: the container gets a new key.",
+                f"The container {shown_name(container)} gets a new key: {who.in_text} cannot open what is "
+                "written from then on.",
                 "Copies that were made before stay readable.",
             ],
             hidden={"user": str(who.user_id)},
@@ -175,7 +167,8 @@ class _Members:
         people = await known(provider)
         who = people.user(_other(people, fields.get("user", "")))
         await first_result(provider.revokeAccess([id_of(request)], who.user_id))
-        return Done(f"{who.name} has no access any more.", path_of(id_of(request), _PEOPLE))
+        text = f"Revoked: {who.in_text} has no access any more."
+        return Done(text, path_of(id_of(request), _PEOPLE))
 
 
 def since(
@@ -229,12 +222,6 @@ def _members(
 
 def _levels(container: Container) -> dict[uuid.UUID, scbroker.AccessLevel]:
     return {each.userId: each for each in container.access or ()}
-
-
-def _own(container: Container, people: Known) -> int:
-    """Return the user's own permissions, as far as the list of members shows them."""
-    level = _levels(container).get(people.own_id)
-    return 0 if level is None else level.permissions
 
 
 def _contact(people: Known, text: str) -> scbroker.Contact:

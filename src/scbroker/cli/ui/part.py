@@ -21,7 +21,8 @@ class Panel(NamedTuple):
     """A section on the page of a container.
 
     `values` is called in a thread, so it may wait for the broker; an error is shown in place of the panel.
-    The template finds what it returns as `values`, and the container as `container`.
+    The template finds what it returns as `values`; also `container`, the `people` whom the user knows, and
+    what the user `may` do.
     """
 
     title: str

@@ -23,9 +23,11 @@ T = TypeVar("T")
 START: Final = "/start"
 HOME: Final = "/containers"
 STATE: Final = "/state"
-FREE: Final = (START, "/log-in", "/register")
+RESUME: Final = "/resume"
+FREE: Final = (START, RESUME, "/log-in", "/register")
 """The paths that need no session."""
 _POLL_SECONDS: Final = 1.0
+_ANSWER_SECONDS: Final = 10.0
 
 
 class Session:
@@ -44,13 +46,14 @@ class Session:
         self._session_folder, self._trust_folder = session_folder, trust_folder
         self._run: Run | None = None
         self._used = time.monotonic()
-        self._busy = 0
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
         self.ending: asyncio.Event = asyncio.Event()
         """Set when the page ends: a request that waits for something answers then."""
         self.fault: str = ""
         """Why the kept session could not be resumed."""
+        self.is_broker_away: bool = False
+        """Whether the fault may pass, so that the session may be resumed without the passphrase."""
 
     def __repr__(self) -> str:
         return f"Session({'open' if self.is_open else 'locked'})"
@@ -72,8 +75,15 @@ class Session:
         if not self.is_open:
             return START
         if is_person:
-            self._used = time.monotonic()
+            self.use()
         return None
+
+    def leads_to_after(self, error: errors.BrokerError) -> str | None:
+        """Lock the page when the session has ended, as after `scbroker logout`, and return the start."""
+        if not isinstance(error, errors.NotAuthenticatedError):
+            return None
+        self.lock()
+        return START
 
     # Work with the session.
 
@@ -88,15 +98,32 @@ class Session:
             raise errors.NotAuthenticatedError("The page is locked: log in again.")
         return self._run
 
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the page from locking itself during a block, such as a transfer."""
-        self._busy += 1
+    def use(self) -> None:
+        """Count a piece of a transfer as a use of the page.
+
+        A whole transfer is not one: a paused download, or a broker that stalls, would keep the page open.
+        """
+        self._used = time.monotonic()
+
+    async def check_broker(self) -> None:
+        """Raise `BrokerUnavailableError` if the broker does not answer within seconds.
+
+        The library waits up to a minute for a broker to come back: a person at a page would not, and no
+        thread of the page is to wait so long when its command ends.
+        """
+        provider = await self.do(lambda run: run.session)
         try:
-            yield
-        finally:
-            self._busy -= 1
-            self._used = time.monotonic()
+            async with asyncio.timeout(_ANSWER_SECONDS):
+                await provider.listContainers(headers=False, limit=1)
+        except TimeoutError:
+            raise errors.BrokerUnavailableError(
+                f"{self.run.profile.server_url} has not answered for {_ANSWER_SECONDS:g} seconds: check the "
+                "network, and try again. Nothing was changed."
+            ) from None
+
+    def holds(self, run: Run) -> bool:
+        """Return whether this run is that of the open session: what was read with another is dropped."""
+        return self._run is run
 
     @property
     def profile(self) -> profiles.Profile | None:
@@ -130,9 +157,14 @@ class Session:
             _ = run.session
         except errors.BrokerError as error:
             run.__exit__()
-            self.fault = in_words(error.message)
+            self.fault, self.is_broker_away = in_words(error.message), error.retryable
             return
         self._open(run)
+
+    def resume_again(self) -> None:
+        """Resume the kept session if the broker was away when the page began, and never after a lock."""
+        if self.is_broker_away:
+            self.resume()
 
     def unlock(self, passphrase: str) -> None:
         """Log in as the profile's user, as `scbroker login` does, and keep the session."""
@@ -188,8 +220,10 @@ class Session:
     def lock_if_unused(self) -> None:
         """Lock the page if nobody has used it for the time that `--lock` gives."""
         is_unused = time.monotonic() - self._used >= self._lock_seconds
-        if self.is_open and is_unused and not self._busy:
+        if self.is_open and is_unused:
             self.lock()
+        elif is_unused:
+            self.is_broker_away = False  # nobody resumes the session of somebody who has left
 
     def _draft(self, server: str, api_key: str, name: str) -> profiles.Profile:
         if not (server and api_key and name):
@@ -222,4 +256,5 @@ class Session:
 
     def _open(self, run: Run) -> None:
         self.lock()
-        self._run, self._used, self.fault = run, time.monotonic(), ""
+        self._run, self._used = run, time.monotonic()
+        self.fault, self.is_broker_away = "", False

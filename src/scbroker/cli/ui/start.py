@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 
 from scbroker import errors
 from scbroker.cli.ui.part import Part
-from scbroker.cli.ui.session import HOME, START, STATE, Session
+from scbroker.cli.ui.session import HOME, RESUME, START, STATE, Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
 from scbroker.cli.words import in_words
+
+_FIELDS: Final = ("server", "api_key", "user", "name")
 
 
 def start(session: Session) -> Part:
@@ -28,6 +31,7 @@ def start(session: Session) -> Part:
         ],
         acts=[
             Act(START, views.unlock),
+            Act(RESUME, views.resume),
             Act("/log-in", views.log_in),
             Act("/register", views.register),
             Act("/log-out", views.log_out),
@@ -39,21 +43,27 @@ def start(session: Session) -> Part:
 class _Start:
     def __init__(self, session: Session) -> None:
         self._session = session
+        self._typed: Mapping[str, str] = {}
+        """Fields of a form that was refused, without passphrase and password: its view shows them again."""
 
     async def show(self, request: Request) -> Shown:
         """Ask the profile's user for the passphrase; without a profile, ask for everything."""
         profile = self._session.profile
         if profile is None:
             return await self.show_register(request)
-        return Shown("start.html", {"profile": profile, "fault": self._session.fault})
+        return Shown("start.html", {"profile": profile})
 
     async def show_log_in(self, request: Request) -> Shown:
         del request
-        return Shown("log_in.html", {"profile": self._session.profile})
+        return self._form("log_in.html")
 
     async def show_register(self, request: Request) -> Shown:
         del request
-        return Shown("register.html", {"profile": self._session.profile})
+        return self._form("register.html")
+
+    def _form(self, template: str) -> Shown:
+        typed = {name: self._typed.get(name, "") for name in _FIELDS}
+        return Shown(template, {"typed": typed})
 
     async def state(self, request: Request) -> PlainTextResponse:
         """Answer whether the page is open, for the script that leaves a page that was locked."""
@@ -68,20 +78,26 @@ class _Start:
             return Done(in_words(error.message), START, is_fault=True)
         return Done("", HOME)
 
+    async def resume(self, request: Request, fields: Mapping[str, str]) -> Done:
+        del request, fields
+        await asyncio.to_thread(self._session.resume_again)
+        return Done("", START)  # which leads home if it has worked
+
     async def log_in(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
-        given = _texts(fields, "server", "api_key", "user", "name")
+        given = self._typed = _texts(fields, "server", "api_key", "user", "name")
         try:
             await asyncio.to_thread(
                 self._session.log_in, **given, passphrase=fields.get("passphrase", "")
             )
         except errors.BrokerError as error:
             return Done(in_words(error.message), "/log-in", is_fault=True)
+        self._typed = {}
         return Done("You are logged in on this device.", HOME)
 
     async def register(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
-        given = _texts(fields, "server", "api_key", "name", "reminder")
+        given = self._typed = _texts(fields, "server", "api_key", "name", "reminder")
         secrets = {name: fields.get(name, "") for name in ("password", "passphrase")}
         for name, value in secrets.items():
             if fields.get(f"{name}_again") != value:
@@ -91,6 +107,7 @@ class _Start:
             await asyncio.to_thread(self._session.register, **given, **secrets)
         except errors.BrokerError as error:
             return Done(in_words(error.message), "/register", is_fault=True)
+        self._typed = {}
         return Done(
             "You are registered. Keep password and passphrase safe: nobody can reset them.", HOME
         )

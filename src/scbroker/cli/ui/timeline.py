@@ -14,19 +14,14 @@ from starlette.requests import Request
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.commands.listing import is_own_document
+from scbroker.cli.names import name_of
 from scbroker.cli.output import SHORT_ID
-from scbroker.cli.ui.container import PATH
-from scbroker.cli.ui.known import (
-    Known,
-    Somebody,
-    container_of,
-    known,
-    provider_of,
-    shown_name,
-    uuid_of,
-)
-from scbroker.cli.ui.part import Part
+from scbroker.cli.ui.container import PATH, container_of, shown_of
+from scbroker.cli.ui.known import Known, Somebody, known, provider_of, shortened, uuid_of
+from scbroker.cli.ui.part import Container, Part
 from scbroker.cli.ui.session import Session
+from scbroker.cli.ui.shelf import Shelf
 from scbroker.cli.web.site import Shown, View
 
 ROWS: Final = 200
@@ -50,12 +45,14 @@ class Happened(NamedTuple):
     event: scbroker.ContainerEvent
     who: Somebody | None
     what: str
+    name: str | None
+    """The container's name, if the page has read it: to read it now would be an event again."""
     short_id: str
 
 
-def timeline(session: Session) -> Part:
+def timeline(session: Session, shelf: Shelf) -> Part:
     """Return the views of events."""
-    views = _Timeline(session)
+    views = _Timeline(session, shelf)
     return Part(
         views=[
             View("/history", views.of_account, "History"),
@@ -66,8 +63,8 @@ def timeline(session: Session) -> Part:
 
 
 class _Timeline:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, shelf: Shelf) -> None:
+        self._session, self._shelf = session, shelf
         self._end = 0
         """The last event that a view of the account had, so that the next view begins near it."""
         self._waiting = 0
@@ -81,22 +78,15 @@ class _Timeline:
         provider = await provider_of(self._session)
         people = await known(provider)
         events = await self._last_events(provider)
-        return Shown("history.html", {"rows": _rows(events, people), "after": _after(events)})
+        return Shown("history.html", {"rows": self._rows(events, people), "after": _after(events)})
 
     async def of_container(self, request: Request) -> Shown:
         provider = await provider_of(self._session)
         container = await container_of(self._session, request)
         people = await known(provider)
         events = await provider.getEvents(containerId=container.id)
-        return Shown(
-            "container_history.html",
-            {
-                "container": container,
-                "name": shown_name(container),
-                "rows": _rows(events[-ROWS:], people),
-                "after": _after(events),
-            },
-        )
+        values = {"rows": self._rows(events[-ROWS:], people), "after": _after(events)}
+        return shown_of("container_history.html", container, values)
 
     async def new(self, request: Request) -> Shown:
         """Wait for events after one, and return their rows: those of one container if the query names one."""
@@ -113,8 +103,25 @@ class _Timeline:
         finally:
             self._waiting -= 1
         wanted = [each for each in events if container_id in (None, each.containerId)]
-        rows = _rows(wanted, await known(provider)) if wanted else []
-        return Shown("timeline_new.html", {"rows": rows, "after": _after(events, after)})
+        rows = self._rows(wanted, await known(provider)) if wanted else []
+        values = {"rows": rows, "after": _after(events, after), "names": container_id is None}
+        return Shown("timeline_new.html", values)
+
+    def _rows(self, events: Sequence[scbroker.ContainerEvent], people: Known) -> list[Happened]:
+        """Return the events as the view shows them, the newest first."""
+        found = []
+        for each in reversed(events):
+            container = self._shelf.known(each.containerId)
+            found.append(
+                Happened(
+                    each,
+                    None if each.relatedUserId is None else people.user(each.relatedUserId),
+                    _what(each, people),
+                    None if container is None else _topic(container, people),
+                    each.containerId.hex[:SHORT_ID],
+                )
+            )
+        return found
 
     async def _while_open(
         self, request: Request, work: Coroutine[Any, Any, list[scbroker.ContainerEvent]]
@@ -164,17 +171,12 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _rows(events: Sequence[scbroker.ContainerEvent], people: Known) -> list[Happened]:
-    """Return the events as the view shows them, the newest first."""
-    return [
-        Happened(
-            each,
-            None if each.relatedUserId is None else people.user(each.relatedUserId),
-            _what(each, people),
-            each.containerId.hex[:SHORT_ID],
-        )
-        for each in reversed(events)
-    ]
+def _topic(container: Container, people: Known) -> str | None:
+    """Return the name of a container that the page has read; None without one."""
+    if container.createdBy == people.own_id and is_own_document(container):
+        return "Your links" if container.type == "scbroker.links" else "Your contacts"
+    name = name_of(container)
+    return None if name is None else shortened(name)
 
 
 def _what(event: scbroker.ContainerEvent, people: Known) -> str:

@@ -10,10 +10,8 @@ from typing import Final
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-import scbroker
 from scbroker import errors
 from scbroker.cli.files import File
-from scbroker.cli.names import name_of
 from scbroker.cli.paths import relative_path
 from scbroker.cli.ui.container import path_of
 from scbroker.cli.ui.part import Part
@@ -30,11 +28,11 @@ def upload(session: Session, shelf: Shelf) -> Part:
 
     async def store(request: Request) -> Response:
         try:
-            with session.in_use():
-                file = _file(request)
-                await _check_new(session, shelf, file.name)
+            file = _file(request)
+            await session.check_broker()
+            async with shelf.named(file.name):
                 made = await session.run.session.createContainer(
-                    Body(request), customHeaderObject=file.header()
+                    Body(request, session), customHeaderObject=file.header()
                 )
         except errors.BrokerError:
             # A browser reads the answer only after it has sent the whole file.
@@ -51,8 +49,8 @@ class Body:
     The browser waits while the pieces before are encrypted and sent: no more than a few are in memory.
     """
 
-    def __init__(self, request: Request) -> None:
-        self._stream = request.stream()
+    def __init__(self, request: Request, session: Session) -> None:
+        self._stream, self._session = request.stream(), session
         self._loop = asyncio.get_running_loop()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -68,18 +66,8 @@ class Body:
             raise errors.InvalidArgumentError("The browser has sent no more of the file.") from None
         if piece is None:
             raise StopIteration
+        self._session.use()
         return piece
-
-
-async def _check_new(session: Session, shelf: Shelf, name: str) -> None:
-    """Raise `AlreadyExistsError` if a container of the user's own has this name."""
-    entries = await shelf.entries()
-    own = await session.do(lambda run: run.people.own_id)
-    for each in entries:
-        if isinstance(each, scbroker.Container) and name_of(each) == name and each.createdBy == own:
-            raise errors.AlreadyExistsError(
-                f"You have a container named {name!r} already: rename or delete it first."
-            )
 
 
 def _file(request: Request) -> File:

@@ -26,6 +26,7 @@ from starlette.types import ASGIApp
 from scbroker import errors
 from scbroker.cli.output import SHORT_ID, Size, duration, local, printable
 from scbroker.cli.web.access import ENTER, STATIC, Access, Guard, refuse
+from scbroker.cli.words import in_words
 
 _HERE: Final = Path(__file__).parent
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -33,19 +34,27 @@ _FORM_HEADER: Final = "x-page-form"
 """The header in which the page's script sends the secret of forms. Another site cannot set it."""
 _MAX_FORM: Final = 8192
 _MAX_FIELDS: Final = 16
-_STATUS: Final[tuple[tuple[type[errors.BrokerError], HTTPStatus], ...]] = (
-    (errors.InvalidArgumentError, HTTPStatus.BAD_REQUEST),
-    (errors.NotFoundError, HTTPStatus.NOT_FOUND),
-    (errors.DeletedError, HTTPStatus.GONE),
-    (errors.NotAuthenticatedError, HTTPStatus.FORBIDDEN),
-    (errors.CredentialsError, HTTPStatus.FORBIDDEN),
-    (errors.PermissionDeniedError, HTTPStatus.FORBIDDEN),
-    (errors.AlreadyExistsError, HTTPStatus.CONFLICT),
-    (errors.ConflictError, HTTPStatus.CONFLICT),
-    (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
-    (errors.QuotaExceededError, HTTPStatus.INSUFFICIENT_STORAGE),
-    (errors.BrokerUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE),
+_FAILED: Final = "This did not work"
+_FAULTS: Final[tuple[tuple[type[errors.BrokerError], HTTPStatus, str], ...]] = (
+    (errors.InvalidArgumentError, HTTPStatus.BAD_REQUEST, _FAILED),
+    (errors.NotFoundError, HTTPStatus.NOT_FOUND, "Not found"),
+    (errors.DeletedError, HTTPStatus.GONE, "Deleted"),
+    (errors.NotAuthenticatedError, HTTPStatus.FORBIDDEN, "Log in again"),
+    (errors.CredentialsError, HTTPStatus.FORBIDDEN, _FAILED),
+    (errors.SuspendedError, HTTPStatus.FORBIDDEN, _FAILED),
+    (errors.ApiKeyError, HTTPStatus.FORBIDDEN, _FAILED),
+    (errors.PermissionDeniedError, HTTPStatus.FORBIDDEN, "Not permitted"),
+    (errors.AlreadyExistsError, HTTPStatus.CONFLICT, _FAILED),
+    (errors.ConflictError, HTTPStatus.CONFLICT, _FAILED),
+    (errors.TooLargeError, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Too large"),
+    (errors.QuotaExceededError, HTTPStatus.INSUFFICIENT_STORAGE, "No space is left"),
+    (errors.BrokerUnavailableError, HTTPStatus.SERVICE_UNAVAILABLE, "The broker does not answer"),
+    (errors.UntrustedError, HTTPStatus.BAD_GATEWAY, "This cannot be trusted"),
+    (errors.BrokerError, HTTPStatus.INTERNAL_SERVER_ERROR, _FAILED),
 )
+"""The status and the heading of an error's view, by the first class that fits."""
+_OF_FORMS: Final = (errors.InvalidArgumentError, errors.AlreadyExistsError, errors.ConflictError)
+"""Errors that a form with other values may not have."""
 
 
 class Shown(NamedTuple):
@@ -121,6 +130,9 @@ class Gate(Protocol):
 
         `is_person` is false for what the page's script reads by itself.
         """
+
+    def leads_to_after(self, error: errors.BrokerError) -> str | None:
+        """Return the path, below the root, to go to after an error; None to show it where it happened."""
 
 
 @dataclass
@@ -235,7 +247,7 @@ class _Application:
             try:
                 return await call.answer(request)
             except errors.BrokerError as error:
-                return refuse(_status_of(error), error.message)
+                return refuse(_fault_of(error)[0], in_words(error.message))
 
         return endpoint
 
@@ -243,14 +255,27 @@ class _Application:
         return hmac.compare_digest(secret.encode(), self._access.form.encode())
 
     async def _failed(self, request: Request, error: Exception) -> Response:
-        failed = cast(errors.BrokerError, error)
-        shown = Shown("error.html", {"text": failed.message})
-        return self._page(request, shown, _status_of(failed))
+        failed, gate = cast(errors.BrokerError, error), self._site.gate
+        text = in_words(failed.message)
+        to = None if gate is None else gate.leads_to_after(failed)
+        if to is not None:
+            self._done = Done(text, to, is_fault=True)
+            return RedirectResponse(self._access.root + to, HTTPStatus.SEE_OTHER)
+        status, heading = _fault_of(failed)
+        # The path of an act is that of the view with its form.
+        is_form = request.method == "POST" and isinstance(failed, _OF_FORMS)
+        again = _address(request) if is_form or failed.retryable else None
+        shown = Shown("error.html", {"text": text, "heading": heading, "again": again})
+        return self._page(request, shown, status)
 
     async def _refused(self, request: Request, error: Exception) -> Response:
         refused = cast(HTTPException, error)
-        shown = Shown("error.html", {"text": refused.detail})
-        return self._page(request, shown, HTTPStatus(refused.status_code))
+        status = HTTPStatus(refused.status_code)
+        is_missing = status == HTTPStatus.NOT_FOUND
+        text = "This page does not exist." if is_missing else refused.detail
+        heading = "Not found" if is_missing else _FAILED
+        shown = Shown("error.html", {"text": text, "heading": heading, "again": None})
+        return self._page(request, shown, status)
 
     def _page(
         self,
@@ -273,13 +298,18 @@ class _Application:
         files = {path.name: path for folder in self._folders for path in folder.iterdir()}
         path = files.get(request.path_params["name"])
         if path is None or path.suffix not in _TYPES:
-            raise HTTPException(HTTPStatus.NOT_FOUND, "This page does not exist.")
+            raise HTTPException(HTTPStatus.NOT_FOUND)
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix])
 
 
-def _status_of(error: errors.BrokerError) -> HTTPStatus:
-    found = (status for kind, status in _STATUS if isinstance(error, kind))
-    return next(found, HTTPStatus.INTERNAL_SERVER_ERROR)
+def _fault_of(error: errors.BrokerError) -> tuple[HTTPStatus, str]:
+    """Return the status and the heading of an error's view."""
+    return next((status, heading) for kind, status, heading in _FAULTS if isinstance(error, kind))
+
+
+def _address(request: Request) -> str:
+    path, query = request.scope["path"], request.url.query
+    return f"{path}?{query}" if query else path
 
 
 def _is_refresh(request: Request) -> bool:

@@ -2,30 +2,33 @@
 "use strict";
 
 const timeline = document.getElementById("timeline");
+const away = document.getElementById("away");
+const stopped = document.getElementById("ended");
 const MOST = 200;
 
 async function readNew() {
   const query = new URLSearchParams({ after: timeline.dataset.after });
   if (timeline.dataset.container) query.set("container", timeline.dataset.container);
-  const answer = await fetch(`${timeline.dataset.new}?${query}`, { redirect: "error" });
-  if (!answer.ok) throw new Error(`status ${answer.status}`);
+  const answer = await fetch(`${timeline.dataset.new}?${query}`, { redirect: "manual" });
+  stopped.hidden = true;
+  if (answer.type === "opaqueredirect") location.reload(); // the page was locked
+  away.hidden = answer.ok;
+  if (!answer.ok) return false;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("new");
   timeline.dataset.after = fresh.dataset.after;
   if (fresh.childElementCount) document.getElementById("none").hidden = true;
   timeline.prepend(...[...fresh.children].map((each) => document.adoptNode(each)));
   while (timeline.childElementCount > MOST) timeline.lastElementChild.remove();
+  return true;
 }
 
 async function follow() {
   for (let pause = 1; ; ) {
-    try {
-      await readNew();
-      document.getElementById("ended").hidden = true;
-      pause = 1;
-    } catch {
-      document.getElementById("ended").hidden = false;
-      pause = Math.min(pause * 2, 30);
-    }
+    const read = await readNew().catch(() => {
+      stopped.hidden = false;
+      return false;
+    });
+    pause = read ? 1 : Math.min(pause * 2, 30);
     await new Promise((resume) => setTimeout(resume, pause * 250));
   }
 }
