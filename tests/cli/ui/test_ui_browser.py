@@ -66,15 +66,18 @@ def test_a_person_stores_sees_renames_and_saves_a_picture(
     view.get_by_role("status").filter(has_text="the zoo.png").wait_for()
 
 
-def test_dropped_files_are_stored_and_a_refused_one_says_why(opened: UsersPage, view: Page) -> None:
+def test_dropped_files_are_stored_and_a_refused_one_says_why(
+    opened: UsersPage, view: Page, tmp_path: Path
+) -> None:
     entered(opened, view)
     view.evaluate(DROP, ["letter.txt", "Dear Bob"])
     view.get_by_role("link", name="letter.txt").wait_for()
     tab = view.context.new_page()  # a status of 409 is a complaint of the browser
     tab.goto(view.url)
-    tab.get_by_label("Drop files here").set_input_files(
-        [{"name": name, "mimeType": "", "buffer": bytes(3_000_000)} for name in ("letter.txt", "b")]
-    )
+    other = tmp_path / "letter.txt", tmp_path / "b"
+    for file in other:
+        file.write_bytes(bytes(3_000_000))
+    tab.get_by_label("Drop files here").set_input_files(other)
     tab.get_by_text("You have a container named").wait_for()
     tab.get_by_role("status").filter(has_text="1 of 2 stored").wait_for()
     tab.get_by_role("link", name="Show the list with them").click()
