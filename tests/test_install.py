@@ -151,6 +151,42 @@ def test_with_server_a_broker_serves_and_commands_of_users_name_their_extra(
     assert '"scbroker[cli]"' in done.stderr
 
 
+@on_sqlite
+def test_with_fsspec_a_program_opens_containers_by_their_names(
+    installed: NewEnvironment, broker: BrokerProcess
+) -> None:
+    program = installed("[fsspec]")
+    script = (
+        "import fsspec\n"
+        "from scbroker import ServerProvider\n"
+        "kept = {'sessionStore': 'kept'}\n"
+        "with ServerProvider.fromEnvironment(**kept) as provider:\n"
+        "    provider.register('A password 1', 'A passphrase 1', keep=True).result()\n"
+        "with fsspec.open('scbroker://notes/today.txt', 'w', **kept) as file:\n"
+        "    file.write('some text')\n"
+        "with fsspec.open('scbroker://notes/today.txt', 'r', **kept) as file:\n"
+        "    print(file.read(), fsspec.filesystem('scbroker', **kept).find(''))\n"
+    )
+    done = program.run(
+        "python", "-c", script, SCBROKER_SERVER_URL=broker.url,
+        SCBROKER_API_KEY=str(broker.api_key), SCBROKER_APPLICATION_NAME="installed",
+    )  # fmt: skip
+    assert done.stdout == "some text ['notes/today.txt']\n"
+
+
+def test_with_server_and_pytest_a_test_gets_a_broker(installed: NewEnvironment) -> None:
+    tester = installed("[server]")
+    python, pins = str(tester.bin / "python"), ["--constraint", "requirements.txt"]
+    _run([*UV, "pip", "install", "--python", python, "pytest", *pins])
+    (tester.home / "test_note.py").write_text(
+        "def test_a_note_is_kept(scbroker_broker):\n"
+        "    with scbroker_broker.new_user() as alice:\n"
+        "        note = alice.createContainer(b'Milk').result()\n"
+        "        assert alice.getContainerContent(note.id).result() == b'Milk'\n"
+    )
+    assert "1 passed" in tester.run("pytest").stdout
+
+
 @pytest.mark.parametrize("command", re.findall(
     r"^    ((?:uv|pipx|pip) .*?)(?:  .*)?$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE
 ))  # fmt: skip

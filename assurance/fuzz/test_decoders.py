@@ -15,8 +15,8 @@ from assurance.fuzz.target import ACCEPTED, Target, run_one
 from assurance.fuzz.targets import CORPUS, TARGETS, stored
 from tests.kit.cases import some_daily
 
-EXAMPLES: Final = {"some": 40, "many": 150}
-BOMBS: Final = {"some": 2, "many": 15}
+EXAMPLES: Final = {"some": 40, "many": 75}
+BOMBS: Final = {"some": 2, "many": 6}
 MOST_CORPUS: Final = 300_000
 each_target = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 some_and_many = pytest.mark.parametrize(

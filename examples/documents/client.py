@@ -16,9 +16,9 @@ from typing import Any
 
 import aiohttp
 
-from scbroker import AccessLevel, ContactCard, ContainerAccessLevel, ServerProvider
+from scbroker import AccessLevel, BrokerError, ContactCard, ContainerAccessLevel, ServerProvider
 
-TYPE = "document"
+TYPE, TOKEN_TYPE = "document", "documents-token"
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 FOR_THE_SERVICE = ContainerAccessLevel.ViewAccess | ContainerAccessLevel.ViewType
 """Without Decrypt, the client wraps no key to the service."""
@@ -31,18 +31,25 @@ class Documents:
         self._provider, self._service = provider, service
 
     async def log_in(self) -> None:
-        """Get a token of the service through a container that only this user and the service can open."""
+        """Get a token of the service through a container that only this user and the service can open.
+
+        Raises `untrustedError` if the service names another container: it would get a document's content.
+        """
         card = await self._provider.getContactCard("a user")
         account = await self._ask("POST", "/accounts", json={"card": card.text})
-        token = await self._provider.getContainerContent(account["container"])
+        made = await self._provider.getContainerMetadata(account["container"])
+        if (made.createdBy, made.type) != ((await self._service_card()).userId, TOKEN_TYPE):
+            raise BrokerError.untrustedError(
+                f"Container {made.id} is not a token of the service: tell the service's operator."
+            )
+        token = await self._provider.getContainerContent(made.id)
         self._service.headers["Authorization"] = f"Bearer {(token or b'').decode()}"
 
     async def put(self, file: Path) -> uuid.UUID:
         """Store a file as a document, and show its metadata to the service."""
-        service = ContactCard.parse((await self._ask("GET", "/card"))["card"])
         access = [
             AccessLevel(await self._provider.getUserId(), OWNER),
-            AccessLevel(service, FOR_THE_SERVICE),
+            AccessLevel(await self._service_card(), FOR_THE_SERVICE),
         ]
         return (await self._provider.createContainer(file, {"name": file.name}, access, TYPE)).id
 
@@ -57,6 +64,9 @@ class Documents:
             for header, each in zip(headers, found, strict=True)
             if header is not None
         }
+
+    async def _service_card(self) -> ContactCard:
+        return ContactCard.parse((await self._ask("GET", "/card"))["card"])
 
     async def _ask(self, method: str, path: str, **options: Any) -> Any:
         async with self._service.request(method, path, **options) as answer:

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import aiohttp
+import aiohttp.web
 import pytest
 import uvicorn
 
 from examples.documents.client import Documents
 from examples.documents.service import app
-from scbroker import BrokerError, ServerProvider
+from scbroker import BrokerError, ContactCard, ServerProvider
 from scbroker.testing import PASSPHRASE, LocalBroker
 
 
@@ -89,5 +90,47 @@ def test_another_users_card_gives_nobody_the_token(
                     assert answer.status == 401
             async with http.post("/accounts", json={"card": "not a card"}) as answer:
                 assert answer.status == 422
+
+    asyncio.run(scenario())
+
+
+@contextlib.asynccontextmanager
+async def hostile_service(card: ContactCard, container: str) -> AsyncIterator[str]:
+    """Run a service that names this container as that of the token; yield its address."""
+    app = aiohttp.web.Application()
+
+    async def service_card(_: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.json_response({"card": card.text})
+
+    async def account(_: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.json_response({"container": container})
+
+    app.router.add_get("/card", service_card)
+    app.router.add_post("/accounts", account)
+    runner = aiohttp.web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = aiohttp.web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+def test_a_service_that_names_a_document_as_its_token_does_not_get_the_content(
+    scbroker_broker: LocalBroker,
+) -> None:
+    alice, service = scbroker_broker.new_user(), scbroker_broker.new_user()
+
+    async def scenario() -> None:
+        secret = (await alice.createContainer(b"Dear Bob", type="document")).id
+        for card in (await service.getContactCard("x"), await alice.getContactCard("x")):
+            async with (
+                hostile_service(card, str(secret)) as address,
+                aiohttp.ClientSession(address) as http,
+            ):
+                with pytest.raises(BrokerError.untrustedError):
+                    await Documents(alice, http).log_in()
+                assert "Authorization" not in http.headers
 
     asyncio.run(scenario())

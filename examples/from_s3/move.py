@@ -54,12 +54,18 @@ class Move:
                 obstore.delete(self.bucket, item.key)
 
     def _moved(self) -> set[MovedObject]:
-        """Return the headers of all containers that earlier runs made and finished."""
+        """Return the headers of all containers that earlier runs made and finished.
+
+        Anybody can share a container that claims to be an object's, so that the object would be deleted.
+        """
+        own = self.provider.getUserId().result()
         containers = self.provider.iterContainers(TYPE, headerType=MovedObject)
         return {
             each.header.customHeaderObject
             for each in containers
-            if isinstance(each, Container) and each.header is not None
+            if isinstance(each, Container)
+            and each.header is not None
+            and own == each.createdBy == each.modifiedBy
         }
 
     def _objects(self) -> Iterator[MovedObject]:

@@ -8,7 +8,7 @@ import pytest
 from obstore.store import LocalStore, ObjectStore
 
 from examples.from_s3.move import TYPE, Move, MovedObject
-from scbroker import Container, ServerProvider
+from scbroker import AccessLevel, Container, ContainerAccessLevel, ServerProvider
 from scbroker.testing import LocalBroker
 
 OBJECTS = {"2025/report.pdf": b"the report", "film.mkv": bytes(range(256)) * 12_000, "empty": b""}
@@ -58,3 +58,38 @@ def test_an_object_that_changed_in_the_bucket_is_moved_again(
     obstore.put(bucket, "empty", b"not any more")
     lines = list(Move(bucket, alice).run())
     assert [line.partition(":")[0] for line in lines if "before" not in line] == ["empty"]
+
+
+def test_a_container_of_somebody_else_never_counts_as_the_copy_of_an_object(
+    scbroker_broker: LocalBroker, alice: ServerProvider, tmp_path: Path
+) -> None:
+    bucket = filled(LocalStore(tmp_path))
+    mallory = scbroker_broker.new_user()
+    owner = ContainerAccessLevel.DefaultOwnerPermissions
+    both = [AccessLevel(each.getUserId().result(), owner) for each in (mallory, alice)]
+    for item in Move(bucket, mallory)._objects():
+        mallory.createContainer(b"", item, both, TYPE).result()
+    assert not any("before" in line for line in Move(bucket, alice, delete=True).run())
+    own = alice.getUserId().result()
+    found = alice.listContainers(TYPE).result().containers
+    copies = [each for each in found if isinstance(each, Container) and each.createdBy == own]
+    assert len(copies) == len(OBJECTS)
+
+
+def test_a_copy_that_another_member_has_changed_is_made_again(
+    scbroker_broker: LocalBroker, alice: ServerProvider, tmp_path: Path
+) -> None:
+    bucket = filled(LocalStore(tmp_path))
+    mallory = scbroker_broker.new_user()
+    list(Move(bucket, alice).run())
+    [copy, *_] = [
+        each
+        for each in alice.listContainers(TYPE).result().containers
+        if isinstance(each, Container)
+    ]
+    writer = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
+    alice.grantAccess(copy.id, AccessLevel(mallory.getUserId().result(), writer)).result()
+    assert all("before" in line for line in Move(bucket, alice).run())
+    mallory.updateContainerContent(copy.id, b"not the object").result()
+    again = [line for line in Move(bucket, alice, delete=True).run() if "before" not in line]
+    assert len(again) == 1

@@ -19,6 +19,7 @@ class NotesWindow:
 
     def __init__(self, root: tkinter.Tk, provider: ServerProvider) -> None:
         self.root, self._provider = root, provider
+        self._own_id = provider.getUserId().result()
         self._ids: list[uuid.UUID] = []
         self._shown: uuid.UUID | None = None
         self._listing: Stream[Container[Any] | BrokerError] | None = None
@@ -70,7 +71,10 @@ class NotesWindow:
             self._failed(note)
         elif note.header is not None and note.id not in self._ids:  # listed twice at once
             self._ids.append(note.id)
-            self.titles.insert("end", note.header.customHeaderObject["title"])
+            title = note.header.customHeaderObject["title"]
+            # Anybody can share a note of any title, and reads what is saved in it.
+            by = "" if note.createdBy == self._own_id else f" (by {note.createdBy})"
+            self.titles.insert("end", f"{title}{by}")
 
     def _open(self) -> None:
         if chosen := self.titles.curselection():  # type: ignore[no-untyped-call]

@@ -60,6 +60,12 @@ def write_share_and_change(window: NotesWindow, alice: ServerProvider) -> None:
         until(window, lambda: str(window.status["text"]) == "Saved version 4")
         assert bob.getContainerContent(note.id).result() == b"Go to the lake, at last"
 
+        access = [AccessLevel(each.getUserId().result()) for each in (alice, bob)]
+        bob.createContainer(b"", {"title": "Diary"}, access, "note").result()
+        window.load()
+        until(window, lambda: window.titles.size() == 2)
+        assert f"Diary (by {bob.getUserId().result()})" in window.titles.get(0, "end")
+
 
 def log_out_and_save(window: NotesWindow, alice: ServerProvider) -> None:
     alice.logout().result()

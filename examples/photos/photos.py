@@ -58,18 +58,21 @@ def get(provider: ServerProvider, folder: Path) -> Iterator[str]:
         elif photo.header is not None:
             path = folder / file_name(photo.header.customHeaderObject.name, photo)
             if not path.exists():
-                provider.saveContainerContent(photo.id, path).result()
-                yield f"{path.name}: from {photo.contentBy}"
+                try:
+                    provider.saveContainerContent(photo.id, path).result()
+                    yield f"{path.name}: from {photo.contentBy}"
+                except BrokerError as error:  # of this photo: the others are fetched
+                    yield f"{path.name}: {error}"
 
 
 def file_name(name: str, photo: Container[Photo]) -> str:
     """Return a file name for a photo whose name somebody else chose: nothing that leads elsewhere.
 
-    The container's id makes it unique.
+    The container's id makes it unique. A file name has at most 255 bytes, a letter up to 4.
     """
     given = PurePath(name)
     suffix = given.suffix.lower() if given.suffix.lower() in SUFFIXES else ".jpg"
-    stem = re.sub(r"[^\w-]+", "_", given.stem)[:80]
+    stem = re.sub(r"[^\w-]+", "_", given.stem)[:40]
     return f"{stem}-{photo.id.hex[-8:]}{suffix}"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from examples.photos import photos
-from scbroker import ContactCard, ServerProvider
+from scbroker import AccessLevel, ContactCard, ServerProvider
 from scbroker.testing import LocalBroker
 
 
@@ -55,7 +55,7 @@ def test_everybody_in_the_circle_gets_the_photos_and_nobody_else_does(
 def test_a_name_that_leads_out_of_the_folder_stays_in_it(
     alice: ServerProvider, tmp_path: Path
 ) -> None:
-    for name in ("../../evil.png", "/etc/passwd", "..", "a\x1b[31m.jpg", ".jpg"):
+    for name in ("../../evil.png", "/etc/passwd", "..", "a\x1b[31m.jpg", ".jpg", "𠀀" * 99):
         alice.createContainer(b"x", photos.Photo(name), type=photos.TYPE).result()
     album = tmp_path / "inner" / "album"
     album.parent.mkdir()
@@ -63,3 +63,20 @@ def test_a_name_that_leads_out_of_the_folder_stays_in_it(
     assert len(saved) == len(list(album.iterdir()))
     assert [path.name for path in (tmp_path / "inner").iterdir()] == ["album"]
     assert all(path.name.isprintable() for path in album.iterdir())
+
+
+def test_a_photo_that_cannot_be_fetched_does_not_keep_the_others_away(
+    scbroker_broker: LocalBroker, tmp_path: Path
+) -> None:
+    """Bob stops sharing one while Alice is fetching."""
+    alice, bob = scbroker_broker.new_user(), scbroker_broker.new_user()
+    circle = [AccessLevel(bob.getUserId().result(), 511), AccessLevel(card_of(alice))]
+    shared = [
+        bob.createContainer(b"x", photos.Photo("a.jpg"), circle, photos.TYPE).result().id
+        for _ in range(3)
+    ]
+    first, *_, last = sorted(shared)
+    said = photos.get(alice, tmp_path)
+    next(said)
+    bob.deleteContainer(next(each for each in sorted(shared) if each not in (first, last))).result()
+    assert ["from" in line for line in said] == [False, True]

@@ -1,6 +1,8 @@
 """Share containers that only their members can read, through a broker that cannot.
 
 from scbroker import AccessLevel, ServerProvider
+
+PYTEST_DONT_REWRITE: pytest rewrites the packages of its plugins, and warns if one was imported before.
 """
 
 from __future__ import annotations

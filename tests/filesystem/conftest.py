@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
+from scbroker import ServerProvider
 from scbroker.filesystem import ContainerFileSystem, sessions
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-
-WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
 
 PASSPHRASE = "A passphrase 1"
 
@@ -30,37 +28,6 @@ def mallory(new_provider: NewProvider) -> ServerProvider:
 def files(alice: ServerProvider) -> ContainerFileSystem:
     """Alice's filesystem; it reads the names anew only when it is told to."""
     return ContainerFileSystem(provider=alice, listings_expiry_time=600)
-
-
-class Share(Protocol):
-    """Has one user create a container with a name, with access for another user as well."""
-
-    def __call__(
-        self,
-        creator: ServerProvider,
-        member: ServerProvider,
-        header: Any,
-        permissions: ContainerAccessLevel = WRITER,
-    ) -> str: ...
-
-
-@pytest.fixture
-def share() -> Share:
-    def make(
-        creator: ServerProvider,
-        member: ServerProvider,
-        header: Any,
-        permissions: ContainerAccessLevel = WRITER,
-    ) -> str:
-        owner = ContainerAccessLevel.DefaultOwnerPermissions
-        levels = [
-            AccessLevel(creator.getUserId().result(), owner),
-            AccessLevel(member.getUserId().result(), permissions),
-        ]
-        given = {"name": header} if isinstance(header, str) else header
-        return str(creator.createContainer(b"shared", given, levels).result(30).id)
-
-    return make
 
 
 @pytest.fixture

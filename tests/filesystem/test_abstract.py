@@ -1,4 +1,8 @@
-"""The abstract tests with which fsspec tests its own filesystems."""
+"""The abstract tests with which fsspec tests its own filesystems.
+
+Left out are 32 cases of patterns for each of copy, get and put: fsspec itself evaluates them, by `find`, and
+test_system.py tests that.
+"""
 
 from typing import Any
 
@@ -35,15 +39,15 @@ class Fixtures(abstract.AbstractFixtures):  # type: ignore[misc] # fsspec has no
 
 
 class TestCopy(abstract.AbstractCopyTests, Fixtures):  # type: ignore[misc] # likewise
-    pass
+    test_copy_glob_edge_cases = None
 
 
 class TestGet(abstract.AbstractGetTests, Fixtures):  # type: ignore[misc] # likewise
-    pass
+    test_get_glob_edge_cases = None
 
 
 class TestPut(abstract.AbstractPutTests, Fixtures):  # type: ignore[misc] # likewise
-    pass
+    test_put_glob_edge_cases = None
 
 
 class TestOpen(abstract.AbstractOpenTests, Fixtures):  # type: ignore[misc] # likewise

@@ -36,10 +36,12 @@ def test_a_session_that_the_program_closed_is_resumed(kept_options: dict[str, An
 def test_without_a_kept_session_or_variables_the_error_says_what_to_do(
     kept_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(BrokerError.notAuthenticatedError, match="keep=True"):
+    with pytest.raises(BrokerError.notAuthenticatedError, match=r"keep=True.*storage_options"):
         ContainerFileSystem(sessionStore=str(tmp_path / "none")).ls("")
     monkeypatch.delenv("SCBROKER_API_KEY")
-    with pytest.raises(BrokerError.invalidArgumentError, match="SCBROKER_API_KEY"):
+    with pytest.raises(
+        BrokerError.invalidArgumentError, match=r"SCBROKER_API_KEY.*storage_options"
+    ):
         ContainerFileSystem(**kept_options).ls("")
 
 
@@ -75,6 +77,8 @@ def test_a_provider_and_options_of_a_session_are_not_combined(kept_options: dict
     provider = ContainerFileSystem(**kept_options).provider
     with pytest.raises(BrokerError.invalidArgumentError, match="without userId"):
         ContainerFileSystem(provider=provider, **kept_options)
+    with pytest.raises(BrokerError.invalidArgumentError, match="BrokerProvider, not str"):
+        fsspec.filesystem("scbroker", provider="alice")
 
 
 FORKED = """
@@ -94,26 +98,31 @@ UNFINISHED = """
 import sys
 from scbroker.filesystem import ContainerFileSystem
 files = ContainerFileSystem(sessionStore=sys.argv[1], trustStore=sys.argv[2])
-file = files.open("a", "wb")
-file.write(bytes(9 * 2**20))
+opened = [files.open("a", "wb"), files.open("b", "xb"), files.open("c", "w")]
+opened[0].write(bytes(9 * 2**20))
+opened[1].write(b"little")
+opened[2].write("little")
 print("written")
 """
 
 
-def run(script: str, kept_options: dict[str, Any]) -> str:
+def run(script: str, kept_options: dict[str, Any]) -> tuple[str, str]:
     command = [sys.executable, "-c", script, *kept_options.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_the_child_of_a_fork_reads_and_writes(kept_options: dict[str, Any]) -> None:
-    assert run(FORKED, kept_options) == "of the parent and the child\n"
+    assert run(FORKED, kept_options) == ("of the parent and the child\n", "")
 
 
-def test_a_process_ends_although_a_file_was_never_closed_and_stores_nothing(
+def test_a_process_ends_at_once_although_files_were_never_closed_and_stores_nothing_of_them(
     kept_options: dict[str, Any],
 ) -> None:
-    assert run(UNFINISHED, kept_options) == "written\n"
+    output, log = run(UNFINISHED, kept_options)
+    assert output == "written\n"
+    expected = [f"{name!r} was never closed: nothing of it is stored." for name in "abc"]
+    assert sorted(log.splitlines()) == expected
     assert ContainerFileSystem(**kept_options).ls("") == []

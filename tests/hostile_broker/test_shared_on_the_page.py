@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -23,8 +24,11 @@ from tests.kit.people import Person, put, with_access
 imitated = attack(114, "text of others that acts on the page")
 swapped = attack(115, "contact swapped before the click")
 flooded = attack(116, "page flooded with events")
+filled = attack(121, "list flooded by others")
+loaded = attack(122, "picture loaded without a click")
 
 HTML = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
+PNG = b"\x89PNG\r\n\x1a\n"
 OTHER = " ".join(["0123"] * 16)
 
 
@@ -165,6 +169,60 @@ def test_thousands_of_events_of_others_fill_no_view_and_no_answer(
     assert page.get("/history").expect(200).text.count("<li>\n  <time") <= 200
     answer = page.get("/history/new?after=1").expect(200)
     assert answer.text.count("<li>\n  <time") <= 200
+
+
+@filled
+@pytest.mark.parametrize("show", ["list", "gallery"])
+def test_headers_of_a_quarter_of_a_mebibyte_fill_no_list(
+    page: UsersPage, alice: Person, attacker: ServerProvider, show: str
+) -> None:
+    levels = with_access(attacker, alice.ring.userId)
+    header = {"name": "n" * 100_000, "mediaType": "m" * 100_000, "k": "v" * 50_000}
+    attacker.createContainers([NewContainer(b"", header, levels) for _ in range(4)]).result()
+    assert len(page.get(f"/containers?show={show}").expect(200).text) < 20_000
+
+
+@filled
+def test_names_that_take_long_to_normalize_delay_the_list_once(
+    page: UsersPage, alice: Person, attacker: ServerProvider
+) -> None:
+    levels = [AccessLevel(alice.ring.userId)]
+    header = {"name": "a" + "\u0301" * 511 + "\u0327" * 511}
+    for _ in range(4):
+        attacker.createContainers([NewContainer(None, header, levels) for _ in range(64)]).result()
+    times = [time.monotonic()]
+    for _ in range(2):
+        page.get("/containers").expect(200)
+        times.append(time.monotonic())
+    assert times[2] - times[1] < (times[1] - times[0]) / 2
+
+
+@loaded
+def test_a_picture_of_a_stranger_is_loaded_by_a_click_alone(
+    page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
+) -> None:
+    levels = with_access(attacker, alice.ring.userId)
+    header = {"name": "bomb.png", "mediaType": "image/png"}
+    made = attacker.createContainer(PNG, header, levels).result().id
+    picture = f'src="{page.root}/containers/{made}/image"'
+    assert picture not in page.get("/containers?show=gallery").expect(200).text
+    assert picture in page.get(f"/containers/{made}").expect(200).text
+    _befriended(alice, mallory)
+    assert picture in page.get("/containers?show=gallery").expect(200).text
+
+
+@loaded
+def test_a_picture_that_a_stranger_has_replaced_is_loaded_by_a_click_alone(
+    page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
+) -> None:
+    with alice.session() as session:
+        levels = with_access(session, mallory.ring.userId, 511)
+        header = {"name": "zoo.png", "mediaType": "image/png"}
+        made = session.createContainer(PNG, header, levels).result().id
+    picture = f"/containers/{made}/image"
+    assert picture in page.get("/containers?show=gallery").expect(200).text
+    attacker.updateContainerContent(made, PNG + b"another").result()
+    assert picture not in page.get("/containers?show=gallery").expect(200).text
 
 
 def _befriended(alice: Person, other: Person) -> uuid.UUID:

@@ -159,6 +159,14 @@ def with_access(
     return [AccessLevel(provider.getUserId().result(30), 511), AccessLevel(user, permissions)]
 
 
+def offer(
+    provider: ServerProvider, member: ServerProvider, name: str, permissions: int = 75
+) -> uuid.UUID:
+    """Make a container with a name, to which another user has access as well; return its id."""
+    levels = with_access(provider, member.getUserId().result(30), permissions)
+    return put(provider, name, b"shared", accessLevels=levels)
+
+
 def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
     """Add another person to the address book, and return their user id."""
     card = ContactCard.parse(other.json("whoami")["card"])

@@ -3,6 +3,10 @@
 import importlib.metadata
 import os
 import re
+import socket
+import subprocess
+import sys
+import urllib.parse
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +14,7 @@ import pytest
 
 from scbroker import BrokerError, MemoryTrustStore
 from scbroker.testing import LocalBroker
+from tests.kit.waiting import wait_until
 from tests.test_docs import DOCS, Page
 
 pytest_plugins = ["pytester"]
@@ -57,6 +62,26 @@ def test_a_run_ends_its_broker_and_removes_its_folder(
             "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7"
         ).result()
     assert list((pytester.path / "temporary").glob("scbroker-*")) == []
+
+
+def test_the_broker_ends_with_tests_that_are_killed() -> None:
+    code = "from scbroker.testing import LocalBroker\nprint(LocalBroker().__enter__().url, flush=True)\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{code}input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as tests:
+        assert tests.stdout is not None
+        address = urllib.parse.urlsplit(tests.stdout.readline().strip())
+        assert answers(address)
+        tests.kill()
+    wait_until(lambda: not answers(address))
+
+
+def answers(address: urllib.parse.SplitResult) -> bool:
+    with socket.socket() as connection:
+        return connection.connect_ex((address.hostname, address.port)) == 0
 
 
 def test_a_run_that_does_not_use_the_fixture_imports_and_starts_nothing(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import queue
 import sys
@@ -21,6 +22,7 @@ Send = Callable[[Content], "scbroker.Promise[scbroker.SecuredContainer]"]
 """Create or update the container that a file writes."""
 _POLL_SECONDS: Final = 0.2
 _ABANDON_SECONDS: Final = 5.0
+_NEVER_CLOSED: Final = "%r was never closed: nothing of it is stored."
 _log = logging.getLogger("scbroker")
 
 
@@ -34,7 +36,6 @@ class Upload:
         self._blocks: queue.Queue[bytes | None] = queue.Queue(1)
         self._is_abandoned = False
         self._promise = send(self._read())
-        _unfinished.add(self)
 
     def write(self, block: bytes | None) -> None:
         """Hand over a block, None at the end; raise the error of an upload that has failed."""
@@ -48,13 +49,11 @@ class Upload:
     def finish(self) -> scbroker.SecuredContainer:
         """End the content, and return the container once it is stored."""
         self.write(None)
-        _unfinished.discard(self)
         return self._promise.result()
 
     def abandon(self) -> None:
         """Have the broker drop what was sent, so that no container changes."""
         self._is_abandoned = True
-        _unfinished.discard(self)
         with contextlib.suppress(queue.Full):
             self._blocks.put_nowait(None)
         with contextlib.suppress(errors.BrokerError, TimeoutError):
@@ -70,25 +69,12 @@ class Upload:
             yield block
 
 
-_unfinished: Final[weakref.WeakSet[Upload]] = weakref.WeakSet()
-
-
-def _abandon_all() -> None:
-    for each in list(_unfinished):
-        each.abandon()
-
-
-# Python waits at exit for the thread that reads a content, which would wait for ever for a file that is
-# never closed. atexit would be too late; the hook is private to CPython.
-getattr(threading, "_register_atexit", atexit.register)(_abandon_all)
-
-
 class ContainerFile(AbstractBufferedFile):
     """A file of a ContainerFileSystem: a content that is read by ranges, or written as a whole.
 
     A reader has the content as it was when the file was opened. A writer changes the container when it is
     closed, in one version. Until then the container is as before, and so it is if the file is closed because
-    of an error, as by its `with` block.
+    of an error, as by its `with` block, or never.
     """
 
     cache: Any
@@ -112,8 +98,13 @@ class ContainerFile(AbstractBufferedFile):
         self._whole: bytes | None = None
         self._error = sys.exception()
         """The error that the program was handling when it opened the file."""
+        self._is_dropped = False
+        """Whether the program has let go of the file without closing it."""
         size = None if mode != "rb" else reader.size if reader is not None else 0
         super().__init__(fs, path, mode, **options, size=size)
+        if send is not None:
+            _unfinished[id(self)] = self
+            _discard_at_exit()
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         end = min(end, self.size)
@@ -138,6 +129,7 @@ class ContainerFile(AbstractBufferedFile):
 
     def commit(self) -> None:
         """Store the content: at the end of the file, or at the end of its transaction."""
+        _unfinished.pop(id(self), None)
         with self.fs.translated(self.path):
             if self._upload is not None:
                 made = self._upload.finish()
@@ -148,7 +140,12 @@ class ContainerFile(AbstractBufferedFile):
     def discard(self) -> None:
         """Store nothing, and leave the container as it is."""
         self.forced = self.closed = True
-        if self._upload is not None:
+        _unfinished.pop(id(self), None)
+        if self._upload is None:
+            return
+        if self._is_dropped:  # in any thread, also in one that the upload waits for
+            threading.Thread(target=self._upload.abandon, daemon=True).start()
+        else:
             self._upload.abandon()
 
     def close(self) -> None:
@@ -160,6 +157,9 @@ class ContainerFile(AbstractBufferedFile):
             self._reader.close()
         if self.mode == "rb":
             self.closed = True
+        elif self._is_dropped:
+            self.discard()
+            _log.warning(_NEVER_CLOSED, self.path)
         elif (error := sys.exception()) is not None and error is not self._error:
             # fsspec.open and pandas do not tell a file why they close it.
             self.discard()
@@ -179,3 +179,32 @@ class ContainerFile(AbstractBufferedFile):
             self.discard()
             raise
         self.closed = True
+
+    def _dealloc_warn(self, _: object) -> None:
+        """Note that a text file was dropped: io.TextIOWrapper calls this before it closes what it wraps."""
+        self._is_dropped = True
+
+    def __del__(self) -> None:
+        if not self.closed:
+            self._is_dropped = True
+            self.close()
+
+
+_unfinished: Final[weakref.WeakValueDictionary[int, ContainerFile]] = weakref.WeakValueDictionary()
+"""Writers by `id`: fsspec hashes a file by what the filesystem says of its path."""
+
+
+def _discard_all() -> None:
+    for each in list(_unfinished.values()):
+        each.discard()
+        _log.warning(_NEVER_CLOSED, each.path)
+
+
+@functools.cache
+def _discard_at_exit() -> None:
+    """Discard the files at exit that are never closed: the library would wait for the rest of them.
+
+    The hook is private to CPython; atexit would be too late. Hooks run in the reverse order: this one is
+    made after that of the library's I/O thread, with the first file.
+    """
+    getattr(threading, "_register_atexit", atexit.register)(_discard_all)

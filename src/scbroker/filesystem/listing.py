@@ -13,8 +13,12 @@ import threading
 import time
 import uuid
 import weakref
+from bisect import bisect_left
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final, Self
 
 import scbroker
@@ -52,71 +56,91 @@ class Entry:
 
 
 class Listing:
-    """The containers that a user has access to, by name, as they were at one time."""
+    """The containers that a user has access to, by name, as they were at one time. It is never changed."""
 
-    def __init__(self, user_id: uuid.UUID, entries: Iterable[tuple[str, Entry]]) -> None:
+    def __init__(
+        self, user_id: uuid.UUID, entries: Iterable[tuple[str, Entry]], strangers: int = 0
+    ) -> None:
         self.user_id = user_id
+        self.strangers = strangers
+        """How many containers are left out, because neither the user nor a contact created them."""
         self.read_at: float = time.monotonic()
         self._named: dict[str, list[Entry]] = {}
-        self._folders: dict[str, list[Info]] | None = None
-        for name, entry in entries:
+        for name, entry in sorted(entries, key=itemgetter(0)):
             self._named.setdefault(name, []).append(entry)
 
     def one(self, path: str) -> Entry | None:
-        """Return the container of a name; None without one. `InvalidArgumentError` if several have it."""
+        """Return the container of a name; None without one.
+
+        Raises `InvalidArgumentError` if several have the name, or if it is that of a folder as well.
+        """
         found = self._named.get(path, [])
-        if len(found) > 1:
+        is_folder = bool(found) and self.children(path, 1) is not None
+        if len(found) > 1 or is_folder:
             listed = "; ".join(
                 f"{each.id} by {each.created_by}, changed {each.modified:%Y-%m-%d %H:%M}"
                 for each in found[:_MOST_LISTED]
             )
+            named = f"{len(found)} containers are" if len(found) > 1 else "A container is"
+            also = ", which is a folder as well" if is_folder else ""
             raise errors.InvalidArgumentError(
-                f"{len(found)} containers are named {path!r}: use scbroker://id:UUID. {listed}."
+                f"{named} named {path!r}{also}: use scbroker://id:UUID. {listed}."
             )
         return found[0] if found else None
 
     def info(self, path: str) -> Info | None:
-        """Return the details of a file or folder; None if neither exists. A file comes before a folder."""
-        if found := self._named.get(path):
-            return info_of(path, *found)
-        return _folder(path) if path in self._tree() else None
+        """Return the details of a file or folder; None if neither exists. What is both is ambiguous.
 
-    def children(self, path: str) -> list[Info] | None:
-        """Return the details of what a folder has; None if the folder does not exist."""
-        found = self._tree().get(path)
-        return None if found is None else [dict(each) for each in found]
+        A contact could else put a file in place of a folder of tables, or a folder in place of a table.
+        """
+        if path in self._named:
+            return self._file(path)
+        return None if self.children(path, 1) is None else _folder(path)
 
-    def replace(self, container_id: uuid.UUID, path: str, entry: Entry | None) -> None:
-        """Note that a container has this name now, or that it was deleted."""
-        named = {
-            name: kept
-            for name, found in self._named.items()
-            if (kept := [each for each in found if each.id != container_id])
-        }
-        if entry is not None:
-            named.setdefault(path, []).append(entry)
-        self._named, self._folders = named, None
+    def children(self, path: str, most: int | None = None) -> list[Info] | None:
+        """Return the details of what a folder has; None if the folder does not exist. The root always does.
 
-    def _tree(self) -> dict[str, list[Info]]:
-        """Return the details of what each folder has; the root is always there."""
-        if (tree := self._folders) is None:
-            tree = {"": []}
-            for name, found in sorted(self._named.items()):
-                info: Info | None = info_of(name, *found)
-                while info is not None:
-                    parent = info["name"].rpartition("/")[0]
-                    is_new = parent not in tree
-                    tree.setdefault(parent, []).append(info)
-                    info = _folder(parent) if is_new else None
-            self._folders = tree
-        return tree
+        A folder is not kept but looked up: others choose names, and a short one can have many folders.
+        """
+        names, begin = self._sorted, f"{path}/" if path else ""
+        found, at = list[Info](), bisect_left(names, begin)
+        while at < len(names) and names[at].startswith(begin) and len(found) != most:
+            part, slash, _ = names[at].removeprefix(begin).partition("/")
+            child = begin + part
+            found.append(_folder(child) if slash else self._file(child))
+            at = bisect_left(names, f"{child}0") if slash else at + 1  # in Unicode, 0 follows /
+        return found if found or not path else None
+
+    def changed(self, container_id: uuid.UUID, path: str, new: str, entry: Entry | None) -> Listing:
+        """Return a listing in which this container of `path` is named `new`, or was deleted."""
+        other = copy(self)
+        other.__dict__.pop("_sorted", None)
+        other._named = dict(self._named)
+        for name in {path, new}:
+            kept = [each for each in other._named.pop(name, ()) if each.id != container_id]
+            if entry is not None and name == new:
+                kept.append(entry)
+            if kept:
+                other._named[name] = kept
+        return other
+
+    def _file(self, path: str) -> Info:
+        is_folder = self.children(path, 1) is not None
+        return info_of(path, *self._named[path], is_folder=is_folder)
+
+    @cached_property
+    def _sorted(self) -> list[str]:
+        return sorted(self._named)
 
 
-def info_of(path: str, entry: Entry, *others: Entry) -> Info:
-    """Return the details of a file. If several containers have the name, they are not those of a file."""
-    if others:
+def info_of(path: str, entry: Entry, *others: Entry, is_folder: bool = False) -> Info:
+    """Return the details of a file; without size and id if the name is ambiguous.
+
+    Those are a file too: pyarrow silently leaves other types out of a table, and to open it is an error.
+    """
+    if others or is_folder:
         ids = [str(each.id) for each in (entry, *others)]
-        return {"name": path, "size": None, "type": "other", "containerIds": ids}
+        return {"name": path, "size": None, "type": "file", "containerIds": ids}
     return {
         "name": path,
         "size": entry.size,
@@ -150,15 +174,14 @@ class Listings:
                 or found.user_id != user_id
                 or time.monotonic() - found.read_at >= max_age
             ):
-                found = Listing(user_id, _read(provider, user_id, everyone))
-                self._newest[everyone] = found
+                found = self._newest[everyone] = _read(provider, user_id, everyone)
             return found
 
-    def replace(self, container_id: uuid.UUID, path: str, entry: Entry | None) -> None:
-        """Note a change that this program made, as `Listing.replace` does."""
+    def change(self, container_id: uuid.UUID, path: str, new: str, entry: Entry | None) -> None:
+        """Note a change that this program made, as `Listing.changed` does."""
         with self._lock:
-            for each in self._newest.values():
-                each.replace(container_id, path, entry)
+            for everyone, each in self._newest.items():
+                self._newest[everyone] = each.changed(container_id, path, new, entry)
 
     def forget(self) -> None:
         """Have the next `get` read the containers."""
@@ -170,10 +193,8 @@ class Listings:
         self._lock = threading.RLock()
 
 
-def _read(
-    provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool
-) -> list[tuple[str, Entry]]:
-    """Return the containers with their names; without `everyone`, those of the user and of contacts."""
+def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool) -> Listing:
+    """Return a listing of all containers; without `everyone`, of those of the user and of contacts."""
     found, damaged = list[tuple[str, Entry]](), list[uuid.UUID | None]()
     for each in provider.iterContainers():
         if isinstance(each, errors.BrokerError):
@@ -187,9 +208,10 @@ def _read(
             damaged[0],
         )
     if everyone or all(each.created_by == user_id for _, each in found):
-        return found
+        return Listing(user_id, found)
     known = {user_id, *(each.userId for each in scbroker.Contacts(provider).list().result())}
-    return [(name, each) for name, each in found if each.created_by in known]
+    shown = [(name, each) for name, each in found if each.created_by in known]
+    return Listing(user_id, shown, len(found) - len(shown))
 
 
 _listings: Final[weakref.WeakKeyDictionary[scbroker.BrokerProvider, Listings]] = (

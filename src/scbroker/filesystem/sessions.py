@@ -19,6 +19,10 @@ _VARIABLES: Final = (
     "SCBROKER_APPLICATION_NAME",
     "SCBROKER_OBJECT_STORE_ORIGINS",
 )
+_OTHERWISE: Final = (
+    "For scbroker://, storage_options can also have a sessionStore (the folder with the kept session), or "
+    "a provider with a session."
+)
 _Key = tuple[str | None, ...]
 _sessions: Final[dict[_Key, scbroker.ServerProvider]] = {}
 _lock = threading.Lock()
@@ -36,13 +40,18 @@ def kept_session(
     with _lock:
         if (found := _sessions.get(key)) is not None and _is_open(found):
             return found
-        provider = scbroker.ServerProvider.fromEnvironment(
-            sessionStore=session_store, trustStore=trust_store
-        )
+        try:
+            provider = scbroker.ServerProvider.fromEnvironment(
+                sessionStore=session_store, trustStore=trust_store
+            )
+        except errors.InvalidArgumentError as error:
+            raise errors.InvalidArgumentError(f"{error.message} {_OTHERWISE}") from None
         try:
             provider.resumeSession(user_id).result()
-        except errors.BrokerError:
+        except errors.BrokerError as error:
             provider.close()
+            if isinstance(error, errors.NotAuthenticatedError):
+                raise errors.NotAuthenticatedError(f"{error.message} {_OTHERWISE}") from None
             raise
         _sessions[key] = provider
         return provider

@@ -34,8 +34,8 @@ class ContainerFileSystem(AbstractFileSystem):
 
     `provider` is a BrokerProvider with a session. Without it, the filesystem resumes the kept session of the
     user `userId` at the broker that the environment names; `sessionStore` and `trustStore` are paths of
-    folders, as for a ServerProvider. A session without `everyone` shows what the user and the user's contacts
-    created, one with it also what other people shared. A listing is read again after
+    folders, as for a ServerProvider. Without `everyone`, the filesystem shows what the user and the user's
+    contacts created; with it, also what other people shared. A listing is read again after
     `listings_expiry_time` seconds (default: 10), or each time with `use_listings_cache=False`.
 
     Errors are FileNotFoundError, FileExistsError, PermissionError, and the other errors of the library.
@@ -58,10 +58,16 @@ class ContainerFileSystem(AbstractFileSystem):
         listings_expiry_time: float | None = None,
     ) -> None:
         super().__init__()
-        if provider is not None and (userId or sessionStore or trustStore):
-            raise errors.InvalidArgumentError(
-                "provider has a session: pass it without userId, sessionStore and trustStore"
-            )
+        if provider is not None:
+            if not isinstance(provider, scbroker.BrokerProvider):
+                raise errors.InvalidArgumentError(
+                    f"provider must be a BrokerProvider, not {type(provider).__name__}"
+                )
+            if userId or sessionStore or trustStore:
+                raise errors.InvalidArgumentError(
+                    "provider has a session: pass it without userId, sessionStore and trustStore, also in "
+                    "the configuration of fsspec"
+                )
         self._given, self._session = provider, (userId, sessionStore, trustStore)
         self._everyone = everyone
         expiry = _EXPIRY_SECONDS if listings_expiry_time is None else listings_expiry_time
@@ -102,14 +108,15 @@ class ContainerFileSystem(AbstractFileSystem):
     def info(self, path: str, **kwargs: Any) -> Info:
         """Return the details of a file or folder: also the container's id, version, author and times.
 
-        If several containers have the name, the type is `other`, and `containerIds` has their ids.
+        If several containers have the name, `containerIds` has their ids, and the size is None.
         """
         del kwargs
         path = self._strip_protocol(path)
         if id := id_of(path):
             return info_of(path, Entry.of(self._by_id(path, id)))
-        if (found := self._listing().info(path)) is None:
-            raise _not_found(path)
+        listing = self._listing()
+        if (found := listing.info(path)) is None:
+            raise _not_found(path, listing.strangers)
         return found
 
     def exists(self, path: str, **kwargs: Any) -> bool:
@@ -121,7 +128,7 @@ class ContainerFileSystem(AbstractFileSystem):
         return True
 
     def isfile(self, path: str) -> bool:
-        """Return whether the path is one container."""
+        """Return whether the path is a file. Unlike fsspec's own, raises the errors of the session."""
         try:
             return bool(self.info(path)["type"] == "file")
         except FileNotFoundError:
@@ -153,7 +160,8 @@ class ContainerFileSystem(AbstractFileSystem):
     ) -> ContainerFile:
         if mode not in ("rb", "wb", "xb"):
             raise errors.InvalidArgumentError(
-                f"mode must be r, w or x, not {mode!r}: a content is replaced as a whole"
+                f"mode must be r, w or x, not {mode!r}: a content is replaced as a whole. To add to it, "
+                "read it, and write all of it"
             )
         kwargs.pop(
             "size", None
@@ -167,7 +175,7 @@ class ContainerFileSystem(AbstractFileSystem):
         if mode == "rb":
             return ContainerFile(self, path, mode, reader=self._reader(path), **options)
         target = self._target(path, exclusive=mode == "xb")
-        send, stored = partial(self._send, path, target), partial(self._note, path)
+        send, stored = partial(self._send, path, target), partial(self._stored, path)
         return ContainerFile(self, path, mode, send=send, stored=stored, **options)
 
     def cat_file(
@@ -176,6 +184,13 @@ class ContainerFileSystem(AbstractFileSystem):
         """Return the bytes of a range, without reading ahead."""
         found: bytes = super().cat_file(path, start, end, **{"cache_type": "none", **kwargs})
         return found
+
+    def get_file(self, rpath: str, lpath: Any = None, **kwargs: Any) -> None:
+        """Save a file on the disk: a hidden one only if no other user can have named it."""
+        path = self._strip_protocol(rpath)
+        if id_of(path) is None and "/." in f"/{path}" and not self.isdir(path):
+            self._changeable(path)
+        super().get_file(path, lpath, **kwargs)
 
     def cp_file(self, path1: str, path2: str, *, rename: bool = False, **kwargs: Any) -> None:
         """Copy a content into a container of the other name; the client encrypts it anew.
@@ -194,7 +209,7 @@ class ContainerFileSystem(AbstractFileSystem):
             pieces = iter(partial(source.read, self.blocksize), b"")
             small = source.size <= self.blocksize
             content: Content = source.read() if small else pieces
-            self._note(path2, self._send(path2, target, content).result())
+            self._stored(path2, self._send(path2, target, content).result())
 
     def mv(
         self,
@@ -260,11 +275,12 @@ class ContainerFileSystem(AbstractFileSystem):
         """Return the one container of a path; FileNotFoundError without one."""
         if id := id_of(path):
             return Entry.of(self._by_id(path, id))
-        if (found := self._listing().one(path)) is not None:
+        listing = self._listing()
+        if (found := listing.one(path)) is not None:
             return found
-        if self.isdir(path):
+        if listing.info(path) is not None:
             raise IsADirectoryError(errno.EISDIR, "It is a folder", path)
-        raise _not_found(path)
+        raise _not_found(path, listing.strangers)
 
     def _changeable(self, *paths: str) -> list[Container]:
         """Return the containers that may be changed by these paths, with their headers, as they are now.
@@ -328,10 +344,14 @@ class ContainerFileSystem(AbstractFileSystem):
             ).result()
         return self.provider.updateContainerContent(target.id, content)
 
-    def _note(self, path: str, made: scbroker.SecuredContainer) -> None:
+    def _stored(self, path: str, made: scbroker.SecuredContainer) -> None:
+        self._note(path, path, made.id, Entry.of(made))
+
+    def _note(self, path: str, new: str, id: uuid.UUID, entry: Entry | None) -> None:
+        """Note in the listing that the container of `path` is named `new` now, or was deleted."""
         if id_of(path) is None:
-            listings_of(self.provider).replace(made.id, path, Entry.of(made))
-        else:
+            listings_of(self.provider).change(id, path, new, entry)
+        else:  # it may be listed by any name
             self.invalidate_cache()
 
     def _rename(self, path: str, new: str) -> None:
@@ -347,7 +367,7 @@ class ContainerFileSystem(AbstractFileSystem):
             made = self.provider.updateContainerHeader(
                 found.id, renamed, ifVersion=found.version
             ).result()
-        self._note(new, made)
+        self._note(path, new, made.id, Entry.of(made))
 
     def _delete(self, paths: list[str]) -> None:
         """Delete the containers of all paths, or none if one of them may not be changed."""
@@ -358,11 +378,17 @@ class ContainerFileSystem(AbstractFileSystem):
             for path, each, promise in zip(paths[start:], some, deleting, strict=False):
                 with self.translated(path):
                     promise.result()
-                listings_of(self.provider).replace(each.id, path, None)
+                self._note(path, path, each.id, None)
 
 
-def _not_found(path: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "No container that you see has this name", path)
+def _not_found(path: str, strangers: int = 0) -> FileNotFoundError:
+    text = "No container that you see has this name"
+    if strangers:
+        text += (
+            f" (left out are {strangers} of users who are not your contacts: add the users, or pass "
+            "everyone=True)"
+        )
+    return FileNotFoundError(errno.ENOENT, text, path)
 
 
 def _refused(path: str, found: Container, why: str) -> PermissionError:

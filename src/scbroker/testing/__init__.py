@@ -32,6 +32,18 @@ PASSPHRASE: Final = "A passphrase 1"  # noqa: S105
 """The passphrase of a user that `new_user` registers without one."""
 _START_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
+_PROGRAM: Final = """
+import os, signal, threading
+
+def end_with_the_tests():
+    os.read(0, 1)  # returns once the process of the tests has ended, however it did
+    os.kill(os.getpid(), signal.SIGTERM)
+
+threading.Thread(target=end_with_the_tests, daemon=True).start()
+from scbroker.cli import main
+main()
+"""
+"""`scbroker serve` as a program that does not outlive the tests."""
 _OF_ONE_ADDRESS: Final = dict.fromkeys(
     ("registrations_address", "guesses_address", "reminders_address"), 1_000_000
 )
@@ -107,11 +119,11 @@ class LocalBroker:
         variables |= {f"SCBROKER_{k.upper()}": str(v) for k, v in self._settings.items()}
         log = folder / "log"
         # -P keeps modules of the tests' folder from replacing those that the broker imports.
-        command = [sys.executable, "-P", "-m", "scbroker", "serve", "--port", "0", "--data-dir"]
+        command = [sys.executable, "-P", "-c", _PROGRAM, "serve", "--port", "0", "--data-dir"]
         process = subprocess.Popen(  # noqa: S603 # our own program
             [*command, str(folder)],
             env=variables,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stack.enter_context(log.open("wb")),
             text=True,

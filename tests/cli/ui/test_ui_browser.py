@@ -132,6 +132,22 @@ def test_a_view_that_stays_open_is_left_when_the_page_is_locked(
     assert "Log in as Alice" in view.inner_text("main")
 
 
+def test_a_view_that_stays_open_shows_nothing_after_the_command_has_ended(
+    alice: Person, browser: Browser
+) -> None:
+    """Nobody could say any more that the page is locked."""
+    with UsersPage(alice) as page, browser.new_context() as context:
+        tab = context.new_page()
+        entered(page, tab)
+        tab.evaluate(DROP, ["letter.txt", "Dear Bob"])
+        name = tab.get_by_role("link", name="letter.txt")
+        name.wait_for()
+        page.stop()
+        tab.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+        name.wait_for(state="hidden")
+        tab.get_by_text("The page does not answer any more").wait_for()
+
+
 @pytest.mark.parametrize("scheme, width", [("light", 1120), ("dark", 1120), ("light", 360)])
 def test_every_view_is_readable_and_usable_for_all(
     alice: Person, browser: Browser, tmp_path: Path, scheme: Any, width: int

@@ -372,11 +372,12 @@ def test_while_postgresql_is_away_everything_is_to_be_retried_and_goes_on_when_i
         ring = broker.new_user()
         wire.log_in(ring)
         asked = {"users": [{"userId": str(ring.userId)}]}
+        log_in = wire.log_in_request(ring)
         server.crash()
         for answer in (
             wire.call("GET", "/health/ready"),
             wire.call("POST", "/v1/key-records", asked),
-            wire.call("POST", "/v1/sessions", wire.log_in_request(ring)),
+            wire.call("POST", "/v1/sessions", log_in),
             wire.register(ring.generate()),
         ):
             assert answer.expect(503, "overloaded").headers["retry-after"] == "1"

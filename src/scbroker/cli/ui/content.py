@@ -95,7 +95,7 @@ class _Content:
     async def download(self, request: Request) -> Response:
         container, reader = await self._open(request)
         headers = {"Content-Disposition": attachment(name_of(container), container.id)}
-        return self._stream(reader, "application/octet-stream", headers)
+        return self._stream(reader, "application/octet-stream", headers, is_use=True)
 
     async def image(self, request: Request) -> Response:
         return await self._shown(request, "image/")
@@ -123,13 +123,20 @@ class _Content:
         return await self._session.do(opened)
 
     def _stream(
-        self, reader: scbroker.ContentReader, media_type: str, headers: Mapping[str, str]
+        self,
+        reader: scbroker.ContentReader,
+        media_type: str,
+        headers: Mapping[str, str],
+        *,
+        is_use: bool = False,
     ) -> Response:
         async def pieces() -> AsyncIterator[bytes]:
-            with self._session.in_use(), reader:
+            with reader:
                 at = 0
                 while at < reader.size:
                     piece = await reader.readRange(at, _PIECE)
+                    if is_use:
+                        self._session.use()
                     yield piece
                     at += len(piece)
 

@@ -63,6 +63,11 @@ class Known:
             return Somebody(user_id, "link", link.name or "without a name")
         return Somebody(user_id, "stranger", str(user_id))
 
+    def made(self, container: Container) -> bool:
+        """Return whether the user and contacts alone have created and changed a container."""
+        authors = {container.createdBy, container.modifiedBy, container.contentBy or self.own_id}
+        return authors <= {self.own_id, *self.contacts}
+
     def others(self, container: Container) -> list[Somebody] | None:
         """Return the container's other members; None if the user may not see them."""
         if container.access is None:

@@ -175,7 +175,8 @@ def _card(each: Container, people: Known) -> Card:
         each.length,
         each.modifiedAt,
         people.others(each),
-        is_image and 0 < (each.length or 0) <= _THUMBNAIL_BYTES,
+        # Browsers decode pictures of any size: those of strangers are loaded by a click alone.
+        is_image and 0 < (each.length or 0) <= _THUMBNAIL_BYTES and people.made(each),
     )
 
 

@@ -46,7 +46,6 @@ class Session:
         self._session_folder, self._trust_folder = session_folder, trust_folder
         self._run: Run | None = None
         self._used = time.monotonic()
-        self._busy = 0
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
         self.ending: asyncio.Event = asyncio.Event()
@@ -76,7 +75,7 @@ class Session:
         if not self.is_open:
             return START
         if is_person:
-            self._used = time.monotonic()
+            self.use()
         return None
 
     def leads_to_after(self, error: errors.BrokerError) -> str | None:
@@ -99,6 +98,13 @@ class Session:
             raise errors.NotAuthenticatedError("The page is locked: log in again.")
         return self._run
 
+    def use(self) -> None:
+        """Count a piece of a transfer as a use of the page.
+
+        A whole transfer is not one: a paused download, or a broker that stalls, would keep the page open.
+        """
+        self._used = time.monotonic()
+
     async def check_broker(self) -> None:
         """Raise `BrokerUnavailableError` if the broker does not answer within seconds.
 
@@ -118,16 +124,6 @@ class Session:
     def holds(self, run: Run) -> bool:
         """Return whether this run is that of the open session: what was read with another is dropped."""
         return self._run is run
-
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keep the page from locking itself during a block, such as a transfer."""
-        self._busy += 1
-        try:
-            yield
-        finally:
-            self._busy -= 1
-            self._used = time.monotonic()
 
     @property
     def profile(self) -> profiles.Profile | None:
@@ -224,8 +220,10 @@ class Session:
     def lock_if_unused(self) -> None:
         """Lock the page if nobody has used it for the time that `--lock` gives."""
         is_unused = time.monotonic() - self._used >= self._lock_seconds
-        if self.is_open and is_unused and not self._busy:
+        if self.is_open and is_unused:
             self.lock()
+        elif is_unused:
+            self.is_broker_away = False  # nobody resumes the session of somebody who has left
 
     def _draft(self, server: str, api_key: str, name: str) -> profiles.Profile:
         if not (server and api_key and name):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 import time
+import unicodedata
 import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -19,6 +21,9 @@ from scbroker.cli.ui.session import Session
 
 Entry = Container | errors.BrokerError
 _BATCH: Final = 64
+_FIELDS: Final = ("name", "mediaType")
+_LONGEST: Final = 1025
+"""Characters of a field that are kept: one more than of any name that is not cut when it is shown."""
 _RECENT_SECONDS: Final = 60.0
 
 
@@ -84,7 +89,8 @@ class Shelf:
 
 def _read(run: Run, known: Mapping[uuid.UUID, Container]) -> list[Entry]:
     """Return all containers with their headers; those that are `known` and unchanged as they are."""
-    entries: list[Entry] = list(run.session.iterContainers(headers=not known))
+    listed = run.session.iterContainers(headers=not known)
+    entries: list[Entry] = list(listed if known else map(_shortened, listed))
     _ = run.people.own_id
     if not known:
         return entries
@@ -96,7 +102,7 @@ def _read(run: Run, known: Mapping[uuid.UUID, Container]) -> list[Entry]:
     found: dict[uuid.UUID, Entry] = {}
     for batch in _batches(new):
         results: list[Entry] = run.session.getContainers(batch, content=False).result()
-        found.update(zip(batch, results, strict=True))
+        found.update(zip(batch, map(_shortened, results), strict=True))
     return [
         (found.get(each.id) or known[each.id]) if isinstance(each, scbroker.Container) else each
         for each in entries
@@ -105,6 +111,25 @@ def _read(run: Run, known: Mapping[uuid.UUID, Container]) -> list[Entry]:
 
 def _batches(ids: list[uuid.UUID]) -> list[list[uuid.UUID]]:
     return [ids[at : at + _BATCH] for at in range(0, len(ids), _BATCH)]
+
+
+def _shortened(entry: Entry) -> Entry:
+    """Return a container with what lists show of its header, in Unicode's NFC.
+
+    Other users choose the size of headers. To normalize a text again costs nothing, the first time
+    milliseconds.
+    """
+    if isinstance(entry, errors.BrokerError) or entry.header is None:
+        return entry
+    header = entry.header.customHeaderObject
+    fields = header if isinstance(header, dict) else {}
+    texts = [(name, fields.get(name)) for name in _FIELDS]
+    kept = {
+        name: unicodedata.normalize("NFC", text[:_LONGEST])
+        for name, text in texts
+        if isinstance(text, str)
+    }
+    return dataclasses.replace(entry, header=scbroker.Header(kept))
 
 
 def _is_same(one: scbroker.Container[Any] | None, other: scbroker.Container[Any]) -> bool:

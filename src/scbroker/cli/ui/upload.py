@@ -28,13 +28,12 @@ def upload(session: Session, shelf: Shelf) -> Part:
 
     async def store(request: Request) -> Response:
         try:
-            with session.in_use():
-                file = _file(request)
-                await session.check_broker()
-                async with shelf.named(file.name):
-                    made = await session.run.session.createContainer(
-                        Body(request), customHeaderObject=file.header()
-                    )
+            file = _file(request)
+            await session.check_broker()
+            async with shelf.named(file.name):
+                made = await session.run.session.createContainer(
+                    Body(request, session), customHeaderObject=file.header()
+                )
         except errors.BrokerError:
             # A browser reads the answer only after it has sent the whole file.
             await _discard(request)
@@ -50,8 +49,8 @@ class Body:
     The browser waits while the pieces before are encrypted and sent: no more than a few are in memory.
     """
 
-    def __init__(self, request: Request) -> None:
-        self._stream = request.stream()
+    def __init__(self, request: Request, session: Session) -> None:
+        self._stream, self._session = request.stream(), session
         self._loop = asyncio.get_running_loop()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -67,6 +66,7 @@ class Body:
             raise errors.InvalidArgumentError("The browser has sent no more of the file.") from None
         if piece is None:
             raise StopIteration
+        self._session.use()
         return piece
 
 
