@@ -53,3 +53,15 @@ def objects(broker: BrokerProcess) -> dict[str, bytes]:
         for name in names
         if not name.endswith("/check")
     }
+
+
+def damage_last_chunks(broker: BrokerProcess) -> None:
+    """Flip a bit in the smallest objects: of one content with several chunks, in the last chunk.
+
+    A chunk that the client has sent again has several objects, and the record names one of them.
+    """
+    found, store = objects(broker), store_of(broker)
+    size = min(map(len, found.values()))
+    for name, sealed in found.items():
+        if len(sealed) == size:
+            obstore.put(store, name, sealed[:-1] + bytes([sealed[-1] ^ 1]))

@@ -32,11 +32,12 @@ def test_the_list_is_searched_filtered_and_sorted(
     assert listed(page, "?sort=changed") == ["notes", "Letter to Bob.txt", "photos/zoo.jpg"]
     assert listed(page, "?q=LETTER+bob") == ["Letter to Bob.txt"]
     assert listed(page, "?type=photo") == ["photos/zoo.jpg"]
-    assert listed(page, f"?person={befriend(session, bob, 'Bobby')}") == ["notes"]
-    shown = page.get("/containers").words
-    assert "Bobby" in shown
-    assert "only you" in shown
-    assert "3 containers" in shown
+    bobby = befriend(session, bob, "Bobby")
+    assert listed(page, f"?person={bobby}") == ["notes"]
+    shown = page.get("/containers")
+    assert f'/contacts/{bobby}">Bobby</a> <span class="tag">not verified</span>' in shown.text
+    assert "only you" in shown.words
+    assert "3 containers" in shown.words
     assert "No container matches" in page.get("/containers?q=nothing").words
 
 

@@ -128,7 +128,7 @@ def test_a_registration_that_is_refused_says_why_and_makes_no_profile(
         refused = page.post("/register", given).expect(200)
         assert why in refused.words
         assert not stranger.config.exists()
-        # What was typed is there for the next attempt, but for the secrets.
+        # The next attempt has the fields that were typed, but for the secrets.
         assert f'value="{given["server"]}"' in refused.text
         assert PASSPHRASE not in refused.text.replace(why, "")
         assert PASSWORD not in refused.text

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import obstore
 import pytest
 from PIL import Image
 
 from tests.kit.brokers import BrokerProcess
 from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE, press
-from tests.kit.objects import objects, store_of
+from tests.kit.objects import damage_last_chunks
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
 
@@ -66,15 +65,18 @@ def test_a_person_stores_sees_renames_and_saves_a_picture(
     view.get_by_role("status").filter(has_text="the zoo.png").wait_for()
 
 
-def test_dropped_files_are_stored_and_a_refused_one_says_why(opened: UsersPage, view: Page) -> None:
+def test_dropped_files_are_stored_and_a_refused_one_says_why(
+    opened: UsersPage, view: Page, tmp_path: Path
+) -> None:
     entered(opened, view)
     view.evaluate(DROP, ["letter.txt", "Dear Bob"])
     view.get_by_role("link", name="letter.txt").wait_for()
     tab = view.context.new_page()  # a status of 409 is a complaint of the browser
     tab.goto(view.url)
-    tab.get_by_label("Drop files here").set_input_files(
-        [{"name": name, "mimeType": "", "buffer": bytes(3_000_000)} for name in ("letter.txt", "b")]
-    )
+    other = tmp_path / "letter.txt", tmp_path / "b"
+    for file in other:
+        file.write_bytes(bytes(3_000_000))
+    tab.get_by_label("Drop files here").set_input_files(other)
     tab.get_by_text("You have a container named").wait_for()
     tab.get_by_role("status").filter(has_text="1 of 2 stored").wait_for()
     tab.get_by_role("link", name="Show the list with them").click()
@@ -87,8 +89,7 @@ def test_a_download_that_fails_in_the_middle_is_a_failure_for_the_browser(
     root = entered(opened, view)
     with opened.person.session() as session:
         made = put(session, "backup.bin", bytes(10_485_760))  # in two objects
-    name, sealed = min(objects(broker).items(), key=lambda each: len(each[1]))
-    obstore.put(store_of(broker), name, sealed[:-1] + bytes([sealed[-1] ^ 1]))
+    damage_last_chunks(broker)
     view.goto(f"{root}/containers/{made}")
     with view.expect_download() as saved:
         view.get_by_role("link", name="Download").click()

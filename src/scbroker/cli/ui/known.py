@@ -32,7 +32,7 @@ class Somebody(NamedTuple):
 
 
 class May(NamedTuple):
-    """What the user's permissions on a container allow: the page offers nothing else."""
+    """The acts that the user's permissions on a container allow: the page offers no others."""
 
     rename: bool
     share: bool

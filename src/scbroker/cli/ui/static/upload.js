@@ -75,7 +75,7 @@ async function work() {
     say();
   }
   sending = false;
-  // What failed stays on the screen with its reason.
+  // A file that failed stays on the screen with its reason.
   if (counts.stored === counts.all) location.reload();
   else if (counts.stored) document.getElementById("uploaded").append(" · ", again());
 }
