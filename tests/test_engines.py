@@ -16,6 +16,7 @@ from tests.kit.engines import PostgresServer
 from tests.kit.waiting import wait_until
 
 
+@pytest.mark.long
 def test_leaving_the_block_ends_every_process_and_removes_the_folder() -> None:
     """Nothing is left behind, also when a session is still open."""
 
@@ -35,6 +36,7 @@ def test_leaving_the_block_ends_every_process_and_removes_the_folder() -> None:
     assert not any(folder.exists() for folder in folders)
 
 
+@pytest.mark.long
 def test_a_killed_test_runner_takes_its_server_along() -> None:
     """SIGKILL leaves the runner no chance to clean up; the server ends all the same."""
     code = (
@@ -56,6 +58,7 @@ def test_a_killed_test_runner_takes_its_server_along() -> None:
     wait_until(lambda: not folder.exists())
 
 
+@pytest.mark.long
 def test_a_durable_server_keeps_what_it_acknowledged() -> None:
     """A row committed before a crash is there after the restart, under the same URL."""
     with PostgresServer(durable=True) as server:
@@ -70,6 +73,7 @@ def test_a_durable_server_keeps_what_it_acknowledged() -> None:
         assert _query(url, "select id from kept") == 7
 
 
+@pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
 def test_binaries_that_the_other_user_cannot_reach_are_copied(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -5,6 +5,8 @@ import itertools
 import re
 from pathlib import Path
 
+import pytest
+
 from scbroker.crypto.verify import label
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +40,7 @@ def test_the_page_lists_the_labels_of_the_second_implementation() -> None:
     assert sorted(_labels()) == LISTED
 
 
+@pytest.mark.long
 def test_scbroker_has_every_label_of_the_page() -> None:
     assert set(LISTED) <= _texts("src/scbroker")
 

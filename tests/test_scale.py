@@ -3,6 +3,8 @@
 import uuid
 from contextlib import ExitStack
 
+import pytest
+
 from benchmarks.population import HEAVY, RARE, Real, Size, on, populate
 from benchmarks.sizes import sizes
 from tests.kit.brokers import BrokerProcess, Wire
@@ -14,6 +16,7 @@ SIZE = Size(containers=200, events=5000, users=20)
 ROWS = {"containers": 1, "records": 1, "access_lists": 1, "members": 2, "parts": 2}
 
 
+@pytest.mark.long
 def test_a_population_is_as_large_as_asked_for_and_a_tenth_of_it_is_one_users(
     start_broker: StartBroker,
 ) -> None:

@@ -66,6 +66,7 @@ def first_login(device: Person, *arguments: str | Path, **env: Any) -> Any:
     return log_in(device, *options, **{**broker_of(device), **env})
 
 
+@pytest.mark.long
 def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(stranger: Person) -> None:
     terminal = stranger.at_terminal("register", "--session-folder", "sessions")
     for question, answer in (
@@ -315,6 +316,7 @@ def test_a_user_of_the_system_without_a_name_has_to_give_one(
         account.register(run, **folders(stranger))
 
 
+@pytest.mark.long
 def test_a_person_logs_in_on_another_device_with_the_card_or_the_user_id(stranger: Person) -> None:
     own = register(stranger, "--name", "Alice")
     phone = another_device(stranger)
@@ -407,6 +409,7 @@ def test_a_log_in_replaces_the_api_key_name_and_folders_of_its_profile(stranger:
     assert list((stranger.home / "other").glob("*.session"))
 
 
+@pytest.mark.long
 def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(stranger: Person) -> None:
     own = register(stranger)
     assert stranger.json("logout") == {
@@ -421,6 +424,7 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
     assert stranger.json("keys")
 
 
+@pytest.mark.long
 def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(lone: Person) -> None:
     register(lone)
     lone.broker.stop()
@@ -451,6 +455,7 @@ def test_a_broker_that_never_answers_cannot_keep_the_keys_on_the_device(
     assert not list((stranger.home / "session").glob("*.session"))
 
 
+@pytest.mark.long
 def test_a_command_after_a_rotation_on_another_device_names_the_log_in_and_not_the_library(
     stranger: Person,
 ) -> None:
@@ -470,6 +475,7 @@ def test_a_command_after_a_rotation_on_another_device_names_the_log_in_and_not_t
     assert len(stranger.json("keys")) == 4
 
 
+@pytest.mark.long
 def test_a_deleted_account_is_gone_from_the_broker_and_the_device(stranger: Person) -> None:
     own = register(stranger)
     error = stranger.run("delete-account", status=2).error
@@ -547,6 +553,7 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+@pytest.mark.long
 def test_the_real_keychain_keeps_a_session_from_register_to_logout(
     stranger: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:

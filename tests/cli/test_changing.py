@@ -4,6 +4,7 @@ import uuid
 from typing import Any
 
 import pexpect
+import pytest
 
 from scbroker import (
     AccessLevel,
@@ -41,6 +42,7 @@ def card_of(person: Person) -> ContactCard:
     return ContactCard.parse(person.json("whoami")["card"])
 
 
+@pytest.mark.long
 def test_rm_asks_names_who_loses_the_container_and_deletes_it(
     alice: Person, bob: Person, session: ServerProvider
 ) -> None:
@@ -117,6 +119,7 @@ def test_mv_names_a_container_that_has_no_header(alice: Person, session: ServerP
     assert listed(session) == {container: {"name": "a"}}
 
 
+@pytest.mark.long
 def test_mv_refuses_what_would_lose_or_confuse_something(
     alice: Person, bob: Person, session: ServerProvider
 ) -> None:

@@ -106,6 +106,7 @@ def asked(alice: Person, *words: str, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_commands_options_profiles_names_and_contacts_are_completed(named: Person) -> None:
     assert asked(named, "who") == ["whoami"]
     assert asked(named, "whoami", "--js") == ["--json"]
@@ -119,6 +120,7 @@ def test_commands_options_profiles_names_and_contacts_are_completed(named: Perso
     assert asked(named, "whoami", "") == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("profile", ["none", "../x"])
 def test_nothing_is_offered_and_nothing_printed_without_the_profile(
     profile: str, named: Person
@@ -126,6 +128,7 @@ def test_nothing_is_offered_and_nothing_printed_without_the_profile(
     assert asked(named, "probe", "--profile", profile, "") == []
 
 
+@pytest.mark.long
 def test_nothing_is_offered_and_nothing_printed_if_the_configuration_is_wrong(
     alice: Person,
 ) -> None:
@@ -134,6 +137,7 @@ def test_nothing_is_offered_and_nothing_printed_if_the_configuration_is_wrong(
         assert asked(alice, *words) == []
 
 
+@pytest.mark.long
 def test_a_broker_that_does_not_answer_costs_two_seconds(alice: Person) -> None:
     import socket
 
@@ -146,6 +150,7 @@ def test_a_broker_that_does_not_answer_costs_two_seconds(alice: Person) -> None:
         assert time.monotonic() - began < 2 + 8  # on a busy machine
 
 
+@pytest.mark.long
 def test_words_of_the_program_are_completed_in_a_fifth_of_a_second(alice: Person) -> None:
     asked(alice, "wh")
     spent = []
@@ -223,6 +228,7 @@ _TYPED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("typed", [_TYPED[:3], pytest.param(_TYPED[3:], marks=pytest.mark.long)])
 @pytest.mark.parametrize("shell", ["bash", "zsh"])
 def test_the_shell_inserts_a_name_so_that_the_program_gets_it_exactly_and_runs_none_of_it(
@@ -238,6 +244,7 @@ def test_the_shell_inserts_a_name_so_that_the_program_gets_it_exactly_and_runs_n
     assert not (named.home / "pwned").exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_offers_the_names(named: Person) -> None:
     def offered(line: str) -> list[str]:
@@ -306,6 +313,7 @@ def test_a_line_is_split_as_bash_splits_it(line: str, expected: tuple[list[str],
     assert split(line) == expected
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(
     st.text(st.characters(categories=["L", "N", "P", "S", "Zs"]) | st.sampled_from("`$'\"\\!*~ ")),

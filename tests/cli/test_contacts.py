@@ -17,6 +17,7 @@ def fingerprint_of(who: Person) -> str:
     return own_card(who).fingerprint
 
 
+@pytest.mark.long
 def test_a_card_is_added_from_an_argument_or_standard_input_and_listed_by_name(
     alice: Person, bob: Person, carol: Person
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_card_is_added_from_an_argument_or_standard_input_and_listed_by_name(
     assert terminal.before.count("█") > 100
 
 
+@pytest.mark.long
 def test_a_contact_is_verified_only_by_the_fingerprint_that_the_person_reads_out(
     alice: Person, bob: Person, carol: Person
 ) -> None:
@@ -77,6 +79,7 @@ def test_a_contact_is_renamed_and_stays_verified_and_is_removed(alice: Person, b
     assert alice.run("contacts", "ls").output == ""
 
 
+@pytest.mark.long
 def test_a_mistake_with_contacts_is_an_error_that_says_what_to_do_and_changes_nothing(
     alice: Person, bob: Person, carol: Person
 ) -> None:

@@ -74,6 +74,7 @@ def test_a_change_of_credentials_replaces_the_secrets_and_keeps_keys_and_reminde
     assert carol.json("reminder") == {"userId": user, "reminder": "the horse"}
 
 
+@pytest.mark.long
 def test_new_secrets_are_asked_for_twice_or_read_from_files(carol: Person) -> None:
     terminal = carol.at_terminal("change-credentials", "--reminder", "")
     for question, answer in (
@@ -133,6 +134,7 @@ def test_a_rotation_with_the_present_passphrase_is_refused(carol: Person) -> Non
     assert carol.json("keys") == before
 
 
+@pytest.mark.long
 def test_a_change_while_the_broker_is_away_is_an_error(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
@@ -214,6 +216,7 @@ def test_an_export_overwrites_nothing_and_refuses_before_it_asks(carol: Person) 
     assert not (carol.home / "new").exists()
 
 
+@pytest.mark.long
 def test_with_an_exported_key_file_a_person_who_forgot_the_passphrase_logs_in(
     carol: Person,
 ) -> None:
@@ -264,6 +267,7 @@ def test_a_key_file_from_before_a_rotation_no_longer_logs_in(carol: Person) -> N
     assert carol.json("keys")
 
 
+@pytest.mark.long
 def test_a_deleted_key_file_is_stored_again_by_an_import(carol: Person) -> None:
     carol.run("key-file", "export", "copy", **SECRETS)
     assert "Pass --yes" in carol.run("key-file", "delete", status=2).error

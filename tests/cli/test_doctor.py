@@ -49,6 +49,7 @@ def test_a_right_set_up_is_ok_in_all_checks(alice: Person) -> None:
     assert "ok       clock" in screen(alice, "doctor")
 
 
+@pytest.mark.long
 def test_without_a_profile_the_doctor_checks_what_it_can(stranger: Person) -> None:
     found = examine(stranger)
     assert found["profile"].state == "warning"
@@ -119,6 +120,7 @@ def test_a_broker_that_has_other_origins_is_named_before_a_log_in_fails(tmp_path
     assert "serverUrl" not in found["origin"].detail
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "ahead,state,words",
     [
@@ -183,6 +185,7 @@ def test_little_free_space_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_pat
         doctor._space(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name,ends,known,state,words",
     [
@@ -248,6 +251,7 @@ def test_the_probe_tells_a_broker_from_all_else(
             probe.broker()
 
 
+@pytest.mark.long
 def test_the_probe_waits_no_longer_than_it_may() -> None:
     def drip(connection: Any) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\n")

@@ -116,6 +116,7 @@ def test_a_container_without_a_name_is_saved_with_output(
     assert (alice.home / "safe").read_bytes() == b"text"
 
 
+@pytest.mark.long
 def test_output_names_a_file_a_folder_or_standard_output(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_container_whose_id_begins_with_its_name_is_found_by_it(
     assert alice.run("cat", made.hex[:6]).output == "text"
 
 
+@pytest.mark.long
 def test_wrong_targets_are_errors_that_name_them(alice: Person, session: ServerProvider) -> None:
     put(session, "a.txt")
     put(session, "b.txt")
@@ -229,6 +231,7 @@ def test_a_link_in_the_folder_is_not_followed(alice: Person, session: ServerProv
     assert not list(outside.iterdir())
 
 
+@pytest.mark.long
 def test_contents_that_are_missing_or_hidden_are_errors_of_their_own(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -265,6 +268,7 @@ def shown(terminal: "pexpect.spawn[str]") -> str:
     return terminal.before or ""
 
 
+@pytest.mark.long
 def test_cat_shows_plain_text_on_a_terminal_and_nothing_that_could_steer_it(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -282,6 +286,7 @@ def test_cat_shows_plain_text_on_a_terminal_and_nothing_that_could_steer_it(
         assert "\x1b[2J" not in text
 
 
+@pytest.mark.long
 def test_a_closed_pipe_ends_cat_without_a_traceback(alice: Person, session: ServerProvider) -> None:
     put(session, "a", b"line\n" * 4 * MIB)
     program = " ".join(f"'{each}'" for each in command("cat", "a"))

@@ -44,6 +44,7 @@ def share(
     return put(mallory, name, b"evil", accessLevels=[own, level])
 
 
+@pytest.mark.long
 def test_a_name_that_begins_the_id_of_a_stranger_s_container_is_not_guessed(
     alice: Person, session: ServerProvider, mallory: ServerProvider
 ) -> None:

@@ -193,6 +193,7 @@ def test_an_error_does_not_repeat_the_secret_of_a_link(alice: Person) -> None:
         assert "SECRET" not in done.error
 
 
+@pytest.mark.long
 def test_a_link_is_printed_although_its_qr_code_finds_no_room(alice: Person) -> None:
     """The link exists then: the person must be able to revoke it, or to use it."""
     with alice.session() as session:

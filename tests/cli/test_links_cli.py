@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 import pexpect
+import pytest
 
 from scbroker import Link
 from tests.cli.test_sharing import alice, bob, card_of, store
@@ -22,6 +23,7 @@ def links(who: Person) -> list[Link]:
         return session.getLinks().result(30)
 
 
+@pytest.mark.long
 def test_the_link_alone_goes_to_standard_output_and_opens_without_an_account(
     alice: Person, stranger: Person
 ) -> None:
@@ -42,6 +44,7 @@ def test_the_link_alone_goes_to_standard_output_and_opens_without_an_account(
     assert {row["name"]: row["length"] for row in rows} == {"photos/1": 11, "photos/2": 11}
 
 
+@pytest.mark.long
 def test_a_link_with_a_password_opens_with_it_alone(alice: Person, stranger: Person) -> None:
     store(alice, "plan")
     made = alice.run("link", "plan", "--until", "12h", SCBROKER_LINK_PASSWORD=PASSWORD)
@@ -63,6 +66,7 @@ def test_a_link_with_a_password_opens_with_it_alone(alice: Person, stranger: Per
     assert len(stranger.run("open", plain, SCBROKER_LINK_PASSWORD=PASSWORD).lines) == 1
 
 
+@pytest.mark.long
 def test_contents_of_a_link_are_saved_to_a_file_a_folder_or_standard_output(
     alice: Person, stranger: Person
 ) -> None:
@@ -91,6 +95,7 @@ def test_contents_of_a_link_are_saved_to_a_file_a_folder_or_standard_output(
     assert "no container named 'memo'" in stranger.run("open", url, "memo", status=3).error
 
 
+@pytest.mark.long
 def test_link_and_password_are_asked_for_without_echo(alice: Person, stranger: Person) -> None:
     store(alice, "plan")
     making = alice.at_terminal("link", "plan", "--until", "2w", "--password", "--qr")
@@ -116,6 +121,7 @@ def test_link_and_password_are_asked_for_without_echo(alice: Person, stranger: P
     opening.expect(pexpect.EOF)
 
 
+@pytest.mark.long
 def test_links_are_listed_without_their_urls_and_revoked_by_name_user_or_url(
     alice: Person, stranger: Person
 ) -> None:
@@ -152,6 +158,7 @@ def test_links_are_listed_without_their_urls_and_revoked_by_name_user_or_url(
     assert len(members) == 1
 
 
+@pytest.mark.long
 def test_the_qr_code_of_a_link_is_written_to_a_new_file_for_the_owner_alone(alice: Person) -> None:
     store(alice, "plan")
     target = alice.home / "link.svg"
@@ -171,6 +178,7 @@ def test_the_qr_code_of_a_link_is_written_to_a_new_file_for_the_owner_alone(alic
     assert len(links(alice)) == 1
 
 
+@pytest.mark.long
 def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
     alice: Person, bob: Person
 ) -> None:

@@ -30,6 +30,7 @@ def test_a_list_has_name_type_size_members_version_time_and_id(
     assert cells[6:] == [str(id), ""]
 
 
+@pytest.mark.long
 def test_a_terminal_shows_a_table_sorted_by_name_with_short_ids_and_a_pipe_whole_ones(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -56,6 +57,7 @@ def test_a_list_is_sorted_by_name_last_change_or_size(
     assert alice.json("ls", "--sort", sort)[0]["name"] == first
 
 
+@pytest.mark.long
 def test_a_list_can_be_restricted_to_a_folder_a_type_a_creator_and_to_what_is_shared(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_list_can_be_restricted_to_a_folder_a_type_a_creator_and_to_what_is_sh
     assert "Bob" in screen(alice, "ls", "--others", "--long")
 
 
+@pytest.mark.long
 def test_many_members_are_counted_on_a_terminal_and_listed_elsewhere(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -112,6 +115,7 @@ def test_the_address_book_is_listed_with_all_and_a_strangers_container_of_its_ty
     assert [row["type"] for row in alice.json("ls", "--all")] == ["scbroker.contacts"] * 2
 
 
+@pytest.mark.long
 def test_a_name_that_would_steer_the_terminal_or_forge_a_line_is_shown_escaped(
     alice: Person, session: ServerProvider
 ) -> None:

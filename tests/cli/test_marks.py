@@ -26,6 +26,7 @@ def put_ahead(device: ServerProvider, container: uuid.UUID) -> None:
     assert session.marks.swap("events", b"", log, events.Mark(7, 7, b"b" * 32).encode())
 
 
+@pytest.mark.long
 def test_both_heads_are_shown_and_the_served_one_is_accepted_as_it_was_printed(
     alice: Person, session: ServerProvider
 ) -> None:

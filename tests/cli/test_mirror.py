@@ -173,6 +173,7 @@ def test_sigterm_ends_it_as_ctrl_c_does(alice: Person, device: ServerProvider) -
     assert "Traceback" not in error
 
 
+@pytest.mark.long
 def test_containers_of_strangers_are_mirrored_on_demand_and_those_of_contacts_always(
     alice: Person, device: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -187,6 +188,7 @@ def test_containers_of_strangers_are_mirrored_on_demand_and_those_of_contacts_al
     assert sorted(known) == ["added .git/config", "added from bob"]
 
 
+@pytest.mark.long
 def test_a_name_and_a_type_select_and_another_selection_is_refused(
     alice: Person, device: ServerProvider
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_name_with_escape_sequences_does_not_act_on_a_terminal(
     assert done.lines == ["added 🙂\\u200b"]
 
 
+@pytest.mark.long
 def test_lost_access_and_deletion_remove_files_unless_told_to_keep_them(
     alice: Person, device: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -250,6 +253,7 @@ def test_lost_access_and_deletion_remove_files_unless_told_to_keep_them(
     assert tree(alice.home / "kept") == {"own": b"own", "theirs": b"theirs"}
 
 
+@pytest.mark.long
 def test_a_damaged_content_is_a_line_and_its_file_stays(
     alice: Person, start_broker: StartBroker, tmp_path: Path
 ) -> None:
@@ -270,6 +274,7 @@ def test_a_damaged_content_is_a_line_and_its_file_stays(
     assert tree(alice.home / "folder") == {"large": b"1" * 300_000, "small": b"3"}
 
 
+@pytest.mark.long
 def test_the_mirror_goes_on_after_an_outage_of_the_broker(
     start_broker: StartBroker, tmp_path: Path
 ) -> None:
@@ -288,6 +293,7 @@ def test_the_mirror_goes_on_after_an_outage_of_the_broker(
     assert "Traceback" not in error
 
 
+@pytest.mark.long
 def test_an_edited_file_stays_while_the_mirror_runs(alice: Person, device: ServerProvider) -> None:
     note = create(device, "note.txt", b"1")
     with running(alice, "folder") as mirror:
@@ -316,6 +322,7 @@ main()
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "first", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
 )
@@ -359,6 +366,7 @@ def test_a_wrong_folder_is_an_error_that_says_why(alice: Person) -> None:
     assert "that you alone can write" in refused.error
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_status_5(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = start_broker()
     alice = Person(tmp_path / "home", broker)
@@ -368,6 +376,7 @@ def test_a_broker_that_is_away_is_status_5(start_broker: StartBroker, tmp_path: 
     assert done.lines == []
 
 
+@pytest.mark.long
 def test_a_damaged_record_is_rebuilt(alice: Person, device: ServerProvider) -> None:
     note = create(device, "note", b"1")
     alice.run("mirror", "folder", "--once")
@@ -377,6 +386,7 @@ def test_a_damaged_record_is_rebuilt(alice: Person, device: ServerProvider) -> N
     assert alice.run("mirror", "folder", "--once").lines == ["updated note"]
 
 
+@pytest.mark.long
 def test_many_small_contents_come_in_few_requests(alice: Person, device: ServerProvider) -> None:
     from scbroker import NewContainer
 

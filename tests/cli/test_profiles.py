@@ -230,6 +230,7 @@ def _save(folder: Path, number: int) -> None:
     profiles.save(profile(f"p{number}"))
 
 
+@pytest.mark.long
 def test_profiles_that_are_saved_at_the_same_time_are_all_there(file: Path) -> None:
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_save, args=(file.parent, number)) for number in range(4)]

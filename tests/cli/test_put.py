@@ -148,6 +148,7 @@ def test_the_present_folder_is_stored_under_its_own_name_and_name_replaces_it(
     assert f"{alice.home.name}/a/b.txt" in {row["name"] for row in done}
 
 
+@pytest.mark.long
 def test_many_small_files_go_in_batches_and_each_has_its_own_content(alice: Person) -> None:
     for number in range(150):
         write(alice.home, f"many/{number}", b"%d" % number)
@@ -333,6 +334,7 @@ def test_several_own_containers_of_one_name_are_not_guessed_among(alice: Person)
     assert "--into" in alice.run("put", "a.txt", "--update", status=2).error
 
 
+@pytest.mark.long
 def test_into_writes_a_version_of_exactly_that_container(alice: Person, bob: Person) -> None:
     with bob.session() as session:
         levels = [AccessLevel(id_of(bob), 511), AccessLevel(id_of(alice), WRITER)]

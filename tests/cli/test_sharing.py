@@ -123,6 +123,7 @@ def test_a_container_is_shared_with_a_contact_who_reads_it_and_all_others_keep_t
     }
 
 
+@pytest.mark.long
 def test_several_containers_are_shared_with_several_people_in_one_command(
     alice: Person, bob: Person, carol: Person
 ) -> None:
@@ -143,6 +144,7 @@ def test_several_containers_are_shared_with_several_people_in_one_command(
     assert len(access(alice, boxes[0])) == 3
 
 
+@pytest.mark.long
 def test_permissions_that_a_person_has_are_not_taken_without_being_named(
     alice: Person, bob: Person
 ) -> None:
@@ -157,6 +159,7 @@ def test_permissions_that_a_person_has_are_not_taken_without_being_named(
     alice.run("share", "plan", "Bob")
 
 
+@pytest.mark.long
 def test_a_mistake_is_an_error_that_says_what_to_do_and_changes_nothing(
     alice: Person, bob: Person
 ) -> None:
@@ -179,6 +182,7 @@ def test_nobody_shares_with_themselves_or_revokes_their_own_access(alice: Person
     assert access(alice, box) == {me: rights.WORDS["owner"]}
 
 
+@pytest.mark.long
 def test_the_first_share_with_somebody_who_is_not_verified_warns_and_says_how_to_verify(
     alice: Person, bob: Person, carol: Person, person: People
 ) -> None:
@@ -243,6 +247,7 @@ def test_containers_that_cannot_be_shared_are_reported_and_the_others_are_shared
     assert shared["access"][0]["expiresAt"].endswith("Z")
 
 
+@pytest.mark.long
 def test_a_member_shares_no_more_and_for_no_longer_than_their_own_access(
     alice: Person, bob: Person, carol: Person
 ) -> None:
@@ -298,6 +303,7 @@ def test_a_member_leaves_after_a_question_and_the_last_who_may_share_only_with_a
         content(alice, other)
 
 
+@pytest.mark.long
 def test_a_blocked_person_cannot_share_until_unblocked_and_is_listed_by_name(
     alice: Person, bob: Person
 ) -> None:

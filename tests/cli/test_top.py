@@ -47,6 +47,7 @@ def test_a_broker_that_was_restarted_meanwhile_has_no_negative_figures() -> None
     assert load.p95 is None
 
 
+@pytest.mark.long
 @on_sqlite
 def test_once_and_json_give_all_figures(stranger: Person, broker: BrokerProcess) -> None:
     options = ("admin", "top", "--url", broker.url, "--every", "0.2", "--once")

@@ -5,6 +5,8 @@ import os
 import uuid
 from collections.abc import Callable
 
+import pytest
+
 from scbroker import AccessLevel, NewContainer, ServerProvider
 from scbroker.cli.commands import checking
 from tests.kit.people import Person, befriend, put
@@ -13,6 +15,7 @@ from tests.kit.tables import damage_parts
 MIB = 1_048_576
 
 
+@pytest.mark.long
 def test_all_containers_are_read_and_counted_small_and_large_ones(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -28,6 +31,7 @@ def test_all_containers_are_read_and_counted_small_and_large_ones(
     assert done.output == alice.run("verify", "--quiet").error == ""
 
 
+@pytest.mark.long
 def test_each_failure_is_named_with_its_reason_and_the_others_are_verified(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -62,6 +66,7 @@ def spoil_objects(alice: Person, container: uuid.UUID) -> None:
     assert changed, (container, found)
 
 
+@pytest.mark.long
 def test_hidden_contents_and_denied_containers_are_reported(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -82,6 +87,7 @@ def test_an_unknown_container_is_an_error_before_anything_is_read(alice: Person)
     assert "no container named" in alice.run("verify", "nothing", status=3).error
 
 
+@pytest.mark.long
 def test_a_terminal_shows_a_bar_and_the_summary(alice: Person, session: ServerProvider) -> None:
     put(session, "large", os.urandom(20 * MIB))
     terminal = alice.at_terminal("verify")
@@ -100,6 +106,7 @@ def test_small_contents_are_read_together_within_bounds_and_large_ones_alone() -
     assert list(checking._groups([])) == []
 
 
+@pytest.mark.long
 def test_more_containers_than_one_page_are_all_verified(
     alice: Person, session: ServerProvider
 ) -> None:

@@ -311,6 +311,7 @@ def test_the_author_of_the_content_stays_when_others_change_the_rest(
     assert alice.getContainerMetadata(container).result(PATIENCE).contentBy == id_of(bob)
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
@@ -330,6 +331,7 @@ def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     assert container_key(carol, made.id) != before
 
 
+@pytest.mark.long
 def test_a_type_is_changed_by_who_may_although_somebodys_time_is_over(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:

@@ -125,6 +125,7 @@ def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
         drop(alice.getEvents([]))
 
 
+@pytest.mark.long
 @both_engines
 def test_a_log_of_several_pages_comes_whole_and_by_any_range(
     broker: BrokerProcess, alice: ServerProvider
@@ -152,6 +153,7 @@ def test_readers_with_default_permissions_see_the_type_and_filter_by_it(
     assert (event.containerId, event.containerType) == (made.id, label)
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
     new_provider: NewProvider,

@@ -98,6 +98,7 @@ def test_without_start_the_stream_begins_behind_the_logs_end(alice: ServerProvid
         assert (event.id, event.containerId) == (4, new)
 
 
+@pytest.mark.long
 def test_the_stream_has_what_its_provider_changes_after_the_call_although_the_first_request_is_slow(
     alice: ServerProvider,
 ) -> None:
@@ -128,6 +129,7 @@ def test_changes_do_not_wait_for_the_outage_of_a_stream_that_begins(
             create(alice)
 
 
+@pytest.mark.long
 def test_a_fresh_device_at_the_end_of_a_long_log_does_not_read_the_log(
     alice: ServerProvider, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +244,7 @@ def test_the_mark_is_raised_by_what_is_followed_from_the_first_event_on(
 # Access that expires
 
 
+@pytest.mark.long
 @both_engines
 def test_a_deleted_event_arrives_when_access_expires(
     alice: ServerProvider, bob: ServerProvider
@@ -261,6 +264,7 @@ def test_a_deleted_event_arrives_when_access_expires(
 # Brokers that end, and outages
 
 
+@pytest.mark.long
 @both_engines
 def test_a_broker_that_is_killed_and_restarted_loses_and_doubles_no_event(
     fresh_broker: BrokerProcess, new_provider: NewProvider, caplog: pytest.LogCaptureFixture
@@ -290,6 +294,7 @@ def test_a_broker_that_is_killed_and_restarted_loses_and_doubles_no_event(
     assert [event.containerId for event in found] == made
 
 
+@pytest.mark.long
 def test_an_outage_is_logged_once_and_so_is_its_end(
     fresh_broker: BrokerProcess, new_provider: NewProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -309,6 +314,7 @@ def test_an_outage_is_logged_once_and_so_is_its_end(
     assert said[1][1] == "followEvents goes on: the broker answers again"
 
 
+@pytest.mark.long
 def test_a_stream_that_is_opened_while_the_broker_is_down_starts_when_it_is_up(
     fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:
@@ -342,6 +348,7 @@ def test_waiting_requests_do_not_delay_the_stop_of_a_broker(
         assert time.monotonic() - began < 3
 
 
+@pytest.mark.long
 @both_engines
 def test_a_stream_goes_on_when_its_token_is_renewed(
     start_broker: StartBroker, new_provider: NewProvider
@@ -394,6 +401,7 @@ def test_closing_the_provider_ends_its_streams(alice: ServerProvider) -> None:
         take(stream, 1)
 
 
+@pytest.mark.long
 def test_the_deletion_of_the_user_on_another_device_ends_a_waiting_stream(
     alice: ServerProvider, new_provider: NewProvider
 ) -> None:
@@ -405,6 +413,7 @@ def test_the_deletion_of_the_user_on_another_device_ends_a_waiting_stream(
             take(stream, 1)
 
 
+@pytest.mark.long
 def test_keys_that_were_replaced_on_another_device_end_a_waiting_stream(
     new_provider: NewProvider,
 ) -> None:

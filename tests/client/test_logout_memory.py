@@ -407,6 +407,7 @@ def _regions(maps: str) -> Iterator[tuple[int, int]]:
 
 
 # These begin a process each, in which all memory is searched.
+@pytest.mark.long
 @pytest.mark.parametrize(
     "end", ["logout", *(pytest.param(end, marks=pytest.mark.long) for end in [*ENDS][1:])]
 )

@@ -33,6 +33,7 @@ def network() -> Iterator[Network]:
         yield network
 
 
+@pytest.mark.long
 def test_a_lie_in_a_batch_is_that_containers_error(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:

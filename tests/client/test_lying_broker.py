@@ -296,6 +296,7 @@ def restorable(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("level", [OWNER, Level.Download | Level.Decrypt], ids=["all", "no list"])
 def test_a_broker_restored_from_a_backup_is_a_rollback_and_then_a_fork(
     restorable: BrokerProcess, new_provider: NewProvider, tmp_path: Path, level: Level

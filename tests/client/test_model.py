@@ -627,6 +627,7 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_whatever_devices_do_at_once_nothing_is_lost_doubled_or_shown_to_strangers(
     start_broker: StartBroker, engine: str

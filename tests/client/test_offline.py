@@ -101,6 +101,7 @@ def same(found: Container[Any], other: Container[Any]) -> bool:
     return all(getattr(found, name) == getattr(other, name) for name in names)
 
 
+@pytest.mark.long
 def test_a_container_that_was_read_is_answered_while_the_broker_is_away(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_container_that_was_read_is_answered_while_the_broker_is_away(
     assert isinstance(other, BrokerError.offlineError)
 
 
+@pytest.mark.long
 def test_a_large_content_is_answered_if_the_cache_has_it_whole(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -150,6 +152,7 @@ def test_a_large_content_is_answered_if_the_cache_has_it_whole(
     refusal(cache.getContainerContent(none), BrokerError.offlineError, "all of this content")
 
 
+@pytest.mark.long
 def test_a_list_has_the_cached_containers_and_names_the_others(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
 ) -> None:
@@ -175,6 +178,7 @@ def test_a_list_has_the_cached_containers_and_names_the_others(
     assert page.asOf is not None
 
 
+@pytest.mark.long
 def test_a_read_that_the_cache_cannot_answer_is_an_offline_error_at_once(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
 ) -> None:
@@ -195,6 +199,7 @@ def test_a_read_that_the_cache_cannot_answer_is_an_offline_error_at_once(
     assert [key.active for key in cache.getPublicKeys().result(PATIENCE)] == [True, True]
 
 
+@pytest.mark.long
 def test_a_write_is_refused_at_once_and_was_not_stored(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
 ) -> None:
@@ -211,6 +216,7 @@ def test_a_write_is_refused_at_once_and_was_not_stored(
     assert cache.updateContainerContent(made, b"new").result(PATIENCE).version == 2
 
 
+@pytest.mark.long
 def test_after_the_broker_is_back_everything_goes_to_the_broker_again(
     alice: ServerProvider,
     cache: CachedProvider,
@@ -250,6 +256,7 @@ def test_the_first_read_after_the_broker_went_away_takes_no_minute(
     assert time.monotonic() - began < 0.5, "nobody waits for a broker that is known to be away"
 
 
+@pytest.mark.long
 def test_containers_that_others_changed_are_fresh_in_the_cache(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
 ) -> None:
@@ -300,6 +307,7 @@ def test_a_user_who_left_is_gone_from_the_cached_copy_as_well(
     assert found.content == b"1"
 
 
+@pytest.mark.long
 def test_a_container_that_the_user_left_is_not_served_from_the_cache(
     alice: ServerProvider,
     new_cache: NewCache,
@@ -329,6 +337,7 @@ def test_a_container_that_the_user_left_is_not_served_from_the_cache(
     assert cache.getContainer(made).result(PATIENCE).asOf is not None
 
 
+@pytest.mark.long
 def test_a_book_and_links_that_the_cache_lacks_are_an_error_and_not_empty(
     alice: ServerProvider,
     cache: CachedProvider,
@@ -353,6 +362,7 @@ def test_a_book_and_links_that_the_cache_lacks_are_an_error_and_not_empty(
     assert len(cache.getLinks().result(PATIENCE)) == 1
 
 
+@pytest.mark.long
 def test_a_session_begins_while_the_broker_is_away(
     alice: ServerProvider, cache: CachedProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -448,6 +458,7 @@ def test_without_cached_keys_no_session_begins_while_the_broker_is_away(
         new_cache(ring)
 
 
+@pytest.mark.long
 def test_members_without_viewaccess_read_from_the_cache_as_well(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -472,6 +483,7 @@ def test_members_without_viewaccess_read_from_the_cache_as_well(
     assert again.getContainerContent(made).result(PATIENCE) == b"2"
 
 
+@pytest.mark.long
 def test_a_container_that_was_deleted_is_gone_from_the_cache(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
 ) -> None:
@@ -485,6 +497,7 @@ def test_a_container_that_was_deleted_is_gone_from_the_cache(
     refusal(cache.getContainer(made), BrokerError.offlineError)
 
 
+@pytest.mark.long
 def test_a_container_that_the_broker_denied_is_not_served_later_and_its_copy_stays(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -505,6 +518,7 @@ def test_a_container_that_the_broker_denied_is_not_served_later_and_its_copy_sta
     assert cache.getContainer(made).result(PATIENCE).content == b"content"
 
 
+@pytest.mark.long
 def test_access_that_ended_meanwhile_ends_in_the_cache_as_well(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -609,6 +623,7 @@ def test_several_programs_use_one_folder_and_two_users_do_not_see_each_other(
         refusal(stranger.getContainer(container), BrokerError.offlineError)
 
 
+@pytest.mark.long
 def test_a_refused_reading_of_the_cache_does_not_keep_a_broker_away_that_is_back(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -655,6 +670,7 @@ def files(cache: CachedProvider) -> int:
     return len(list(cache._cache().copies.folder.path.iterdir()))
 
 
+@pytest.mark.long
 def test_a_stream_of_containers_comes_from_the_cache_if_its_first_page_gets_no_answer(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -695,6 +711,7 @@ async def test_both_call_styles_and_async_with_work_with_a_cache(
         drop(cache.getContainer(made))
 
 
+@pytest.mark.long
 def test_after_a_long_absence_every_cached_container_is_read_anew(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -739,6 +756,7 @@ def test_a_log_that_contradicts_the_device_ends_the_following_and_not_the_cache(
     assert cache.getContainerContent(made).result(PATIENCE) == b"content"
 
 
+@pytest.mark.long
 def test_keys_that_were_replaced_meanwhile_end_a_session_that_began_without_the_broker(
     alice: ServerProvider, new_cache: NewCache, new_provider: NewProvider, tmp_path: Path,
     fresh_broker: BrokerProcess,

@@ -196,6 +196,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> set[Transport]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("permissions", [USER, NO_LIST], ids=["sees the list", "does not"])
 @settings(
     max_examples=15,

@@ -159,6 +159,7 @@ def test_a_large_content_is_shown_as_a_small_one_is(
             assert (getattr(found, field) is not None) is (SHOWN[field] in level), field
 
 
+@pytest.mark.long
 @each_group
 def test_a_member_does_exactly_what_their_permissions_allow(
     alice: ServerProvider, bob: ServerProvider, levels: Levels, group: list[Level]
@@ -306,6 +307,7 @@ def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_t
             device.getContainerMetadata(container).result(PATIENCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("receives", [NOTHING, Level.ReceiveAccessEvents], ids=["", "receives"])
 @pytest.mark.parametrize("sees", [NOTHING, Level.ViewType], ids=["", "sees"])
 def test_a_fetch_is_told_to_who_receives_it_and_the_type_to_who_sees_it(

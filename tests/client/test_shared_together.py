@@ -183,6 +183,7 @@ def test_an_item_adds_removes_or_replaces(
     assert (last.access, last.wrap) == (None, None)
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_devices_that_grant_different_users_at_once_lose_no_grant(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
@@ -370,6 +371,7 @@ def test_deleted_containers_of_a_batch_are_read_once(
     assert [each.path for each in network.sent if each.method == "GET"] == []
 
 
+@pytest.mark.long
 def test_an_expired_user_is_revoked_with_a_new_container_key(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
@@ -462,6 +464,7 @@ def test_a_broker_that_always_answers_conflict_is_asked_a_bounded_number_of_time
     assert len(network.those("PUT", "/records/2")) == writing._MERGES
 
 
+@pytest.mark.long
 def test_more_containers_than_a_request_holds_and_many_users_are_cut_into_requests(
     alice: ServerProvider, user_pool: Users, network: Network
 ) -> None:

@@ -31,6 +31,7 @@ def failures(outcomes: list[Outcome]) -> dict[str, str]:
     return {each.name: each.came for each in outcomes if not each.passed}
 
 
+@pytest.mark.long
 def test_our_broker_answers_every_question_and_nothing_of_the_probe_stays(
     broker: BrokerProcess,
 ) -> None:
@@ -81,6 +82,7 @@ def _answer_a_log_out_without_one(layer: HostileBroker) -> AbstractContextManage
     return layer.meddling("DELETE /v1/sessions/current", before=keep)
 
 
+@pytest.mark.long
 def test_a_broken_broker_is_found_out_by_the_questions_that_name_the_fault(tmp_path: Path) -> None:
     """Three faults at once."""
     with HostileBroker(tmp_path) as layer, ExitStack() as faults:

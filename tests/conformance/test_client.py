@@ -37,6 +37,7 @@ def failures(outcomes: list[Outcome]) -> dict[str, str]:
     return {each.name: each.came for each in outcomes if not each.passed}
 
 
+@pytest.mark.long
 def test_our_client_plays_every_scene_as_expected() -> None:
     reported: list[Outcome] = []
     outcomes = play(adapter("nothing"), reported.append)

@@ -113,6 +113,7 @@ def run(script: str, kept_options: dict[str, Any]) -> tuple[str, str]:
     return done.stdout, done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_the_child_of_a_fork_reads_and_writes(kept_options: dict[str, Any]) -> None:
     assert run(FORKED, kept_options) == ("of the parent and the child\n", "")

@@ -151,6 +151,7 @@ def test_a_transaction_stores_its_files_at_its_end(files: ContainerFileSystem) -
     assert (files.cat("a"), files.size("b")) == (b"small", 9 * MIB)
 
 
+@pytest.mark.long
 def test_a_large_file_is_sent_while_it_is_written_and_read_by_ranges(
     files: ContainerFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,6 +42,7 @@ def test_a_write_after_the_lie_breaks_the_claim_of_refusal(mallory: Mallory) -> 
         claim()
 
 
+@pytest.mark.long
 def test_it_answers_by_itself_and_cuts_connections(mallory: Mallory) -> None:
     alice = mallory.device(mallory.new_user(), timeout=2)
     made = alice.createContainer(b"truth").result(PATIENCE)

@@ -140,6 +140,7 @@ def test_files_of_the_cache_that_were_swapped_are_removed_and_not_served(
             assert not path.exists()
 
 
+@pytest.mark.long
 @attack(97, "changed cache")
 def test_older_files_of_the_cache_are_not_served_to_a_device_that_has_seen_newer_ones(
     mallory: Mallory, alice: User, bob: User, carol: User, new_cache: NewCache, tmp_path: Path
@@ -280,6 +281,7 @@ def test_a_denial_hides_a_copy_and_does_not_destroy_it(
         assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
 
 
+@pytest.mark.long
 @attack(99, "broker that goes away")
 def test_a_broker_that_comes_back_with_an_older_state_is_refused_and_the_copy_stays(
     mallory: Mallory, alice: User, new_cache: NewCache

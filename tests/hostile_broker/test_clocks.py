@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from scbroker.keys import KeyRing
 from scbroker.records.key_record import RETIRED
 from scbroker.vocabulary import KeyType
@@ -54,6 +56,7 @@ def retire(user: User, time: int) -> Answer:
     return store(user, authorized(user, storing(user, keyRecords=records)))
 
 
+@pytest.mark.long
 @attack(47, "record after its key's retirement")
 def test_brokers_whose_clocks_differ_by_a_minute_take_no_retirement_before_a_record(
     tmp_path: Path,
@@ -76,6 +79,7 @@ def test_brokers_whose_clocks_differ_by_a_minute_take_no_retirement_before_a_rec
             story.tell(owner, story.follow(owner, tombstone=True, time=story.head.time))
 
 
+@pytest.mark.long
 @attack(47, "record after its key's retirement")
 def test_after_a_clock_was_set_back_no_key_is_retired_before_what_it_signed(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:

@@ -58,6 +58,7 @@ def test_a_name_that_leads_out_of_the_folder_is_never_a_path(
     assert not [each for each in new if each.read_bytes() == b"evil" and work not in each.parents]
 
 
+@pytest.mark.long
 @attack(101, "terminal steered by others")
 def test_no_name_and_no_content_steers_the_terminal(
     victim: Person, share: Callable[[str, bytes], str]

@@ -86,6 +86,7 @@ def _write_another_log(url: str) -> None:
     query(url, "UPDATE checks SET value = ? WHERE name = ?", sealed, KEY_CHECK)
 
 
+@pytest.mark.long
 @attack(108, REWRITTEN)
 @pytest.mark.parametrize("rewrite", [_change_an_entry, _remove_an_entry, _write_another_log])
 def test_a_thief_of_the_database_alone_rewrites_no_entry_unnoticed(
@@ -101,6 +102,7 @@ def test_a_thief_of_the_database_alone_rewrites_no_entry_unnoticed(
     assert "Audit log: " in admin(broker, "audit", "verify").expect(1).error
 
 
+@pytest.mark.long
 @attack(108, REWRITTEN)
 def test_a_log_that_was_cut_off_lacks_the_hash_that_was_kept_elsewhere(
     start_broker: StartBroker,

@@ -119,6 +119,7 @@ def alone(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield broker
 
 
+@pytest.mark.long
 @attack(59, "old KeyFiles in the database's files")
 @pytest.mark.parametrize("end", ["replaced", "deleted"])
 def test_a_key_file_that_was_replaced_or_deleted_is_soon_in_no_file_of_sqlite(

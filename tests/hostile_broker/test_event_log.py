@@ -136,6 +136,7 @@ def test_a_gap_is_refused_also_at_the_first_reading_and_the_rest_is_the_limit(
                     attempt(device.getEvents())
 
 
+@pytest.mark.long
 @attack(37, "event log changed")
 def test_a_log_that_was_rolled_back_and_grew_again_is_another(mallory: Mallory) -> None:
     """Log and container together, as from a backup; the device is started again as well."""
@@ -160,6 +161,7 @@ def test_a_log_that_was_rolled_back_and_grew_again_is_another(mallory: Mallory) 
         attempt(device.getEvents())
 
 
+@pytest.mark.long
 @attack(37, "event log changed")
 def test_no_event_is_dropped_or_changed_between_pages(mallory: Mallory, alice: User) -> None:
     write_rows(mallory, alice, 2 * PAGE + 5)
@@ -337,6 +339,7 @@ def test_nothing_is_done_or_believed_because_an_event_says_so(mallory: Mallory) 
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"3"
 
 
+@pytest.mark.long
 @attack(37, "event log changed")
 def test_what_view_type_and_view_access_hide_shows_in_no_event_and_by_no_filter(
     mallory: Mallory, alice: User, bob: User, carol: User
@@ -385,6 +388,7 @@ def plant_risen(mallory: Mallory, story: Story, bob: User) -> None:
     mallory.plant(risen, risen.follow(bob, content=b"risen"))
 
 
+@pytest.mark.long
 @attack(38, "deleted container brought back")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_no_device_that_has_seen_the_deletion_takes_the_container_again(

@@ -110,6 +110,7 @@ def counted(mallory: Mallory, answer: Any) -> Iterator[list[float]]:
         yield asked
 
 
+@pytest.mark.long
 @attack(77, "a stream of empty answers")
 @pytest.mark.parametrize(
     "answer",
@@ -127,6 +128,7 @@ def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
     assert min(gaps) > 0.8
 
 
+@pytest.mark.long
 @attack(78, "a stream without a heartbeat")
 def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -142,6 +144,7 @@ def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
     assert "followEvents waits for the broker" in caplog.text
 
 
+@pytest.mark.long
 @attack(78, "a stream without a heartbeat")
 def test_heartbeats_without_an_end_are_given_up_as_well(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch

@@ -280,6 +280,7 @@ def test_contents_that_a_link_could_read_before_its_end_are_the_limit(
         guest.getContainerContent(box).result(PATIENCE)
 
 
+@pytest.mark.long
 @attack(91, "link used after its end")
 def test_a_holder_of_an_expired_link_opens_nothing_that_is_written_afterwards(
     mallory: Mallory, alice: User

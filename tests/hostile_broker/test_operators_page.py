@@ -136,6 +136,7 @@ def test_a_stolen_url_opens_nothing_after_the_operator_has_used_it(page: Operato
     assert "set-cookie" not in refused.headers
 
 
+@pytest.mark.long
 @reached
 def test_a_stolen_url_or_cookie_opens_no_later_page(broker: BrokerProcess) -> None:
     with OperatorsPage(broker) as first:

@@ -259,6 +259,7 @@ HEADERS: Final = {
 }
 
 
+@pytest.mark.long
 def test_a_header_that_two_programs_could_read_in_two_ways_is_read_by_none(
     mallory: Mallory, alice: User, bob: User
 ) -> None:

@@ -90,6 +90,7 @@ def test_no_other_history_is_taken_by_any_operation_of_a_device_that_was_started
             mallory.check_refused(device, story, FORK)
 
 
+@pytest.mark.long
 def test_two_histories_that_honest_writers_were_shown_are_never_joined(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:

@@ -162,6 +162,7 @@ ALLOWED: Final = {
 }
 
 
+@pytest.mark.long
 @attack(36, "stolen token")
 def test_nothing_that_can_be_guessed_at_is_compared_but_in_constant_time() -> None:
     found = {(path.name, name) for path in sources() for _, name in compared(path.read_text())}

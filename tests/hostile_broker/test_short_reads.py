@@ -167,6 +167,7 @@ ENDS: dict[str, tuple[str, type[BrokerError]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", ENDS)
 @pytest.mark.usefixtures("impatient")
 def test_an_answer_that_is_torn_off_is_an_error_and_no_file_is_left(

@@ -122,6 +122,7 @@ def test_without_an_allowed_origin_no_address_is_even_asked_for(mallory: Mallory
         assert internal.requests == []
 
 
+@pytest.mark.long
 @attack(36, "stolen token")
 def test_an_object_store_is_told_nothing_of_who_asks(mallory: Mallory) -> None:
     """No header names the user, no cookie comes back, and the bytes are sealed."""
@@ -223,6 +224,7 @@ FAILURES: Final[dict[str, tuple[Any, type[Error], int]]] = {
 }
 
 
+@pytest.mark.long
 @attack(36, "stolen token")
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_told(

@@ -117,6 +117,7 @@ def test_the_passphrase_of_a_link_is_derived_alike() -> None:
         assert found.passphrase(password) == links.passphrase(bytes(32), bytes(range(32)), password)
 
 
+@pytest.mark.long
 def test_key_files_of_our_making_open(story: Story) -> None:
     """scbroker opens them with either secret, in another form of Unicode, to the same keys."""
     ring = key_ring(story.alice, 3)
@@ -257,6 +258,7 @@ def _text(role: Role, count: int) -> bytes:
     return b"once upon a time " * 61_000 if count > 1 else b""
 
 
+@pytest.mark.long
 @each_count
 def test_both_judge_changes_alike(draws: int) -> None:
     """Rules 2 to 5 give one verdict here and there, on lists wholly and partly seen."""

@@ -148,6 +148,7 @@ def wires(layer: HostileBroker) -> Iterator[tuple[Wire, Wire]]:
         yield one, other
 
 
+@pytest.mark.long
 def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
     layer: HostileBroker, wires: tuple[Wire, Wire]
 ) -> None:
@@ -350,6 +351,7 @@ def test_scbrokers_key_records_are_valid(theirs: Theirs) -> None:
         assert [key.retired is None for key in published] == [False, True]
 
 
+@pytest.mark.long
 def test_scbrokers_key_files_open(theirs: Theirs) -> None:
     """With either secret, to the keys of scbroker's own KeyRing, under the `auth` that was sent."""
     registered = theirs.heard.messages("POST /v1/users")[0]
@@ -507,6 +509,7 @@ def opened(found: Judged | InForce, role: int, key: bytes, sealed: list[bytes]) 
     return segments.open_part(record.container_id, role, part, key, hashes, sealed)
 
 
+@pytest.mark.long
 def test_scbrokers_departure_and_the_list_that_honours_it_are_valid(layer: HostileBroker) -> None:
     """Frank, an owner, leaves; Grace has no ModifyAccess, and renews without him."""
     first, served = len(layer.heard), "GET /v1/containers/{containerId}"

@@ -187,6 +187,7 @@ def test_a_signed_record_with_any_byte_changed_missing_or_added_is_refused() -> 
         refused(lambda body=body: accept_record(Signed(body, EDIT.signature)))  # type: ignore[misc]
 
 
+@pytest.mark.long
 def test_a_record_whose_signature_has_any_byte_changed_missing_or_added_is_refused() -> None:
     signature = EDIT.signature
     spoiled = [
@@ -204,6 +205,7 @@ def test_a_signed_record_is_not_another_users() -> None:
         refused(lambda name=name: verify_author(EDIT, known.record, chains()[name]))  # type: ignore[misc]
 
 
+@pytest.mark.long
 def test_a_key_record_with_any_byte_changed_missing_or_added_is_refused() -> None:
     first, second = chains()["alice"].records
     now = 2**52

@@ -27,6 +27,7 @@ def appended(someone: Person, record: KeyRecord) -> Person:
     return longer
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(KeyType), st.integers(0, 3), st.booleans(),
                           st.integers(0, 3)), max_size=8))  # fmt: skip

@@ -244,6 +244,7 @@ def judged(change: Change, before: set[int] | None = None, after: set[int] | Non
     return True
 
 
+@pytest.mark.long
 @settings(max_examples=600, deadline=None)
 @given(changes())
 def test_the_judge_allows_exactly_the_changes_of_access_of_the_spec(change: Change) -> None:

@@ -145,6 +145,7 @@ def test_while_writes_wait_reads_and_the_operators_questions_are_answered(
     story.tell(alice, story.follow(alice, content=b"2"))  # at once well again
 
 
+@pytest.mark.long
 def test_a_write_that_waited_too_long_is_refused_and_not_done(
     tmp_path: Path, new_user: NewUser
 ) -> None:

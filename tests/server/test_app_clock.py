@@ -18,6 +18,7 @@ def difference(broker: BrokerProcess) -> float:
     return float(found.removeprefix(METRIC))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ahead, warns", [(45, True), (0, False)])
 def test_a_broker_says_by_how_much_its_clock_differs_from_the_databases(
     postgres_url: str, tmp_path: Path, ahead: int, warns: bool

@@ -47,6 +47,7 @@ def created(author: User, *others: User) -> tuple[Answer, Story]:
     return story.send(author, story.begin(grants)), story
 
 
+@pytest.mark.long
 def test_one_user_gives_access_to_so_many_in_an_hour_and_the_count_outlives_the_broker(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:

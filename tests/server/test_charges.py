@@ -339,6 +339,7 @@ class _Stopping:
             event.remove(connection, "before_cursor_execute", stop)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count_of_steps", [2, pytest.param(9, marks=_LONG)])
 def test_a_broker_that_ends_before_any_statement_charges_what_it_has_stored(
     fresh_broker: BrokerProcess, new_user: NewUser, count_of_steps: int

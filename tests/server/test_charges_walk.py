@@ -153,6 +153,7 @@ def walking(start_broker: StartBroker) -> Iterator[Callable[[int], Walk]]:
         yield lambda seed: Walk(broker, stack, seed)
 
 
+@pytest.mark.long
 @postgresql_when_long
 @pytest.mark.parametrize("seed", [1])
 def test_after_every_step_everybody_is_charged_with_what_is_stored(

@@ -203,6 +203,7 @@ async def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
         assert not server.gate.connections
 
 
+@pytest.mark.long
 async def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -60,6 +60,7 @@ def ask(stack: ExitStack, broker: BrokerProcess, user: User, path: str) -> socke
     return raw
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_read_its_answers_delays_only_itself(
     shared: Shared, broker: BrokerProcess
 ) -> None:

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 import scbroker.server.commands
@@ -23,6 +25,7 @@ def _modules(program: str) -> set[str]:
     return set(finished.stdout.split())
 
 
+@pytest.mark.long
 def test_the_server_never_imports_what_can_decrypt_or_the_client() -> None:
     found = _modules(PROGRAM)
     assert "scbroker.crypto.verify" in found

@@ -61,6 +61,7 @@ def test_requests_bytes_and_the_database_are_counted(
     assert found.total("process_resident_memory_bytes") > 2**24
 
 
+@pytest.mark.long
 @pytest.mark.only_on("sqlite", "postgresql")  # an object store has no free space
 def test_what_is_stored_is_measured_at_the_start(
     start_broker: StartBroker, new_user: NewUser

@@ -30,6 +30,7 @@ def test_it_lists_exactly_the_operations_of_the_broker(document: Any) -> None:
     assert len(set(names)) == len(names)
 
 
+@pytest.mark.long
 def test_it_is_valid_openapi_and_each_of_its_schemas_is_valid(document: Any) -> None:
     schemathesis.openapi.from_dict(document).validate()
     components = document["components"]["schemas"]

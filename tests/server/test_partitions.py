@@ -34,6 +34,7 @@ async def _run(url: str, script: str) -> None:
         await connection.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_a_broker_goes_on_with_its_events_parted_by_user(
     database_url: str, start_broker: StartBroker, new_user: NewUser
@@ -84,6 +85,7 @@ def test_an_upgrade_makes_an_index_of_partitioned_events(
     assert found == {"events_pkey", "events_example", *indexes}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_what_belongs_to_a_user_is_looked_for_in_one_part_alone(
     database_url: str, start_broker: StartBroker

@@ -140,6 +140,7 @@ def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
     assert line["database"] > 0
 
 
+@pytest.mark.long
 @on_sqlite
 def test_the_time_that_a_client_takes_makes_no_request_slow(
     start_broker: StartBroker, new_user: NewUser

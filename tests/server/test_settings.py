@@ -179,6 +179,7 @@ os.execv(sys.executable, [sys.executable, "-c", program, "serve", *sys.argv[1:]]
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
 def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "data"
@@ -259,6 +260,7 @@ def test_the_command_line_says_its_version() -> None:
     assert (status, output) == (0, f"scbroker {scbroker.__version__}\n")
 
 
+@pytest.mark.long
 def test_a_first_start_makes_an_api_key_and_shows_it_once(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path)
     del broker.settings["api_key"]
@@ -289,6 +291,7 @@ def test_the_operators_further_keys_work(fresh_broker: BrokerProcess, new_user: 
     alice.events()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_a_key_from_the_settings_is_the_same_for_all_processes_of_a_broker(
     tmp_path: Path, database_url: str

@@ -151,6 +151,7 @@ def path_of(story: Story, part: Part, what: str) -> str:
     return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
 
 
+@pytest.mark.long
 @on_one_engine
 def test_readers_of_a_store_that_hangs_hold_up_nobody_else(
     slow: BrokerProcess, store: Store, new_user: NewUser
@@ -169,6 +170,7 @@ def test_readers_of_a_store_that_hangs_hold_up_nobody_else(
     assert {one.result().expect(503).code for one in sent} == {"overloaded"}
 
 
+@pytest.mark.long
 @on_one_engine
 def test_reporting_chunks_to_a_hanging_store_delays_nobody_else(
     slow: BrokerProcess, store: Store, new_user: NewUser
@@ -207,6 +209,7 @@ def test_the_store_is_not_asked_of_unknown_names(slow: BrokerProcess, new_user: 
     answer.expect(422, "incomplete")
 
 
+@pytest.mark.long
 @on_one_engine
 def test_deletions_while_the_store_hangs_hold_up_one_request_and_no_more(
     slow: BrokerProcess, store: Store, new_user: NewUser

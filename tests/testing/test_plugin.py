@@ -40,6 +40,7 @@ def test_the_tests_of_the_guide_pass(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess().assert_outcomes(passed=tests)
 
 
+@pytest.mark.long
 def test_a_run_ends_its_broker_and_removes_its_folder(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +85,7 @@ def answers(address: urllib.parse.SplitResult) -> bool:
         return connection.connect_ex((address.hostname, address.port)) == 0
 
 
+@pytest.mark.long
 def test_a_run_that_does_not_use_the_fixture_imports_and_starts_nothing(
     pytester: pytest.Pytester,
 ) -> None:
@@ -100,6 +102,7 @@ def test_a_run_that_does_not_use_the_fixture_imports_and_starts_nothing(
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings, missing, message",
     [
@@ -131,6 +134,7 @@ def test_a_broker_that_does_not_start_fails_each_test_with_its_reason_alone(
     assert "another exception" not in result.stdout.str()
 
 
+@pytest.mark.long
 def test_providers_are_closed_with_their_broker_and_have_trust_stores_of_their_own(
     tmp_path: Path,
 ) -> None:

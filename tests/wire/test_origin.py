@@ -87,6 +87,7 @@ hosts = st.one_of(
 )
 
 
+@pytest.mark.long
 @settings(max_examples=500, deadline=None)
 @given(st.sampled_from(["http", "https", "HTTPS"]), hosts,
        st.none() | st.integers(0, 70_000))  # fmt: skip

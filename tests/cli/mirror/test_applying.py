@@ -52,6 +52,7 @@ def restarted(world: World) -> None:
     assert world.files() == newest | {"mine": b"mine", "mine (version 2)": b"newest"}
 
 
+@pytest.mark.long
 def test_a_kill_before_any_change_of_the_file_system_is_repaired_by_the_next_run(
     world: World, tmp_path: Path
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import pytest
+
 from scbroker import ServerProvider
 from tests.kit.brokers import BrokerProcess
 from tests.kit.pages import UsersPage
@@ -13,6 +15,7 @@ from tests.kit.people import Person, befriend, put, with_access
 SECRET = b"the plan that nobody else reads"
 
 
+@pytest.mark.long
 def test_sizes_members_and_sealed_bytes_are_those_of_the_broker(
     page: UsersPage, session: ServerProvider, bob: Person, broker: BrokerProcess
 ) -> None:

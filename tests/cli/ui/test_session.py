@@ -149,6 +149,7 @@ def test_a_locked_page_shows_nothing_until_the_passphrase_is_typed(registered: U
     assert "letter.txt" in registered.post("/start", {"passphrase": PASSPHRASE}).expect(200).text
 
 
+@pytest.mark.long
 def test_a_page_that_nobody_uses_locks_itself_though_its_script_reads_on(
     registered: UsersPage, stranger: Person
 ) -> None:

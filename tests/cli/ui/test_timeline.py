@@ -62,6 +62,7 @@ def test_the_history_of_a_container_passes_over_events_of_others(
     assert _after(answer.text) > after
 
 
+@pytest.mark.long
 def test_a_closed_page_waits_for_nothing_and_eight_views_at_most_wait_at_once(
     page: UsersPage, session: ServerProvider
 ) -> None:

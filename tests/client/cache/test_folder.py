@@ -148,6 +148,7 @@ def test_no_file_of_anybody_else_is_ever_removed(folder: CacheFolder, tmp_path: 
     assert all(path.exists() for path in others)
 
 
+@pytest.mark.long
 def test_several_threads_and_processes_write_read_and_evict_at_once(
     ring: KeyRing, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ print("written")
 """
 
 
+@pytest.mark.long
 def test_a_program_that_is_killed_at_any_step_of_a_write_leaves_whole_files(tmp_path: Path) -> None:
     """The steps are the calls of the system that Python audits: open, unlink, rename and the like."""
     outcomes = []

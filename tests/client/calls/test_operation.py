@@ -771,6 +771,7 @@ def test_handlers_of_a_worker_threads_calls_run_in_each_loop_of_the_main_thread(
     assert run(main()) == run(main()) == alice.getUserId().result(PATIENCE)
 
 
+@pytest.mark.long
 def test_a_script_that_ends_with_handlers_waiting_names_their_operations(
     broker: BrokerProcess,
 ) -> None:
@@ -869,6 +870,7 @@ async def a_days_work_awaited(provider: ServerProvider, number: int) -> list[Any
     return [found.version, found.content, found.header]
 
 
+@pytest.mark.long
 def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
     alice: ServerProvider, handlers: Handlers
 ) -> None:
@@ -889,6 +891,7 @@ def test_a_provider_is_used_by_many_threads_and_two_event_loops_at_once(
     assert handlers.completed == [(alice.getUserId().result(PATIENCE),)] * 20
 
 
+@pytest.mark.long
 def test_log_ins_at_once_in_one_process_all_succeed(
     new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

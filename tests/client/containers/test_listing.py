@@ -283,6 +283,7 @@ async def test_async_for_starts_after_a_given_id_and_can_be_left(alice: ServerPr
     assert [each.id for each in rest if isinstance(each, Container)] == made[100:]
 
 
+@pytest.mark.long
 def test_a_log_out_does_not_wait_for_a_stream_and_ends_it(alice: ServerProvider) -> None:
     created(alice, notes(300))
     stream = alice.iterContainers(headers=False)
@@ -292,6 +293,7 @@ def test_a_log_out_does_not_wait_for_a_stream_and_ends_it(alice: ServerProvider)
         list(stream)
 
 
+@pytest.mark.long
 @both_engines
 def test_a_fresh_device_lists_all_containers_after_their_events_were_dropped(
     start_broker: StartBroker, new_provider: NewProvider
@@ -310,6 +312,7 @@ def test_a_fresh_device_lists_all_containers_after_their_events_were_dropped(
     )
 
 
+@pytest.mark.long
 def test_expired_access_is_not_listed(alice: ServerProvider, bob: ServerProvider) -> None:
     levels = [
         AccessLevel(id_of(alice), OWNER),

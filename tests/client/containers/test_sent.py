@@ -391,6 +391,7 @@ provider.updateContainerContent(uuid.UUID(container), b"2").result(30)
 """
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("real_argon2id")
 @pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.long)])
 def test_a_kill_around_the_sending_leaves_a_truthful_state(

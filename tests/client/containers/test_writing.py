@@ -168,6 +168,7 @@ def test_a_receipt_for_another_record_is_refused(
     refusal(alice.createContainer(b"x"), BrokerError.integrityError, "receipt")
 
 
+@pytest.mark.long
 def test_twenty_members_all_open_what_was_shared_with_them(
     alice: ServerProvider, new_provider: NewProvider, user_pool: Callable[[int], list[KeyRing]]
 ) -> None:

@@ -257,6 +257,7 @@ def untrusted() -> Iterator[Callable[[], str]]:
         yield lambda: broker.url.replace("http:", "https:")
 
 
+@pytest.mark.long
 def test_https_is_not_given_up_for_a_broker_that_speaks_http(untrusted: Callable[[], str]) -> None:
     for context in (None, ssl.create_default_context()):
         provider = ServerProvider(

@@ -55,6 +55,7 @@ def test_a_broker_behind_tls_is_used_like_any_other(connect: Connect, tmp_path: 
     assert terminator.heard
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name, ends, known, why",
     [

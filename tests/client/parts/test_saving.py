@@ -271,6 +271,7 @@ def test_a_partial_file_is_resumed_only_if_it_belongs_to_this_user_alone(
     assert (stat.S_IMODE(target.stat().st_mode), target.stat().st_nlink) == (0o600, 1)
 
 
+@pytest.mark.long
 def test_a_save_resumes_nothing_of_another_content_and_keeps_none_of_it(
     device: ServerProvider, folder: Path
 ) -> None:

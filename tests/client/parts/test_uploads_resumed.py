@@ -115,6 +115,7 @@ def test_chunks_that_arrived_before_a_cut_are_not_sent_again(
     assert journals(tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_client_that_was_killed_goes_on_in_another_process(
     broker: BrokerProcess,
     new_provider: NewProvider,
@@ -151,6 +152,7 @@ def test_a_client_that_was_killed_goes_on_in_another_process(
     assert again.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 def test_a_broker_that_was_killed_has_what_it_acknowledged(
     start_broker: StartBroker,
     new_provider: NewProvider,
@@ -190,6 +192,7 @@ def test_a_file_that_was_changed_begins_anew(device: ServerProvider, file: Path)
     assert device.getContainerContent(made).result(PATIENCE) == _content(b"2")
 
 
+@pytest.mark.long
 def test_another_user_another_container_and_another_trust_store_begin_anew(
     device: ServerProvider, new_provider: NewProvider, file: Path, tmp_path: Path
 ) -> None:
@@ -372,6 +375,7 @@ def test_a_retry_that_fails_before_it_begins_keeps_what_was_remembered(
         gc.enable()
 
 
+@pytest.mark.long
 def test_contents_that_are_read_from_other_containers_do_not_wait_for_each_other(
     device: ServerProvider, file: Path
 ) -> None:

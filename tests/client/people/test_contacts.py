@@ -399,6 +399,7 @@ def test_merged_and_new_contacts_do_not_exceed_the_most(
         book.add(card(carol, "Carol")).result(PATIENCE)
 
 
+@pytest.mark.long
 def test_a_book_of_the_most_contacts_fits_and_is_used(
     alice: ServerProvider, bob: ServerProvider, book: Contacts
 ) -> None:

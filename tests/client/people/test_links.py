@@ -198,6 +198,7 @@ def test_a_revoked_link_opens_nothing_and_what_is_written_then_has_another_key(
     refusal(alice.revokeLink(link), BrokerError.notFoundError, "You have no link of user")
 
 
+@pytest.mark.long
 def test_an_expired_link_is_listed_as_expired_opens_nothing_and_is_revoked_like_any_other(
     alice: ServerProvider,
 ) -> None:
@@ -336,6 +337,7 @@ def crash_everywhere(act: Callable[[], object], check: Callable[[bool], object])
     raise AssertionError("It never ended.")
 
 
+@pytest.mark.long
 def test_a_crash_at_each_step_of_making_a_link_leaves_one_that_is_listed_and_can_be_revoked(
     alice: ServerProvider,
 ) -> None:
@@ -357,6 +359,7 @@ def test_a_crash_at_each_step_of_making_a_link_leaves_one_that_is_listed_and_can
     assert seen == {0, 1}
 
 
+@pytest.mark.long
 def test_a_revocation_that_crashes_at_any_step_is_completed_by_the_next_one(
     alice: ServerProvider,
 ) -> None:

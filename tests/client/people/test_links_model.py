@@ -247,6 +247,7 @@ class Links(RuleBasedStateMachine):
             assert {level.userId for level in found} == named | {self.me}
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_a_link_reads_exactly_while_it_may_whatever_is_done_in_whatever_order(
     broker: BrokerProcess,

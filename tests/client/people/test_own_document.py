@@ -345,6 +345,7 @@ def test_endless_changes_by_others_end_with_an_error(alice: ServerProvider) -> N
     assert len(calls) == 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answered", [True, False], ids=["after the answer was lost", "before"])
 def test_a_program_that_ends_at_any_request_loses_no_entry_and_leaves_one_document_in_the_end(
     new_provider: NewProvider, answered: bool

@@ -310,6 +310,7 @@ def test_after_a_rotation_everybody_wraps_to_the_new_encryption_key(
         assert alice.getContainerContent(container).result(PATIENCE) == content
 
 
+@pytest.mark.long
 def test_five_rotations_in_a_row_leave_everything_readable(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
 ) -> None:

@@ -144,6 +144,7 @@ class KeptSessionsOfTwoDevices(RuleBasedStateMachine):
             device.provider.changeCredentials(*secrets, compromised=compromised).result(PATIENCE)
 
 
+@pytest.mark.long
 def test_a_session_resumes_exactly_if_a_model_of_two_devices_says_so(
     new_provider: NewProvider, tmp_path: Path
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_key_is_shown_once_and_nowhere_else(broker: BrokerProcess) -> None:
         assert secret not in shown
 
 
+@pytest.mark.long
 def test_the_last_use_of_a_key_is_known_to_the_minute(start_broker: StartBroker) -> None:
     broker = start_broker()
     unused, used = created(broker, "unused"), created(broker, "used")
@@ -161,6 +162,7 @@ def test_the_last_use_of_a_key_is_known_to_the_minute(start_broker: StartBroker)
     assert abs(last.timestamp() - begun / 1e6) < 120
 
 
+@pytest.mark.long
 def test_the_last_key_can_be_revoked_and_no_start_makes_another_one(
     start_broker: StartBroker,
 ) -> None:

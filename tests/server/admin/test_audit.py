@@ -25,6 +25,7 @@ from tests.server.conftest import NewUser, at_once
 pytestmark = pytest.mark.mostly_on_sqlite
 
 
+@pytest.mark.long
 def test_each_act_of_an_operator_and_of_users_on_their_accounts_is_one_entry(
     start_broker: StartBroker, new_user: NewUser, tmp_path: Path
 ) -> None:
@@ -69,6 +70,7 @@ def test_each_act_of_an_operator_and_of_users_on_their_accounts_is_one_entry(
         assert secret not in text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_new_version_and_a_restored_backup_are_recorded_at_the_next_start(
     start_broker: StartBroker, tmp_path: Path
@@ -166,6 +168,7 @@ CHANGES: dict[str, tuple[Callable[[BrokerProcess], None], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_behind_the_brokers_back_is_found_by_the_verification_and_by_the_check(
     start_broker: StartBroker, name: str
@@ -184,6 +187,7 @@ def test_a_change_behind_the_brokers_back_is_found_by_the_verification_and_by_th
     admin(broker, "audit").expect(0)
 
 
+@pytest.mark.long
 def test_an_exported_head_proves_later_that_the_log_was_not_cut_off(
     start_broker: StartBroker,
 ) -> None:
@@ -208,6 +212,7 @@ def test_a_head_that_is_no_hash_is_refused(broker: BrokerProcess, head: str) -> 
     assert "64 hexadecimal" in admin(broker, "audit", "verify", "--head", head).expect(2).error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_entries_that_are_written_at_once_make_one_chain(broker: BrokerProcess) -> None:
     before = admin_json(broker, "audit", "verify")["entries"]
@@ -229,6 +234,7 @@ def test_a_refused_act_leaves_no_entry(broker: BrokerProcess, new_user: NewUser)
     assert count_rows(broker.database_url, "audit") == before
 
 
+@pytest.mark.long
 def test_entries_are_chosen_by_time_action_and_user(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

@@ -57,6 +57,7 @@ def everything(path: Path) -> set[tuple[str, bytes]]:
     return {(str(each.relative_to(path)), each.read_bytes()) for each in files}
 
 
+@pytest.mark.long
 def test_after_a_restore_every_container_opens_and_every_user_logs_in(
     served: BrokerProcess, new_provider: NewProvider, tmp_path: Path
 ) -> None:
@@ -251,6 +252,7 @@ def test_a_backup_that_is_not_whole_is_refused_and_nothing_is_made(
     assert not there.exists()
 
 
+@pytest.mark.long
 def test_a_damaged_backup_is_restored_for_what_is_left_of_it_where_that_is_asked_for(
     served: BrokerProcess, backed_up: Path
 ) -> None:
@@ -358,6 +360,7 @@ def test_a_file_that_cannot_be_written_is_named_in_the_error(tmp_path: Path) -> 
     assert caught.value.filename == str(tmp_path / "object")
 
 
+@pytest.mark.long
 def test_dated_backups_are_kept_up_to_a_number_and_nothing_else_is_removed(
     served: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -399,6 +402,7 @@ def test_a_damaged_backup_removes_no_older_one(
     assert (folder / "2026-01-01T030000Z" / "manifest.json").exists()
 
 
+@pytest.mark.long
 def test_the_drill_of_the_guide_restores_what_a_person_reads_by_the_command_line(
     served: BrokerProcess, tmp_path: Path
 ) -> None:

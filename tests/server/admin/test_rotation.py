@@ -65,6 +65,7 @@ class Registered:
         self.auth, self.key_file = message.auth, message.keyFile
 
 
+@pytest.mark.long
 def test_after_a_rotation_all_key_files_open_and_they_are_sealed_under_the_new_key_alone(
     fresh_broker: BrokerProcess,
 ) -> None:
@@ -141,6 +142,7 @@ def _kill_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
 
 
 # Writes: the announcement, two pages and the empty one after them, the end; then the files.
+@pytest.mark.long
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("writes", range(6))
 def test_a_rotation_that_is_killed_at_any_step_locks_nobody_out_and_goes_on(
@@ -314,6 +316,7 @@ def two(stores: Stores, tmp_path: Path) -> Iterator[Callable[..., list[BrokerPro
         broker.stop()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_brokers_with_the_key_as_a_setting_change_over_together(
     two: Callable[..., list[BrokerProcess]],
@@ -336,6 +339,7 @@ def test_brokers_with_the_key_as_a_setting_change_over_together(
         second.restart(broker_key=old)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_a_broker_without_the_new_key_says_so_and_serves_everything_else(
     two: Callable[..., list[BrokerProcess]],
@@ -363,6 +367,7 @@ def test_a_key_of_the_settings_needs_the_new_one_as_a_setting(tmp_path: Path) ->
         assert "64 hexadecimal digits" in admin(broker, "rotate-broker-key").expect(2).error
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_backup_is_refused_during_a_rotation_and_has_the_key_that_opens_it_after(
     fresh_broker: BrokerProcess, tmp_path: Path

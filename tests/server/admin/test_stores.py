@@ -66,6 +66,7 @@ def _delete_everything(broker: BrokerProcess) -> None:
     query(broker.database_url, "UPDATE parts SET replaced_at = 1")
 
 
+@pytest.mark.long
 def test_with_the_wrong_database_nothing_of_another_is_swept(
     stopped: BrokerProcess, other: BrokerProcess
 ) -> None:
@@ -87,6 +88,7 @@ def test_with_the_wrong_database_nothing_of_another_is_swept(
     assert _files(folder_of(stopped)).items() >= before.items()
 
 
+@pytest.mark.long
 def test_two_brokers_share_one_store_and_each_sweeps_its_own_objects_alone(
     stopped: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -106,6 +108,7 @@ def test_two_brokers_share_one_store_and_each_sweeps_its_own_objects_alone(
     assert _files(folder_of(stopped)) == before
 
 
+@pytest.mark.long
 def test_with_another_store_everything_that_is_missing_is_named_and_opens_again_with_the_right_one(
     stopped: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -171,6 +174,7 @@ def test_a_refused_start_keeps_the_first_api_key_for_the_one_that_serves(tmp_pat
         uuid.UUID(key.rpartition("=")[2])
 
 
+@pytest.mark.long
 def test_while_its_object_store_is_away_a_broker_starts_and_sweeps_nothing(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -188,6 +192,7 @@ def test_while_its_object_store_is_away_a_broker_starts_and_sweeps_nothing(tmp_p
         assert "object store" in admin(broker, "sweep").expect(5).error
 
 
+@pytest.mark.long
 def test_restored_objects_belong_to_the_restored_database_before_any_start(
     stopped: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -200,6 +205,7 @@ def test_restored_objects_belong_to_the_restored_database_before_any_start(
         admin(stopped, *command, at=restored.directory).expect(0)
 
 
+@pytest.mark.long
 def test_a_second_broker_on_a_data_folder_is_refused_and_commands_run_beside_the_first(
     tmp_path: Path,
 ) -> None:

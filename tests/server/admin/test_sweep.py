@@ -67,6 +67,7 @@ def planted(broker: BrokerProcess, hours: float, *, pending: float | None = None
     return name
 
 
+@pytest.mark.long
 @pytest.mark.only_on(*ENGINES)  # an S3 dates its objects itself
 @postgresql_when_long
 def test_a_sweep_deletes_exactly_what_is_due_and_says_how_much(start_broker: StartBroker) -> None:

@@ -30,6 +30,7 @@ def people(start_broker: StartBroker, new_user: NewUser) -> tuple[BrokerProcess,
     return broker, alice, bob
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_usage_lists_users_by_bytes_with_their_share_quotas_and_totals(
     people: tuple[BrokerProcess, User, User],
@@ -56,6 +57,7 @@ def test_usage_lists_users_by_bytes_with_their_share_quotas_and_totals(
     assert admin_json(broker, "usage", alice.id)["users"][0]["deleted"]
 
 
+@pytest.mark.long
 @on_sqlite
 def test_quotas_are_set_shown_and_removed_for_many_and_for_all(
     people: tuple[BrokerProcess, User, User],
@@ -108,6 +110,7 @@ def test_a_wrong_option_is_refused_with_what_to_do_and_nothing_is_changed(
     assert words in done.error
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
     people: tuple[BrokerProcess, User, User],
@@ -129,6 +132,7 @@ def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
     )
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_a_recount_corrects_parts_that_a_broker_of_the_version_before_has_committed(
     people: tuple[BrokerProcess, User, User],

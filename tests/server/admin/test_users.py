@@ -60,6 +60,7 @@ def test_a_user_without_a_session_has_no_known_log_in(
     assert (show(broker, alice)["lastLogIn"], show(broker, alice)["sessions"]) == (None, 0)
 
 
+@pytest.mark.long
 def test_an_id_may_be_shortened_while_it_is_unambiguous(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -117,6 +118,7 @@ def test_an_unknown_user_is_reported(
     assert "knows no user" in done.error
 
 
+@pytest.mark.long
 def test_a_suspension_has_a_reason_that_is_shown_to_operators_alone(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_suspension_has_a_reason_that_is_shown_to_operators_alone(
     assert actions == ["user-registered", "user-suspended", "user-resumed"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_a_user_whom_the_operator_deletes_is_gone_with_what_nobody_else_needs(
     broker: BrokerProcess, new_user: NewUser
@@ -173,6 +176,7 @@ def test_a_user_whom_the_operator_deletes_is_gone_with_what_nobody_else_needs(
     assert last["actor"] != alice.id
 
 
+@pytest.mark.long
 def test_keys_of_a_user_whom_the_operator_deletes_stay_open_while_others_need_them(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -228,6 +232,7 @@ def listed(url: str, order: Order, beginning: str = "", after: int = 0, count: i
     return read(url, lambda c: page(c, Settings(), order, count, after, beginning))
 
 
+@pytest.mark.long
 def test_each_order_has_the_largest_or_newest_users_first_on_pages_without_gap(
     start_broker: StartBroker,
 ) -> None:

@@ -350,6 +350,7 @@ def test_a_departure_is_signed_by_the_latest_key_and_later_retirements_are_dated
     assert bound >= parse_departure(message.departure.body).time
 
 
+@pytest.mark.long
 def test_the_last_member_cannot_leave(new_user: NewUser, unchanged: Unchanged) -> None:
     """Nor can one beside whom all others have left, expired, or were deleted."""
     alice, bob, carol, dave = [new_user() for _ in range(4)]
@@ -371,6 +372,7 @@ def test_the_last_member_cannot_leave(new_user: NewUser, unchanged: Unchanged) -
     assert left(alice.view(story, "since=2")) == [bob.name]
 
 
+@pytest.mark.long
 def test_the_creator_and_an_author_leave_and_what_they_signed_is_still_verified(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -416,6 +418,7 @@ def test_a_user_who_left_and_was_deleted_leaves_their_keys_until_the_container_i
     check(broker)
 
 
+@pytest.mark.long
 def test_after_a_deletion_the_departures_of_authors_stay_with_their_entries(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -551,6 +554,7 @@ def test_a_departure_outlives_the_broker(start_broker: StartBroker, new_user: Ne
     assert left(alice.view(story)) == [bob.name]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "damage, values, fault",
     [
@@ -592,6 +596,7 @@ class _StoppedError(Exception):
     """The broker ends before it sends a statement."""
 
 
+@pytest.mark.long
 def test_a_broker_that_ends_before_any_statement_of_a_departure_has_stored_all_or_nothing(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

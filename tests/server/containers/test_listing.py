@@ -199,6 +199,7 @@ def test_a_page_of_large_views_ends_early_and_the_next_goes_on_there(new_user: N
     assert PAGE_BYTES * 0.8 < sizes[0] < PAGE_BYTES + 70_000
 
 
+@pytest.mark.long
 def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) -> None:
     """If a large view did not fit on any page, the list would never end."""
     alice, bob = new_user(), new_user()

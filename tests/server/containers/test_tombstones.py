@@ -179,6 +179,7 @@ def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_
     assert alice.view(other).type is not None
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_is_killed_meanwhile(
     start_broker: StartBroker, new_user: NewUser
@@ -228,6 +229,7 @@ def plant(broker: BrokerProcess, story: Story, user: User) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_numbering_reading_and_retention_beside_a_purge_leave_logs_unchanged(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
@@ -277,6 +279,7 @@ def test_numbering_reading_and_retention_beside_a_purge_leave_logs_unchanged(
     check(broker)
 
 
+@pytest.mark.long
 @both_engines
 def test_events_of_former_members_are_emptied_even_if_the_last_member_is_deleted_meanwhile(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
@@ -303,6 +306,7 @@ def test_events_of_former_members_are_emptied_even_if_the_last_member_is_deleted
     check(broker)
 
 
+@pytest.mark.long
 @both_engines
 def test_events_of_former_members_are_emptied_with_the_container_of_a_deleted_user(
     start_broker: StartBroker, new_user: NewUser
@@ -325,6 +329,7 @@ def test_events_of_former_members_are_emptied_with_the_container_of_a_deleted_us
     check(broker)
 
 
+@pytest.mark.long
 @both_engines
 def test_the_keys_of_deleted_authors_go_unless_a_record_that_stays_needs_them(
     start_broker: StartBroker, new_user: NewUser
@@ -380,6 +385,7 @@ def telling(
         answer.result()
 
 
+@pytest.mark.long
 @both_engines
 def test_a_fetch_that_is_recorded_while_the_container_is_deleted_leaves_nothing_of_it(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch

@@ -240,6 +240,7 @@ def test_governing_records_come_as_a_view_with_that_head_would_show_them(new_use
         alice.wire.call("GET", f"{story.path}/governing?{text}").expect(400, "invalid")
 
 
+@pytest.mark.long
 def test_many_governing_records_come_in_pages_that_join_without_a_gap(
     new_user: NewUser, user_pool: Callable[[int], list[KeyRing]]
 ) -> None:

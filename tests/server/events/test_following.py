@@ -83,6 +83,7 @@ def reader(fresh_broker: BrokerProcess, new_reader: NewReader) -> Reader:
     return new_reader(fresh_broker)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_answer_begins_at_once_and_ends_without_a_page_when_its_time_is_over(
     reader: Reader,
@@ -200,6 +201,7 @@ def test_a_stop_of_the_broker_ends_all_waiting_requests(
             assert rest_of(connection) == b""
 
 
+@pytest.mark.long
 def test_waiting_requests_ask_the_database_for_nothing(
     start_broker: StartBroker, new_reader: NewReader
 ) -> None:

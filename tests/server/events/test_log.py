@@ -269,6 +269,7 @@ def _wait_for(read: Callable[[], list[Event]], count: int) -> list[Event]:
     return found
 
 
+@pytest.mark.long
 def test_a_fetch_is_recorded_for_members_with_receive_access_events_and_once_an_hour(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:

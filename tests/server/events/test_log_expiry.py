@@ -89,6 +89,7 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
     return Event(**(fields | changes))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_an_expired_member_gets_one_event_dated_at_the_expiry(new_user: NewUser) -> None:
     scene = _scene(new_user, lasts=LONG)
@@ -107,6 +108,7 @@ def test_without_view_type_an_expiry_does_not_tell_the_type(new_user: NewUser) -
         assert _log(scene.bob)[1:] == [_expiry(scene, containerType=None)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_an_expiry_is_of_the_version_that_the_container_had(new_user: NewUser) -> None:
     scene = _scene(new_user, lasts=LONG)
@@ -168,6 +170,7 @@ def test_events_of_a_writer_follow_an_earlier_expiry(new_user: NewUser, looks: b
         assert _told(scene.alice, scene.story)[0] == ("Added", 0 if head.tombstone else 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_member_who_is_added_again_gets_new_events_and_the_next_expiry(new_user: NewUser) -> None:
     scene = _scene(new_user)
@@ -193,6 +196,7 @@ def test_a_writers_expiry_comes_before_what_another_container_brings(new_user: N
     assert [event.eventType for event in _log(scene.bob)] == ["Added", "Deleted", "Added"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_several_expiries_are_recorded_in_order(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
@@ -255,6 +259,7 @@ def test_an_expiry_is_recorded_for_the_expired_members_only(new_user: NewUser) -
         assert _told(user, story) == [("Added", 1), ("Updated", 2)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
     new_user: NewUser, broker: BrokerProcess
@@ -269,6 +274,7 @@ def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
     assert "Accessed" not in {event.eventType for event in _log(scene.bob)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_an_expiry_after_a_tombstone_is_not_recorded(new_user: NewUser) -> None:
     scene = _scene(new_user, lasts=LONG)
@@ -297,6 +303,7 @@ def test_a_writer_with_a_slow_clock_records_no_expiry_twice(new_user: NewUser, l
 # At the same time
 
 
+@pytest.mark.long
 def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(new_user: NewUser) -> None:
     bob = new_user()
     lookers = [bob, new_user(bob.ring)]
@@ -350,6 +357,7 @@ def test_concurrent_readers_of_a_log_record_an_expiry_once(new_user: NewUser) ->
         assert log[1:] == [_expiry(scene)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("looks", [True, False], ids=["who looks", "who does not look"])
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
@@ -373,6 +381,7 @@ def test_an_expiry_while_a_record_is_stored_is_recorded_once(
     assert _told(scene.bob, story)[-1][0] == "Deleted"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
 def test_an_expiry_during_a_commit_is_recorded_once_and_last(

@@ -150,6 +150,7 @@ def test_processes_that_apply_revisions_at_once_all_succeed(database_url: str) -
     check_examples(database_url, upgraded(database_url))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("later")
 def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
     database_url: str, start_broker: StartBroker, new_user: NewUser
@@ -192,6 +193,7 @@ def copy_to_first_release(source: str, target: str) -> None:
             query(target, f"INSERT INTO {table} ({listed}) VALUES ({places})", *row)
 
 
+@pytest.mark.long
 def test_users_are_charged_with_what_a_database_of_the_first_release_has(
     start_broker: StartBroker, new_user: NewUser, new_stores: NewStores, engine: str, tmp_path: Path
 ) -> None:
@@ -270,6 +272,7 @@ def _await_statement(url: str, beginning: str, upgrading: Future[Any]) -> None:
         sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_others_read_and_write_while_an_index_is_built_and_it_waits_for_them_however_long(
@@ -290,6 +293,7 @@ def test_others_read_and_write_while_an_index_is_built_and_it_waits_for_them_how
     assert query(database_url, "SELECT count(*) FROM events") == [(2,)]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_a_revision_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_again(
@@ -313,6 +317,7 @@ def test_a_revision_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_a
     check_examples(database_url, upgraded(database_url))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_an_index_whose_building_was_cut_off_is_built_again(database_url: str) -> None:

@@ -249,6 +249,7 @@ async def test_a_store_that_cannot_be_reached_is_overloaded_whatever_is_asked_of
     assert await store.remove(["parts/00/x"]) == {"parts/00/x": False}
 
 
+@pytest.mark.long
 async def test_an_s3_that_is_not_there_is_overloaded_after_bounded_tries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -254,6 +254,7 @@ async def test_a_failure_that_may_pass_is_to_be_retried_and_any_other_is_a_fault
                 await action(lambda c: _raise(c, state))
 
 
+@pytest.mark.long
 async def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
     both = threading.Barrier(2)
     tries: Counter[int] = Counter()
@@ -322,6 +323,7 @@ async def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> No
             await database.write(lambda c: _add(c, 1))
 
 
+@pytest.mark.long
 async def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
     database = open_database(postgres_url, pool_size=1, wait=0.2)
     sleep = text("SELECT pg_sleep(1)")
@@ -458,6 +460,7 @@ async def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_
                 await write(lambda c: _add(c, 1))
 
 
+@pytest.mark.long
 def test_nothing_is_read_written_or_migrated_on_a_standby() -> None:
     with PostgresServer(settings=("wal_level=replica", "hot_standby=on")) as server:
         url = server.createdatabase()

@@ -462,6 +462,7 @@ def _as_bytes(value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode()
 
 
+@pytest.mark.long
 def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -523,6 +524,7 @@ def test_a_user_who_shared_nothing_leaves_their_id_and_nothing_else(
     admin(broker, "check", "--quick").expect(0)
 
 
+@pytest.mark.long
 def test_the_key_records_of_a_deleted_user_go_with_the_last_container_that_needs_them(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -755,6 +757,7 @@ def test_a_container_left_to_a_deleted_user_is_nobodys_and_goes_with_the_last_of
     assert count_rows(broker.database_url, "containers", "id = ?", story.id) == 0
 
 
+@pytest.mark.long
 def test_a_fetch_before_the_deletion_of_a_user_is_recorded_for_the_others_only(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -786,6 +789,7 @@ def test_the_last_member_takes_a_container_of_a_deleted_user_along(
         assert count_rows(broker.database_url, table, "container_id = ?", box.id) == 0, table
 
 
+@pytest.mark.long
 def test_if_both_members_are_deleted_at_once_the_second_deletion_removes_the_containers(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -885,6 +889,7 @@ class _Crowd:
         return True
 
 
+@pytest.mark.long
 def test_concurrent_requests_leave_nothing_of_a_deleted_user(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -948,6 +953,7 @@ def test_requests_that_wait_for_their_users_deletion_are_refused(
     theirs.tell(bob, theirs.follow(bob, content=b"on"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
     broker: BrokerProcess, new_user: NewUser

@@ -233,6 +233,7 @@ def test_a_running_broker_continues_a_deletion_that_another_started(
         _assert_forgotten(broker.database_url, user, set())
 
 
+@pytest.mark.long
 @postgresql_when_long
 def test_others_write_between_the_parts_of_a_large_deletion_that_is_ordered_twice(
     start_broker: StartBroker, new_user: NewUser

@@ -119,6 +119,7 @@ def log_in_again(user: User) -> None:
     user.wire.token = log_in(user).expect(201).message(u.Session).token
 
 
+@pytest.mark.long
 def test_a_suspension_outlives_the_broker_and_a_second_one_changes_nothing(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_request_that_waits_for_events_ends_without_a_page_when_its_user_is_su
     assert answer.headers["content-type"] == MESSAGE
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_no_session_is_left_of_log_ins_that_run_during_the_suspension(
     broker: BrokerProcess, new_user: NewUser
