@@ -86,9 +86,7 @@ def in_a_copy(edit: Callable[[Path], None], tests: Sequence[str]) -> str:
         for code in (_WHERE, _BROKERS_WHERE):
             _check_imports(copy, variables, code)
         report = copy / "report.xml"
-        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
-        if any(test.endswith("]") for test in tests):
-            options.append("--long")  # a named case may be left out of the everyday run
+        options = ["-q", "--long", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=copy, env=variables, capture_output=True, text=True, timeout=_SECONDS,

@@ -36,7 +36,8 @@ PAGE: Final = ROOT / "docs" / "mutants.md"
 _SECONDS: Final = 120.0
 _WARM_UP: Final = "assurance/mutations/conformance/shared_broker.py"
 _PYTEST: Final = [
-    "-q", "--capture=sys", "--no-header", "--no-summary", "-p", "no:cacheprovider", "-p", "no:xdist",
+    "-q", "--long", "--capture=sys", "--no-header", "--no-summary", "-p", "no:cacheprovider",
+    "-p", "no:xdist",
 ]  # fmt: skip
 _HEAD: Final = """\
 # Mutants of the interface's rows
