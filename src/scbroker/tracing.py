@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, Final, Self, TypeVar
 
-from scbroker.errors import InvalidArgumentError
+from scbroker.errors import BrokerError, InvalidArgumentError
 
 _API: Final = "opentelemetry.trace"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -88,7 +88,7 @@ class _Span:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if error is not None:
-            self._fail(str(getattr(error, "code", type(error).__name__)))
+            self._fail(error.code if isinstance(error, BrokerError) else type(error).__name__)
         self._manager.__exit__(None, None, None)
 
     def end(self, status: int, request_id: str | None) -> None:
