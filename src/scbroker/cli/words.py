@@ -10,8 +10,8 @@ from typing import Final
 from scbroker import errors
 
 _FOLDER: Final = (
-    "pass --session-folder FOLDER to `scbroker register`, `login` or `ui`: the key is in a file then, and anybody "
-    "who can read this folder has the account"
+    "pass --session-folder FOLDER to `scbroker register`, `login` or `ui`: the key is in a file then, and "
+    "anybody who can read this folder has the account"
 )
 _PHRASES: Final = (
     (r'run pip install "scbroker\[keychain\]", or', 'run `pip install "scbroker[cli]"`, or'),
