@@ -10,7 +10,7 @@ from typing import Final
 from scbroker import errors
 
 _FOLDER: Final = (
-    "pass --session-folder FOLDER to `scbroker register` or `scbroker login`: the key is in a file then, and "
+    "pass --session-folder FOLDER to `scbroker register`, `login` or `ui`: the key is in a file then, and "
     "anybody who can read this folder has the account"
 )
 _PHRASES: Final = (
@@ -39,7 +39,8 @@ _PHRASES: Final = (
      "pass another with --reminder, or --reminder '' to remove it"),
     (r"give the bytes that createOrUpdateKeyFile or changeCredentials gave last, or use changeCredentials",
      "import a newer file, or run `scbroker change-credentials`"),
-    (r"add the person's card first", "add the person's card with `scbroker contacts add`"),
+    (r"add the person's card first",
+     "add the person's card with `scbroker contacts add` (the person's `scbroker whoami` shows it)"),
     (r"remove the user from accessLevels", "leave this person out"),
     (r"delete (it|the container) with deleteContainer", r"delete \1 with `scbroker rm`"),
     (r"ContactCard.parse and `scbroker card` read it", "`scbroker card` shows it"),

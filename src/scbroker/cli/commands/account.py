@@ -114,7 +114,10 @@ def register(
     _show_new_session(run, profile)
     if not_kept is not None:
         raise not_kept
-    run.out.say("`scbroker whoami` shows your contact card; `scbroker put FILE` stores a file.")
+    run.out.say(
+        "`scbroker whoami` shows your contact card: send it to the people who are to share with you. "
+        "`scbroker put FILE` stores a file."
+    )
     run.out.say(
         "Keep password and passphrase safe: nobody can reset them. `scbroker key-file export FILE` saves an "
         "encrypted copy of your keys."
