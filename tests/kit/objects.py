@@ -55,13 +55,8 @@ def objects(broker: BrokerProcess) -> dict[str, bytes]:
     }
 
 
-def damage_last_chunks(broker: BrokerProcess) -> None:
-    """Flip a bit in the smallest objects: of one content with several chunks, in the last chunk.
-
-    A chunk that the client has sent again has several objects, and the record names one of them.
-    """
-    found, store = objects(broker), store_of(broker)
-    size = min(map(len, found.values()))
-    for name, sealed in found.items():
-        if len(sealed) == size:
-            obstore.put(store, name, sealed[:-1] + bytes([sealed[-1] ^ 1]))
+def damage(broker: BrokerProcess) -> None:
+    """Flip a bit at the end of every object: a reader gets the segments before it, and then a failure."""
+    store = store_of(broker)
+    for name, sealed in objects(broker).items():
+        obstore.put(store, name, sealed[:-1] + bytes([sealed[-1] ^ 1]))

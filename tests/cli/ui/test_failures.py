@@ -10,7 +10,7 @@ import pytest
 
 from scbroker import Contacts, ContainerAccessLevel, ServerProvider
 from tests.kit.brokers import BrokerProcess
-from tests.kit.objects import damage_last_chunks
+from tests.kit.objects import damage
 from tests.kit.pages import Reply, UsersPage
 from tests.kit.people import Person, befriend, put, with_access
 
@@ -63,7 +63,7 @@ def test_a_download_that_fails_in_the_middle_is_not_whole(
     page: UsersPage, broker: BrokerProcess
 ) -> None:
     made = page.upload("backup.bin", bytes(10 * SEGMENT))  # in two objects
-    damage_last_chunks(broker)
+    damage(broker)
     with pytest.raises(http.client.IncompleteRead) as cut:
         page.get(f"/containers/{made}/download").expect(200)
     assert 0 < len(cut.value.partial) < 10 * SEGMENT

@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.kit.brokers import BrokerProcess
 from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE, press
-from tests.kit.objects import damage_last_chunks
+from tests.kit.objects import damage
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
 
@@ -89,7 +89,7 @@ def test_a_download_that_fails_in_the_middle_is_a_failure_for_the_browser(
     root = entered(opened, view)
     with opened.person.session() as session:
         made = put(session, "backup.bin", bytes(10_485_760))  # in two objects
-    damage_last_chunks(broker)
+    damage(broker)
     view.goto(f"{root}/containers/{made}")
     with view.expect_download() as saved:
         view.get_by_role("link", name="Download").click()
