@@ -72,7 +72,8 @@ def test_the_pods_keep_the_rules_that_the_namespace_enforces() -> None:
 
 def test_only_the_paths_of_the_protocol_are_open_to_the_network() -> None:
     (rule,) = the("Ingress")["spec"]["rules"]
-    assert [each["path"] for each in rule["http"]["paths"]] == ["/v1/"]
+    found = [(each["path"], each["pathType"]) for each in rule["http"]["paths"]]
+    assert found == [("/v1/", "Prefix"), ("/", "Exact")]
 
 
 def test_services_policies_and_budgets_select_the_brokers() -> None:

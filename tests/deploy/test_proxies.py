@@ -104,8 +104,9 @@ def test_the_throttle_counts_the_clients_address_whatever_the_client_claims(
 def test_only_tls_1_3_and_the_paths_of_the_protocol_are_open(proxy: Proxy, behind: Behind) -> None:
     behind()
     with Through(proxy) as wire:
-        for path in ("/", "/metrics", "/health/live", "/health/ready", "/openapi.json"):
+        for path in ("/metrics", "/health/live", "/health/ready", "/openapi.json", "/v1", "/a"):
             assert wire.send("GET", path).status == 404, path
+        assert b"scbroker open" in wire.send("GET", "/").expect(200).body
         answer = wire.call("POST", "/v1/session-challenges", {}).expect(200)
         assert answer.headers["strict-transport-security"] == "max-age=31536000"
     old = ssl.create_default_context(cadata=None)

@@ -436,7 +436,7 @@ def test_bytes_that_are_not_http_close_only_their_own_connection(
 @pytest.mark.parametrize(
     "method, path",
     [
-        ("GET", "/"), ("GET", "/v1"), ("GET", "/v1/users"), ("POST", "/v1/users/"),
+        ("POST", "/"), ("GET", "/v1"), ("GET", "/v1/users"), ("POST", "/v1/users/"),
         ("GET", "/v1/events/"), ("PATCH", "/v1/users"), ("DELETE", f"/v1/containers/{ID}"),
         ("POST", f"/v1/containers/{ID}"), ("OPTIONS", "/v1/users"), ("TRACE", "/v1/users"),
         ("GET", "/docs"), ("GET", "/v2/events"), ("GET", "//v1/events"), ("GET", "/v1/../v1/events"),
@@ -453,6 +453,7 @@ def test_the_broker_itself_is_asked_without_key_or_version(broker: BrokerProcess
     nothing = {"Scbroker-Protocol": None, "Scbroker-Api-Key": None, "Scbroker-Application": None}
     with Wire(broker) as wire:
         for path, kind in (
+            ("/", "text/html"),
             ("/health/live", "text/plain"),
             ("/health/ready", "text/plain"),
             ("/openapi.json", "application/json"),

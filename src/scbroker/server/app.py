@@ -36,6 +36,21 @@ _KEYS: Final = 5.0  # admin.rotation waits for twice as long
 _MINUTE: Final = 60 * SECOND
 _AT_ONCE: Final = ("check the clock", "measure storage", "read the broker's key")
 """Work that does not wait for its first round."""
+_FRONT_PAGE: Final = b"""\
+<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<title>scbroker</title>
+<h1>A program opens this link, not a browser</h1>
+<p>At this address is a broker of scbroker, which stores encrypted containers. If somebody sent you a link to it:</p>
+<ol>
+<li>Copy the whole link, with all that is behind the #.</li>
+<li>Install scbroker with its command line.</li>
+<li>Run <code>scbroker open</code>, and paste the link when you are asked for it.</li>
+</ol>
+<p>The secret behind the # stays in your browser. This page has no script that could read it.</p>
+"""
 _FIRST_ROUTES: Final = (
     "/v1/containers/{containerId}",
     "/v1/containers/{containerId}/records/{version}",
@@ -66,6 +81,7 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     app = Starlette(
         routes=[
             *(requests.route(operation) for operation in ordered),
+            Route("/", _front_page, methods=["GET"]),
             Route("/openapi.json", _openapi, methods=["GET"]),
             Route("/metrics", _metrics, methods=["GET"]),
             Route("/health/live", _live, methods=["GET"]),
@@ -175,6 +191,12 @@ async def _scrub(broker: Broker) -> None:
         await asyncio.sleep(_SWEEP)  # the disk failed: the sweep logs that
     finally:
         broker.is_scrubbed &= done
+
+
+async def _front_page(request: Request) -> Response:
+    """Answer a person who opens a link in a browser."""
+    del request
+    return answer(_FRONT_PAGE, 200, "text/html; charset=utf-8")
 
 
 async def _openapi(request: Request) -> Response:
