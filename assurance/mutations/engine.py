@@ -86,7 +86,15 @@ def in_a_copy(edit: Callable[[Path], None], tests: Sequence[str]) -> str:
         for code in (_WHERE, _BROKERS_WHERE):
             _check_imports(copy, variables, code)
         report = copy / "report.xml"
-        options = ["-q", "--long", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
+        options = [
+            "-q",
+            "--long",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:xdist",
+            f"--junitxml={report}",
+        ]
         done = subprocess.run(
             [sys.executable, "-m", "pytest", *options, *tests],
             cwd=copy, env=variables, capture_output=True, text=True, timeout=_SECONDS,

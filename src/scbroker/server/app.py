@@ -43,7 +43,8 @@ _FRONT_PAGE: Final = b"""\
 <meta name="viewport" content="width=device-width">
 <title>scbroker</title>
 <h1>A program opens this link, not a browser</h1>
-<p>At this address is a broker of scbroker, which stores encrypted containers. If somebody sent you a link to it:</p>
+<p>At this address is a broker of scbroker, which stores encrypted containers.
+If somebody sent you a link to it:</p>
 <ol>
 <li>Copy the whole link, with all that is behind the #.</li>
 <li>Install scbroker with its command line.</li>
