@@ -86,7 +86,7 @@ def test_the_commands_of_a_page_print_what_it_shows(
             if step.who == "service":
                 stack.callback(process.wait, _SECONDS)
                 stack.callback(process.terminate)
-                wait_until(partial(_has_printed, step, output), seconds=_SECONDS)
+                wait_until(partial(_has_printed, step, output))
             else:
                 assert process.wait(_SECONDS) == 0, output.read_text()
                 assert _has_printed(step, output), (step, output.read_text())

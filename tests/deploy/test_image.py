@@ -135,7 +135,7 @@ def test_the_image_serves_a_user_as_another_user_on_a_read_only_file_system(
         f"--env=SCBROKER_API_KEY={api_key}", "scbroker", "serve", f"--port={port}",
     )  # fmt: skip
     try:
-        wait_until(lambda: _is_ready(url), seconds=PATIENCE)
+        wait_until(lambda: _is_ready(url))
         trust = MemoryTrustStore()
         with ServerProvider(api_key, url, "tests", trustStore=trust) as provider:
             provider.register("A password 1", "A passphrase 1").result(PATIENCE)

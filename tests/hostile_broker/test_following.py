@@ -140,7 +140,7 @@ def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
     device = mallory.device_of(alice)
     before = len(mallory.since(0))
     with device.followEvents(1):
-        wait_until(lambda: len(mallory.since(before)) >= 3, seconds=20)
+        wait_until(lambda: len(mallory.since(before)) >= 3)
     assert "followEvents waits for the broker" in caplog.text
 
 
@@ -156,7 +156,7 @@ def test_heartbeats_without_an_end_are_given_up_as_well(
     device = mallory.device_of(alice)
     before = len(mallory.since(0))
     with device.followEvents(1):
-        wait_until(lambda: len(mallory.since(before)) >= 3, seconds=20)
+        wait_until(lambda: len(mallory.since(before)) >= 3)
 
 
 @attack(79, "all waiting requests of one user")

@@ -111,7 +111,7 @@ def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
     with UsersPage(alice, "--lock", "0.017") as page:
         shown = page.enter().expect(200).text
         [secret] = set(re.findall(r'name="form" value="([^"]*)"', shown))
-        wait_until(lambda: "Try again" not in page.get("/start").text, seconds=15)
+        wait_until(lambda: "Try again" not in page.get("/start").text)
         broker.start()
         page.request("POST", page.root + "/resume", {"form": secret}).expect(303)
         assert page.get("/state", BY_SCRIPT).text == "locked"

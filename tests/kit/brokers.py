@@ -35,13 +35,12 @@ from scbroker.wire import codec
 from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.users import canonical_origin
+from tests.kit import clocks
 from tests.kit.nursery import Forked, command, is_available, nursery
+from tests.kit.waiting import PATIENCE
 
 T = TypeVar("T")
 ENGINES: Final = ("sqlite", "postgresql")
-_START_SECONDS: Final = 30.0
-_STOP_SECONDS: Final = 30.0
-_TIMEOUT: Final = 60.0
 # A broker closes a connection that was idle for five seconds.
 _IDLE_SECONDS: Final = 2.0
 
@@ -87,7 +86,7 @@ class BrokerProcess:
         port: int = 0,
         variables: Mapping[str, str] = {},
         works_in: Path | None = None,
-        clock_ahead: int = 0,
+        clock_ahead: float = 0.0,
         **settings: object,
     ) -> None:
         self.directory = directory
@@ -109,8 +108,7 @@ class BrokerProcess:
         self._workers = workers
         self.variables = variables
         self._works_in = works_in
-        self.clock_ahead = clock_ahead
-        """Seconds by which its clock is ahead of ours, from the next start on."""
+        self._ahead = clock_ahead
         self._process: subprocess.Popen[str] | Forked | None = None
         self._drain: threading.Thread | None = None
 
@@ -152,9 +150,28 @@ class BrokerProcess:
     def _log_path(self) -> Path:
         return self.directory / "stderr"
 
+    @property
+    def clock_ahead(self) -> float:
+        """Seconds by which its clock is ahead of ours; it may be set while the broker runs.
+
+        What the broker does by itself after some time, it does by the monotonic clock, which stays.
+        """
+        return self._ahead
+
+    @clock_ahead.setter
+    def clock_ahead(self, seconds: float) -> None:
+        assert self._workers == 1, "workers are started by a library, with the right clock"
+        self._ahead = seconds
+        clocks.write(self._clock, seconds)
+
+    @property
+    def _clock(self) -> Path:
+        return self.directory / "clock"
+
     def start(self) -> None:
         """Starts the broker; after `stop` or `kill` on the same port and the same data."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        clocks.write(self._clock, self._ahead)
         options = ["--port", str(self.port), "--data-dir", str(self.directory)]
         options += ["--workers", str(self._workers)]
         with self._log_path.open("ab") as log:
@@ -162,7 +179,7 @@ class BrokerProcess:
         assert self._process.stdout is not None
         first = self._process.stdout.readline()
         if not first.startswith("scbroker serves http://"):
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(PATIENCE)
             self._process.stdout.close()
             self._process = None
             raise RuntimeError(f"The broker did not start:\n{first}{self.log}")
@@ -174,11 +191,11 @@ class BrokerProcess:
     def _launch(self, options: list[str], log: IO[bytes]) -> subprocess.Popen[str] | Forked:
         variables = environment(self.settings, self.variables)
         arguments = serve_command(*options)
-        if self.clock_ahead:
-            clocks = str(Path(__file__).with_name("clocks.py"))
-            arguments = [sys.executable, clocks, str(self.clock_ahead), "serve", *options]
-        elif is_available() and self._workers == 1:
-            return nursery().start(["serve", *options], variables, self._works_in, log)
+        if self._workers == 1:
+            if is_available():
+                variables["CLOCK"] = str(self._clock)
+                return nursery().start(["serve", *options], variables, self._works_in, log)
+            arguments = [sys.executable, clocks.__file__, str(self._clock), "serve", *options]
         return subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,
@@ -201,7 +218,7 @@ class BrokerProcess:
             return 0
         self._process.terminate()
         try:
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             raise
@@ -233,7 +250,7 @@ class BrokerProcess:
     def _release(self) -> int:
         process = self._running()
         if self._drain is not None:
-            self._drain.join(_STOP_SECONDS)
+            self._drain.join(PATIENCE)
         assert process.stdout is not None
         process.stdout.close()
         self._process = self._drain = None
@@ -328,7 +345,7 @@ class Wire:
         self._connection = None
 
     def _connect(self) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", self.broker.port, timeout=_TIMEOUT)
+        return http.client.HTTPConnection("127.0.0.1", self.broker.port, timeout=PATIENCE)
 
     def headers(self, changes: Mapping[str, str | None] = {}) -> dict[str, str]:
         found: dict[str, str | None] = {

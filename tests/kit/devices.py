@@ -29,8 +29,8 @@ from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.kit.brokers import BrokerProcess
 from tests.kit.impatience import be_impatient
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 
-PATIENCE: Final = 60.0
 DEVICES_EACH: Final = 3
 _SHARING: Final = 2
 """Of each user's devices, this one has the marks of the first: two programs on one machine."""
@@ -236,7 +236,9 @@ class Devices:
         self, user: int, broker: BrokerProcess, name: str, store: MemoryTrustStore | None = None
     ) -> ServerProvider:
         ring, marks = self._ring(user), store or MemoryTrustStore()
-        provider = ServerProvider(broker.api_key, broker.url, name, trustStore=marks, timeout=30.0)
+        provider = ServerProvider(
+            broker.api_key, broker.url, name, trustStore=marks, timeout=PATIENCE
+        )
         self._stack.enter_context(provider)
         provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
         return provider

@@ -25,9 +25,9 @@ from typing import Self, TypedDict
 
 import psutil
 
+from tests.kit.waiting import PATIENCE
+
 _SUPERUSER = "postgres"
-_START_SECONDS = 30.0
-_STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 _PORT_ATTEMPTS = 5
 
@@ -141,7 +141,7 @@ class PostgresServer:
         # PostgreSQL's fast shutdown: SIGTERM would wait for the sessions that tests left open.
         self._process.send_signal(signal.SIGINT)
         try:
-            self._process.wait(_STOP_SECONDS)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.crash()
         else:
@@ -156,7 +156,7 @@ class PostgresServer:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
         process.wait()
-        psutil.wait_procs(children, _STOP_SECONDS)
+        psutil.wait_procs(children, PATIENCE)
         self._release()
 
     def _start(self, port: int) -> None:
@@ -182,7 +182,7 @@ class PostgresServer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not _is_ready(data / "postmaster.pid", self._process.pid):
             if self._process.poll() is not None:
                 self._release()

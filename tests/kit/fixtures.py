@@ -23,6 +23,7 @@ from tests.kit.brokers import ENGINES, BrokerProcess, Wire
 from tests.kit.engine_choice import CHOICE, CLUSTER, pytest_addoption, pytest_configure
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import want_it
+from tests.kit.waiting import PATIENCE
 
 __all__ = ["pytest_addoption", "pytest_configure"]  # hooks
 
@@ -246,13 +247,13 @@ def new_provider(broker: BrokerProcess) -> Iterator[NewProvider]:
             user: KeyRing | bool = False, *, at: BrokerProcess | None = None, **options: Any
         ) -> ServerProvider:
             found = at or broker
-            settings = {"trustStore": MemoryTrustStore(), "timeout": 30.0, **options}
+            settings = {"trustStore": MemoryTrustStore(), "timeout": PATIENCE, **options}
             name = settings.pop("applicationName", f"test {next(_numbers)}")
             provider = ServerProvider(found.api_key, found.url, name, **settings)
             stack.enter_context(provider)
             if user:
                 ring = found.new_user() if user is True else user
-                provider.logIn(userId=ring.userId, keyRing=ring).result(30)
+                provider.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
             return provider
 
         yield make

@@ -13,7 +13,8 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.errors import PasswordDeleteError
 
-PATIENCE = 60.0
+from tests.kit.waiting import PATIENCE
+
 # Unlocks a login keyring with a password, as a desktop's log-in does, and runs a program beside it.
 _BESIDE = 'printf "a password" | gnome-keyring-daemon --unlock --components=secrets >/dev/null && exec "$@"'
 

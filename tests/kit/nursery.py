@@ -36,6 +36,8 @@ from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 import pexpect
 
+from tests.kit import clocks
+
 _LONGEST: Final = 262_144
 _ERRORS: Final = "surrogateescape"
 
@@ -291,6 +293,8 @@ def _become_scbroker(
     options: list[str], env: dict[str, str], cwd: str, stdout: int, stderr: int, stdin: int = 0
 ) -> int:
     os.setsid()
+    if clock := env.pop("CLOCK", ""):
+        clocks.follow(Path(clock))
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

@@ -12,8 +12,7 @@ from scbroker.server.settings import Settings
 from tests.kit.brokers import BrokerProcess, environment
 from tests.kit.nursery import run
 from tests.kit.tables import query
-
-_SECONDS = 120.0
+from tests.kit.waiting import PATIENCE
 
 
 class Done(NamedTuple):
@@ -70,7 +69,7 @@ def admin(broker: BrokerProcess, *arguments: str | Path, at: Path | None = None)
     """`scbroker admin …` with a broker's settings, or on another data folder."""
     options = ["admin", *map(str, arguments), "--data-dir", str(at or broker.directory)]
     changes = {} if at is None else {"database_url": ""}
-    status, output, error = run(options, variables_of(broker, **changes), _SECONDS)
+    status, output, error = run(options, variables_of(broker, **changes), PATIENCE)
     return Done(status, output.splitlines(), error)
 
 

@@ -8,8 +8,8 @@ from scbroker import AccessLevel, ContainerAccessLevel, KeyRing, Promise, Server
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, id_of
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 
-PATIENCE: Final = 30.0
 NEW_PASSWORD: Final = "another Horse 9"
 NEW_PASSPHRASE: Final = "another Staple 10"
 OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions

@@ -22,14 +22,13 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import Forked, command, is_available, nursery
 from tests.kit.operators import variables_of
 from tests.kit.people import Person
-
-_SECONDS: Final = 30.0
+from tests.kit.waiting import PATIENCE
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class ServedPage:
         self._process.send_signal(by)
         return self.wait()
 
-    def wait(self, seconds: float = _SECONDS) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Wait until the command has ended by itself; gives the exit status."""
         status = self._process.wait(seconds)
         if self._process.stdout is not None:
@@ -109,7 +108,7 @@ class ServedPage:
         path: str,
         fields: Mapping[str, str] | bytes | None = None,
         headers: Mapping[str, str | None] = {},
-        seconds: float = _SECONDS,
+        seconds: float = PATIENCE,
     ) -> Reply:
         """One request, with the headers of a browser that is on the page; a header of None is left out.
 

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import pexpect
 import pytest
@@ -32,9 +32,8 @@ from scbroker import (
 )
 from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import command, is_available, nursery, run
+from tests.kit.waiting import PATIENCE
 
-_SECONDS: Final = 120.0
-_PATIENCE: Final = 30.0
 _COLUMNS, _LINES = 120, 40
 
 
@@ -80,7 +79,7 @@ class Person:
             self.broker.api_key, self.broker.url, "scbroker",
             sessionStore=folders["sessions"], trustStore=folders["trust"],
         ) as provider:  # fmt: skip
-            provider.logIn(ring, ring.userId, keep=True).result(30)
+            provider.logIn(ring, ring.userId, keep=True).result(PATIENCE)
         self.config.parent.mkdir(parents=True, mode=0o700)
         fields = {
             "server_url": self.broker.url,
@@ -99,7 +98,7 @@ class Person:
         provider = ServerProvider(
             self.broker.api_key, self.broker.url, "device", trustStore=MemoryTrustStore()
         )
-        provider.logIn(self.ring, self.ring.userId).result(30)
+        provider.logIn(self.ring, self.ring.userId).result(PATIENCE)
         return provider
 
     def run(
@@ -108,7 +107,7 @@ class Person:
         """Run `scbroker` in the home folder, with a pipe for each stream; with status None it may fail."""
         variables = self.environment | env
         options = [str(each) for each in arguments]
-        done = Done(*run(options, variables, _SECONDS, stdin=stdin, cwd=self.home))
+        done = Done(*run(options, variables, PATIENCE, stdin=stdin, cwd=self.home))
         assert "Traceback" not in done.error, done.error
         assert status in (None, done.status), done
         return done
@@ -125,7 +124,7 @@ class Person:
             self.broker.api_key, self.broker.url, "scbroker",
             sessionStore=folders["sessions"], trustStore=folders["trust"],
         ) as provider:  # fmt: skip
-            provider.resumeSession().result(30)
+            provider.resumeSession().result(PATIENCE)
             yield provider
 
     def at_terminal(self, *arguments: str | Path, **env: str) -> pexpect.spawn[str]:
@@ -133,11 +132,11 @@ class Person:
         options, size = [str(each) for each in arguments], (_LINES, _COLUMNS)
         variables = {**self.environment, "TERM": "xterm-256color", **env}
         if is_available():
-            return nursery().start_at_terminal(options, variables, self.home, size, _PATIENCE)
+            return nursery().start_at_terminal(options, variables, self.home, size, PATIENCE)
         program, *options = command(*options)
         return pexpect.spawn(
             program, options, env=variables, cwd=str(self.home), encoding="utf-8",
-            timeout=_PATIENCE, dimensions=size,
+            timeout=PATIENCE, dimensions=size,
         )  # fmt: skip
 
 
@@ -148,7 +147,7 @@ def put(
     header = None if name is None else {"name": name}
     made: SecuredContainer = provider.createContainer(
         content, customHeaderObject=header, **options
-    ).result(30)
+    ).result(PATIENCE)
     return made.id
 
 
@@ -156,21 +155,21 @@ def with_access(
     provider: ServerProvider, user: uuid.UUID, permissions: int = 75
 ) -> list[AccessLevel]:
     """Return the access levels of a new container of the provider's user and of another user."""
-    return [AccessLevel(provider.getUserId().result(30), 511), AccessLevel(user, permissions)]
+    return [AccessLevel(provider.getUserId().result(PATIENCE), 511), AccessLevel(user, permissions)]
 
 
 def offer(
     provider: ServerProvider, member: ServerProvider, name: str, permissions: int = 75
 ) -> uuid.UUID:
     """Make a container with a name, to which another user has access as well; return its id."""
-    levels = with_access(provider, member.getUserId().result(30), permissions)
+    levels = with_access(provider, member.getUserId().result(PATIENCE), permissions)
     return put(provider, name, b"shared", accessLevels=levels)
 
 
 def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
     """Add another person to the address book, and return their user id."""
     card = ContactCard.parse(other.json("whoami")["card"])
-    Contacts(provider).add(card, name).result(30)
+    Contacts(provider).add(card, name).result(PATIENCE)
     return card.userId
 
 
@@ -182,7 +181,7 @@ def screen(someone: Person, *arguments: str, status: int = 0) -> str:
 
 def ended(terminal: pexpect.spawn[str], status: int = 0) -> str:
     """Wait for the end of a command, and return what it has shown since the last `expect`."""
-    terminal.expect(pexpect.EOF, timeout=120)
+    terminal.expect(pexpect.EOF, timeout=PATIENCE)
     return _closed(terminal, status)
 
 

@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from types import ModuleType
 
-PATIENCE = 60.0
+from tests.kit.waiting import PATIENCE
 
 
 def run_script(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:

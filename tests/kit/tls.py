@@ -13,7 +13,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-_PATIENCE: Final = 30.0
+from tests.kit.waiting import PATIENCE
+
 DAY: Final = dt.timedelta(days=1)
 
 
@@ -56,13 +57,13 @@ class Terminator:
         thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         thread.start()
         start = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        server = asyncio.run_coroutine_threadsafe(start, self._loop).result(_PATIENCE)
+        server = asyncio.run_coroutine_threadsafe(start, self._loop).result(PATIENCE)
         try:
             yield f"https://localhost:{server.sockets[0].getsockname()[1]}"
         finally:
-            asyncio.run_coroutine_threadsafe(self._stop(server), self._loop).result(_PATIENCE)
+            asyncio.run_coroutine_threadsafe(self._stop(server), self._loop).result(PATIENCE)
             self._loop.call_soon_threadsafe(self._loop.stop)
-            thread.join(_PATIENCE)
+            thread.join(PATIENCE)
             self._loop.close()
 
     async def _stop(self, server: asyncio.Server) -> None:

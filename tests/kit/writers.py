@@ -86,6 +86,7 @@ from scbroker.wire.users import (
 )
 from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 
 OWNER: Final = int(Level.DefaultOwnerPermissions)
 READER: Final = int(Level.Download | Level.Decrypt | Level.ViewAccess)
@@ -608,7 +609,7 @@ def _asking(url: str) -> Iterator[Callable[[str], Any]]:
 
 
 def _wait_for_locks(ask: Callable[[str], Any], count: int) -> None:
-    deadline = monotonic() + 20
+    deadline = monotonic() + PATIENCE
     while ask(_WAITING) < count:
         assert monotonic() < deadline, "nobody waits"
         sleep(0.01)

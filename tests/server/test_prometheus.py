@@ -185,7 +185,7 @@ def test_every_query_finds_data_of_a_broker_under_load(tmp_path: Path) -> None:
                 name = "scbroker_database_wait_seconds_count"
                 return found.has(f"rate({name}[1m]) > 0") and found.has("scbroker_users > 0")
 
-            wait_until(load, pause=0.3)
+            wait_until(load)
             for query in queries():
                 assert found.has(query), query
             loaded = found.get("rules")["groups"][0]["rules"]

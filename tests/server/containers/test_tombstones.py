@@ -194,7 +194,7 @@ def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(story.send, alice, request)
         emptied = "AND version = 0"
-        wait_until(lambda: 0 < rows_of(broker, "events", story, emptied) < MANY, pause=0.002)
+        wait_until(lambda: 0 < rows_of(broker, "events", story, emptied) < MANY)
         broker.kill()
         with pytest.raises(Exception, match=r"."):
             answer.result()

@@ -138,7 +138,7 @@ def test_a_closed_connection_is_not_counted_as_a_follower(
         for _ in range(5):
             head_of(stack.enter_context(reader.ask("startId=1&wait=60")))
         assert metric(fresh_broker, "scbroker_followers") == 5
-    wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 0, seconds=5)
+    wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 0)
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -232,9 +232,9 @@ def test_a_lost_connection_for_events_is_logged_and_opened_again(
     wait_until(lambda: listeners(broker))
     [(pid,)] = listeners(broker)
     query(broker.database_url, "SELECT pg_terminate_backend(?::int)", pid)
-    wait_until(lambda: listeners(broker) and listeners(broker) != [(pid,)], seconds=10)
+    wait_until(lambda: listeners(broker) and listeners(broker) != [(pid,)])
     assert "the connection for events is lost" in broker.log
-    wait_until(lambda: "listening for events again" in broker.log, seconds=10)
+    wait_until(lambda: "listening for events again" in broker.log)
 
 
 def listeners(broker: BrokerProcess) -> list[tuple[Any, ...]]:

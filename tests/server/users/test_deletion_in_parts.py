@@ -81,7 +81,7 @@ def deleting(broker: BrokerProcess, user: User) -> Iterator[Callable[[], Any]]:
     message = message_of(user)
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(delete_user, user, message)
-        wait_until(lambda: left(broker, user) < MANY, pause=0.005)
+        wait_until(lambda: left(broker, user) < MANY)
         assert left(broker, user) > 0
         yield answer.result
 
