@@ -1,29 +1,17 @@
 # Needs GNU make 3.81 or later (what macOS has) and Python 3.11 or later; all else is installed
-# into .venv.
+# into .venv: what runs by `make demo`, what tests and checks need by the other targets.
 
 VENV := .venv
 BIN := $(VENV)/bin
+RUNNING := $(VENV)/.running
 INSTALLED := $(VENV)/.installed
-CODE := conftest.py src tests assurance $(wildcard examples benchmarks)
+CODE := conftest.py src tests assurance tools $(wildcard examples benchmarks)
 
 # Arguments for pytest: make test TESTS="-k access -x"
 TESTS ?=
-# Engines that brokers of the tests stand on: make test ENGINES="sqlite cluster"; by default what
-# each test names. What cannot run on them is left out, and the last line says how much that is.
-ENGINES ?=
-# The parts of assurance/ that run every day: nothing else proves their claims (assurance/README.md).
-EVERYDAY := assurance/fuzz/test_decoders.py assurance/mutations assurance/flips assurance/exhaustive
-# The tests that build and boot a whole machine: CI has no time for them.
-MACHINE := tests/deploy/test_image.py tests/deploy/test_machine.py
-# For make test-cluster: engines to do without, as WITHOUT="ceph", and which tests run on the others
-# beside those in assurance/cluster.
-WITHOUT ?=
-SUITE ?= tests
-# Processes that run the tests: they wait for brokers about half of their time.
-WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
-# What the tests cover is measured where it is asked for, for it takes twice as long: make coverage
-COVER ?=
-# How long all searches take, and which run (after make install-fuzz): make fuzz SECONDS=60 TARGETS="container openapi"
+# For make test-all: which parts, of those in tools/run_tests.py: make test-all PARTS="long cluster"
+PARTS ?= all
+# How long all searches take, and which run: make fuzz SECONDS=60 TARGETS="container openapi"
 SECONDS ?= 600
 TARGETS ?=
 # Arguments for the measurements: make bench BENCH="--only small crowd"
@@ -38,54 +26,37 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install install-windows install-fuzz demo test test-assurance coverage test-long test-machine test-cluster fuzz check format wheel pages recording screenshot diagrams docs docs-serve lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install demo test test-all coverage fuzz check format wheel pages recording screenshot diagrams docs docs-serve lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Set up .venv with everything pinned, and this project in it
 
-install-windows: $(INSTALLED) ## Add PySide6 to .venv, for the tests with windows (250 MB)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --require-hashes --only-binary :all: --requirement requirements-windows.txt
-
-install-fuzz: $(INSTALLED) ## Add atheris to .venv, for make fuzz (35 MB; Linux on x86-64)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --require-hashes --only-binary :all: --requirement requirements-fuzz.txt
-
-demo: $(INSTALLED) ## Run a broker and the whole story on a real file: FILE=PATH is yours, UI=1 opens the page
+demo: $(RUNNING) ## Run a broker and the whole story on a real file: FILE=PATH is yours, UI=1 opens the page
 	@$(BIN)/python -m examples.demo $${FILE:+--file "$$FILE"} $${UI:+--ui}
 
-PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
+test: $(INSTALLED) ## Run the everyday tests (3 min)
+	$(BIN)/python tools/run_tests.py everyday $(TESTS)
 
-test: $(INSTALLED) ## Run the everyday tests
-	$(PYTEST) $(COVER) --engines "$(ENGINES)" tests examples $(EVERYDAY) $(TESTS)
+test-all: $(INSTALLED) ## Run all tests, or some PARTS; goes on where it stopped (1 h; see CONTRIBUTING.md)
+	$(UV) --group windows
+	$(BIN)/python tools/run_tests.py "$(PARTS)" $(TESTS)
 
-test-assurance: $(INSTALLED) ## Run the rest of assurance/ that is quick: the broker from its OpenAPI, checks that can fail (2 min)
-	$(PYTEST) $(TESTS) assurance $(addprefix --ignore ,$(EVERYDAY))
-
-# The second run ends engines and brokers, and starts its own: one process, one cluster.
-test-long: $(INSTALLED) ## Run the tests that take long: kills, faults, memory, mutants, the built site (8 min)
-	$(PYTEST) --long -m long $(addprefix --ignore ,$(MACHINE)) $(TESTS)
-
-test-machine: $(INSTALLED) ## Build and run the image, and walk the guide to one machine on a booted copy (root; 4 min)
-	$(PYTEST) --long -m long $(MACHINE) $(TESTS)
-
-coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire (10 min)
-	$(MAKE) test EVERYDAY=assurance COVER="--cov --cov-report= --cov-fail-under 0"
+coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire
+	$(MAKE) test-all TESTS="--cov --cov-append --cov-report= --cov-fail-under=0"
 	$(BIN)/coverage report --include '*/scbroker/crypto/*,*/scbroker/wire/*' --fail-under 100
 	$(BIN)/coverage report --fail-under 95
 
-test-cluster: $(INSTALLED) ## Run the tests on PostgreSQL under Patroni, Ceph and HAProxy
-	$(PYTEST) --engines cluster --without "$(WITHOUT)" $(TESTS) $(SUITE)
-	$(BIN)/pytest --engines cluster --without "$(WITHOUT)" $(TESTS) assurance/cluster
-
-fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS
+fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS (Linux on x86-64)
+	$(UV) --group fuzz
 	$(BIN)/python -m assurance.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
-check: $(INSTALLED) ## Lint, check formatting, types and import contracts
+check: $(INSTALLED) ## Lint, check formatting, types, import contracts, and that no test reads a clock
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	! git grep -nE '[^_a-z](sleep|monotonic|perf_counter|process_time)\(' -- tests assurance 'examples/*/test_*.py' ':!tests/kit' \
+	  | grep -v '# about time$$'
 	$(BIN)/mypy $(CODE) $(wildcard docs/*.py)
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/basedpyright --verifytypes scbroker --ignoreexternal
@@ -150,25 +121,28 @@ scale: $(INSTALLED) ## Measure beside a million containers, write docs/scale.md 
 	$(BIN)/python -m benchmarks.scale --markdown docs/scale.md $(SCALE)
 
 audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the advisories' server)
-	$(BIN)/uv tool run pip-audit --strict --disable-pip --requirement requirements.txt
+	$(BIN)/uv tool run pip-audit --strict --disable-pip --requirement requirements-dev.txt
 
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml in the requirements files
-	$(COMPILE) pyproject.toml --all-extras --group dev --output-file requirements.txt $(LOCK)
-	$(COMPILE) pyproject.toml --extra server --constraint requirements.txt --output-file requirements-server.txt $(LOCK)
-	$(COMPILE) --group build --constraint requirements.txt --output-file requirements-build.txt $(LOCK)
-	$(COMPILE) --group windows --output-file requirements-windows.txt $(LOCK)
-	$(COMPILE) --group fuzz --output-file requirements-fuzz.txt $(LOCK)
+lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml: those to run, and all to develop
+	$(COMPILE) pyproject.toml --all-extras --group dev --group windows --group fuzz --output-file requirements-dev.txt $(LOCK)
+	$(COMPILE) pyproject.toml --extra server --extra ui --group build --constraint requirements-dev.txt \
+	  --output-file requirements.txt $(LOCK)
 
 clean: ## Remove .venv and all that tools leave behind
 	rm -rf $(VENV) .cache dist site .coverage .coverage.* .fuzz .hypothesis .import_linter_cache .mypy_cache \
 	  .pytest_cache .ruff_cache
 	find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 
-# The stamp is newer than what it was made from, or the installation is done again.
-$(INSTALLED): requirements.txt pyproject.toml
+# uv installs all else, and checks every hash: also of the groups, which are pinned as constraints. pip before 24.1
+# cannot install a list in which a package asks for another with an extra (as pytest-cov does), hence a list of uv alone.
+UV := $(BIN)/uv pip install --quiet --python $(BIN)/python --require-hashes --only-binary :all: \
+	  --constraint requirements-dev.txt
+OFFLINE := { echo 'Installing failed. It needs a network, or a package index that pip and uv are set up to use.' >&2; exit 1; }
+
+$(BIN)/uv: requirements-dev.txt
 	@if ! $(BIN)/python -c '' 2>/dev/null; then \
 	  for python in $(PYTHON) python3.13 python3.12 python3.11 python3; do \
 	    if $$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
@@ -180,8 +154,18 @@ $(INSTALLED): requirements.txt pyproject.toml
 	  echo 'Install one, or name it: make install PYTHON=/path/to/python3' >&2; \
 	  exit 1; \
 	fi
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --require-hashes --only-binary :all: --requirement requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	  --no-deps --no-build-isolation --editable .
+	@sed -n '/^uv==/,/[^\]$$/p' requirements-dev.txt | $(BIN)/python -m pip install --quiet \
+	  --disable-pip-version-check --retries 1 --require-hashes --only-binary :all: --requirement /dev/stdin || $(OFFLINE)
+	@touch $@
+
+# A stamp is newer than what it was made from, or the installation is done again.
+$(RUNNING): requirements.txt pyproject.toml | $(BIN)/uv
+	@echo "Installing $$(grep -c == requirements.txt) packages and scbroker into $(VENV)"
+	@$(UV) --requirement requirements.txt || $(OFFLINE)
+	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --offline --editable .
+	@touch $@
+
+$(INSTALLED): requirements-dev.txt pyproject.toml $(RUNNING)
+	@echo "Installing what tests and checks need"
+	@$(UV) --group dev || $(OFFLINE)
 	@touch $@

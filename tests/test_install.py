@@ -74,7 +74,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> NewEnvir
     def install(extra: str) -> Environment:
         if extra not in made:
             new = made[extra] = Environment(tmp_path_factory.mktemp("installed"))
-            what = [f"scbroker{extra} @ {wheel.as_uri()}", "--constraint", "requirements.txt"]
+            what = [f"scbroker{extra} @ {wheel.as_uri()}", "--constraint", "requirements-dev.txt"]
             _run([*UV, "pip", "install", "--python", str(new.bin / "python"), *what])
         return made[extra]
 
@@ -176,7 +176,7 @@ def test_with_fsspec_a_program_opens_containers_by_their_names(
 
 def test_with_server_and_pytest_a_test_gets_a_broker(installed: NewEnvironment) -> None:
     tester = installed("[server]")
-    python, pins = str(tester.bin / "python"), ["--constraint", "requirements.txt"]
+    python, pins = str(tester.bin / "python"), ["--constraint", "requirements-dev.txt"]
     _run([*UV, "pip", "install", "--python", python, "pytest", *pins])
     (tester.home / "test_note.py").write_text(
         "def test_a_note_is_kept(scbroker_broker):\n"
@@ -185,6 +185,23 @@ def test_with_server_and_pytest_a_test_gets_a_broker(installed: NewEnvironment) 
         "        assert alice.getContainerContent(note.id).result() == b'Milk'\n"
     )
     assert "1 passed" in tester.run("pytest").stdout
+
+
+def test_two_users_share_with_the_newest_releases_of_all_dependencies(
+    wheel: Path, tmp_path: Path
+) -> None:
+    newest = Environment(tmp_path)
+    what = [f"scbroker[cli,server] @ {wheel.as_uri()}", "pytest"]
+    _run([*UV, "pip", "install", "--python", str(newest.bin / "python"), *what])
+    (newest.home / "test_share.py").write_text(
+        "from scbroker import AccessLevel\n"
+        "def test_share(scbroker_broker):\n"
+        "    with scbroker_broker.new_user() as alice, scbroker_broker.new_user() as bob:\n"
+        "        both = [AccessLevel(each.getUserId().result(), 511) for each in (alice, bob)]\n"
+        "        note = alice.createContainer(b'Milk', accessLevels=both).result()\n"
+        "        assert bob.getContainer(note.id).result().content == b'Milk'\n"
+    )
+    assert "1 passed" in newest.run("pytest").stdout
 
 
 @pytest.mark.parametrize("command", re.findall(
