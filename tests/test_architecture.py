@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import scbroker
+from tests.kit.cases import in_one_case
 
 PACKAGE = Path(scbroker.__file__).parent
 PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
@@ -37,7 +38,7 @@ def resolve(name: str) -> object:
     return found
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in NOT_OF_THE_SOURCE])
+@in_one_case("name", [name for name in NAMES if name not in NOT_OF_THE_SOURCE])
 def test_every_name_on_the_page_exists_in_the_source(name: str) -> None:
     resolve(name)
 

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from scbroker import ServerProvider
+from tests.kit.cases import in_one_case
 from tests.kit.declared import HOMES, STREAMS
 
 SOURCE: Final = Path(__file__).parent.parent / "src" / "scbroker"
@@ -33,7 +32,7 @@ def first_line_of(module: str) -> str:
     return (ast.get_docstring(tree) or "").partition("\n")[0]
 
 
-@pytest.mark.parametrize(
+@in_one_case(
     "line, is_plain",
     [
         ("Store what this device has seen.", True),
@@ -50,14 +49,12 @@ def test_a_plain_statement_begins_with_its_subject_and_ends_on_its_line(
     assert (not faults(line)) == is_plain
 
 
-@pytest.mark.parametrize(
-    "module", sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
-)
+@in_one_case("module", sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")))
 def test_a_module_says_in_one_plain_statement_what_it_is_for(module: str) -> None:
     assert faults(first_line_of(module)) == []
 
 
-each_operation = pytest.mark.parametrize("name", sorted([*HOMES, *STREAMS]))
+each_operation = in_one_case("name", sorted([*HOMES, *STREAMS]))
 
 
 def text_of(name: str) -> str:

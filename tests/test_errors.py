@@ -5,10 +5,9 @@ import pickle
 import re
 from unittest import mock
 
-import pytest
-
 from scbroker import errors
 from scbroker.errors import BrokerError, BrokerUnavailableError, InvalidArgumentError
+from tests.kit.cases import in_one_case
 
 
 def subclasses(kind: type[BrokerError]) -> set[type[BrokerError]]:
@@ -17,7 +16,7 @@ def subclasses(kind: type[BrokerError]) -> set[type[BrokerError]]:
 
 
 KINDS = sorted(subclasses(BrokerError), key=lambda kind: kind.__name__)
-each = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+each = in_one_case("kind", KINDS)
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
@@ -70,7 +69,7 @@ def test_trying_again_can_help_exactly_when_the_broker_failed_or_is_not_availabl
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("builtin", [ValueError, TypeError])
+@in_one_case("builtin", [ValueError, TypeError])
 def test_a_wrong_call_is_a_value_error_and_a_type_error(builtin: type[Exception]) -> None:
     found = [kind.__name__ for kind in KINDS if issubclass(kind, builtin)]
     assert found == [InvalidArgumentError.__name__]

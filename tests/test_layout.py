@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-import pytest
+from tests.kit.cases import in_one_case
 
 TESTS: Final = Path(__file__).parent
 SOURCE: Final = TESTS.parent / "src" / "scbroker"
@@ -14,7 +14,7 @@ IN_ROOMS: Final = sorted(
 )
 
 
-@pytest.mark.parametrize("file", IN_ROOMS)
+@in_one_case("file", IN_ROOMS)
 def test_a_test_in_a_room_is_named_after_a_module_of_that_room(file: str) -> None:
     """A test of several rooms lies one folder up."""
     path = Path(file)

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
 import yaml  # type: ignore[import-untyped] # its stubs are not pinned
 from markdown.extensions.toc import slugify, unique  # type: ignore[import-untyped] # no stubs pinned
 
+from tests.kit.cases import in_one_case
 from tests.kit.scripts import loaded
 
 ROOT: Final = Path(__file__).parent.parent
@@ -65,12 +65,12 @@ def broken(page: Path, text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@in_one_case("page", PAGES)
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert broken(page, prose(page)) == []
 
 
-@pytest.mark.parametrize(
+@in_one_case(
     "link", ["gone.md", "security.md#gone", "#gone", "images/gone.png", "guide/sharing.md#Expiry"]
 )
 def test_a_link_that_leads_nowhere_is_noticed(link: str) -> None:
@@ -81,9 +81,7 @@ def test_a_link_to_a_heading_is_followed() -> None:
     assert broken(DOCS / "index.md", "[one](guide/sharing.md#expiry), [two](#install)") == []
 
 
-@pytest.mark.parametrize(
-    "page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.relative_to(ROOT).as_posix()
-)
+@in_one_case("page", sorted(DOCS.rglob("*.md")))
 def test_no_link_of_a_page_leaves_the_folder_of_the_site(page: Path) -> None:
     links = [link.partition("#")[0] for link in _LINK.findall(prose(page)) if "://" not in link]
     assert [each for each in links if not (page.parent / each).resolve().is_relative_to(DOCS)] == []

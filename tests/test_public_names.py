@@ -16,6 +16,7 @@ import pytest
 
 import scbroker
 from scbroker import BrokerError, errors
+from tests.kit.cases import in_one_case
 
 PUBLIC = [
     "AccessChange",
@@ -99,7 +100,7 @@ def test_the_version_is_the_installed_packages_and_is_read_when_it_is_used() -> 
     assert "importlib.metadata" not in modules_after("import scbroker")
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@in_one_case("name", PUBLIC)
 def test_a_public_name_is_its_homes_own(name: str) -> None:
     home = importlib.import_module(f"scbroker.{scbroker._HOME[name]}")
     assert getattr(scbroker, name) is getattr(home, name)
@@ -160,7 +161,7 @@ def test_the_tree_drawn_in_errors_is_that_of_the_classes() -> None:
     assert drawn == {kind.__name__: kind.__mro__[1].__name__ for kind in subclasses(BrokerError)}
 
 
-@pytest.mark.parametrize("kind", subclasses(BrokerError), ids=lambda kind: kind.__name__)
+@in_one_case("kind", subclasses(BrokerError))
 def test_each_error_has_a_code_of_its_own_and_a_camel_case_attribute(
     kind: type[BrokerError],
 ) -> None:
@@ -175,7 +176,7 @@ def test_each_error_has_a_code_of_its_own_and_a_camel_case_attribute(
     )
 
 
-@pytest.mark.parametrize("kind", subclasses(BrokerError), ids=lambda kind: kind.__name__)
+@in_one_case("kind", subclasses(BrokerError))
 def test_each_error_says_by_itself_what_happened_and_is_raised_again_afresh(
     kind: type[BrokerError],
 ) -> None:

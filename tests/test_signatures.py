@@ -4,10 +4,9 @@ import inspect
 import pydoc
 import re
 
-import pytest
-
 from scbroker import ServerProvider
 from tests.conformance.interface import INTERFACE
+from tests.kit.cases import in_one_case
 from tests.kit.declared import STREAMS, callback_forms, promise_forms
 
 NAMES = sorted({each.name for each in [*INTERFACE.operations, *INTERFACE.added]})
@@ -26,7 +25,7 @@ def shown(signature: inspect.Signature) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one_case("name", NAMES)
 def test_the_signature_of_an_operation_shows_what_its_forms_and_both_styles_take(name: str) -> None:
     signature = inspect.signature(getattr(ServerProvider, name))
     first, *others = promise_forms(name)
@@ -38,7 +37,7 @@ def test_the_signature_of_an_operation_shows_what_its_forms_and_both_styles_take
     assert signature.return_annotation == f"{first.return_annotation} | Self"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one_case("name", NAMES)
 def test_help_shows_the_parameters_of_both_call_styles_and_the_docstring(name: str) -> None:
     text = pydoc.plain(pydoc.render_doc(getattr(ServerProvider, name)))
     for parameter in inspect.signature(getattr(ServerProvider, name)).parameters.keys() - {"self"}:
@@ -46,7 +45,7 @@ def test_help_shows_the_parameters_of_both_call_styles_and_the_docstring(name: s
     assert (inspect.getdoc(getattr(ServerProvider, name)) or "").splitlines()[0] in text
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one_case("name", NAMES)
 def test_the_callback_style_takes_the_same_parameters_and_three_more(name: str) -> None:
     """Each form has its twin, whose handler takes the result, or nothing where there is none."""
     promises, callbacks = promise_forms(name), callback_forms(name)
@@ -59,7 +58,7 @@ def test_the_callback_style_takes_the_same_parameters_and_three_more(name: str) 
         assert callback.parameters["handlers"].annotation == f"Unpack[{handlers}]"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one_case("name", NAMES)
 def test_the_signature_gives_each_handler_the_type_of_what_it_takes(name: str) -> None:
     parameters = inspect.signature(getattr(ServerProvider, name)).parameters
     result = str(promise_forms(name)[0].return_annotation).removeprefix("Promise[")[:-1]
@@ -69,14 +68,14 @@ def test_the_signature_gives_each_handler_the_type_of_what_it_takes(name: str) -
     assert parameters["queue"].annotation == "Executor | None"
 
 
-@pytest.mark.parametrize("name", NAMES)
+@in_one_case("name", NAMES)
 def test_an_operation_has_its_name_and_a_docstring_wherever_it_is_looked_up(name: str) -> None:
     operation = getattr(ServerProvider, name)
     assert operation.__name__ == name
     assert inspect.getdoc(operation)
 
 
-@pytest.mark.parametrize("name", sorted(STREAMS))
+@in_one_case("name", sorted(STREAMS))
 def test_a_stream_takes_handlers_only_if_it_is_declared_with_them(name: str) -> None:
     signature = inspect.signature(getattr(ServerProvider, name))
     [first], handled = promise_forms(name), callback_forms(name)

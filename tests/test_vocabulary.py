@@ -18,6 +18,7 @@ from scbroker.vocabulary import (
     KeyType,
     member_of,
 )
+from tests.kit.cases import in_one_case
 
 SPEC = Path(__file__).parents[1] / "docs" / "spec"
 TABLE = {
@@ -42,7 +43,7 @@ def test_an_owner_has_every_permission_and_a_user_may_read_and_see_type_and_memb
     assert AccessLevel(uuid.uuid4()).permissions == level.DefaultUserPermissions
 
 
-@pytest.mark.parametrize("bits", range(512))
+@in_one_case("bits", range(512))
 def test_what_is_missing_is_the_least_that_makes_a_combination_allowed(bits: int) -> None:
     given = {name for name, bit in TABLE.items() if bits & bit}
     wanted = set(given)
@@ -73,7 +74,7 @@ def test_an_access_level_is_a_users_reading_access_without_end_and_cannot_be_cha
 ENUMS = [KeyType, ContainerEventType, ContainerAccessLevel]
 
 
-@pytest.mark.parametrize("kind", ENUMS)
+@in_one_case("kind", ENUMS)
 def test_an_argument_names_a_member_by_itself_its_value_or_its_name(kind: Any) -> None:
     for name, member in kind.__members__.items():
         for given in (member, member.value, name):
@@ -88,11 +89,27 @@ def test_a_combination_of_permissions_is_named_by_its_value_or_its_names() -> No
             assert member_of(ContainerAccessLevel, level.name, "permissions") == level
 
 
-@pytest.mark.parametrize("kind", ENUMS)
-@pytest.mark.parametrize("wrong", [
-    True, False, -1, 512, 1.0, None, b"Signing", "", "signing", "download", " Added", "Added|Deleted", "0",
-    ("Signing",), object(),
-], ids=range(15))  # fmt: skip
+@in_one_case(
+    "kind, wrong",
+    ENUMS,
+    [
+        True,
+        False,
+        -1,
+        512,
+        1.0,
+        None,
+        b"Signing",
+        "",
+        "signing",
+        "download",
+        " Added",
+        "Added|Deleted",
+        "0",
+        ("Signing",),
+        object(),
+    ],
+)
 def test_a_value_that_names_no_member_is_refused_with_the_names_that_are_right(
     kind: Any, wrong: object
 ) -> None:
@@ -114,9 +131,7 @@ def test_a_member_of_another_enum_is_refused_although_it_is_an_int_of_the_same_v
             member_of(kind, other, "argument")
 
 
-@pytest.mark.parametrize(
-    "permissions", [3, "Download|Decrypt", ContainerAccessLevel(3)], ids=["value", "name", "member"]
-)
+@in_one_case("permissions", [3, "Download|Decrypt", ContainerAccessLevel(3)])
 def test_an_access_level_takes_permissions_as_value_name_or_member(permissions: Any) -> None:
     level = AccessLevel(uuid.UUID(int=1), permissions)
     assert level.permissions is ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
@@ -141,7 +156,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize("arguments, why", REFUSED, ids=range(len(REFUSED)))
+@in_one_case("arguments, why", REFUSED)
 def test_an_access_level_that_cannot_be_is_refused_when_it_is_made(
     arguments: dict[str, Any], why: str
 ) -> None:

@@ -6,7 +6,7 @@ CONTRIBUTING.md, "Words", says why. Code blocks, names in backticks and tables t
 import re
 from pathlib import Path
 
-import pytest
+from tests.kit.cases import in_one_case
 
 ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -38,10 +38,8 @@ def faults(lines: list[tuple[int, str]]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page.relative_to(ROOT).as_posix() not in FROM_NAMES],
-    ids=lambda page: page.relative_to(ROOT).as_posix(),
+@in_one_case(
+    "page", [page for page in PAGES if page.relative_to(ROOT).as_posix() not in FROM_NAMES]
 )
 def test_a_page_uses_the_trades_words_and_names_who_acts(page: Path) -> None:
     if page.name == "CONTRIBUTING.md":
@@ -51,7 +49,7 @@ def test_a_page_uses_the_trades_words_and_names_who_acts(page: Path) -> None:
     assert faults(lines) == []
 
 
-@pytest.mark.parametrize(
+@in_one_case(
     "line",
     ["Whoever reads is told.", "Who reads, learns.", "Of a page nothing is kept.", "A doomed row."],
 )
@@ -63,9 +61,7 @@ def test_a_question_may_begin_with_who() -> None:
     assert faults([(1, "Who gets which event? The members.")]) == []
 
 
-@pytest.mark.parametrize(
-    "record", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda path: path.stem
-)
+@in_one_case("record", sorted((ROOT / "docs" / "adr").glob("*.md")))
 def test_a_decision_has_a_status_a_context_a_decision_and_consequences(record: Path) -> None:
     text = record.read_text("utf-8")
     number = int(record.name[:4])

@@ -74,7 +74,7 @@ class Result:
     def __str__(self) -> str:
         return (
             f"{self.part}: {self.passed} passed, {len(self.failed)} failed, {len(self.flaky)} flaky, "
-            f"{self.skipped} left out, {self.seconds} s{', exit status ' + str(self.status) if self.status else ''}"
+            f"{self.skipped} left out, in {self.seconds} s, exit status {self.status}"
         )
 
 

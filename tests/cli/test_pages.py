@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.kit.cases import in_one_case
 from tests.kit.scripts import loaded
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
@@ -34,7 +35,7 @@ def test_every_command_has_an_example_and_no_other_has() -> None:
     assert set(EXTRA) == set(COMMANDS)
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@in_one_case("name", sorted(COMMANDS))
 def test_the_program_understands_the_example_of_a_command(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -46,6 +47,6 @@ def test_the_program_understands_the_example_of_a_command(
     COMMANDS[name].make_context(name, words[length:])  # raises for what it does not understand
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
+@in_one_case("name", sorted(COMMANDS))
 def test_every_parameter_of_a_command_has_a_help(name: str) -> None:
     assert [each.name for each in COMMANDS[name].params if not (each.help or each.hidden)] == []

@@ -9,11 +9,12 @@ import scbroker
 from scbroker import BaseProvider, BrokerProvider, ContainerAccessLevel, KeyType, ServerProvider
 from tests.conformance.interface import INTERFACE, ROOT, Operation, Parameter
 from tests.conformance.page import ROWS, Row, names_of_tests
+from tests.kit.cases import in_one_case
 from tests.kit.declared import HOMES, STREAMS, promise_forms
 
 ALL: Final = [*INTERFACE.operations, *INTERFACE.added, *INTERFACE.streams]
-each_operation = pytest.mark.parametrize("operation", ALL, ids=str)
-each_row = pytest.mark.parametrize("row", ROWS, ids=[row.key.strip("`") for row in ROWS])
+each_operation = in_one_case("operation", ALL)
+each_row = in_one_case("row", ROWS)
 # The defaults of the file, as the code has them. An empty list and None are the same access levels (A1, A3).
 DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     "nil": (None,),
@@ -122,7 +123,7 @@ def test_a_form_takes_more_than_its_row_only_if_it_is_marked_as_ours_and_may_be_
         assert is_default(ours[name], default)
 
 
-@pytest.mark.parametrize("name", sorted([*HOMES, *STREAMS]))
+@in_one_case("name", sorted([*HOMES, *STREAMS]))
 def test_the_code_has_no_form_of_an_operation_that_is_not_a_row(name: str) -> None:
     """Forms of one row differ in what is ours alone: `headerType` gives the result another type."""
     rows = [operation for operation in ALL if operation.name == name]
@@ -146,7 +147,7 @@ def test_an_operation_of_the_server_provider_alone_is_on_no_other_class() -> Non
     assert not any(hasattr(BaseProvider, name) for name in only)
 
 
-@pytest.mark.parametrize("name", ["apiKey", "serverUrl", "applicationName"])
+@in_one_case("name", ["apiKey", "serverUrl", "applicationName"])
 def test_a_field_of_the_provider_is_a_property(name: str) -> None:
     assert name in [row.get("property") for row in INTERFACE.rows("provider")]
     assert isinstance(vars(ServerProvider)[name], property)
@@ -175,7 +176,7 @@ def test_a_provider_is_of_the_classes_that_the_interface_names() -> None:
     assert issubclass(BaseProvider, BrokerProvider)
 
 
-@pytest.mark.parametrize("row", INTERFACE.rows("type"), ids=lambda row: str(row["name"]))
+@in_one_case("row", INTERFACE.rows("type"))
 def test_a_named_type_is_a_public_name_with_the_fields_of_its_row(row: dict[str, Any]) -> None:
     assert row["name"] in scbroker.__all__
     kind = getattr(scbroker, row["name"])
@@ -184,7 +185,7 @@ def test_a_named_type_is_a_public_name_with_the_fields_of_its_row(row: dict[str,
         assert hasattr(kind, name)
 
 
-@pytest.mark.parametrize("row", INTERFACE.rows("field"), ids=lambda row: str(row["name"]))
+@in_one_case("row", INTERFACE.rows("field"))
 def test_a_shared_field_has_its_type_and_default_wherever_an_operation_takes_it(
     row: dict[str, Any],
 ) -> None:

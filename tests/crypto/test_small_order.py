@@ -15,6 +15,7 @@ from scbroker.crypto import verify
 from scbroker.crypto.seal import DecryptionKey, SigningKey
 from scbroker.crypto.verify import VerifyingKey, check_encryption_key
 from scbroker.errors import IntegrityError
+from tests.kit.cases import in_one_case
 from tests.vectors.cast import decryption_key, signing_key
 from tests.vectors.ids import small_order_us, small_order_ys
 
@@ -115,16 +116,14 @@ def test_every_refused_u_coordinate_doubles_to_infinity_within_three_steps() -> 
         assert value is None
 
 
-@pytest.mark.parametrize("y", sorted({y for _, y in TORSION}))
-@pytest.mark.parametrize("sign", [0, 1])
+@in_one_case("y, sign", sorted({y for _, y in TORSION}), [0, 1])
 def test_a_signing_key_of_small_order_is_refused(y: int, sign: int) -> None:
     raw = (y | sign << 255).to_bytes(32, "little")
     with pytest.raises(IntegrityError):
         VerifyingKey(raw + ML_DSA)
 
 
-@pytest.mark.parametrize("y", range(P, 2**255))
-@pytest.mark.parametrize("sign", [0, 1])
+@in_one_case("y, sign", range(P, 2**255), [0, 1])
 def test_a_signing_key_that_is_not_canonical_is_refused(y: int, sign: int) -> None:
     raw = (y | sign << 255).to_bytes(32, "little")
     with pytest.raises(IntegrityError):
@@ -139,8 +138,7 @@ def test_the_identity_as_a_key_would_verify_a_forged_ed25519_signature() -> None
     Ed25519PublicKey.from_public_bytes(identity).verify(identity + bytes(32), b"anything")
 
 
-@pytest.mark.parametrize("u", [*sorted(verify._X25519_SMALL_ORDER_U), *range(P, 2**255)])
-@pytest.mark.parametrize("high", [0, 1])
+@in_one_case("u, high", [*sorted(verify._X25519_SMALL_ORDER_U), *range(P, 2**255)], [0, 1])
 def test_an_encryption_key_of_small_order_or_not_canonical_is_refused(u: int, high: int) -> None:
     raw = (u | high << 255).to_bytes(32, "little")
     with pytest.raises(IntegrityError):
@@ -161,8 +159,7 @@ def test_a_key_that_was_generated_is_never_refused(seed: bytes, kem: bytes) -> N
     check_encryption_key(DecryptionKey(kem, seed).public)
 
 
-@pytest.mark.parametrize("position", [0, 1, 2, 500, 767])
-@pytest.mark.parametrize("value", [3329, 3330, 4095])
+@in_one_case("position, value", [0, 1, 2, 500, 767], [3329, 3330, 4095])
 def test_an_ml_kem_key_with_a_coefficient_of_q_or_more_is_refused(
     position: int, value: int
 ) -> None:

@@ -186,7 +186,7 @@ def _is_ready(url: str) -> bool:
 
 def download(wheels: Path) -> None:
     """Fetch the packages of the image, by the package index of this machine."""
-    options = [f"--requirement={name}" for name in LISTS]
+    options = ["--requirement=requirements.txt"]
     pip = [
         sys.executable,
         "-m",

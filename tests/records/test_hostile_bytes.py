@@ -21,6 +21,7 @@ from scbroker.records.container_record import (
 from scbroker.records.judge import Known, verify_author
 from scbroker.records.key_record import KeyChain, KeyRecord, Signed
 from scbroker.wire.users import parse_statement
+from tests.kit.cases import in_one_case
 from tests.vectors.files import load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
 
@@ -140,21 +141,19 @@ def test_any_value_in_any_place_is_refused_or_canonical(name: str, data: st.Data
     stays(name, body if name == "Entry" else b"\x01" + body)
 
 
-@pytest.mark.parametrize(
-    "long", [b"\xcc\x02", b"\xcd\0\x02", b"\xce\0\0\0\x02", b"\xcf" + bytes(7) + b"\x02",
-             b"\xd0\x02", b"\xd1\0\x02", b"\xd2\0\0\0\x02", b"\xd3" + bytes(7) + b"\x02"],
-)  # fmt: skip
+@in_one_case("long", [b"\xcc\x02", b"\xcd\0\x02", b"\xce\0\0\0\x02", b"\xcf" + bytes(7) + b"\x02",
+             b"\xd0\x02", b"\xd1\0\x02", b"\xd2\0\0\0\x02", b"\xd3" + bytes(7) + b"\x02"])  # fmt: skip
 def test_an_integer_in_a_longer_form_is_refused(long: bytes) -> None:
     assert EDIT.body[21:22] == b"\x02"
     assert not stays("ContainerRecord", EDIT.body[:21] + long + EDIT.body[22:])
 
 
-@pytest.mark.parametrize("header", [b"\xdc\0\x0c", b"\xdd\0\0\0\x0c"])
+@in_one_case("header", [b"\xdc\0\x0c", b"\xdd\0\0\0\x0c"])
 def test_an_array_in_a_longer_form_is_refused(header: bytes) -> None:
     assert not stays("ContainerRecord", b"\x01" + header + EDIT.body[2:])
 
 
-@pytest.mark.parametrize("header", [b"\xc5\0\x10", b"\xc6\0\0\0\x10", b"\xb0", b"\xd9\x10"])
+@in_one_case("header", [b"\xc5\0\x10", b"\xc6\0\0\0\x10", b"\xb0", b"\xd9\x10"])
 def test_bytes_in_another_form_are_refused(header: bytes) -> None:
     assert not stays("ContainerRecord", EDIT.body[:2] + header + EDIT.body[4:])
 
@@ -169,7 +168,7 @@ def test_an_object_beyond_its_limit_is_refused_before_it_is_decoded() -> None:
     refused(lambda: decode_value(Anything, body[1:], len(body) - 2))
 
 
-@pytest.mark.parametrize("version", sorted(set(range(256)) - {1}))
+@in_one_case("version", sorted(set(range(256)) - {1}))
 def test_every_other_version_byte_is_refused(version: int) -> None:
     for name in ("ContainerRecord", "KeyRecord", "Statement"):
         assert not stays(name, bytes([version]) + GOOD[name][1:])
@@ -258,7 +257,7 @@ def test_a_list_of_any_bytes_raises_nothing_else(
     assert not shown
 
 
-@pytest.mark.parametrize("position", [-4, -3, -2, -1, 4, 2**53 - 1])
+@in_one_case("position", [-4, -3, -2, -1, 4, 2**53 - 1])
 def test_an_entry_at_a_position_outside_its_list_is_refused(position: int) -> None:
     salted = [
         SaltedEntry(bytes.fromhex(item["salt"]), bytes.fromhex(item["entry"]))

@@ -20,6 +20,7 @@ from scbroker.records.container_record import (
     record_hash,
 )
 from scbroker.records.judge import InForce, Known, judge_first, judge_next
+from tests.kit.cases import in_one_case
 from tests.vectors.cast import chosen
 
 DECRYPT, UPLOAD, VIEW_ACCESS, MODIFY_ACCESS, MODIFY_TYPE = 2, 4, 8, 16, 32
@@ -298,7 +299,7 @@ def test_a_first_list_may_be_any_that_is_well_formed_and_not_expired(
     assert accepted == good
 
 
-@pytest.mark.parametrize("bits", range(1, 512))
+@in_one_case("bits", range(1, 512))
 def test_every_combination_of_permissions_is_allowed_or_not_as_the_spec_says(bits: int) -> None:
     rows = {0: Row(0, bits, None)}
     try:

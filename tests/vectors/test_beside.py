@@ -7,6 +7,7 @@ import pytest
 from scbroker.crypto.verify import VerifyingKey
 from scbroker.errors import IntegrityError
 from tests.independent import key_files, keys
+from tests.kit.cases import in_one_case
 from tests.vectors.beside import MANY, spots
 from tests.vectors.cast import cast, signing_key
 from tests.vectors.files import Vector, load, signature_of, vectors
@@ -14,9 +15,7 @@ from tests.vectors.story import signed_form
 from tests.vectors.test_vectors import FILES
 
 BESIDE = [(file, one) for file in FILES for one in vectors(file, "invalid") if "beside" in one]
-each = pytest.mark.parametrize(
-    "file, vector", BESIDE, ids=[f"{file}: {vector['id']}" for file, vector in BESIDE]
-)
+each = in_one_case("file, vector", BESIDE)
 
 
 @each
@@ -35,7 +34,7 @@ LABELS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("file", LABELS)
+@in_one_case("file", LABELS)
 def test_the_signature_of_a_vector_with_beside_verifies(file: str) -> None:
     """The comparison ignores signatures, so they are verified here, also of bytes that do not decode."""
     found = [

@@ -21,6 +21,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.judge import InForce, Known, judge_first, judge_next, verify_author
 from scbroker.records.key_record import KeyChain, Signed
+from tests.kit.cases import in_one_case
 from tests.vectors.cast import decryption_key
 from tests.vectors.files import Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
@@ -79,7 +80,7 @@ def judge(vector: Vector, count: int, authors: dict[bytes, KeyChain]) -> InForce
     return in_force
 
 
-@pytest.mark.parametrize("vector", vectors("container_records", "valid"), ids=lambda v: v["id"])
+@in_one_case("vector", vectors("container_records", "valid"))
 def test_a_valid_chain_is_accepted_to_its_end(
     vector: Vector, authors: dict[bytes, KeyChain]
 ) -> None:
@@ -92,7 +93,7 @@ def test_a_valid_chain_is_accepted_to_its_end(
         assert in_force.known.hash == last.record.link.hash
 
 
-@pytest.mark.parametrize("vector", vectors("container_records", "invalid"), ids=lambda v: v["id"])
+@in_one_case("vector", vectors("container_records", "invalid"))
 def test_an_invalid_last_record_is_refused_and_nothing_before_it(
     vector: Vector, authors: dict[bytes, KeyChain]
 ) -> None:
@@ -105,7 +106,7 @@ def test_an_invalid_last_record_is_refused_and_nothing_before_it(
     assert caught.type is not BrokerError
 
 
-@pytest.mark.parametrize("version", SECRETS["wraps"])
+@in_one_case("version", SECRETS["wraps"])
 def test_every_wrap_of_the_story_opens_to_the_committed_key(version: str) -> None:
     name = STORY[int(version) - 1]["id"]
     record = Known.parse(bytes.fromhex(RECORDS[name]["body"])).record
@@ -122,7 +123,7 @@ def test_every_wrap_of_the_story_opens_to_the_committed_key(version: str) -> Non
         assert key_commitment(record.containerId, key) == record.governing.keyCommitment
 
 
-@pytest.mark.parametrize("version", ["1", "2", "3", "4", "5"])
+@in_one_case("version", ["1", "2", "3", "4", "5"])
 def test_every_part_of_the_story_opens_under_the_container_key_in_force(version: str) -> None:
     record = Known.parse(bytes.fromhex(RECORDS[STORY[int(version) - 1]["id"]]["body"])).record
     in_force = {"1": "1", "2": "1", "3": "1"}.get(version, version)

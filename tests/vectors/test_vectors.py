@@ -78,6 +78,7 @@ from scbroker.wire.users import (
     UserDeletion,
     parse_statement,
 )
+from tests.kit.cases import Test, in_one_case
 from tests.vectors.cast import decryption_key, signing_key
 from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
@@ -94,8 +95,8 @@ def raw(vector: Vector, name: str) -> bytes:
     return bytes.fromhex(vector[name])
 
 
-def each(file: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("vector", vectors(file), ids=lambda vector: vector["id"])
+def each(file: str) -> Callable[[Test], Test]:
+    return in_one_case("vector", vectors(file))
 
 
 def check(vector: Vector, act: Callable[[Vector], None]) -> None:
@@ -201,10 +202,9 @@ def _key_records(vector: Vector) -> None:
         directory.check_mark(marks, chain)
 
 
-@pytest.mark.parametrize(
+@in_one_case(
     "vector",
     [v for v in vectors("key_records", "invalid") if len(v["records"]) > 2 and "mark" not in v],
-    ids=lambda vector: vector["id"],
 )
 def test_only_the_last_key_record_of_an_invalid_chain_is_at_fault(vector: Vector) -> None:
     check({**vector, "records": vector["records"][:-1], "result": "valid"}, _key_records)

@@ -15,6 +15,7 @@ from scbroker.records.key_record import Signed
 from scbroker.wire import containers, events, parts, users
 from scbroker.wire.codec import MAX_MESSAGE, Message, SignedObject, decode, encode
 from scbroker.wire.containers import AccessEntry, Disclosed, ListView, RecordRequest, TypeText
+from tests.kit.cases import in_one_case
 from tests.vectors.files import load
 
 HASH = bytes(range(32))
@@ -74,14 +75,14 @@ def plain(message: Message) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: f"{type(m).__name__} {len(encode(m))}")
+@in_one_case("message", EXAMPLES)
 def test_a_message_comes_back_as_it_was(message: Message) -> None:
     body = encode(message)
     assert decode(type(message), body) == message
     assert encode(decode(type(message), body)) == body
 
 
-@pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: f"{type(m).__name__} {len(encode(m))}")
+@in_one_case("message", EXAMPLES)
 def test_a_message_with_bytes_missing_or_added_is_refused(message: Message) -> None:
     body = encode(message)
     for n in [*range(min(len(body), 300)), len(body) - 1]:
@@ -90,7 +91,7 @@ def test_a_message_with_bytes_missing_or_added_is_refused(message: Message) -> N
         refused(type(message), body + bytes([n]))
 
 
-@pytest.mark.parametrize("message", EXAMPLES, ids=lambda m: f"{type(m).__name__} {len(encode(m))}")
+@in_one_case("message", EXAMPLES)
 def test_an_unknown_a_missing_and_a_doubled_field_is_refused(message: Message) -> None:
     fields = plain(message)
     refused(type(message), msgspec.msgpack.encode({**fields, "unknown": None}))
@@ -152,32 +153,27 @@ def test_any_bytes_are_a_message_or_refused(kind: type[Message], body: bytes) ->
     assert msgspec.msgpack.encode(msgspec.msgpack.decode(body)) == body
 
 
-@pytest.mark.parametrize(
-    "number",
+@in_one_case("number",
     [b"\xcc\x01", b"\xcd\0\x01", b"\xce\0\0\0\x01", b"\xcf" + bytes(7) + b"\x01", b"\xd0\x01",
      b"\xd1\0\x01", b"\xd2\0\0\0\x01", b"\xd3" + bytes(7) + b"\x01",
-     b"\xcb" + struct.pack(">d", 1.0), b"\xca" + struct.pack(">f", 1.0)],
-    ids=bytes.hex,
-)  # fmt: skip
+     b"\xcb" + struct.pack(">d", 1.0), b"\xca" + struct.pack(">f", 1.0)])  # fmt: skip
 def test_a_number_in_another_form_than_the_shortest_is_refused(number: bytes) -> None:
     assert decode(Number, b"\x81\xa1n\x01") == Number(n=1)
     refused(Number, b"\x81\xa1n" + number)
 
 
-@pytest.mark.parametrize("text", [b"\xd9\x01x", b"\xda\0\x01x", b"\xdb\0\0\0\x01x", b"\xc4\x01x"],
-                         ids=bytes.hex)  # fmt: skip
+@in_one_case("text", [b"\xd9\x01x", b"\xda\0\x01x", b"\xdb\0\0\0\x01x", b"\xc4\x01x"])  # fmt: skip
 def test_text_in_another_form_than_the_shortest_is_refused(text: bytes) -> None:
     assert decode(Number, b"\x81\xa4text\xa1x") == Number(text="x")
     refused(Number, b"\x81\xa4text" + text)
 
 
-@pytest.mark.parametrize("header", [b"\xde\0\x01", b"\xdf\0\0\0\x01"], ids=bytes.hex)
+@in_one_case("header", [b"\xde\0\x01", b"\xdf\0\0\0\x01"])
 def test_a_map_in_another_form_than_the_shortest_is_refused(header: bytes) -> None:
     refused(Number, header + b"\xa1n\x01")
 
 
-@pytest.mark.parametrize("name", [b"\xd9\x01n", b"\xc4\x01n", b"\x01", b"\xc0", b"\x90", b"\x80"],
-                         ids=bytes.hex)  # fmt: skip
+@in_one_case("name", [b"\xd9\x01n", b"\xc4\x01n", b"\x01", b"\xc0", b"\x90", b"\x80"])  # fmt: skip
 def test_a_field_name_in_another_form_is_refused(name: bytes) -> None:
     refused(Number, b"\x81" + name + b"\x01")
 
@@ -210,7 +206,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@in_one_case("name", HOSTILE)
 def test_a_hostile_message_is_refused(name: str) -> None:
     refused(Number, HOSTILE[name])
 
@@ -266,10 +262,7 @@ LIMITS: list[tuple[type[Message], str, Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    "kind, field, good, bad", LIMITS,
-    ids=[f"{n} {kind.__name__}.{field}" for n, (kind, field, _, _) in enumerate(LIMITS)],
-)  # fmt: skip
+@in_one_case("kind, field, good, bad", LIMITS)  # fmt: skip
 def test_a_field_within_its_bounds_passes_and_beyond_them_is_refused(
     kind: type[Message], field: str, good: Any, bad: Any
 ) -> None:
@@ -278,7 +271,7 @@ def test_a_field_within_its_bounds_passes_and_beyond_them_is_refused(
     refused(kind, msgspec.msgpack.encode({**plain(message), field: bad}))
 
 
-@pytest.mark.parametrize("count, good", [(0, False), (1, True), (64, True), (65, False)])
+@in_one_case("count, good", [(0, False), (1, True), (64, True), (65, False)])
 def test_keys_of_1_to_64_users_are_asked_for_at_once(count: int, good: bool) -> None:
     body = msgspec.msgpack.encode({"users": [{"userId": ID}] * count})
     if good:

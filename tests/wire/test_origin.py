@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.wire.users import canonical_origin
+from tests.kit.cases import in_one_case
 
 SPELLINGS = {
     "https://broker.example:443": [
@@ -55,17 +56,15 @@ REFUSED = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@in_one_case(
     "spelling, canonical",
     [(spelling, canonical) for canonical, found in SPELLINGS.items() for spelling in found],
-    ids=ascii,
 )
 def test_every_spelling_of_an_address_gives_the_same_origin(spelling: str, canonical: str) -> None:
     assert canonical_origin(spelling) == canonical
 
 
-@pytest.mark.parametrize("url", REFUSED,
-                         ids=ascii)  # fmt: skip
+@in_one_case("url", REFUSED)  # fmt: skip
 def test_what_is_no_address_of_a_broker_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         canonical_origin(url)

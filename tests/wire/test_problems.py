@@ -22,6 +22,7 @@ from scbroker.wire.problems import (
     item_problem_of,
     problem_of,
 )
+from tests.kit.cases import in_one_case
 
 PAGE = Path(__file__).parents[2] / "docs" / "spec" / "protocol.md"
 TABLE = dict(re.findall(r"^\| `([a-z-]+)` \| ([0-9]{3}) \|", PAGE.read_text("utf-8"), re.MULTILINE))
@@ -42,7 +43,7 @@ def test_the_codes_and_statuses_are_those_of_the_specification() -> None:
     assert {kind.code: str(status) for kind, status in STATUS.items()} == TABLE
 
 
-@pytest.mark.parametrize("kind", STATUS, ids=lambda kind: kind.code)
+@in_one_case("kind", STATUS)
 def test_every_error_of_the_protocol_comes_back_as_itself(kind: type[BrokerError]) -> None:
     problem = problem_of(kind("What is wrong: ö."))
     assert (problem.type, problem.status, problem.code) == ("about:blank", STATUS[kind], kind.code)
@@ -51,7 +52,7 @@ def test_every_error_of_the_protocol_comes_back_as_itself(kind: type[BrokerError
     assert str(found) == "What is wrong: ö."
 
 
-@pytest.mark.parametrize("kind", STATUS, ids=lambda kind: kind.code)
+@in_one_case("kind", STATUS)
 def test_every_error_of_an_item_comes_back_as_itself(kind: type[BrokerError]) -> None:
     sent = encode(item_problem_of(kind("What is wrong: ö.\0" + "x" * 1000)))
     found = error_of_item(decode(ItemProblem, sent))
@@ -71,8 +72,7 @@ def test_what_an_item_is_said_to_be_is_text_for_one_line_and_a_short_wait() -> N
     assert type(error_of_item(ItemProblem(code="none", detail="secret"))) is BrokerFaultError
 
 
-@pytest.mark.parametrize("kind", sorted(subclasses(BrokerError) - set(STATUS), key=str),
-                         ids=lambda kind: kind.__name__)  # fmt: skip
+@in_one_case("kind", sorted(subclasses(BrokerError) - set(STATUS), key=str))  # fmt: skip
 def test_an_error_without_a_place_on_the_wire_is_a_fault_that_says_nothing(
     kind: type[BrokerError],
 ) -> None:
@@ -89,10 +89,8 @@ def test_retry_after_comes_with_the_errors_that_pass(code: str, text: str, secon
     assert found.retryAfter == seconds
 
 
-@pytest.mark.parametrize(
-    "text", [None, "", "-1", "1.5", "\u0661", "1e3", "100000", " 1", "soon",
-             "Wed, 21 Oct 2026 07:28:00 GMT", "inf", "nan"], ids=ascii,
-)  # fmt: skip
+@in_one_case("text", [None, "", "-1", "1.5", "\u0661", "1e3", "100000", " 1", "soon",
+             "Wed, 21 Oct 2026 07:28:00 GMT", "inf", "nan"])  # fmt: skip
 def test_a_strange_retry_after_is_none(text: str | None) -> None:
     for body in (answer(code="throttled"), b""):
         found = error_of(503, body, text)
