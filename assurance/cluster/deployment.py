@@ -108,7 +108,7 @@ def missing(without: Collection[str] = ()) -> str:
     parts, packages = zip(*lacking, strict=True)
     return (
         f"The cluster lacks {', '.join(parts)}. On Debian: apt-get install --no-install-recommends "
-        f"{' '.join(packages)}. Or leave it out: make test-cluster WITHOUT='{' '.join(parts)}'."
+        f"{' '.join(packages)}. Or leave it out: pytest --engines cluster --without '{' '.join(parts)}'."
     )
 
 

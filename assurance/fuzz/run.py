@@ -41,7 +41,7 @@ def main() -> int:
     if unknown := set(names) - {*known}:
         parser.error(f"no such target: {', '.join(sorted(unknown))}")
     if names != [OPENAPI] and importlib.util.find_spec("atheris") is None:
-        parser.error("atheris is not installed: make install-fuzz (Linux and macOS on x86-64)")
+        parser.error("atheris is not installed: run `make fuzz` (Linux on x86-64)")
     share = given.seconds / len(names)
     print(f"seed {given.seed}, {share:.1f} s each", flush=True)
     failed = [

@@ -17,7 +17,6 @@ from typing import Any, Final
 import pytest
 
 from assurance.cluster.deployment import PARTS, Addresses, Deployment, missing
-from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import ENGINES
 
 CLUSTER: Final = "cluster"
@@ -26,8 +25,8 @@ CHOICES: Final = (*ENGINES, CLUSTER)
 
 _ELSEWHERE: Final = "are about other engines"
 _UNTOUCHED: Final = "start no broker that could stand on them"
-_OF_CLUSTER: Final = "need a cluster (make test-cluster)"
-_LONG: Final = "take long (make test-long)"
+_OF_CLUSTER: Final = "need a cluster (make test-all)"
+_LONG: Final = "take long (make test-all)"
 _OF_PART: Final = "need what was left out"
 
 
@@ -39,6 +38,7 @@ class Choice:
         self.engines = _names(config, "--engines", CHOICES)
         self.without = _names(config, "--without", PARTS)
         self.left_out: Counter[str] = Counter()
+        self._sampled: set[str] = set()
         self._stack = ExitStack()
         self._addresses: Addresses | None = None
         lacking = missing(self.without) if CLUSTER in self.engines else ""
@@ -63,13 +63,7 @@ class Choice:
     @pytest.hookimpl(tryfirst=True)
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Whatever engines a test names for the everyday run, it runs on those that were chosen."""
-        if "engine" not in metafunc.fixturenames:
-            return
-        if not self.engines:
-            marks = [*metafunc.definition.iter_markers()]
-            seldom = any(mark.name == "mostly_on_sqlite" for mark in marks)
-            if seldom and not any(_engines_of(mark) for mark in marks):
-                metafunc.definition.add_marker(postgresql_when_long)
+        if "engine" not in metafunc.fixturenames or not self.engines:
             return
         wanted = self._wanted(metafunc.definition)
         for node in metafunc.definition.listchain():
@@ -84,6 +78,15 @@ class Choice:
         elif any(_engines_of(mark) == ["postgresql"] for mark in definition.iter_markers()):
             possible = ("postgresql", CLUSTER)  # what only more than one writer can show
         return [name for name in possible if name in self.engines] or list(possible)[:1]
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Leave to the long run the further cases of a sampled test, and PostgreSQL of most tests."""
+        test = item.nodeid.partition("[")[0]
+        is_seldom = _engine_of(item) == "postgresql" and not item.get_closest_marker("postgresql_too")
+        if (is_seldom and not self.engines) or test in self._sampled:
+            item.add_marker(pytest.mark.long)
+        elif item.get_closest_marker("sampled") and not item.get_closest_marker("long"):
+            self._sampled.add(test)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -109,7 +112,7 @@ class Choice:
             return _OF_PART if {*self.without} & {part for some in parts for part in some} else ""
         if not self.engines:
             return ""
-        engine = getattr(item, "callspec", None) and item.callspec.params.get("engine")  # type: ignore[attr-defined]
+        engine = _engine_of(item)
         if engine is None:
             return _UNTOUCHED
         return "" if engine in self.engines else _ELSEWHERE
@@ -174,6 +177,12 @@ def _engines_of(mark: pytest.Mark) -> list[str]:
     if mark.name == "parametrize" and mark.args and mark.args[0] == "engine":
         return list(mark.args[1])
     return []
+
+
+def _engine_of(item: pytest.Item) -> object:
+    """The engine on which a test runs; None for a test of no broker."""
+    spec = getattr(item, "callspec", None)
+    return spec and spec.params.get("engine")
 
 
 def _is_worker(config: pytest.Config) -> bool:
