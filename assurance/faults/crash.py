@@ -24,6 +24,7 @@ from assurance.faults.crowd import Crowd
 from assurance.faults.inspection import Inspection
 from assurance.faults.scenes import Scene
 from tests.kit.nursery import want_it
+from tests.kit.waiting import wait_until
 
 _WHILE_STARTING: Final = 0.25
 """The share of kills that do not wait until the previous victim serves again."""
@@ -62,17 +63,21 @@ def run(
     *,
     writers: int = 8,
     readers: int = 8,
+    enough: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> Report:
-    """Kill so many times; return a report with all violations."""
-    began, rng = time.monotonic(), random.Random(seed)
+    """Kill so many times, and go on until more than `enough` operations were acknowledged.
+
+    Return a report with all violations.
+    """
+    began, rng = time.monotonic(), random.Random(seed)  # about time
     report = Report(seed)
     crowd = Crowd(scene, seed, writers, readers)
     inspection = Inspection(scene, crowd)
     crowd.start()
     try:
         for number in range(1, kills + 1):
-            time.sleep(rng.uniform(0, scene.longest_life))
+            time.sleep(rng.uniform(0, scene.longest_life))  # about time
             victim = rng.choice(scene.victims)
             victim.kill()
             victim.revive()
@@ -84,17 +89,19 @@ def run(
                 report.violations += inspection.of_everything()
             if number % 10 == 0:
                 wrong = [*report.violations, *crowd.ledger.violations]
+                seconds = time.monotonic() - began  # about time
                 say(
                     f"{number} kills, {crowd.ledger.acknowledged} acknowledged, "
-                    f"{time.monotonic() - began:.0f} s, {len(wrong)} violations {wrong[:3]}"
+                    f"{seconds:.0f} s, {len(wrong)} violations {wrong[:3]}"
                 )
+        wait_until(lambda: crowd.ledger.acknowledged > enough)
     finally:
         crowd.stop()
     report.violations += crowd.ledger.violations
     report.violations += inspection.at_the_end()
     report.acknowledged, report.refused = crowd.ledger.acknowledged, crowd.ledger.refused
     report.checked, report.longest = inspection.checked, crowd.longest
-    report.seconds = time.monotonic() - began
+    report.seconds = time.monotonic() - began  # about time
     return report
 
 

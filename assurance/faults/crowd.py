@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from assurance.faults.ledger import Ledger, digest, whole
 from assurance.faults.scenes import Scene
-from assurance.people import OWNER, PATIENCE, READER
+from assurance.people import OWNER, READER
 from scbroker import AccessLevel, BrokerError, NewContainer, ServerProvider
 from scbroker.keys import KeyRing
 from scbroker.types import ContainerEvent
 from tests.client.model import Field, Grant
+from tests.kit.waiting import PATIENCE
 
 TYPE: Final = "crowd"
 _REFUSALS: Final = (
@@ -114,7 +115,7 @@ class Crowd:
 
     def _work(self, worker: Writer | Reader) -> None:
         while not self._over.is_set():
-            began = time.monotonic()
+            began = time.monotonic()  # about time
             try:
                 worker.step()
             except _REFUSALS:
@@ -122,7 +123,7 @@ class Crowd:
             except Exception as error:  # any other error is a violation, and the others go on
                 what = f"{type(error).__name__}: {error}"
                 self.ledger.broken(f"{worker.device.applicationName} ended with {what}")
-            self.longest = max(self.longest, time.monotonic() - began)
+            self.longest = max(self.longest, time.monotonic() - began)  # about time
 
 
 @dataclass

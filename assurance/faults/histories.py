@@ -2,8 +2,9 @@
 
     python -m assurance.faults.histories --histories 20 [--engine sqlite|postgresql] [--seed N]
 
-In each history everybody reads and writes a few containers for some seconds. Requests have a short timeout,
-so that some operations end without an answer: `history.check` must find a place for each of them, or none.
+In each history everybody reads and writes a few containers during a few disturbances. Requests have a short
+timeout, so that some operations end without an answer: `history.check` must find a place for each of them,
+or none.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,16 +25,19 @@ from typing import Any, Final
 from assurance.faults.history import FOREVER, Operation, Value, check
 from assurance.faults.proxy import Link
 from assurance.faults.wholeness import check_stored
-from assurance.people import OWNER, PATIENCE, new_device
+from assurance.people import OWNER, new_device
 from scbroker import AccessLevel, BrokerError, ServerProvider
 from scbroker.keys import KeyRing
 from scbroker.vocabulary import ContainerEventType
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import want_it
+from tests.kit.waiting import PATIENCE, wait_until
 
 CLIENTS: Final = 6
 CONTAINERS: Final = 3
+ENOUGH: Final = 15
+"""More operations than this make a history."""
 IMPATIENCE: Final = 1.5
 """Seconds that a request may take: less than a restart, so that some get no answer."""
 _CHANGES: Final = [each for each in ContainerEventType if each is not ContainerEventType.Accessed]
@@ -105,7 +109,7 @@ class Client:
     def step(self) -> None:
         container = self.rng.choice(self.containers)
         kind = self.rng.choices(["read", "header", "content", "log"], [6, 4, 4, 1])[0]
-        began = time.monotonic()
+        began = time.monotonic()  # about time
         try:
             told = self._look(container, kind) if kind in ("read", "log") else None
             if told is None:
@@ -137,7 +141,7 @@ class Client:
                 condition = self.device.getContainerMetadata(container).result(PATIENCE).version
         except BrokerError.brokerUnavailableError:
             return
-        began = time.monotonic()
+        began = time.monotonic()  # about time
         asked: dict[str, Any] = {"written": written, "condition": condition}
         try:
             if kind == "header":
@@ -160,7 +164,7 @@ class Client:
             self._note(container, kind, began, version=version, **asked)
 
     def _note(self, container: uuid.UUID, kind: Any, began: float, **told: Any) -> None:
-        ended = FOREVER if told.get("outcome") == "unknown" else time.monotonic()
+        ended = FOREVER if told.get("outcome") == "unknown" else time.monotonic()  # about time
         operation = Operation(self.number, kind, began, ended, **told)
         self.recorder.operations[container].append(operation)
 
@@ -169,7 +173,7 @@ def _number(content: bytes) -> int:
     return int(content.partition(b":")[0])
 
 
-def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
+def live(found: Machines, rng: random.Random, disturbances: int) -> Recorder:
     """Run one history: clients work while links are cut and brokers die; then one reads everything."""
     recorder, values, over = Recorder(), itertools.count(1), threading.Event()
     with ExitStack() as stack:
@@ -178,7 +182,8 @@ def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
             _device(stack, found, ring, found.links[n % len(found.links)], IMPATIENCE)
             for n, ring in enumerate(rings)
         ]
-        containers = [_begin(devices[0], rings, recorder, next(values)) for _ in range(CONTAINERS)]
+        first = _device(stack, found, rings[0], found.links[0], PATIENCE)
+        containers = [_begin(first, rings, recorder, next(values)) for _ in range(CONTAINERS)]
         clients = [
             Client(n, device, random.Random(rng.random()), recorder, containers, values)
             for n, device in enumerate(devices)
@@ -186,7 +191,8 @@ def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
         threads = [threading.Thread(target=_work, args=(client, over)) for client in clients]
         for thread in threads:
             thread.start()
-        _disturb(found, rng, seconds)
+        _disturb(found, rng, disturbances)
+        wait_until(lambda: recorder.count() > ENOUGH)
         over.set()
         for thread in threads:
             thread.join(PATIENCE * 2)
@@ -194,7 +200,7 @@ def live(found: Machines, rng: random.Random, seconds: float) -> Recorder:
         for container in containers:
             for kind in ("read", "log"):
                 client = Client(CLIENTS, last, rng, recorder, [container], values)
-                began = time.monotonic()
+                began = time.monotonic()  # about time
                 client._note(container, kind, began, **client._look(container, kind))
     return recorder
 
@@ -208,10 +214,11 @@ def _begin(
     device: ServerProvider, rings: Sequence[KeyRing], recorder: Recorder, value: int
 ) -> uuid.UUID:
     levels = [AccessLevel(ring.userId, OWNER) for ring in rings]
-    began = time.monotonic()
+    began = time.monotonic()  # about time
     made = device.createContainer(b"%d:" % value, {"n": value}, accessLevels=levels)
     found = made.result(PATIENCE)
-    create = Operation(0, "create", began, time.monotonic(), version=1, value=Value(value, value))
+    ended = time.monotonic()  # about time
+    create = Operation(0, "create", began, ended, version=1, value=Value(value, value))
     recorder.operations[found.id].append(create)
     return found.id
 
@@ -221,27 +228,28 @@ def _device(
 ) -> ServerProvider:
     url = f"http://127.0.0.1:{link.port}"
     device = new_device(stack, found.brokers[0], url=url, timeout=timeout)
-    for _ in range(20):
-        try:
+
+    def logs_in() -> bool:
+        with suppress(BrokerError.brokerUnavailableError):
             device.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
-            break
-        except BrokerError.brokerUnavailableError:
-            continue
+            return True
+        return False
+
+    wait_until(logs_in)
     return device
 
 
-def _disturb(found: Machines, rng: random.Random, seconds: float) -> None:
+def _disturb(found: Machines, rng: random.Random, times: int) -> None:
     """Cut, freeze and kill, one after the other; at the end everything works."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        time.sleep(rng.uniform(0.3, 1.0))
+    for _ in range(times):
+        time.sleep(rng.uniform(0.3, 1.0))  # about time
         link, what = rng.choice(found.links), rng.random()
         if what < 0.3:
             link.cut()
-            time.sleep(rng.uniform(0.1, 2.5))
+            time.sleep(rng.uniform(0.1, 2.5))  # about time
         elif what < 0.5:
             link.freeze()
-            time.sleep(rng.uniform(0.1, 2.5))
+            time.sleep(rng.uniform(0.1, 2.5))  # about time
         elif what < 0.8:
             link.cut_once(b"PUT /v1/containers", answered=True, times=rng.randint(1, 4))
             continue
@@ -277,11 +285,11 @@ class Report:
         )
 
 
-def run(engine: str, count: int, seed: int, folder: Path, seconds: float = 8.0) -> Report:
+def run(engine: str, count: int, seed: int, folder: Path, disturbances: int = 6) -> Report:
     rng, report = random.Random(seed), Report()
     with machines(engine, folder) as found:
         for _ in range(count):
-            recorder = live(found, rng, seconds)
+            recorder = live(found, rng, disturbances)
             report.add(recorder, found.brokers[0])
     return report
 

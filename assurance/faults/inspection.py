@@ -1,7 +1,7 @@
 """A deployment compared with the ledger: after each kill what was touched, at the end everything."""
 
-import time
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,15 +10,13 @@ from assurance.faults.ledger import Acknowledged, digest
 from assurance.faults.scenes import Scene
 from assurance.faults.stored import Stored, look, make_old
 from assurance.faults.wholeness import check_acknowledged, check_events, check_stored, settle
-from assurance.people import PATIENCE
 from scbroker import BrokerError, ServerProvider
 from scbroker.types import ContainerEvent
 from scbroker.vocabulary import ContainerEventType
 from tests.client.model import Told
+from tests.kit.waiting import PATIENCE, wait_until
 
 _AT_ONCE: Final = 100
-_SWEEPS: Final = 200
-_READ_AGAIN: Final = 20.0
 
 
 @dataclass
@@ -176,13 +174,17 @@ class Inspection:
         make_old(self.scene.database_url)
         device = self.scene.device(self.crowd.rings[0], "sweeper")
         left: set[str] = set()
-        for _ in range(_SWEEPS):
+
+        def sweep() -> bool:
             stored, names = look(self.scene.database_url), self.scene.objects.names()
             needed = {row.blob for row in stored.rows["chunks"]}
-            left = (names - needed) | stored.pending_deletion
-            if not left:
-                break
-            # Each deletion runs a sweep.
-            device.deleteContainer(device.createContainer(b"").result(PATIENCE).id).result(PATIENCE)
-            time.sleep(0.01)
+            left.clear()
+            left.update((names - needed) | stored.pending_deletion)
+            if left:  # each deletion runs a sweep
+                made = device.createContainer(b"").result(PATIENCE)
+                device.deleteContainer(made.id).result(PATIENCE)
+            return not left
+
+        with suppress(AssertionError):
+            wait_until(sweep)
         return [f"{name} is not referenced and not swept" for name in sorted(left)[:10]]

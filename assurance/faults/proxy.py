@@ -13,9 +13,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
+from tests.kit.waiting import PATIENCE
+
 T = TypeVar("T")
 _PIECE: Final = 65_536
-_SECONDS: Final = 20.0
 
 
 @dataclass
@@ -36,7 +37,8 @@ class Link:
         self.cuts = 0
         """Connections that `cut_once` has cut."""
         self._is_cut = False
-        self._frozen = False
+        self._flows = asyncio.Event()
+        self._flows.set()
         self._rules: list[_Cut] = []
         self._open: set[asyncio.StreamWriter] = set()
         self._loop = asyncio.new_event_loop()
@@ -51,7 +53,7 @@ class Link:
     def __exit__(self, *_: object) -> None:
         self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_SECONDS)
+        self._thread.join(PATIENCE)
         self._loop.close()
 
     def cut(self) -> None:
@@ -61,12 +63,13 @@ class Link:
 
     def freeze(self) -> None:
         """Forward nothing in either direction until `heal`: half-open connections."""
-        self._frozen = True
+        self._loop.call_soon_threadsafe(self._flows.clear)
 
     def heal(self) -> None:
         """Forward again. Connections that were frozen are reset, and their bytes are lost."""
         self._run(self._reset_all())
-        self._is_cut = self._frozen = False
+        self._is_cut = False
+        self._loop.call_soon_threadsafe(self._flows.set)
 
     def cut_once(self, seen: bytes, *, answered: bool, times: int = 1) -> None:
         """Reset the next connections on which `seen` is sent.
@@ -76,7 +79,7 @@ class Link:
         self._rules.append(_Cut(seen, answered, times))
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
 
     async def _end(self) -> None:
         self._server.close()
@@ -122,8 +125,7 @@ class Link:
     ) -> None:
         with suppress(OSError):
             while data := await source.read(_PIECE):
-                while self._frozen:  # noqa: ASYNC110 - set from another thread
-                    await asyncio.sleep(0.01)
+                await self._flows.wait()
                 if cut_next.is_set() and not asking:
                     break
                 if asking and (rule := self._rule(data)) is not None:

@@ -2,7 +2,6 @@
 
 import http.client
 import random
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -14,11 +13,12 @@ from typing import Final
 from assurance.cluster.cluster import Cluster
 from assurance.faults.stored import Bucket, Folder, Objects
 from assurance.faults.victims import Victim, all_of, worker_of
-from assurance.people import PATIENCE, new_device
+from assurance.people import new_device
 from scbroker import ServerProvider
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
+from tests.kit.waiting import PATIENCE, wait_until
 
 _LIFE_OF_WORKERS: Final = 3.0
 _FAILOVER: Final = 6.0
@@ -48,14 +48,10 @@ class Scene:
 
     def await_ready(self) -> None:
         """Wait until the first broker serves again. It is asked directly: a proxy hides /health."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._is_ready():
-            if time.monotonic() > deadline:
-                raise TimeoutError("the first broker does not serve again")
-            time.sleep(0.05)
+        wait_until(self._is_ready, "the first broker does not serve again")
 
     def _is_ready(self) -> bool:
-        link = http.client.HTTPConnection("127.0.0.1", self.first.port, timeout=10)
+        link = http.client.HTTPConnection("127.0.0.1", self.first.port, timeout=PATIENCE)
         with closing(link), suppress(OSError, http.client.HTTPException):
             link.request("GET", "/health/ready")
             return link.getresponse().status == 200

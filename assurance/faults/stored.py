@@ -20,6 +20,7 @@ from sqlalchemy.pool import NullPool
 
 from scbroker.server.storage import tables as t
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 
 T = TypeVar("T")
 _OF_CONTAINERS = (t.records, t.access_lists, t.members, t.parts, t.events)
@@ -150,6 +151,6 @@ def damage(url: str, statement: str) -> None:
     if not url.startswith("sqlite"):
         query(url, statement)
         return
-    with sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30) as connection:
+    with sqlite3.connect(url.removeprefix("sqlite:///"), timeout=PATIENCE) as connection:
         connection.execute("PRAGMA ignore_check_constraints = ON")
         connection.execute(statement)

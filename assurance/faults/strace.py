@@ -14,8 +14,9 @@ from typing import Final, Self
 
 import psutil
 
+from tests.kit.waiting import wait_until
+
 PROGRAM: Final = shutil.which("strace")
-_DETACH_SECONDS: Final = 5.0
 
 
 class Tampering:
@@ -37,15 +38,13 @@ class Tampering:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        _wait_until_traced(self._pid)
+        wait_until(lambda: _is_traced(self._pid), "strace did not attach")
         return self
 
     def __exit__(self, *_: object) -> None:
         """Detach strace, which does not notice that a process ended whose main thread was killed."""
-        if _is_alive(self._pid):
-            self._process.send_signal(signal.SIGINT)
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_DETACH_SECONDS)
+        self._process.send_signal(signal.SIGINT)
+        wait_until(lambda: self._process.poll() is not None or not is_alive(self._pid))
         self._process.kill()
         self._process.wait()
 
@@ -57,18 +56,16 @@ class Tampering:
         )
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def _wait_until_traced(pid: int) -> None:
-    """Wait until every thread has a tracer."""
-    for _ in range(1000):
-        threads = [Path(f"/proc/{pid}/task/{t.id}/status") for t in psutil.Process(pid).threads()]
-        if all("TracerPid:\t0" not in each.read_text() for each in threads):
-            return
-        psutil.Process(pid).cpu_percent(0.01)
-    raise TimeoutError("strace did not attach")
+def _is_traced(pid: int) -> bool:
+    """Whether every thread has a tracer."""
+    threads = [Path(f"/proc/{pid}/task/{t.id}/status") for t in psutil.Process(pid).threads()]
+    with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
+        return all("TracerPid:\t0" not in each.read_text() for each in threads)
+    return False

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from assurance.faults.histories import run
+from assurance.faults.histories import ENOUGH, run
 
 pytestmark = pytest.mark.long
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_one_order_explains_all_answers_under_cuts_and_kills(engine: str, tmp_path: Path) -> None:
-    report = run(engine, 1, seed=3, folder=tmp_path, seconds=4.0)
+    report = run(engine, 1, seed=3, folder=tmp_path, disturbances=3)
     assert report.violations == []
     assert report.histories == 3
-    assert report.operations > 15
+    assert report.operations > ENOUGH

@@ -4,7 +4,6 @@ The client gets success, or an error that is retryable. Once the fault is over t
 same operation, and nothing is half stored. strace injects the faults into a real broker on SQLite.
 """
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,12 +13,14 @@ import pytest
 from assurance.faults import scenes
 from assurance.faults.scenes import Scene
 from assurance.faults.stored import look, make_old
-from assurance.faults.strace import Tampering
+from assurance.faults.strace import Tampering, is_alive
 from assurance.faults.wholeness import check_stored
-from assurance.people import PATIENCE, new_device
+from assurance.people import new_device
 from scbroker import AccessLevel, BrokerError, Promise, ServerProvider
 from scbroker.types import SecuredContainer
 from tests.kit.brokers import BrokerProcess
+from tests.kit.impatience import be_impatient
+from tests.kit.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -55,11 +56,7 @@ def check_whole(scene: Scene, device: ServerProvider, made: SecuredContainer) ->
 
 
 def wait_until_it_dies(scene: Scene) -> None:
-    status = Path(f"/proc/{scene.first.pid}/status")
-    deadline = time.monotonic() + PATIENCE
-    while status.exists() and "State:\tZ" not in status.read_text():
-        assert time.monotonic() < deadline, "the broker never reached the step"
-        time.sleep(0.01)
+    wait_until(lambda: not is_alive(scene.first.pid), "the broker never reached the step")
 
 
 # In their order: a commit reserves the object's name; the object is written under another name, renamed and
@@ -136,11 +133,9 @@ def test_a_failing_disk_is_a_retryable_error_and_afterwards_the_same_operation_s
     device.createContainer(b"before").result(PATIENCE)
     with Tampering(scene.first.pid, tmp_path / "strace", FAILURES[failure]) as tampering:
         promise = device.createContainer(LARGE)
-        deadline = time.monotonic() + PATIENCE
-        while tampering.injected < 2 and not promise.done() and time.monotonic() < deadline:
-            time.sleep(0.05)
+        retried = "the client did not retry"
+        wait_until(lambda: tampering.injected > 1 or promise.done(), retried)
         assert not promise.done(), "the broker acknowledged what is not on the disk"
-        assert tampering.injected > 1, "the client did not retry"
     made = promise.result(PATIENCE)
     check_whole(scene, device, made)
     scene.victims[0].kill()
@@ -158,10 +153,13 @@ class _FullLog(BrokerProcess):
         return Path("/dev/full")
 
 
-def test_a_log_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_fails_no_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The warning about the failing disk is lost, and the answer stays the same."""
     with _FullLog(tmp_path / "data") as broker, ExitStack() as stack:
-        device = new_device(stack, broker, broker.new_user(), timeout=1.5)
+        device = new_device(stack, broker, broker.new_user())
+        be_impatient(monkeypatch)
         with Tampering(broker.pid, tmp_path / "strace", "fdatasync:error=EIO"):
             promise = device.createContainer(b"x")
             with pytest.raises(BrokerError.overloadedError):
@@ -171,9 +169,13 @@ def test_a_log_that_cannot_be_written_fails_no_request(tmp_path: Path) -> None:
 def test_a_client_that_does_not_wait_gets_a_retryable_error_while_the_disk_fails(
     scene: Scene, tmp_path: Path
 ) -> None:
-    device = scene.device(scene.first.new_user(), "impatient", timeout=1.0)
+    device = scene.device(scene.first.new_user(), "impatient")
     container = device.createContainer(b"one").result(PATIENCE).id
-    with Tampering(scene.first.pid, tmp_path / "strace", "fdatasync:error=EIO"):
+    with (
+        pytest.MonkeyPatch.context() as patched,
+        Tampering(scene.first.pid, tmp_path / "strace", "fdatasync:error=EIO"),
+    ):
+        be_impatient(patched)
         promise: Promise[SecuredContainer] = device.updateContainerHeader(container, {"n": 2})
         with pytest.raises(BrokerError.overloadedError) as caught:
             promise.result(PATIENCE)

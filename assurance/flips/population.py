@@ -24,11 +24,12 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
-from assurance.people import OWNER, PATIENCE, new_device
+from assurance.people import OWNER, new_device
 from scbroker import AccessLevel, BrokerError, ContainerEvent, KeyRing, Promise, ServerProvider
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import BrokerProcess
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE, wait_until
 
 PASSWORD: Final = "correct Horse 7"
 PASSPHRASE: Final = "battery Staple 8"
@@ -40,7 +41,6 @@ _MOST_MEMORY: Final = 400  # MiB; a few hundred flips take 130 and 120
 # A broker counts in these tables, and writes to them during reads.
 _COUNTERS: Final = {"nonces", "guesses", "accesses"}
 _MANY: Final = 10**9
-_PATIENCE: Final = 30.0
 
 Reads = dict[str, Any]
 
@@ -115,13 +115,10 @@ class Population:
 
     def _wait_for_accesses(self) -> None:
         """Wait for the Accessed events of the updates: the broker writes them up to a second later."""
-        ends = time.monotonic() + PATIENCE
-        while not self._known.getEvents("Accessed").result(PATIENCE):
-            assert time.monotonic() < ends
-            time.sleep(0.05)
+        wait_until(lambda: self._known.getEvents("Accessed").result(PATIENCE))
 
     def _device(self, stack: ExitStack, ring: KeyRing | None = None) -> ServerProvider:
-        return new_device(stack, self.broker, ring, timeout=_PATIENCE)
+        return new_device(stack, self.broker, ring)
 
     # What is flipped.
 
@@ -267,7 +264,8 @@ def main() -> int:
     parser.add_argument("--part", default="1/1", help="which part of the work this process does")
     options = parser.parse_args()
     part, parts = map(int, options.part.split("/"))
-    began, done, wrong, outcomes = time.monotonic(), 0, 0, Counter[str]()
+    done, wrong, outcomes = 0, 0, Counter[str]()
+    began = time.monotonic()  # about time
     with tempfile.TemporaryDirectory(prefix="flips-") as name, Population(Path(name)) as population:
         flips = list(population.flips())
         first = options.start + (part - 1) * options.every
@@ -280,8 +278,10 @@ def main() -> int:
                 wrong += 1
             done += 1
             if done % 1000 == 0:
-                print(f"{done} of {len(flips)} bytes, {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{done} of {len(flips)} bytes in {time.monotonic() - began:.0f} s: {dict(outcomes)}")
+                seconds = time.monotonic() - began  # about time
+                print(f"{done} of {len(flips)} bytes, {seconds:.0f} s", flush=True)
+    seconds = time.monotonic() - began  # about time
+    print(f"{done} of {len(flips)} bytes in {seconds:.0f} s: {dict(outcomes)}")
     client, broker = (
         resource.getrusage(who).ru_maxrss / 1024
         for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
