@@ -307,7 +307,7 @@ def search(alphabet: Alphabet, length: int) -> Count:
 
 
 def _search(alphabet: Alphabet, length: int) -> Count:
-    count, started = Count(), time.monotonic()
+    count, started = Count(), time.monotonic()  # about time
     seen: set[World] = set()
 
     def is_new(world: World) -> bool:
@@ -334,7 +334,7 @@ def _search(alphabet: Alphabet, length: int) -> Count:
                     _lie(count, history, act)
                 if depth < length and is_new(world):
                     layer.append(followed(history, act, world))
-    count.worlds, count.seconds = len(seen), time.monotonic() - started
+    count.worlds, count.seconds = len(seen), time.monotonic() - started  # about time
     return count
 
 

@@ -112,7 +112,7 @@ def steps(times: tuple[int, ...], names: int) -> Iterator[Step]:
 
 def search(length: int, times: tuple[int, ...] = (1, 2), names: int = 3) -> Count:
     """Try all chains of up to `length` records; raise `AssertionError` where code and oracle differ."""
-    count, started = Count(), time.monotonic()
+    count, started = Count(), time.monotonic()  # about time
     seen: set[tuple[Keys, bool]] = set()
     with (
         mock.patch.object(key_record, "VerifyingKey", _NamedKey),
@@ -134,7 +134,7 @@ def search(length: int, times: tuple[int, ...] = (1, 2), names: int = 3) -> Coun
                     layer.append(after)
             if depth == length:
                 break
-    count.worlds, count.seconds = len(seen), time.monotonic() - started
+    count.worlds, count.seconds = len(seen), time.monotonic() - started  # about time
     return count
 
 

@@ -140,14 +140,14 @@ def _run(work: Coroutine[Any, Any, Any]) -> None:
 
 def search(length: int) -> Count:
     """Try all orders of `length` changes and fetches; raise `AssertionError` where a device goes back."""
-    count, started = Count(), time.monotonic()
+    count, started = Count(), time.monotonic()  # about time
     first = KeyFile(1, 0)
     layer = {Situation((first,), (first,) * _DEVICES)}
     seen = set(layer)
     for _ in range(length):
         layer = {after for before in layer for after in _next(count, before)} - seen
         seen |= layer
-    count.worlds, count.seconds = len(seen), time.monotonic() - started
+    count.worlds, count.seconds = len(seen), time.monotonic() - started  # about time
     return count
 
 

@@ -212,7 +212,7 @@ def honest(node: Node, mark: Mark | None) -> Served:
 
 def search(length: int) -> Count:
     """Serve all mixtures; raise `AssertionError` where a reader believes what does not follow."""
-    count, started = Count(), time.monotonic()
+    count, started = Count(), time.monotonic()  # about time
     nodes = tree(length)
     by_version = {n: [node for node in nodes if node.version == n] for n in range(1, length + 1)}
     count.worlds = len(nodes)
@@ -232,7 +232,7 @@ def search(length: int) -> Count:
                     if state is not None:
                         count.accepted += 1
                         _check_believed(at, served, state)
-    count.seconds = time.monotonic() - started
+    count.seconds = time.monotonic() - started  # about time
     return count
 
 

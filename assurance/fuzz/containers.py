@@ -201,13 +201,6 @@ _REFUSALS: Final = (
 _SCENES: Final = (scene, len(SCENES), 4)
 TARGETS: Final = (
     v.program_target(
-        "container",
-        _container,
-        _REFUSALS,
-        _programs,
-        _SCENES,
-        _bombs,
-        around=_stand_ins,
-        seconds=3.0,
+        "container", _container, _REFUSALS, _programs, _SCENES, _bombs, around=_stand_ins
     ),
 )

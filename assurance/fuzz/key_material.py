@@ -286,6 +286,5 @@ TARGETS: Final = (
         _key_chains,
         (_chain, 2, 2),
         around=_cheap,
-        seconds=3.0,
     ),
 )

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Final
 
 from assurance.fuzz.targets import CORPUS, TARGETS
+from tests.kit.waiting import PATIENCE
 
 OPENAPI: Final = "openapi"
 _ROOT: Final = Path(__file__).parents[2]
 _FOUND: Final = _ROOT / ".fuzz"
 _MEGABYTES: Final = 4096
 _LARGEST: Final = 1 << 16
-_INPUT_SECONDS: Final = 20
-_PATIENCE: Final = 300.0
 
 
 def main() -> int:
@@ -61,13 +60,14 @@ def search(name: str, seconds: float, seed: int) -> bool:
         command = [
             sys.executable, "-m", "assurance.fuzz.harness", name, str(found), str(CORPUS / name),
             f"-max_total_time={max(1, round(seconds))}", f"-seed={seed}", f"-max_len={_LARGEST}",
-            f"-timeout={_INPUT_SECONDS}", f"-rss_limit_mb={_MEGABYTES}", f"-artifact_prefix={folder}/",
+            f"-timeout={round(PATIENCE)}", f"-rss_limit_mb={_MEGABYTES}", f"-artifact_prefix={folder}/",
             "-print_final_stats=1", "-verbosity=0",
         ]  # fmt: skip
         variables = {**os.environ, "TMPDIR": folder}
         try:
+            most = seconds + 3 * PATIENCE  # with its start and the last input
             done = subprocess.run(
-                command, cwd=_ROOT, env=variables, capture_output=True, timeout=seconds + _PATIENCE
+                command, cwd=_ROOT, env=variables, capture_output=True, timeout=most
             )
             output, status = (done.stdout + done.stderr).decode("utf-8", "replace"), done.returncode
         except subprocess.TimeoutExpired:

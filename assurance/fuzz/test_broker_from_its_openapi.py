@@ -177,12 +177,13 @@ def test_the_document_describes_every_answer_and_allows_every_accepted_message(
     sender = Sender(broker, scene, new_user)
     sender.send(sender.valid(operation))
     assert max(sender.seen) < 400
-    until, number = time.monotonic() + SECONDS / len(LABELS) / len(ENGINES), SEED
+    until = time.monotonic() + SECONDS / len(LABELS) / len(ENGINES)  # about time
+    number = SEED
     while True:
         for mode in schemathesis.GenerationMode:
             _draw(sender, operation.as_strategy(generation_mode=mode), number)
         number += 1
-        if time.monotonic() >= until:
+        if time.monotonic() >= until:  # about time
             break
     assert sum(sender.seen.values()) > ROUNDS
 

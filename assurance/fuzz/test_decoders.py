@@ -68,7 +68,7 @@ def test_a_valid_input_with_faults_gives_a_value_that_keeps_its_promise_or_a_doc
 
 @some_and_many
 @pytest.mark.parametrize("target", some_daily(TARGETS.values()), ids=TARGETS)
-def test_an_input_that_promises_much_takes_little_memory_and_time(
+def test_an_input_that_promises_much_takes_little_memory_and_ends(
     target: Target, count: str
 ) -> None:
     bombs = list(target.bombs())

@@ -18,11 +18,14 @@ from tempfile import TemporaryDirectory
 from typing import Final, Generic, TypeVar
 from xml.etree import ElementTree
 
+from tests.kit.waiting import PATIENCE
+
 T = TypeVar("T")
 ROOT: Final = Path(__file__).parents[2]
 NOTICED, SURVIVED = "noticed", "survived"
 _COPIED: Final = ("src", "tests", "assurance", "conftest.py", "pyproject.toml")
-_SECONDS: Final = 300.0
+_SECONDS: Final = 10 * PATIENCE
+"""Of all tests of a mutation: each that waits in vain takes `PATIENCE`."""
 # What a failed claim begins with; whatever else goes wrong in a test proves nothing.
 _ASSERTIONS: Final = ("AssertionError", "assert ", "Failed: DID NOT RAISE")
 _WHERE: Final = "import scbroker, scbroker.cli; print(scbroker.__file__, scbroker.cli.__file__)"
@@ -61,7 +64,7 @@ class Campaign(Generic[T]):
 
     def end(self, page: Path, text: Callable[[], str], *, whole: bool) -> int:
         """Report; write the page if all mutations there are were tried and right. Return the exit status."""
-        seconds = time.monotonic() - self._began
+        seconds = time.monotonic() - self._began  # about time
         print(f"{self.done} mutants, {self.wrong} wrong, in {seconds:.0f} s")
         if self.wrong or not self.chosen or self.done < len(self.chosen):
             return 1

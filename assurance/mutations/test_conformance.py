@@ -13,6 +13,7 @@ from assurance.mutations.conformance.catalogue import CATALOGUE, EQUIVALENT, EVE
 from assurance.mutations.conformance.mutants import Mutant
 from assurance.mutations.engine import NOTICED, ROOT, SURVIVED
 from tests.conformance.interface import INTERFACE, KINDS
+from tests.kit.waiting import PATIENCE
 
 KNOWN = [(mutant.row, mutant.says) for mutant in CATALOGUE]
 
@@ -34,7 +35,7 @@ def test_each_mutant_has_a_name_of_its_own_and_the_lists_name_mutants() -> None:
 @pytest.mark.long
 def test_the_tests_of_a_row_notice_the_mutants_that_they_once_missed() -> None:
     command = [sys.executable, "-m", "assurance.mutations.conformance.run", "--everyday"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=10 * PATIENCE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(EVERYDAY)} mutants, 0 wrong" in done.stdout
 

@@ -31,9 +31,11 @@ from assurance.mutations.conformance.mutants import Mutant
 from assurance.mutations.engine import NOTICED, ROOT, SURVIVED, Campaign, arguments, is_of
 from tests.conformance.interface import INTERFACE
 from tests.conformance.page import ROWS
+from tests.kit.waiting import PATIENCE
 
 PAGE: Final = ROOT / "docs" / "mutants.md"
-_SECONDS: Final = 120.0
+_SECONDS: Final = 5 * PATIENCE
+"""Of a mutant: each test that waits in vain takes `PATIENCE`."""
 _WARM_UP: Final = "assurance/mutations/conformance/shared_broker.py"
 _PYTEST: Final = [
     "-q", "--long", "--capture=sys", "--no-header", "--no-summary", "-p", "no:cacheprovider",
@@ -116,7 +118,7 @@ class Run:
             while waiting and len(running) < self._at_a_time:
                 job = waiting.popleft()
                 running[self._fork(job, warm_up)] = job
-            time.sleep(0.01)
+            time.sleep(0.01)  # about time
             for pid, job in list(running.items()):
                 outcome = self._outcome(pid, job)
                 if outcome:
@@ -140,7 +142,7 @@ class Run:
         return honest + [Job(found[mutant.row], mutant) for mutant in chosen]
 
     def _fork(self, job: Job, warm_up: pytest.Item) -> int:
-        job.began = time.monotonic()
+        job.began = time.monotonic()  # about time
         with warnings.catch_warnings():  # a thread of the parent reads the broker's output
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
@@ -156,7 +158,8 @@ class Run:
     def _outcome(self, pid: int, job: Job) -> str:
         """Return what became of a child, or nothing while it runs."""
         ended, _ = os.waitpid(pid, os.WNOHANG)
-        if not ended and (job.mutant is None or time.monotonic() - job.began < _SECONDS):
+        seconds = time.monotonic() - job.began  # about time
+        if not ended and (job.mutant is None or seconds < _SECONDS):
             return ""
         if not ended:
             os.kill(pid, signal.SIGKILL)
