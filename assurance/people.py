@@ -5,9 +5,8 @@ from contextlib import ExitStack
 from typing import Final, Protocol
 
 from scbroker import ContainerAccessLevel, KeyRing, MemoryTrustStore, ServerProvider
+from tests.kit.waiting import PATIENCE
 
-PATIENCE: Final = 120.0
-"""Seconds that an operation may take with its retries: many times what a restart or a fail-over takes."""
 OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
 READER: Final = ContainerAccessLevel.DefaultUserPermissions
 

@@ -20,13 +20,13 @@ from obstore.store import S3Store
 
 from assurance.cluster.ground import Ground, is_installed, wait_until
 from tests.kit.engines import free_port
+from tests.kit.waiting import PATIENCE
 
 PACKAGES: Final = "radosgw ceph-mon ceph-osd"
 _PROGRAMS: Final = (
     "ceph", "ceph-authtool", "ceph-mon", "ceph-osd", "monmaptool", "radosgw", "radosgw-admin",
 )  # fmt: skip
 _REGION: Final = "us-east-1"
-_START_SECONDS: Final = 60.0
 _ATTEMPTS: Final = 3
 _BYTES: Final = 4 * 2**30
 
@@ -155,7 +155,7 @@ class ObjectGateway:
         self._buckets += 1
         name = f"bucket-{self._buckets}"
         url = obstore.sign(self.store(name), "PUT", "", timedelta(minutes=1))
-        with urlopen(Request(url, method="PUT"), timeout=_START_SECONDS):
+        with urlopen(Request(url, method="PUT"), timeout=PATIENCE):
             return name
 
     def crash_osd(self) -> None:
@@ -244,11 +244,11 @@ class ObjectGateway:
         def logs() -> str:
             return "\n".join(f"Ceph's {name}:\n{self.ground.log(name)}" for name in self._running)
 
-        wait_until(is_ready, _START_SECONDS, logs, self._running.values())
+        wait_until(is_ready, logs, self._running.values())
 
     def _answers(self) -> bool:
         try:
-            with urlopen(self.endpoint, timeout=_START_SECONDS):
+            with urlopen(self.endpoint, timeout=PATIENCE):
                 return True
         except (URLError, OSError):
             return False

@@ -26,7 +26,7 @@ class Cluster:
         with Cluster(durable=True) as cluster:
             ring = cluster.new_user()
             provider = ServerProvider(cluster.api_key, cluster.url, "test")
-            provider.logIn(userId=ring.userId, keyRing=ring).result(30)
+            provider.logIn(userId=ring.userId, keyRing=ring).result()
             cluster.kill_broker(0)                    # SIGKILL; cluster.brokers[0].start() again
             killed = cluster.kill_primary()           # SIGKILL for its PostgreSQL
             cluster.patroni.await_primary(killed)     # two seconds later the standby takes writes

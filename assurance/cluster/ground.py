@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,25 +15,27 @@ from typing import Final, Self
 
 import psutil
 
+from tests.kit import waiting
 from tests.kit.engines import give, unprivileged
+from tests.kit.waiting import PATIENCE
 
 # Debian installs daemons in folders that are not in a user's PATH.
 _PATH: Final = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"])
-_POLL_SECONDS: Final = 0.1
-_RUN_SECONDS: Final = 60.0
-_END_SECONDS: Final = 30.0
 _LOG_TAIL: Final = 8000
 
-# A clean end writes a word first; end of file means that the test runner was killed. Several rounds: a
-# process that is not dead yet may start another.
+# A clean end writes a word first; end of file means that the test runner was killed. Rounds until
+# none is left: a process that is not dead yet may start another.
 _WATCHDOG: Final = """
 read -r word && exit
-for round in 1 2 3 4 5; do
+while
+  left=
   for process in /proc/[0-9]*; do
     case "$(readlink "$process/cwd")" in
-      "$1"|"$1"/*) kill -KILL "${process#/proc/}" ;;
+      "$1"|"$1"/*) left=some; kill -KILL "${process#/proc/}" ;;
     esac
   done
+  [ "$left" ]
+do
   sleep 0.2
 done
 rm -rf -- "$1"
@@ -65,7 +66,7 @@ class Ground:
     def __exit__(self, *_: object) -> None:
         end(self.processes())
         for process in self._started:
-            process.wait(_END_SECONDS)
+            process.wait(PATIENCE)
         if self._watchdog is not None:
             self._watchdog.communicate(b"ended\n")
         shutil.rmtree(self.folder)
@@ -111,7 +112,7 @@ class Ground:
             capture_output=True,
             text=True,
             check=False,
-            timeout=_RUN_SECONDS,
+            timeout=PATIENCE,
             cwd=self.folder,
             env=plain_environment() | dict(environment),
             **self.identity,
@@ -141,26 +142,31 @@ def end(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, _END_SECONDS)
+    psutil.wait_procs(processes, PATIENCE)
 
 
 def wait_until(
     condition: Callable[[], bool],
-    seconds: float,
     complaint: Callable[[], str],
     needs: Iterable[subprocess.Popen[bytes]] = (),
 ) -> None:
-    """Wait for a condition; `TimeoutError` with the complaint when it takes longer.
+    """Wait for a condition; `TimeoutError` with the complaint if it never holds.
 
     `RuntimeError` as soon as one of the needed processes has ended.
     """
-    deadline, needed = time.monotonic() + seconds, list(needs)
-    while not condition():
+    needed = list(needs)
+
+    def holds() -> bool:
+        if condition():
+            return True
         if any(process.poll() is not None for process in needed):
             raise RuntimeError(complaint())
-        if time.monotonic() > deadline:
-            raise TimeoutError(complaint())
-        time.sleep(_POLL_SECONDS)
+        return False
+
+    try:
+        waiting.wait_until(holds)
+    except AssertionError as error:
+        raise TimeoutError(complaint()) from error
 
 
 def plain_environment() -> dict[str, str]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from assurance.people import PATIENCE
 from scbroker import BrokerError, Promise, ServerProvider
 from scbroker.errors import BrokerUnavailableError
+from tests.kit.waiting import PATIENCE, wait_until
 
 T = TypeVar("T")
 _PAUSE: Final = 0.1
@@ -38,12 +38,8 @@ class Load:
 
     def wait_for_more(self, operations: int) -> None:
         """Wait until so many more contents were stored, and as many read, or something failed."""
-        stored, read, deadline = self.written, self.read, time.monotonic() + PATIENCE
-        while not self.failures and (
-            self.written < stored + operations or self.read < read + operations
-        ):
-            assert time.monotonic() < deadline
-            time.sleep(_PAUSE)
+        stored, read = self.written + operations, self.read + operations
+        wait_until(lambda: self.failures or (self.written >= stored and self.read >= read))
 
     def write(self, provider: ServerProvider, number: int) -> None:
         """Update one container again and again."""
@@ -57,10 +53,8 @@ class Load:
 
     def read_all(self, provider: ServerProvider, number: int) -> None:
         """Read what the same user's writer stores: never less than was acknowledged before."""
+        wait_until(lambda: number in self.stored or self.over.is_set())
         while not self.over.is_set():
-            if number not in self.stored:
-                time.sleep(_PAUSE)
-                continue
             identity, acknowledged = self.stored[number]
             known = len(acknowledged)
             found = self._until_done(partial(provider.getContainer, identity)).content
@@ -81,7 +75,7 @@ class Load:
             raise error
         with self._lock:
             self.retried += 1
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE)  # about time
 
     def guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         try:

@@ -17,14 +17,12 @@ from typing import Any, Final, Self
 
 from assurance.cluster.ground import Ground, end, is_installed, wait_until
 from tests.kit.engines import free_port, postgres_programs
+from tests.kit.waiting import PATIENCE
 
 PACKAGES: Final = "patroni python3-etcd etcd-server"
 PROGRAMS: Final = ("patroni", "etcd")
 USER: Final = "postgres"
 _NAMES: Final = ("a", "b")
-_START_SECONDS: Final = 60.0
-_FAILOVER_SECONDS: Final = 60.0
-_ASK_SECONDS: Final = 2.0
 # The shortest that Patroni takes.
 _TTL_SECONDS: Final = 20
 _FAST: Final = {"fsync": "off", "full_page_writes": "off"}
@@ -69,7 +67,7 @@ class Patroni:
             self._start_etcd()
             self.members = {name: self._new_member(name) for name in _NAMES}
             self.start_member("a")
-            self._await(lambda: self._is("a", "primary"), _START_SECONDS)
+            self._await(lambda: self._is("a", "primary"))
             self.start_member("b")
             self._stack = stack.pop_all()
         return self
@@ -109,7 +107,7 @@ class Patroni:
         def is_there() -> bool:
             return any(self._is(n, "primary") for n in self.members if n != other_than)
 
-        self._await(is_there, _FAILOVER_SECONDS)
+        self._await(is_there)
         return self.primary
 
     def start_member(self, name: str = "") -> None:
@@ -131,7 +129,7 @@ class Patroni:
                 self._is(name, "synchronous") for name in self.members if name not in names
             )
 
-        self._await(is_there, _START_SECONDS)
+        self._await(is_there)
 
     def _start_etcd(self) -> None:
         client, peer = free_port(), free_port()
@@ -149,7 +147,6 @@ class Patroni:
         etcd = self._ground.start("etcd", command)
         wait_until(
             lambda: _answers(f"http://{self._etcd}/health"),
-            _START_SECONDS,
             lambda: f"etcd is not ready:\n{self._ground.log('etcd')}",
             [etcd],
         )
@@ -214,11 +211,11 @@ class Patroni:
         found = _asked(f"http://127.0.0.1:{self.members[name].rest_port}/patroni")
         return {} if found is None else json.loads(found)
 
-    def _await(self, condition: Callable[[], bool], seconds: float) -> None:
+    def _await(self, condition: Callable[[], bool]) -> None:
         def logs() -> str:
             return "\n".join(f"Patroni {name}:\n{self._ground.log(name)}" for name in self.members)
 
-        wait_until(condition, seconds, logs, self._running.values())
+        wait_until(condition, logs, self._running.values())
 
 
 def _answers(url: str) -> bool:
@@ -228,7 +225,7 @@ def _answers(url: str) -> bool:
 def _asked(url: str) -> bytes | None:
     """Return the body of an answer of 200, and None otherwise."""
     try:
-        with urllib.request.urlopen(url, timeout=_ASK_SECONDS) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             body: bytes = answer.read()
             return body
     except (urllib.error.URLError, OSError):

@@ -1,8 +1,8 @@
 """HAProxy in front of brokers and databases, with the configuration of docs/guide/cluster.md."""
 
+import csv
 import re
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,11 +10,12 @@ from typing import Final, Self
 
 from assurance.cluster.ground import Ground, is_installed, wait_until
 from tests.kit.engines import free_port
+from tests.kit.waiting import PATIENCE
 
 PACKAGES: Final = "haproxy"
 _GUIDE: Final = Path(__file__).parents[2] / "docs/guide/cluster.md"
-_START_SECONDS: Final = 20.0
-_CHECK_SECONDS: Final = 1.5
+_SERVERS: Final = b"show stat -1 4 -1\n"
+"""The command for the state of all servers, as HAProxy takes it at its own socket."""
 _CLIENTS: Final = "frontend clients"
 _DATABASES: Final = "listen databases"
 
@@ -43,6 +44,7 @@ class Proxy:
             )
         with ExitStack() as stack:
             self._ground = stack.enter_context(Ground())
+            self._socket = self._ground.folder / "socket"
             self._file = self._ground.write("haproxy.cfg", self._configuration())
             self._start()
             self._stack = stack.pop_all()
@@ -53,8 +55,22 @@ class Proxy:
 
     def _start(self) -> None:
         process = self._ground.start("haproxy", ["haproxy", "-db", "-f", self._file])
-        wait_until(lambda: _listens(self.port), _START_SECONDS, self._log, [process])
-        time.sleep(_CHECK_SECONDS)  # until their first check all servers count as up
+        wait_until(self._has_checked, self._log, [process])
+
+    def _has_checked(self) -> bool:
+        """Whether the state of each server is that of its checks: until the first one, all count as up."""
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(PATIENCE)
+            if asking.connect_ex(str(self._socket)):
+                return False
+            asking.sendall(_SERVERS)
+            with asking.makefile(encoding="utf-8") as answer:
+                lines = answer.read().removeprefix("# ").strip().splitlines()
+        # A state such as `UP 1/2` waits for another check.
+        return all(
+            each["check_status"] != "INI" and each["status"] in ("UP", "DOWN")
+            for each in csv.DictReader(lines)
+        )
 
     def _log(self) -> str:
         return f"HAProxy is not ready:\n{self._ground.log('haproxy')}"
@@ -75,15 +91,10 @@ class Proxy:
             part = _DATABASES + databases
         part = re.sub(r"(?m)^    bind .*$", bind, part)
         part = re.sub(r"(?m)(^    server .*\n?)+", "\n".join(servers) + "\n", part)
-        return before + part
+        return before.replace("global\n", f"global\n    stats socket {self._socket}\n", 1) + part
 
 
 def _guide() -> str:
     found = re.search(r"```text\n(global\n.*?)```", _GUIDE.read_text("utf-8"), re.DOTALL)
     assert found, f"{_GUIDE} shows no configuration of HAProxy."
     return found[1]
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -13,13 +12,14 @@ import pytest
 from assurance.cluster import ceph
 from assurance.cluster import ground as ground_module
 from assurance.cluster.ground import Ground
+from tests.kit.waiting import wait_until
 
-SECONDS = 30.0
 SHELL = """
     from assurance.cluster.ground import Ground
+    from tests.kit.waiting import wait_until
     with Ground() as ground:
         ground.start("parent", ["sh", "-c", "sleep 600 & wait"])
-        while len(ground.processes()) < 2: pass
+        wait_until(lambda: len(ground.processes()) == 2)
 """
 CEPH = """
     from assurance.cluster.ceph import ObjectGateway
@@ -37,10 +37,6 @@ def lives(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    ground_module.wait_until(condition, SECONDS, lambda: "It did not happen.")
 
 
 @pytest.mark.cluster("patroni")
@@ -79,7 +75,7 @@ def test_a_process_that_ended_by_itself_is_not_waited_for_and_its_output_is_show
     with Ground() as ground:
         process = ground.start("false", ["sh", "-c", "echo why; exit 3"])
         with pytest.raises(RuntimeError, match="why"):
-            ground_module.wait_until(lambda: False, SECONDS, lambda: ground.log("false"), [process])
+            ground_module.wait_until(lambda: False, lambda: ground.log("false"), [process])
 
 
 def test_missing_programs_are_named_with_the_packages_that_install_them(

@@ -7,10 +7,10 @@ import pytest
 from assurance.cluster.cluster import Cluster
 from assurance.cluster.conftest import NewDevice
 from assurance.cluster.load import Load, under_load
-from assurance.people import PATIENCE
 from scbroker import ServerProvider
 from scbroker.errors import OverloadedError
 from scbroker.server.storage.database import open_database
+from tests.kit.waiting import PATIENCE
 
 PAIRS = 8
 ENOUGH = 16
