@@ -13,13 +13,14 @@ from scbroker.server.storage.blobs import Blobs, open_blobs
 from scbroker.server.storage.database import open_database
 from tests.kit.brokers import BrokerProcess
 from tests.kit.objects import folder_of
+from tests.kit.waiting import PATIENCE
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def further_broker(
-    url: str, blobs: Blobs | None = None, *, wait: float = 20.0, **settings: Any
+    url: str, blobs: Blobs | None = None, *, wait: float = PATIENCE, **settings: Any
 ) -> AsyncIterator[Broker]:
     """Open a broker on this database; without a store it has an empty one in memory."""
     found = Settings(**settings)

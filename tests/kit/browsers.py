@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from tests.kit.waiting import PATIENCE
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
@@ -83,6 +85,7 @@ def browser() -> Iterator[Browser]:
     with playwright.sync_playwright() as started:
         found = started.chromium.launch(
             executable_path=CHROMIUM,
+            timeout=PATIENCE * 1000,
             args=["--no-sandbox", "--host-resolver-rules=MAP evil.example 127.0.0.1"],
         )
         yield found
@@ -93,6 +96,7 @@ def browser() -> Iterator[Browser]:
 def view(browser: Browser) -> Iterator[Page]:
     """A tab of a browser of its own; whatever the browser complains of fails the test."""
     with browser.new_context() as context:
+        context.set_default_timeout(PATIENCE * 1000)
         tab = context.new_page()
         complaints: list[str] = []
         tab.on("console", lambda each: complaints.append(each.text))

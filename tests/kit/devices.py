@@ -7,7 +7,6 @@ operations together, and looks at what the broker keeps; `Post` stands between t
 import asyncio
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,7 +28,7 @@ from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.kit.brokers import BrokerProcess
 from tests.kit.impatience import be_impatient
 from tests.kit.tables import query
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, wait_until
 
 DEVICES_EACH: Final = 3
 _SHARING: Final = 2
@@ -258,10 +257,11 @@ class Devices:
 
     def until_all_have_sent(self, promises: Sequence[Promise[Any]]) -> None:
         """Waits until each of the operations has sent its record, which is held up, or ended."""
-        deadline = time.monotonic() + PATIENCE
-        while self.post.arrived + sum(promise.done() for promise in promises) < len(promises):
-            assert time.monotonic() < deadline, "not every writer came to send"
-            time.sleep(0.001)
+
+        def all_have() -> bool:
+            return self.post.arrived + sum(each.done() for each in promises) >= len(promises)
+
+        wait_until(all_have, "not every writer came to send")
 
     # What the broker keeps.
 

@@ -6,7 +6,6 @@
 The broker stays as it is. What a lying broker would answer, the way gives in its place.
 """
 
-import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, Self
@@ -20,6 +19,7 @@ from scbroker.crypto.seal import Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
 from tests.kit.impatience import be_impatient
+from tests.kit.waiting import until
 
 
 class Request(NamedTuple):
@@ -100,8 +100,7 @@ class HeldAnswer:
     async def hold(self, go: Go) -> Octets:
         answer = await go()
         self.arrived.set()
-        while not self.release.is_set():  # noqa: ASYNC110 - the test is on another thread
-            await asyncio.sleep(0.005)
+        await until(self.release.is_set)
         return answer
 
 

@@ -35,6 +35,7 @@ from tests.kit.nursery import command, is_available, nursery, run
 from tests.kit.waiting import PATIENCE
 
 _COLUMNS, _LINES = 120, 40
+_PRESSES = 5
 
 
 class Done(NamedTuple):
@@ -190,9 +191,9 @@ def interrupted(terminal: pexpect.spawn[str]) -> str:
 
     Python misses an interrupt in the moment between writing a prompt and reading the answer.
     """
-    for _ in range(5):
+    for _ in range(_PRESSES):
         terminal.sendintr()
-        if terminal.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=6) == 0:
+        if terminal.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=PATIENCE / _PRESSES) == 0:
             break
     return _closed(terminal, 130)
 

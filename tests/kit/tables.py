@@ -12,6 +12,7 @@ import asyncpg
 
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import clock
+from tests.kit.waiting import PATIENCE
 
 Rows = dict[str, set[tuple[Any, ...]]]
 _EXPIRY = {"sessions": "expires_at", "nonces": "expires_at", "guesses": "ends_at"}
@@ -20,7 +21,9 @@ _EXPIRY = {"sessions": "expires_at", "nonces": "expires_at", "guesses": "ends_at
 def query(url: str, statement: str, *values: object) -> list[tuple[Any, ...]]:
     """Runs one statement with `?` for each value, and commits it."""
     if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as connection:
+        with closing(
+            sqlite3.connect(url.removeprefix("sqlite:///"), timeout=PATIENCE)
+        ) as connection:
             found = connection.execute(statement, values).fetchall()
             connection.commit()
             return found
@@ -83,7 +86,7 @@ def dump(url: str) -> Rows:
     """Every row of every table."""
     if not url.startswith("sqlite"):
         return asyncio.run(_dump(url))
-    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=30)) as connection:
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=PATIENCE)) as connection:
         connection.execute("BEGIN")
         return {
             name: set(connection.execute(statement)) for name, statement in _statements().items()

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from tests.kit.waiting import PATIENCE
+
 PROTOCOL = b"Scbroker-Protocol: 1\r\n"
 
 
@@ -49,7 +51,7 @@ class BadBroker:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
-        self._thread.join(9)
+        self._thread.join(PATIENCE)
 
     @property
     def url(self) -> str:
@@ -62,7 +64,7 @@ class BadBroker:
             except OSError:
                 return
             with connection:
-                connection.settimeout(9)
+                connection.settimeout(PATIENCE)
                 self._answer(connection)
 
     def _answer(self, connection: socket.socket) -> None:

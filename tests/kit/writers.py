@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from time import monotonic, sleep
 from typing import Any, Final
 from uuid import UUID
 
@@ -86,7 +85,7 @@ from scbroker.wire.users import (
 )
 from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.tables import query
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import wait_until
 
 OWNER: Final = int(Level.DefaultOwnerPermissions)
 READER: Final = int(Level.Download | Level.Decrypt | Level.ViewAccess)
@@ -609,11 +608,11 @@ def _asking(url: str) -> Iterator[Callable[[str], Any]]:
 
 
 def _wait_for_locks(ask: Callable[[str], Any], count: int) -> None:
-    deadline = monotonic() + PATIENCE
-    while ask(_WAITING) < count:
-        assert monotonic() < deadline, "nobody waits"
-        sleep(0.01)
+    def all_wait() -> bool:
         ask("SELECT pg_stat_clear_snapshot()")
+        return bool(ask(_WAITING) >= count)
+
+    wait_until(all_wait, "nobody waits")
 
 
 def query_all(url: str, statements: Mapping[str, str]) -> dict[str, list[tuple[Any, ...]]]:
