@@ -1,9 +1,10 @@
 """Users at a broker, and the claim that a request changed nothing."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import pytest
 
@@ -11,9 +12,11 @@ from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewStores, brokers_by_engine
 from tests.kit.tables import added, dump, gone
-from tests.kit.writers import User
+from tests.kit.writers import MINUTE, User
 
 T = TypeVar("T")
+LASTS: Final = 3 * MINUTE
+"""How long access lasts that is to expire: less than a signed time may differ from a broker's."""
 
 
 def at_once(work: Callable[..., T], *arguments: Iterable[Any]) -> list[T]:
@@ -53,6 +56,29 @@ def new_user(broker: BrokerProcess) -> Iterator[NewUser]:
             return User(found, wire.log_in(found))
 
         yield make
+
+
+class PassUntil(Protocol):
+    """Sets the clocks to a moment, in microseconds since 1970."""
+
+    def __call__(self, moment: int, *, at: BrokerProcess | None = None) -> None: ...
+
+
+@pytest.fixture
+def pass_until(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> Iterator[PassUntil]:
+    """Set the clocks of `broker` (or the one that `at` gives) and of this process, until the test ends."""
+    right, reset = time.time_ns, []
+
+    def go_on(moment: int, *, at: BrokerProcess | None = None) -> None:
+        found = at or broker
+        ahead = max(found.clock_ahead, (moment - right() // 1000 + 1) / 1e6)
+        monkeypatch.setattr(time, "time_ns", lambda: right() + round(ahead * 1e9))
+        found.clock_ahead = ahead
+        reset.append(found)
+
+    yield go_on
+    for each in reset:
+        each.clock_ahead = 0.0
 
 
 Unchanged = Callable[[], AbstractContextManager[None]]

@@ -6,7 +6,6 @@ Spec: docs/spec/container.md, sections 4.1 and 10.
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from time import sleep
 from typing import Any, Final
 from uuid import UUID
 
@@ -54,7 +53,7 @@ from tests.kit.writers import (
     session_of,
     stalled,
 )
-from tests.server.conftest import NewUser, Unchanged, at_once
+from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -273,13 +272,15 @@ def test_each_record_of_a_batch_names_the_departures_of_its_own_list(new_user: N
     assert [item.problem and item.problem.code for item in found] == ["conflict", None]
 
 
-def test_a_user_without_access_cannot_leave(new_user: NewUser, unchanged: Unchanged) -> None:
+def test_a_user_without_access_cannot_leave(
+    new_user: NewUser, unchanged: Unchanged, pass_until: PassUntil
+) -> None:
     """A stranger, a user whose access was taken or expired, and of an unknown container."""
     alice, bob, carol, dave = [new_user() for _ in range(4)]
-    ends = clock() + 600_000
+    ends = clock() + LASTS
     story = Story(alice).created({alice: OWNER, bob: READER, carol: Grant(READER, ends)})
     story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: Grant(READER, ends)}))
-    sleep(max(0, (ends - clock()) / 1e6) + 0.02)
+    pass_until(ends)
     unknown = Story(dave)
     unknown.took(unknown.begin())
     for user in (bob, carol, dave):
@@ -351,14 +352,16 @@ def test_a_departure_is_signed_by_the_latest_key_and_later_retirements_are_dated
 
 
 @pytest.mark.long
-def test_the_last_member_cannot_leave(new_user: NewUser, unchanged: Unchanged) -> None:
+def test_the_last_member_cannot_leave(
+    new_user: NewUser, unchanged: Unchanged, pass_until: PassUntil
+) -> None:
     """Nor can one beside whom all others have left, expired, or were deleted."""
     alice, bob, carol, dave = [new_user() for _ in range(4)]
     story = Story(alice).created()
     with unchanged():
         answer = leave(story, alice).expect(422, "rejected")
     assert b"delete the container instead" in answer.body
-    ends = clock() + 900_000
+    ends = clock() + LASTS
     story.tell(
         alice,
         story.follow(
@@ -367,7 +370,7 @@ def test_the_last_member_cannot_leave(new_user: NewUser, unchanged: Unchanged) -
     )
     leave(story, bob).expect(204)
     delete_user(carol).expect(204)
-    sleep(max(0, (ends - clock()) / 1e6) + 0.02)
+    pass_until(ends)
     leave(story, alice, 1).expect(422, "rejected")
     assert left(alice.view(story, "since=2")) == [bob.name]
 

@@ -1,11 +1,11 @@
 """A member gets one event of their expiry, dated at that moment, before all later events (protocol.md, 5)."""
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from time import sleep
 from typing import Any, Final
 
 import pytest
@@ -27,14 +27,9 @@ from tests.kit.writers import (
     stalled,
     stalled_commits,
 )
-from tests.server.conftest import NewUser, at_once
+from tests.server.conftest import LASTS, NewUser, PassUntil, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
-
-SHORT: Final = 300_000
-"""How long access lasts here, in microseconds."""
-LONG: Final = 1_200_000
-"""The same where something has to happen before, on a busy machine as well."""
 
 
 def _log(user: User) -> list[Event]:
@@ -50,13 +45,9 @@ def _told(user: User, *stories: Story) -> list[tuple[str, int]]:
     return [(e.eventType, e.version) for e in _log(user) if e.containerId in wanted]
 
 
-def _pass(moment: int) -> None:
-    sleep(max(0, moment - clock()) / 1e6 + 0.01)
-
-
 @dataclass(frozen=True)
 class Scene:
-    """A container of Alice's to which Bob has access until soon."""
+    """A container of Alice's to which Bob has access for a while."""
 
     story: Story
     alice: User
@@ -67,11 +58,9 @@ class Scene:
         self.story.tell(self.alice, self.story.follow(self.alice, **changes))
 
 
-def _scene(
-    new_user: NewUser, permissions: int = READER | Level.ViewType, *, lasts: int = SHORT
-) -> Scene:
+def _scene(new_user: NewUser, permissions: int = READER | Level.ViewType) -> Scene:
     alice, bob = new_user(), new_user()
-    ends = clock() + lasts
+    ends = clock() + LASTS
     grants: Grants = {alice: OWNER, bob: Grant(permissions, ends)}
     story = Story(alice).created(grants, header=b"{}", type="note")
     return Scene(story, alice, bob, ends)
@@ -91,18 +80,22 @@ def _expiry(scene: Scene, **changes: Any) -> Event:
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_expired_member_gets_one_event_dated_at_the_expiry(new_user: NewUser) -> None:
-    scene = _scene(new_user, lasts=LONG)
+def test_an_expired_member_gets_one_event_dated_at_the_expiry(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
+    scene = _scene(new_user)
     assert [event.eventType for event in _log(scene.bob)] == ["Added"]
-    _pass(scene.ends)
+    pass_until(scene.ends)
     for _ in range(2):
         assert _log(scene.bob)[1:] == [_expiry(scene)]
     assert _told(scene.alice, scene.story) == [("Added", 1)]
 
 
-def test_without_view_type_an_expiry_does_not_tell_the_type(new_user: NewUser) -> None:
+def test_without_view_type_an_expiry_does_not_tell_the_type(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
     looked, written = (_scene(new_user, READER) for _ in range(2))
-    _pass(written.ends)
+    pass_until(written.ends)
     written.write(type="other")
     for scene in (looked, written):
         assert _log(scene.bob)[1:] == [_expiry(scene, containerType=None)]
@@ -110,19 +103,23 @@ def test_without_view_type_an_expiry_does_not_tell_the_type(new_user: NewUser) -
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_expiry_is_of_the_version_that_the_container_had(new_user: NewUser) -> None:
-    scene = _scene(new_user, lasts=LONG)
+def test_an_expiry_is_of_the_version_that_the_container_had(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
+    scene = _scene(new_user)
     scene.write(content=b"2")
     scene.write(type="letter")
-    _pass(scene.ends)
+    pass_until(scene.ends)
     found = _log(scene.bob)
     assert [event.eventType for event in found] == ["Added", "Updated", "Updated", "Deleted"]
     assert found[3] == _expiry(scene, id=4, version=3, containerType="letter")
 
 
-def test_an_expiry_is_recorded_also_for_a_reader_with_a_filter(new_user: NewUser) -> None:
+def test_an_expiry_is_recorded_also_for_a_reader_with_a_filter(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
     scene = _scene(new_user)
-    _pass(scene.ends)
+    pass_until(scene.ends)
     answer = scene.bob.wire.call("GET", "/v1/events?eventType=Added&startId=7").expect(200)
     assert answer.message(Events) == Events(events=[], firstId=1, lastId=2)
     [told] = scene.bob.events(eventType="Deleted")
@@ -153,9 +150,11 @@ CASES: Final = (
 
 
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
-def test_events_of_a_writer_follow_an_earlier_expiry(new_user: NewUser, looks: bool) -> None:
+def test_events_of_a_writer_follow_an_earlier_expiry(
+    new_user: NewUser, looks: bool, pass_until: PassUntil
+) -> None:
     scenes = [(case, _scene(new_user)) for case in CASES]
-    _pass(scenes[-1][1].ends)
+    pass_until(scenes[-1][1].ends)
     if looks:
         for _, scene in scenes:
             assert _log(scene.bob)[1:] == [_expiry(scene)]
@@ -172,13 +171,15 @@ def test_events_of_a_writer_follow_an_earlier_expiry(new_user: NewUser, looks: b
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_member_who_is_added_again_gets_new_events_and_the_next_expiry(new_user: NewUser) -> None:
+def test_a_member_who_is_added_again_gets_new_events_and_the_next_expiry(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
     scene = _scene(new_user)
-    _pass(scene.ends)
-    again = clock() + LONG
+    pass_until(scene.ends)
+    again = clock() + LASTS
     scene.write(grants={scene.alice: OWNER, scene.bob: Grant(READER, again)})
     scene.write(content=b"2")
-    _pass(again)
+    pass_until(again)
     scene.write(type="other")
     scene.write(grants={scene.alice: OWNER})
     kinds = [("Added", 1), ("Deleted", 1), ("Added", 2), ("Updated", 3), ("Deleted", 3)]
@@ -186,10 +187,12 @@ def test_a_member_who_is_added_again_gets_new_events_and_the_next_expiry(new_use
     assert [e.date for e in _log(scene.bob) if e.eventType == "Deleted"] == [scene.ends, again]
 
 
-def test_a_writers_expiry_comes_before_what_another_container_brings(new_user: NewUser) -> None:
+def test_a_writers_expiry_comes_before_what_another_container_brings(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
     scene = _scene(new_user)
     other = Story(scene.alice)
-    _pass(scene.ends)
+    pass_until(scene.ends)
     scene.write(type="other")
     other.created({scene.alice: OWNER, scene.bob: READER})
     assert _told(scene.bob, scene.story) == [("Added", 1), ("Deleted", 1)]
@@ -198,13 +201,13 @@ def test_a_writers_expiry_comes_before_what_another_container_brings(new_user: N
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_several_expiries_are_recorded_in_order(new_user: NewUser) -> None:
+def test_several_expiries_are_recorded_in_order(new_user: NewUser, pass_until: PassUntil) -> None:
     alice, bob = new_user(), new_user()
-    ends = clock() + LONG
+    ends = clock() + LASTS
     moments = [ends - 3000 * number for number in (1, 3, 0, 2)]
     for moment in moments:
         Story(alice).created({alice: OWNER, bob: Grant(READER, moment)})
-    _pass(ends)
+    pass_until(ends)
     assert [event.date for event in _log(bob)[4:]] == sorted(moments)
 
 
@@ -240,9 +243,11 @@ def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     assert {event.eventType for event in found} == {"Deleted"}
 
 
-def test_an_expiry_is_recorded_for_the_expired_members_only(new_user: NewUser) -> None:
+def test_an_expiry_is_recorded_for_the_expired_members_only(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
     alice, bob, carol, dora = (new_user() for _ in range(4))
-    ends = clock() + SHORT
+    ends = clock() + LASTS
     grants: Grants = {
         alice: OWNER,
         bob: Grant(READER, ends),
@@ -250,7 +255,7 @@ def test_an_expiry_is_recorded_for_the_expired_members_only(new_user: NewUser) -
         dora: Grant(READER, ends + MINUTE),
     }
     story = Story(alice).created(grants)
-    _pass(ends)
+    pass_until(ends)
     assert _told(bob, story) == [("Added", 1), ("Deleted", 1)]
     story.tell(alice, story.follow(alice, content=None))
     for user in (bob, carol):
@@ -262,12 +267,12 @@ def test_an_expiry_is_recorded_for_the_expired_members_only(new_user: NewUser) -
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
-    new_user: NewUser, broker: BrokerProcess
+    new_user: NewUser, broker: BrokerProcess, pass_until: PassUntil
 ) -> None:
-    scene = _scene(new_user, READER | Level.ReceiveAccessEvents, lasts=LONG)
+    scene = _scene(new_user, READER | Level.ReceiveAccessEvents)
     carol = new_user()
     scene.write(grants={**scene.story.grants, carol: READER})
-    _pass(scene.ends)
+    pass_until(scene.ends)
     carol.view(scene.story, "header=1")
     told = partial(count_rows, broker.database_url, "accesses", "container_id = ?", scene.story.id)
     wait_until(told)
@@ -276,18 +281,21 @@ def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_expiry_after_a_tombstone_is_not_recorded(new_user: NewUser) -> None:
-    scene = _scene(new_user, lasts=LONG)
+def test_an_expiry_after_a_tombstone_is_not_recorded(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
+    scene = _scene(new_user)
     scene.write(tombstone=True)
-    assert clock() < scene.ends
-    _pass(scene.ends)
+    pass_until(scene.ends)
     assert _told(scene.bob, scene.story) == [("Added", 0), ("Deleted", 2)]
 
 
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
-def test_a_writer_with_a_slow_clock_records_no_expiry_twice(new_user: NewUser, looks: bool) -> None:
+def test_a_writer_with_a_slow_clock_records_no_expiry_twice(
+    new_user: NewUser, looks: bool, pass_until: PassUntil
+) -> None:
     scene = _scene(new_user)
-    _pass(scene.ends)
+    pass_until(scene.ends)
     if looks:
         assert len(_log(scene.bob)) == 2
     carol = new_user()
@@ -304,41 +312,49 @@ def test_a_writer_with_a_slow_clock_records_no_expiry_twice(new_user: NewUser, l
 
 
 @pytest.mark.long
-def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(new_user: NewUser) -> None:
+def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
     bob = new_user()
     lookers = [bob, new_user(bob.ring)]
     writers = [new_user() for _ in range(3)]
-    ends = clock() + 2 * LONG
+    ends = clock() + LASTS
     stories = [
-        Story(user).created({user: OWNER, bob: Grant(READER | Level.ViewType, ends - 2000 * n)}, type="0")
+        Story(user).created({user: OWNER, bob: Grant(READER | Level.ViewType, ends + 2000 * n)}, type="0")
         for n, user in enumerate(writers * 3)
     ]  # fmt: skip
-    stop = threading.Event()
+    stop, done = threading.Event(), Counter[User]()
 
     def look(user: User) -> None:
-        _pass(ends - LONG // 2)
         while not stop.is_set():
             _log(user)
+            done[user] += 1
 
     def write(user: User) -> None:
         """Changes types until all is over, then drops Bob from every second container."""
         own = [story for story in stories if story.creator is user]
-        number = 0
-        _pass(ends - LONG)
-        while clock() < ends + SHORT // 3:
+        while not stop.is_set():
             for story in own:
-                number += 1
-                story.tell(user, story.follow(user, type=str(number)))
+                done[user] += 1
+                story.tell(user, story.follow(user, type=str(done[user])))
         for story in own[::2]:
             story.tell(user, story.follow(user, grants={user: OWNER}))
 
+    def wait_for_all() -> None:
+        before = done.copy()
+        wait_until(lambda: all(done[user] > before[user] + 3 for user in (*lookers, *writers)))
+
     with ThreadPoolExecutor(len(lookers) + len(writers)) as pool:
-        looking = [pool.submit(look, user) for user in lookers]
+        running = [pool.submit(look, user) for user in lookers]
+        running += [pool.submit(write, user) for user in writers]
         try:
-            list(pool.map(write, writers))
+            wait_for_all()
+            for number in range(len(stories)):
+                pass_until(ends + 2000 * number)
+            wait_for_all()
         finally:
             stop.set()
-        for future in looking:
+        for future in running:
             future.result()
     counts = []
     for story in stories:
@@ -348,10 +364,12 @@ def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(new_use
     assert sum(counts) > 0, "something was written before"
 
 
-def test_concurrent_readers_of_a_log_record_an_expiry_once(new_user: NewUser) -> None:
+def test_concurrent_readers_of_a_log_record_an_expiry_once(
+    new_user: NewUser, pass_until: PassUntil
+) -> None:
     scene = _scene(new_user)
     sessions = [new_user(scene.bob.ring) for _ in range(6)]
-    _pass(scene.ends)
+    pass_until(scene.ends)
     logs = at_once(_log, sessions)
     for log in logs:
         assert log[1:] == [_expiry(scene)]
@@ -362,18 +380,18 @@ def test_concurrent_readers_of_a_log_record_an_expiry_once(new_user: NewUser) ->
 @pytest.mark.parametrize("looks", [True, False], ids=["who looks", "who does not look"])
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
 def test_an_expiry_while_a_record_is_stored_is_recorded_once(
-    broker: BrokerProcess, new_user: NewUser, looks: bool, drops: bool
+    broker: BrokerProcess, new_user: NewUser, looks: bool, drops: bool, pass_until: PassUntil
 ) -> None:
-    scene = _scene(new_user, lasts=LONG)
+    scene = _scene(new_user)
     story, alice = scene.story, scene.alice
     grants: Grants | None = {alice: OWNER} if drops else None
     request = story.follow(alice, grants=grants, type="other")
     with ThreadPoolExecutor(2) as pool, stalled(broker.database_url, "records") as wait_for:
         writing = pool.submit(story.send, alice, request)
         wait_for(1)
-        assert clock() < scene.ends
-        _pass(scene.ends)
-        looking = _look_meanwhile(pool, scene) if looks else None
+        pass_until(scene.ends)
+        looking = pool.submit(_log, scene.bob) if looks else None
+        wait_for(1 + looks)
     writing.result().expect(201)
     if looking is not None:
         looking.result()
@@ -385,26 +403,19 @@ def test_an_expiry_while_a_record_is_stored_is_recorded_once(
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
 def test_an_expiry_during_a_commit_is_recorded_once_and_last(
-    broker: BrokerProcess, new_user: NewUser, drops: bool
+    broker: BrokerProcess, new_user: NewUser, drops: bool, pass_until: PassUntil
 ) -> None:
-    scene = _scene(new_user, lasts=LONG)
+    scene = _scene(new_user)
     story, alice = scene.story, scene.alice
     grants: Grants | None = {alice: OWNER} if drops else None
     request = story.follow(alice, grants=grants, type="other")
     with ThreadPoolExecutor(2) as pool, stalled_commits(broker.database_url, "records") as wait_for:
         writing = pool.submit(story.send, alice, request)
         wait_for(1)
-        assert clock() < scene.ends
-        _pass(scene.ends)
-        looking = _look_meanwhile(pool, scene)
+        pass_until(scene.ends)
+        looking = pool.submit(_log, scene.bob)
+        wait_for(2)
     writing.result().expect(201)
     looking.result()
     kinds = [kind for kind, _ in _told(scene.bob, story)]
     assert kinds == (["Added", "Deleted"] if drops else ["Added", "Updated", "Deleted"])
-
-
-def _look_meanwhile(pool: ThreadPoolExecutor, scene: Scene) -> Any:
-    """Bob looks, and gets as far as he comes."""
-    looking = pool.submit(_log, scene.bob)
-    sleep(0.2)
-    return looking

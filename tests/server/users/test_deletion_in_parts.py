@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from time import sleep
 from typing import Any, Final
 
 import pytest
@@ -29,12 +28,11 @@ from tests.kit.tables import count_rows, query
 from tests.kit.waiting import wait_until
 from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user, session_of
 from tests.kit.writers import deletion as message_of
-from tests.server.conftest import NewUser
+from tests.server.conftest import LASTS, NewUser, PassUntil
 from tests.server.users.test_deletion import _assert_forgotten
 
 MANY: Final = 8_000
 LARGE: Final = 70_000
-SHORT: Final = 900_000
 
 
 def end(broker: BrokerProcess, user: User) -> None:
@@ -94,14 +92,17 @@ def check(broker: BrokerProcess) -> None:
 @pytest.mark.long
 @postgresql_when_long
 def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished_by_anybody(
-    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
+    start_broker: StartBroker,
+    new_user: NewUser,
+    monkeypatch: pytest.MonkeyPatch,
+    pass_until: PassUntil,
 ) -> None:
     monkeypatch.setattr(deletion, "_CONTAINERS", 1)
     monkeypatch.setattr(deletion, "_ROWS", 2)
     broker = start_broker()
     alice, bob, carol = (new_user(at=broker) for _ in range(3))
     listening = OWNER | Level.ReceiveAccessEvents
-    ends = clock() + SHORT
+    ends = clock() + LASTS
     large = Story(alice)
     large.tell(alice, large.begin({alice: OWNER}, content=large.upload(alice, bytes(LARGE))))
     gone = [
@@ -116,7 +117,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     alice.events()
     shared.tell(bob, shared.follow(bob, content=b"2"))  # of which her log has no number yet
     wait_until(lambda: query(broker.database_url, "SELECT * FROM accesses"))
-    sleep(max(0, ends - clock()) / 1e6)
+    pass_until(ends, at=broker)
     readers = ((bob, f"{shared.path}?header=1"), (carol, f"{given.path}?header=1"))
     end(broker, alice)
     views = [user.wire.call("GET", path).expect(200).body for user, path in readers]

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import sleep
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,7 @@ from scbroker.wire.users import NO_DIGEST, Authorization, KeyFileStoring
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import count_rows, query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import (
     MINUTE,
     OWNER,
@@ -54,7 +55,7 @@ from tests.kit.writers import (
     store,
     storing,
 )
-from tests.server.conftest import NewUser, Unchanged, at_once
+from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -575,12 +576,13 @@ def test_a_storing_that_happened_is_answered_as_before_and_changes_nothing(
 
 
 def test_a_storing_that_happened_is_known_after_its_nonce_ran_out(
-    new_user: NewUser, unchanged: Unchanged
+    new_user: NewUser, unchanged: Unchanged, pass_until: PassUntil
 ) -> None:
     alice = new_user()
-    message = authorized(alice, storing(alice), nonce=_nonce(alice, MINUTE // 120))
+    ends = clock() + LASTS
+    message = authorized(alice, storing(alice), nonce=_nonce(alice, LASTS))
     store(alice, message).expect(204)
-    sleep(0.5)
+    pass_until(ends + MINUTE)
     with unchanged():
         store(alice, message).expect(204)
 
@@ -943,13 +945,17 @@ def test_no_record_is_stored_after_the_retirement_of_the_key_that_signed_it(
             writing = [pool.submit(write, story) for story in stories]
             seen = pool.submit(look.at_the_first_chain_of, 6 + 4 * number)
             ready.wait()
-            sleep(0.05)
+            wait_until(partial(_are_written, stories))
             store(alice, message).expect(204)
             for answer in writing:
                 answer.result().expect(422, "rejected")
         last = {story.id: story.head.version for story in stories}
         assert {box: seen.result()[box] for box in last} == last
         alice = new
+
+
+def _are_written(stories: list[Story]) -> bool:
+    return all(len(story.records) > 1 for story in stories)
 
 
 @dataclass(frozen=True)
