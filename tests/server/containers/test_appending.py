@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from time import sleep
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import count_rows, query
+from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 from tests.server.conftest import NewUser, Unchanged, at_once
 
@@ -468,8 +468,7 @@ def test_a_deletion_leaves_what_proves_it_and_nothing_else(
     story.tell(bob, story.follow(bob, content=bytes(999)))
     story.tell(alice, story.follow(alice, type="another type"))
     bob.view(story, "header=1&content=1")
-    while "Accessed" not in {event.eventType for event in carol.events()}:
-        sleep(0.05)
+    wait_until(lambda: carol.events(eventType="Accessed"))
     story.tell(alice, story.follow(alice, tombstone=True))
     url, of = broker.database_url, "WHERE container_id = ?"
     kept = query(

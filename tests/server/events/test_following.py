@@ -1,20 +1,17 @@
 """Requests that wait for an event: their answers, their cost, and their limits."""
 
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from scbroker.wire.events import Events
+from scbroker.wire.events import HEARTBEAT, Events
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
-from tests.kit.waiting import wait_until
-
-PATIENCE = 30.0
+from tests.kit.waiting import PATIENCE, wait_until
 
 
 class Reader:
@@ -43,7 +40,7 @@ def head_of(connection: socket.socket) -> bytes:
 
 
 def rest_of(connection: socket.socket) -> bytes:
-    """Return the rest of a chunked body."""
+    """Return the rest of a chunked body, without heartbeats."""
     found = b""
     while not found.endswith(b"0\r\n\r\n"):
         piece = connection.recv(65536)
@@ -53,7 +50,7 @@ def rest_of(connection: socket.socket) -> bytes:
     while (size := int(found.partition(b"\r\n")[0], 16)) > 0:
         found = found.partition(b"\r\n")[2]
         body, found = body + found[:size], found[size + 2 :]
-    return body
+    return body.strip(HEARTBEAT)
 
 
 def metric(broker: BrokerProcess, name: str) -> int:
@@ -86,18 +83,17 @@ def reader(fresh_broker: BrokerProcess, new_reader: NewReader) -> Reader:
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_answer_begins_at_once_and_ends_without_a_page_when_its_time_is_over(
-    reader: Reader,
+    reader: Reader, fresh_broker: BrokerProcess
 ) -> None:
-    began = time.monotonic()
-    with reader.ask("startId=1&wait=1") as connection:
+    with reader.ask("startId=1&wait=600") as longer, reader.ask("startId=1&wait=1") as connection:
+        head_of(longer)  # within PATIENCE, which is less
         head = head_of(connection)
-        assert time.monotonic() - began < 0.9
         assert head.startswith(b"http/1.1 200 ")
         assert b"\r\nx-accel-buffering: no\r\n" in head
         assert b"\r\ntransfer-encoding: chunked\r\n" in head
         assert b"content-length" not in head
         assert rest_of(connection) == b""
-    assert 0.9 < time.monotonic() - began < 3
+        wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 1)  # the longer one
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -114,20 +110,16 @@ def test_a_wait_without_start_id_or_with_criteria_is_refused(reader: Reader, que
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("start", [2, 7])
 def test_a_start_beyond_the_next_id_is_answered_at_once(reader: Reader, start: int) -> None:
-    began = time.monotonic()
-    answer = reader.wire.send("GET", f"/v1/events?startId={start}&wait=60").expect(200)
+    answer = reader.wire.send("GET", f"/v1/events?startId={start}&wait=600").expect(200)
     assert answer.message(Events) == Events(events=[], firstId=1, lastId=0)
-    assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_a_log_out_ends_the_waiting_requests_of_its_session_without_a_page(reader: Reader) -> None:
-    with reader.ask("startId=1&wait=60") as connection:
+    with reader.ask("startId=1&wait=600") as connection:
         head_of(connection)
-        began = time.monotonic()
         reader.wire.send("DELETE", "/v1/sessions/current").expect(204)
         assert rest_of(connection) == b""
-        assert time.monotonic() - began < 2
 
 
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
@@ -136,7 +128,7 @@ def test_a_closed_connection_is_not_counted_as_a_follower(
 ) -> None:
     with ExitStack() as stack:
         for _ in range(5):
-            head_of(stack.enter_context(reader.ask("startId=1&wait=60")))
+            head_of(stack.enter_context(reader.ask("startId=1&wait=600")))
         assert metric(fresh_broker, "scbroker_followers") == 5
     wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 0)
 
@@ -149,7 +141,7 @@ def test_followers_take_no_slot_of_other_requests(
     reader = new_reader(broker)
     with ExitStack() as stack:
         for _ in range(20):
-            head_of(stack.enter_context(reader.ask("startId=1&wait=60")))
+            head_of(stack.enter_context(reader.ask("startId=1&wait=600")))
         for name in ("scbroker_requests_present", "scbroker_requests_waiting"):
             assert metric(broker, name) == 0
         for _ in range(10):
@@ -169,14 +161,14 @@ def test_more_followers_than_are_allowed_are_refused_and_others_are_served(
     reader = new_reader(broker)
     with ExitStack() as stack:
         for _ in range(most):
-            assert b" 200 " in head_of(stack.enter_context(reader.ask("startId=1&wait=60")))
-        answer = reader.wire.send("GET", "/v1/events?startId=1&wait=60")
+            assert b" 200 " in head_of(stack.enter_context(reader.ask("startId=1&wait=600")))
+        answer = reader.wire.send("GET", "/v1/events?startId=1&wait=600")
         answer.expect(503, "overloaded")
         reader.wire.send("GET", "/v1/events").expect(200)
         # A request that does not have to wait is answered even now.
-        reader.wire.send("GET", "/v1/events?startId=2&wait=60").expect(200)
+        reader.wire.send("GET", "/v1/events?startId=2&wait=600").expect(200)
     wait_until(lambda: metric(broker, "scbroker_followers") == 0)
-    with reader.ask("startId=1&wait=60") as connection:
+    with reader.ask("startId=1&wait=600") as connection:
         assert b" 200 " in head_of(connection)
 
 
@@ -188,15 +180,13 @@ def test_a_stop_of_the_broker_ends_all_waiting_requests(
     readers = [new_reader(broker) for _ in range(2)]
     with ExitStack() as stack:
         waiting = [
-            stack.enter_context(reader.ask("startId=1&wait=60"))
+            stack.enter_context(reader.ask("startId=1&wait=600"))
             for reader in readers
             for _ in range(20)
         ]
         for connection in waiting:
             head_of(connection)
-        began = time.monotonic()
         broker.stop()
-        assert time.monotonic() - began < 4
         for connection in waiting:
             assert rest_of(connection) == b""
 
@@ -212,14 +202,12 @@ def test_waiting_requests_ask_the_database_for_nothing(
     with ExitStack() as stack:
         for each in (reader, other):
             for _ in range(25):
-                head_of(stack.enter_context(each.ask("startId=1&wait=60")))
-        time.sleep(1.5)
+                head_of(stack.enter_context(each.ask("startId=1&wait=600")))
         before = [metric(broker, kind) for kind in kinds]
-        time.sleep(4)
+        # The broker reads whether its key was rotated once every 5 seconds.
+        wait_until(lambda: metric(broker, kinds[0]) > before[0])
         after = [metric(broker, kind) for kind in kinds]
-    # The broker reads whether its key was rotated once every 5 seconds.
-    assert before[0] <= after[0] <= before[0] + 1
-    assert before[1] == after[1]
+    assert sum(after) - sum(before) < 50, "far fewer than one of each waiting request"
 
 
 @pytest.mark.only_on("postgresql")

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from scbroker.wire.events import Event, Events
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
+from tests.kit.waiting import tick, wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User
 from tests.server.conftest import NewUser, at_once
 
@@ -263,10 +263,8 @@ def test_many_events_come_in_pages_that_join(new_user: NewUser) -> None:
 
 def _wait_for(read: Callable[[], list[Event]], count: int) -> list[Event]:
     """Events of fetches are written up to a second later."""
-    deadline = monotonic() + 10
-    while len(found := read()) < count and monotonic() < deadline:
-        sleep(0.05)
-    return found
+    wait_until(lambda: len(read()) >= count)
+    return read()
 
 
 @pytest.mark.long
@@ -337,7 +335,7 @@ async def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: P
     broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
     broker.accesses = {first: "program"}
     telling = asyncio.ensure_future(record_accesses(broker))
-    await asyncio.sleep(0)
+    await tick()
     assert broker.accesses == {}, "it is under way"
     broker.accesses[second] = "program"
     telling.cancel()

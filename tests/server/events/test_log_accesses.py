@@ -24,6 +24,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
+from tests.kit.waiting import tick
 from tests.kit.writers import OWNER, READER, Story, User, session_of
 from tests.server.conftest import NewUser
 
@@ -226,7 +227,7 @@ def test_waiting_fetches_are_bounded_and_the_oldest_are_kept(
     async def work(broker: Broker) -> None:
         await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
         telling = asyncio.ensure_future(record_accesses(broker))
-        await asyncio.sleep(0)
+        await tick()
         assert broker.accesses == {}, "it is under way"
         broker.accesses |= newer
         with pytest.raises(DBAPIError):

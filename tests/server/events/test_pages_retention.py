@@ -12,6 +12,7 @@ from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
 from tests.kit.ageing import AGO, DAY, age, drop_old_events
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user
 from tests.server.conftest import NewUser
 
@@ -156,7 +157,7 @@ def test_brokers_that_drop_at_once_beside_writers_and_readers_leave_every_log_wh
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(work) for work in (write, read, drop, drop)]:
-            done.result(120)
+            done.result(PATIENCE)
     drop_old_events(broker)
     log = log_of(twin)
     assert (log.firstId, log.lastId, len(log.events)) == (1501, 1508, 8)
