@@ -6,7 +6,6 @@ import sys
 import uuid
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import asyncpg
@@ -25,6 +24,7 @@ from tests.kit.brokers import environment
 from tests.kit.fixtures import NewStores, StartBroker
 from tests.kit.quotas import check_usage
 from tests.kit.tables import dump, query
+from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import OWNER, Story
 from tests.server.conftest import NewUser
 
@@ -128,7 +128,7 @@ def _at_once(url: str, commands: list[list[str]]) -> list[str]:
         )
         for command in commands
     ]
-    finished = [(*process.communicate(timeout=60), process.returncode) for process in running]
+    finished = [(*process.communicate(timeout=PATIENCE), process.returncode) for process in running]
     assert [code for _, _, code in finished] == [0] * len(commands), finished
     return [output.strip() for output, _, _ in finished]
 
@@ -235,7 +235,7 @@ def test_uploads_go_on_while_the_records_of_all_users_are_counted(database_url: 
             _Open(database_url, "LOCK TABLE pending_blobs IN ROW EXCLUSIVE MODE NOWAIT").close()
         finally:
             other.close()
-        assert upgrading.result(30) == []
+        assert upgrading.result(PATIENCE) == []
 
 
 _EVENT = (
@@ -250,7 +250,7 @@ class _Open:
     def __init__(self, url: str, *statements: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._connection = self._run(asyncpg.connect(url.replace("+asyncpg", "")))
-        for statement in ("SET lock_timeout = '5s'", "BEGIN", *statements):
+        for statement in (f"SET lock_timeout = '{PATIENCE}s'", "BEGIN", *statements):
             self._run(self._connection.execute(statement))
 
     def _run(self, work: Any) -> Any:
@@ -262,14 +262,16 @@ class _Open:
         self._loop.close()
 
 
-def _await_statement(url: str, beginning: str, upgrading: Future[Any]) -> None:
-    """Until somebody waits in such a statement."""
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE query LIKE ? AND wait_event_type = 'Lock'"
-    deadline = monotonic() + 60
-    while not query(url, waiting, f"{beginning}%"):
-        assert monotonic() < deadline
-        assert not upgrading.done(), upgrading.result()
-        sleep(0.02)
+def _await_statement(
+    url: str, beginning: str, upgrading: Future[Any], longer_than: str = "0"
+) -> None:
+    """Until somebody waits in such a statement, since longer than this by the server's clock."""
+    waiting = (
+        "SELECT 1 FROM pg_stat_activity WHERE query LIKE ? AND wait_event_type = 'Lock' "
+        f"AND clock_timestamp() - query_start > interval '{longer_than}'"
+    )
+    wait_until(lambda: upgrading.done() or query(url, waiting, f"{beginning}%"))
+    assert not upgrading.done(), upgrading.result()
 
 
 @pytest.mark.long
@@ -286,10 +288,10 @@ def test_others_read_and_write_while_an_index_is_built_and_it_waits_for_them_how
         try:
             _await_statement(database_url, "CREATE INDEX", upgrading)
             _Open(database_url, _EVENT, "SELECT * FROM users").close()
-            sleep(0.5)
+            _await_statement(database_url, "CREATE INDEX", upgrading, "500ms")
         finally:
             writer.close()
-        check_examples(database_url, upgrading.result(60))
+        check_examples(database_url, upgrading.result(PATIENCE))
     assert query(database_url, "SELECT count(*) FROM events") == [(2,)]
 
 
@@ -310,7 +312,7 @@ def test_a_revision_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_a
         writer.close()
         try:
             with pytest.raises(OverloadedError):
-                upgrading.result(60)
+                upgrading.result(PATIENCE)
             assert query(database_url, REVISION) == [("9001",)]
         finally:
             reader.close()

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
@@ -181,17 +180,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def _after(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """What the clock says that the store goes by."""
-    moment = time.monotonic() + seconds
-    monkeypatch.setattr("scbroker.server.storage.blobs.time.monotonic", lambda: moment)
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 + seconds)
+    monkeypatch.setattr("scbroker.server.storage.blobs.time", clock)
 
 
 async def test_a_store_that_is_asked_whether_it_is_there_writes_once_a_minute_and_reads_once_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
     store = Folder(tmp_path / "objects")
-    monkeypatch.setattr(
-        "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
-    )
     _after(monkeypatch, 0)
     await asyncio.gather(*(store.check() for _ in range(5)))
     assert asked == [WROTE, READ]
@@ -209,9 +205,6 @@ async def test_after_something_was_not_stored_the_next_look_writes_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
 ) -> None:
     store = Folder(tmp_path / "objects")
-    monkeypatch.setattr(
-        "scbroker.server.storage.blobs.time", SimpleNamespace(monotonic=time.monotonic)
-    )
     _after(monkeypatch, 0)
     await store.check()
     (tmp_path / "objects" / "parts" / "01" / "file").write_bytes(b"")

@@ -24,6 +24,7 @@ from scbroker.server.storage.database import Database, open_database
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.engines import PostgresServer
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE, tick
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
@@ -115,11 +116,11 @@ async def test_of_many_writers_one_fails_and_all_others_commit(database_url: str
 async def test_what_has_queued_up_on_sqlite_is_one_commit(tmp_path: Path) -> None:
     async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
         release = threading.Event()
-        first = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
+        first = asyncio.ensure_future(database.write(lambda _: release.wait(PATIENCE)))
         others = [
             asyncio.ensure_future(database.write(partial(_add, number=n))) for n in range(100)
         ]
-        await asyncio.sleep(0.05)
+        await tick()  # each queues its job
         counted: list[object] = []
 
         def count(_: Connection) -> None:
@@ -160,9 +161,9 @@ async def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with
     async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
         await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 1000")))
         release = threading.Event()
-        blocker = asyncio.ensure_future(database.write(lambda _: release.wait(10)))
+        blocker = asyncio.ensure_future(database.write(lambda _: release.wait(PATIENCE)))
         writes = [asyncio.ensure_future(database.write(partial(add, number=n))) for n in range(60)]
-        await asyncio.sleep(0.05)
+        await tick()  # each queues its job
         release.set()
         await blocker
         outcomes = await asyncio.gather(*writes, return_exceptions=True)
@@ -186,7 +187,7 @@ async def test_a_read_sees_one_moment_despite_writes(database_url: str, large: b
         before = _ids(connection)
         with ThreadPoolExecutor(1) as pool:  # another connection altogether
             statement = "INSERT INTO things VALUES (2, 0, '')"
-            pool.submit(query, database_url, statement).result(10)
+            pool.submit(query, database_url, statement).result(PATIENCE)
         return before, _ids(connection)
 
     async with _opened(database_url) as database:
@@ -264,7 +265,7 @@ async def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
         update = text("UPDATE things SET half = half + 1 WHERE id = :id")
         connection.execute(update, {"id": first})
         if tries[first] == 1:
-            both.wait(10)
+            both.wait(PATIENCE)
         connection.execute(update, {"id": 3 - first})
 
     async def alone(first: int) -> None:
@@ -289,7 +290,7 @@ def test_of_two_that_found_a_row_absent_the_retried_one_finds_it(postgres_url: s
         if _ids(connection):
             return False
         if tries[name] == 1:
-            both.wait(10)
+            both.wait(PATIENCE)
         _add(connection, 1)
         return True
 
@@ -326,13 +327,19 @@ async def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> No
 @pytest.mark.long
 async def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
     database = open_database(postgres_url, pool_size=1, wait=0.2)
-    sleep = text("SELECT pg_sleep(1)")
-    slow = asyncio.ensure_future(database.read(lambda c: c.execute(sleep).all()))
-    await asyncio.sleep(0.1)
+    begun = asyncio.Event()
+
+    def occupy(connection: Connection) -> None:
+        begun.set()
+        connection.execute(text("SELECT pg_sleep(600)"))
+
+    slow = asyncio.ensure_future(database.read(occupy))
+    await begun.wait()
     for action in (database.read, database.write):
         with pytest.raises(OverloadedError):
             await action(lambda c: c.execute(text("SELECT 1")).all())
-    await slow
+    slow.cancel()
+    await asyncio.gather(slow, return_exceptions=True)
     await database.close()
 
 
@@ -416,10 +423,10 @@ def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_lo
 
     with ThreadPoolExecutor(len(users)) as pool:
         running = [pool.submit(create, number) for number in range(len(users))]
-        assert enough.wait(30)
+        assert enough.wait(PATIENCE)
         fresh_broker.kill()
         for each in running:
-            each.result(30)
+            each.result(PATIENCE)
     fresh_broker.start()
     for story in acknowledged:
         view = story.creator.view(story, "header=1&content=1")
@@ -490,7 +497,7 @@ def test_a_migration_gives_up_a_server_that_accepts_and_says_nothing(
         async def work() -> None:
             database = open_database(url)
             with pytest.raises(OverloadedError):
-                await asyncio.wait_for(database.migrate(lambda _: None), 30)
+                await asyncio.wait_for(database.migrate(lambda _: None), PATIENCE)
             await database.close()
 
         asyncio.run(work())

@@ -2,9 +2,11 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from sqlalchemy import Connection, text
@@ -12,13 +14,12 @@ from sqlalchemy import Connection, text
 from scbroker.errors import OverloadedError
 from scbroker.server.storage import database as storage
 from scbroker.server.storage.database import Database, async_url, open_database
-
-PATIENCE = 20.0
+from tests.kit.waiting import PATIENCE
 
 
 @asynccontextmanager
-async def opened(url: str, wait: float = PATIENCE) -> AsyncIterator[Database]:
-    database = open_database(url, wait=wait)
+async def opened(url: str) -> AsyncIterator[Database]:
+    database = open_database(url, wait=PATIENCE)
     try:
         await database.write(lambda c: c.execute(text("CREATE TABLE things (id INTEGER)")))
         yield database
@@ -35,13 +36,21 @@ def count(connection: Connection) -> int:
 
 
 async def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with opened(f"sqlite:///{tmp_path / 'x.sqlite'}", wait=0.5) as database:
-        release = threading.Event()
-        blocker = asyncio.ensure_future(database.write(lambda _: release.wait(PATIENCE)))
+    right, ahead = time.monotonic, [0.0]
+    monkeypatch.setattr(storage, "time", SimpleNamespace(monotonic=lambda: right() + ahead[0]))
+    async with opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+        both, release = threading.Barrier(2), threading.Event()
+
+        def block(_: Connection) -> bool:
+            both.wait(PATIENCE)
+            return release.wait(PATIENCE)
+
+        blocker = asyncio.ensure_future(database.write(block))
         late = [asyncio.ensure_future(database.write(add)) for _ in range(10)]
-        await asyncio.sleep(0.6)
+        await asyncio.to_thread(both.wait, PATIENCE)
+        ahead[0] = 3600.0
         release.set()
         assert await blocker
         for refused in await asyncio.gather(*late, return_exceptions=True):
@@ -54,14 +63,14 @@ async def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done
 
 @pytest.mark.parametrize(
     "limit, statement",
-    [("statement_timeout", "SELECT pg_sleep(60)"), ("lock_timeout", "LOCK TABLE things")],
+    [("statement_timeout", "SELECT pg_sleep(600)"), ("lock_timeout", "LOCK TABLE things")],
 )
 async def test_the_server_ends_what_takes_too_long_or_waits_too_long_for_a_lock(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, limit: str, statement: str
 ) -> None:
-    monkeypatch.setitem(storage._SERVER_SETTINGS, limit, "200ms")
-
-    async with opened(postgres_url) as database:
+    async with opened(postgres_url):
+        monkeypatch.setitem(storage._SERVER_SETTINGS, limit, "200ms")
+        database = open_database(postgres_url)
         locked, release = asyncio.Event(), asyncio.Event()
         holder = asyncio.ensure_future(hold(postgres_url, locked, release))
         await locked.wait()
@@ -69,6 +78,7 @@ async def test_the_server_ends_what_takes_too_long_or_waits_too_long_for_a_lock(
             await database.write(lambda c: c.execute(text(statement)))
         release.set()
         await holder
+        await database.close()
 
 
 async def hold(url: str, locked: asyncio.Event, release: asyncio.Event) -> None:
