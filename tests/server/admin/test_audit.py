@@ -8,7 +8,6 @@ import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tests.kit.fixtures import StartBroker
 from tests.kit.nursery import command
 from tests.kit.operators import admin, admin_json, audited, triggers, variables_of
 from tests.kit.tables import count_rows, query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import authorized, delete_key_file, delete_user, ordered, store, storing
 from tests.server.conftest import NewUser, at_once
 
@@ -280,7 +280,6 @@ def test_further_entries_are_followed_until_an_interrupt(broker: BrokerProcess) 
     later = broker.new_user()
     while found[-1]["subject"] != str(later.userId):
         found.append(json.loads(process.stdout.readline()))
-    sleep(0.1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) == 130
+    assert process.wait(PATIENCE) == 130
     process.stdout.close()

@@ -8,7 +8,6 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import monotonic, sleep
 
 import pytest
 
@@ -21,9 +20,8 @@ from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.operators import admin
 from tests.kit.people import Person
 from tests.kit.tables import dump, query
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
-PATIENCE = 60.0
 LARGE = 9 * 1_048_576
 SECRETS = ("A password 1", "A passphrase 1")
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
@@ -179,10 +177,7 @@ def test_a_backup_that_is_taken_under_load_is_whole_and_holds_up_nobody(
 
 
 def wait(written: list[int], beyond: int) -> None:
-    began = monotonic()
-    while sum(written) <= beyond:
-        assert monotonic() < began + PATIENCE
-        sleep(0.01)
+    wait_until(lambda: sum(written) > beyond)
 
 
 async def test_while_a_backup_is_taken_nothing_is_removed_and_then_it_is(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from tests.kit.fixtures import StartBroker, Stores
 from tests.kit.operators import admin, rotate, rotate_to_the_end, settings_of
 from tests.kit.quotas import read
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User, authorized, stalled, store, storing
 
 pytestmark = pytest.mark.mostly_on_sqlite
@@ -231,7 +232,7 @@ def test_users_who_store_key_files_all_the_time_cannot_prevent_a_rotation(
             wait_for(3)
             assert query(fresh_broker.database_url, _WAITING_FOR_CHECKS) == [(2,)]
         for each in (before, rotating, after):
-            each.result(30)
+            each.result(PATIENCE)
     user.check()
 
 
