@@ -4,7 +4,6 @@ import asyncio
 import re
 import socket
 import sqlite3
-import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,19 +22,18 @@ from scbroker.server.operations import OPERATIONS
 from scbroker.wire import codec
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, tick, wait_until
 from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser
 
 MOST = 8
 WRITES = 6
-PATIENCE = 30.0
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker on SQLite that takes on little."""
-    with BrokerProcess(tmp_path, max_requests=MOST, database_wait_seconds=60) as broker:
+    with BrokerProcess(tmp_path, max_requests=MOST, database_wait_seconds=600) as broker:
         yield broker
 
 
@@ -149,15 +147,20 @@ def test_while_writes_wait_reads_and_the_operators_questions_are_answered(
 def test_a_write_that_waited_too_long_is_refused_and_not_done(
     tmp_path: Path, new_user: NewUser
 ) -> None:
-    with BrokerProcess(tmp_path, database_wait_seconds=1) as broker:
+    with BrokerProcess(tmp_path) as broker:
         alice = new_user(at=broker)
         story = Story(alice)
+        broker.restart(database_wait_seconds=1)
+        alice.wire.close()
         with ThreadPoolExecutor(1) as pool:
             with held(broker):
                 sent = pool.submit(create, broker, alice, story)
                 wait_for(broker, 1)
-                time.sleep(1.1)
+                # By the same clock, this takes two seconds.
+                alice.wire.call("GET", "/v1/events?startId=1&wait=2").expect(200)
             sent.result(PATIENCE).expect(503, "overloaded")
+        broker.restart(database_wait_seconds=60)
+        alice.wire.close()
         alice.wire.call("GET", story.path).expect(404, "not-found")
         story.created()
 
@@ -166,10 +169,13 @@ def test_a_write_that_waited_too_long_is_refused_and_not_done(
 async def test_a_body_that_comes_too_slowly_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, drip: bytes
 ) -> None:
-    monkeypatch.setattr(requests, "_BODY_SECONDS", 0.3)
+    loop = asyncio.get_running_loop()
+    right, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: right() + ahead[0])
 
     async def receive() -> Message:
-        await asyncio.sleep(0.05 if drip else PATIENCE)
+        ahead[0] += 1 if drip else 3600
+        await (tick() if drip else asyncio.Event().wait())
         return {"type": "http.request", "body": drip, "more_body": True}
 
     headers = [(b"content-type", codec.OCTETS.encode())]

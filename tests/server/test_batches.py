@@ -26,10 +26,10 @@ from scbroker.wire.containers import (
     ViewsAnswer,
     ViewsRequest,
 )
-from scbroker.wire.events import Event
 from tests.kit.beside import further_broker
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import Answer, BrokerProcess, clock
+from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
 from tests.server.conftest import NewUser, Unchanged
 
@@ -415,8 +415,6 @@ def test_batched_reads_are_recorded_for_members_with_receive_access_events(
     alice, bob = new_user(), new_user()
     read, seen = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(2))
     view(bob, [asked(read), asked(seen, parts=False)])
-    last: list[Event] = []
-    deadline = clock() + 10 * 1_000_000
-    while not last and clock() < deadline:
-        last = [event for event in alice.events() if event.eventType == "Accessed"]
-    assert [event.containerId for event in last] == [str(uuid.UUID(bytes=read.id))]
+    wait_until(lambda: alice.events(eventType="Accessed"))
+    told = alice.events(eventType="Accessed")
+    assert [event.containerId for event in told] == [str(uuid.UUID(bytes=read.id))]

@@ -6,6 +6,7 @@ import pytest
 
 from scbroker.server import capacity
 from scbroker.server.capacity import Followers
+from tests.kit.waiting import PATIENCE
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -37,7 +38,7 @@ async def test_any_number_of_notices_to_all_take_the_timers_of_two(
     monkeypatch.setattr(loop, "call_later", count)
     for _ in range(1000):
         followers.wake(None)
-    await asyncio.wait_for(asyncio.gather(*(woken.wait() for woken in waiting)), 5)
+    await asyncio.wait_for(asyncio.gather(*(woken.wait() for woken in waiting)), PATIENCE)
     assert len(timers) < 200  # those of the test itself as well
 
 
@@ -50,5 +51,5 @@ async def test_a_request_that_was_woken_is_woken_again_by_a_later_notice_to_all(
     for _ in range(2):  # the second while the first is under way
         followers.wake(None)
     for _ in range(2):
-        await asyncio.wait_for(woken.wait(), 5)
+        await asyncio.wait_for(woken.wait(), PATIENCE)
         woken.clear()

@@ -16,10 +16,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from scbroker.server import capacity
+from scbroker.server.app import _repeat
 from scbroker.server.capacity import Connection, Gate, Kind
 from scbroker.server.requests import LargeAnswer
+from tests.kit.waiting import PATIENCE, tick, until
 
-PATIENCE = 20.0
 GET = b"GET /v1/x HTTP/1.1\r\nHost: x\r\n\r\n"
 PUT = b"PUT /v1/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n"
 MIB = 1_048_576
@@ -47,9 +48,8 @@ class Server:
         self.port = bound.getsockname()[1]
         server = uvicorn.Server(config)
         serving = asyncio.ensure_future(server.serve(sockets=[bound]))
-        checking = asyncio.ensure_future(self._check())
-        while not server.started:  # noqa: ASYNC110 - uvicorn tells by this alone
-            await asyncio.sleep(0.01)
+        checking = asyncio.ensure_future(_repeat("check", 0.02, self.gate.check))
+        await until(lambda: server.started)
         try:
             async with asyncio.timeout(PATIENCE):
                 yield self
@@ -61,11 +61,6 @@ class Server:
                     await writer.wait_closed()
             server.should_exit = server.force_exit = True
             await serving
-
-    async def _check(self) -> None:
-        while True:
-            await asyncio.sleep(0.02)
-            await self.gate.check()
 
     async def open(self, sent: bytes) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         raw = socket.socket()
@@ -181,7 +176,7 @@ async def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.Monkey
         )
         for _ in range(50):
             writer.write(b"1\r\nx\r\n" * 100)
-            await asyncio.sleep(0)
+            await tick()
         writer.write(b"0\r\n\r\n")
         assert (await answer(reader)).endswith(b"\r\n\r\n5000")
 
@@ -197,8 +192,7 @@ async def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
 
     async with Server(large, gate()).running() as server:
         await server.open(GET)
-        while not released:  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0.02)
+        await until(lambda: released)
         assert (server.gate.present, server.gate.waiting) == (0, 0)
         assert not server.gate.connections
 
@@ -207,8 +201,10 @@ async def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
 async def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capacity, "_STALLED_SECONDS", 2.0)
-    monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.5)
+    """For longer than a client may take that reads nothing: 48 seconds, of which none pass in fact."""
+    loop = asyncio.get_running_loop()
+    right, ahead = loop.time, [0.0]
+    monkeypatch.setattr(loop, "time", lambda: right() + ahead[0])
 
     async def large(_: Receive) -> Response:
         return LargeAnswer(Response(bytes(16 * MIB)), lambda: None)
@@ -219,7 +215,8 @@ async def test_who_reads_a_large_answer_slowly_but_steadily_gets_all_of_it(
         size = 0
         while size < 16 * MIB:
             size += len(await reader.readexactly(MIB))
-            await asyncio.sleep(0.1)
+            ahead[0] += 3
+            await server.gate.check()
         assert head.startswith(b"HTTP/1.1 200")
 
 
@@ -232,8 +229,7 @@ async def test_above_the_bound_a_head_is_answered_with_503_without_the_applicati
 
     async with Server(held, gate()).running() as server:
         first = [await server.open(GET) for _ in range(8)]
-        while server.gate.present < 8:  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0.01)
+        await until(lambda: server.gate.present == 8)
         reader, writer = await server.open(PUT)  # its body has not come
         refusal = await answer(reader)
         assert refusal.startswith(b"HTTP/1.1 503")
@@ -265,13 +261,13 @@ async def test_one_connection_carries_any_number_of_refusals_and_then_an_answer(
 async def test_a_refused_body_without_an_end_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.3)
-
     async with Server(hello, gate()).running() as server:
         for _ in range(6):
             assert server.gate.enter(Kind.Writing)
         reader, _ = await server.open(PUT + b"123")
-        assert (await ends(reader)).startswith(b"HTTP/1.1 503")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503")
+        monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.0)
+        await ends(reader)
 
 
 async def test_pipelined_requests_are_let_in_one_by_one_and_few_of_them_are_kept() -> None:
@@ -370,11 +366,9 @@ async def test_a_connection_that_is_lost_meanwhile_leaves_no_room_taken(sent: by
 
     async with Server(read, gate(max_requests=1)).running() as server:
         _, writer = await server.open(sent)
-        while not server.asked:  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0.01)
+        await until(lambda: server.asked)
         writer.transport.abort()
-        while server.gate.connections:  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0.01)
+        await until(lambda: not server.gate.connections)
         await served(server)
 
 
@@ -396,8 +390,7 @@ async def test_a_client_that_reads_no_answer_takes_no_slot_from_others(ahead: in
 
     async with Server(some, gate(max_requests=1)).running() as server:
         await server.open(GET * ahead)
-        while server.gate.waiting < 1:  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0.01)
+        await until(lambda: server.gate.waiting)
         assert server.gate.present == 0
         reader, _ = await server.open(GET)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
@@ -409,11 +402,10 @@ async def test_of_what_is_refused_behind_an_unread_answer_nobody_stands_aside() 
 
     async with Server(some, gate(max_requests=1)).running() as server:
         await server.open(GET * 3)
-        while server.asked < 1:  # noqa: ASYNC110 - nothing else tells
-            await asyncio.sleep(0)
+        while not server.asked:
+            await tick()
         assert server.gate.enter(Kind.Reading)
-        for _ in range(20):
-            await asyncio.sleep(0)
+        await tick(20)
         assert (server.gate.present, server.gate.waiting) == (1, 0)
 
 

@@ -7,6 +7,7 @@ import pytest
 from scbroker.errors import OverloadedError
 from scbroker.server import capacity
 from scbroker.server.capacity import Buffers, LargeBodies
+from tests.kit.waiting import tick
 
 MIB = 1_048_576
 SIZE = 4 * MIB
@@ -16,7 +17,7 @@ async def test_a_process_has_so_many_slots_and_a_waiting_request_gets_the_next_f
     process = LargeBodies(3)
     taken = [await process.acquire(user) for user in (b"a", b"b", b"c")]
     waiting = asyncio.ensure_future(process.acquire(b"d"))
-    await asyncio.sleep(0)
+    await tick()
     assert not waiting.done()
     taken[1]()
     (await waiting)()
@@ -41,7 +42,7 @@ async def test_the_waiting_requests_of_one_user_are_limited() -> None:
     process = LargeBodies(1)
     release = await process.acquire(b"a")
     waiting = [asyncio.ensure_future(process.acquire(b"a")) for _ in range(64)]
-    await asyncio.sleep(0)
+    await tick()
     with pytest.raises(OverloadedError, match="fewer at once"):
         await process.acquire(b"a")
     release()

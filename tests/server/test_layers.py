@@ -5,10 +5,14 @@ import sys
 
 import pytest
 
+from tests.kit.waiting import PATIENCE
+
 PROGRAM = """
 import sys
 import scbroker.server.commands
 from scbroker.server.app import create_app
+
+from tests.kit.waiting import PATIENCE
 create_app(None)
 print("\\n".join(sys.modules))
 """
@@ -20,7 +24,7 @@ def _modules(program: str) -> set[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return set(finished.stdout.split())
 

@@ -14,6 +14,7 @@ from scbroker.server import logs, requests
 from scbroker.server.operations import OPERATIONS
 from scbroker.server.settings import Settings, changed
 from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 SERVER = ROOT / "src/scbroker/server"
@@ -129,7 +130,7 @@ def test_on_a_terminal_the_log_is_for_people(stranger: Person, tmp_path: Path) -
     terminal.expect("started")
     terminal.expect(r"scbroker serves (http://127.0.0.1:\d+)")
     assert isinstance(terminal.match, re.Match)
-    with urllib.request.urlopen(f"{terminal.match[1]}/health/live", timeout=30) as answer:
+    with urllib.request.urlopen(f"{terminal.match[1]}/health/live", timeout=PATIENCE) as answer:
         assert answer.status == 200
     terminal.sendintr()
     terminal.expect("stopped.*SIGINT")

@@ -8,6 +8,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from scbroker.server import metrics
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.engines import free_port
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import Story, User
 
 ROOT = Path(__file__).parents[2]
@@ -141,7 +142,7 @@ class Prometheus:
 
     def get(self, path: str, **query: str) -> Any:
         url = f"http://{self.address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.urlopen(url, timeout=20) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE) as answer:
             return json.load(answer)["data"]
 
     def value(self, query: str) -> list[Any]:
@@ -162,7 +163,7 @@ def prometheus(folder: Path, broker: BrokerProcess) -> Iterator[Prometheus]:
         yield found
     finally:
         found.process.terminate()
-        found.process.wait(30)
+        found.process.wait(PATIENCE)
 
 
 @pytest.mark.long
@@ -187,7 +188,7 @@ def test_every_query_finds_data_of_a_broker_under_load(tmp_path: Path) -> None:
 
             wait_until(load)
             for query in queries():
-                assert found.has(query), query
+                wait_until(partial(found.has, query), query)
             loaded = found.get("rules")["groups"][0]["rules"]
             wait_until(
                 lambda: all(

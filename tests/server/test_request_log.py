@@ -11,7 +11,7 @@ from scbroker.server.request_log import RequestLog
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 from tests.server.test_admission import full
@@ -64,7 +64,7 @@ def test_a_request_refused_at_its_head_has_an_id_and_a_line(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
     small = start_broker(
-        max_requests=8, database_wait_seconds=60, access_log=True, trusted_proxies="127.0.0.1"
+        max_requests=8, database_wait_seconds=600, access_log=True, trusted_proxies="127.0.0.1"
     )
     alice = new_user(at=small)
     with full(small, alice), Wire(small) as wire:
@@ -79,7 +79,7 @@ def test_a_request_refused_at_its_head_has_an_id_and_a_line(
 @on_sqlite
 def test_pipelined_requests_have_ids_of_their_own(broker: BrokerProcess) -> None:
     asked = b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=20) as raw:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as raw:
         raw.sendall(asked * 3 + asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
         text = b""
         while piece := raw.recv(65_536):
@@ -108,7 +108,7 @@ def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
     assert line["status"] == 200
     assert line["user"] == alice.id
     assert (line["received"], line["sent"]) == (0, len(answer.body))
-    assert 0 < line["seconds"] < 10
+    assert line["seconds"] > 0
     without_path = [each for each in broker.lines("request") if each["path"] is None]
     assert [each["status"] for each in without_path] == [404]
     created = [line for line in broker.lines("request") if line["method"] == "PUT"]
@@ -145,10 +145,11 @@ def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
 def test_the_time_that_a_client_takes_makes_no_request_slow(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
-    broker = start_broker(slow_seconds=1)
+    broker = start_broker(slow_seconds=2)
     alice = new_user(at=broker)
-    alice.wire.call("GET", "/v1/events?startId=1&wait=2").expect(200)
-    assert not broker.lines("slow request")
+    alice.wire.call("GET", "/v1/events?startId=1&wait=3").expect(200)
+    broker.stop()  # the line comes after the answer
+    assert "/v1/events" not in {line["path"] for line in broker.lines("slow request")}
 
 
 def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signal(

@@ -21,7 +21,7 @@ from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import run
 from tests.kit.operators import admin
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.mostly_on_sqlite
 def _refusal(data_dir: Path, *options: str, settings: Mapping[str, object] = {}) -> str:
     """What a broker that does not start says."""
     arguments = ["serve", "--port", "0", "--data-dir", str(data_dir), *options]
-    return _refused(*run(arguments, environment(settings), 60))
+    return _refused(*run(arguments, environment(settings), PATIENCE))
 
 
 def _refused(status: int, output: str, error: str) -> str:
@@ -186,17 +186,17 @@ def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     folder.mkdir(mode=0o555)
     done = subprocess.run(
         [sys.executable, "-c", AS_OTHERS, "--port", "0", "--data-dir", str(folder)],
-        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     assert str(folder) in _refused(done.returncode, done.stdout, done.stderr)
 
 
-# As `serve` is, with a shorter wait.
+# As `serve` is, with few attempts.
 IMPATIENT: Final = """
 import sys, tenacity
 from scbroker.server import commands
-commands._WAITING.stop = tenacity.stop_after_delay(1)
+commands._WAITING.stop = tenacity.stop_after_attempt(2)
 sys.argv[1:1] = ["serve"]
 from scbroker.cli import main
 main()
@@ -212,7 +212,7 @@ def test_a_missing_postgresql_is_waited_for_and_then_an_error_in_words(tmp_path:
         finished = subprocess.run(
             [sys.executable, "-c", IMPATIENT, "--port", "0", "--data-dir", str(tmp_path)],
             env=environment({"database_url": url}), stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=60, check=False,
+            text=True, timeout=PATIENCE, check=False,
         )  # fmt: skip
     assert (finished.returncode, finished.stdout) == (5, ""), finished
     *waited, said = finished.stderr.splitlines()
@@ -235,7 +235,7 @@ def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_i
             wait_until((tmp_path / "stderr").exists)
             wait_until(lambda: "waiting for the database" in broker.log)
             server.start()
-            started.result(60)
+            started.result(PATIENCE)
             with Wire(broker) as wire:
                 wire.call("GET", "/health/ready").expect(200)
         finally:
@@ -249,14 +249,14 @@ def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> 
         assert stat.S_IMODE(mode) == 0o600
     folder = tmp_path / "made"
     options = ["admin", "create-api-key", "x", "--data-dir", str(folder)]
-    status, output, _ = run(options, environment(), 60)
+    status, output, _ = run(options, environment(), PATIENCE)
     assert status == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert uuid.UUID(output.strip()).version == 4
 
 
 def test_the_command_line_says_its_version() -> None:
-    status, output, _ = run(["--version"], environment(), 60)
+    status, output, _ = run(["--version"], environment(), PATIENCE)
     assert (status, output) == (0, f"scbroker {scbroker.__version__}\n")
 
 

@@ -1,9 +1,7 @@
 """An object store that takes every question and answers none holds up who needs it, and nobody else."""
 
 import asyncio
-import re
 import socket
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,12 +24,12 @@ from scbroker.wire.containers import RecordsAnswer, RecordsRequest
 from scbroker.wire.parts import MAX_TRANSFERS, SentChunk, SentChunks, Transfers, TransfersRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import query
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import tick, wait_until
 from tests.kit.writers import OWNER, READER, Story, User
 from tests.server.conftest import NewUser
+from tests.server.test_admission import wait_for
 
 on_one_engine = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-PATIENCE = 30.0
 WORKER_SLOTS = 16
 LARGE_BODY_SLOTS = 4
 """Large-body slots of one user."""
@@ -88,19 +86,6 @@ def asking(store: Store, work: Sequence[Callable[[], Answer]]) -> Iterator[list[
             store.close()
 
 
-def wait_for(broker: BrokerProcess, present: int) -> None:
-    until = time.monotonic() + PATIENCE
-    with Wire(broker) as wire:
-        while True:
-            text = wire.send("GET", "/metrics").expect(200).body.decode()
-            found = re.search(r"^scbroker_requests_present (\d+)", text, re.MULTILINE)
-            assert found is not None
-            if int(found[1]) == present:
-                return
-            assert time.monotonic() < until, found[0]
-            time.sleep(0.02)
-
-
 def others_are_served(broker: BrokerProcess, user: User) -> None:
     """Requests that need no object store are answered: logging in, creating, reading, work in threads."""
     with Wire(broker) as wire:
@@ -135,7 +120,7 @@ async def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
     database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
     broker = Broker(Settings(), database, Folder(tmp_path), b"", frozenset())
     first = asyncio.ensure_future(sweep_at_once(broker))
-    await asyncio.sleep(0)
+    await tick()
     for _ in range(3):
         assert not await sweep_at_once(broker)
     assert (rounds, first.done()) == ([1], False)
