@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from assurance.cluster.deployment import Addresses
 from scbroker import KeyRing, MemoryTrustStore, ServerProvider, keys
@@ -27,6 +27,11 @@ from tests.kit.waiting import PATIENCE
 
 __all__ = ["pytest_addoption", "pytest_configure"]  # hooks
 
+settings.register_profile(
+    "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+"""No test fails because an example takes long on a slow machine."""
+settings.load_profile("unhurried")
 settings.register_profile(
     "thorough",
     max_examples=100,
