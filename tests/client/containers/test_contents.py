@@ -13,8 +13,8 @@ from scbroker import BrokerError, ContentReader, ServerProvider
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from tests.client.conftest import drop
 from tests.kit.network import Go, Network
+from tests.kit.waiting import PATIENCE
 
-PATIENCE: Final = 60.0
 SIZE: Final = 9 * SEGMENT + 777
 CONTENT: Final = random.Random(7).randbytes(SIZE)
 

@@ -24,8 +24,8 @@ from scbroker.client.containers import sent
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import BrokerProcess
 from tests.kit.network import Network, answered, lost, refused
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 RECORD = "/records/2"
 Go = Callable[[], Any]
 
@@ -374,7 +374,7 @@ from scbroker import FileTrustStore, ServerProvider
 from scbroker.client.users.session import Session
 key, url, folder, user, container, moment = sys.argv[1:]
 provider = ServerProvider(key, url, "killed", trustStore=FileTrustStore(folder))
-provider.logIn(uuid.UUID(user), passphrase="battery Staple 8").result(30)
+provider.logIn(uuid.UUID(user), passphrase="battery Staple 8").result()
 honest = Session.call
 
 async def call(self, method, path, *rest, **options):
@@ -387,7 +387,7 @@ async def call(self, method, path, *rest, **options):
     return answer
 
 Session.call = call
-provider.updateContainerContent(uuid.UUID(container), b"2").result(30)
+provider.updateContainerContent(uuid.UUID(container), b"2").result()
 """
 
 

@@ -16,9 +16,9 @@ from scbroker.errors import ConflictError, StaleKeysError
 from scbroker.wire.containers import RecordReceipt
 from tests.client.conftest import id_of, refusal
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
-PATIENCE = 30.0
 
 
 def shared(alice: ServerProvider, *others: ServerProvider) -> list[AccessLevel]:

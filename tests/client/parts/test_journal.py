@@ -13,6 +13,7 @@ from scbroker.client.parts import journal as journal_module
 from scbroker.client.parts.journal import Journal
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE
 
 SECRET: Final = bytes(range(32))
 
@@ -120,9 +121,9 @@ def test_no_record_is_sent_while_its_journal_cannot_be_ended(
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", fail)
             with pytest.raises(BrokerError.trustStoreError, match="Input/output error"):
-                device.createContainer(file).result(30)
+                device.createContainer(file).result(PATIENCE)
         assert not [each for each in network.sent if "/records/" in each.path]
-    device.createContainer(file).result(30)
+    device.createContainer(file).result(PATIENCE)
 
 
 def test_a_journal_that_was_not_used_for_a_week_is_removed(tmp_path: Path) -> None:

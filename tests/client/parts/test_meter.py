@@ -9,8 +9,8 @@ from scbroker.client.parts.content import no_progress
 from scbroker.client.parts.meter import Meter
 from scbroker.wire.containers import MAX_INLINE
 from tests.kit.network import Network, lost
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 60.0
 MIB = 1_048_576
 Steps = list[tuple[int, int | None]]
 

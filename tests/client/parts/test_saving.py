@@ -19,8 +19,8 @@ from scbroker.wire.parts import CHUNK_SEGMENTS
 from tests.client.conftest import drop, id_of
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network
+from tests.kit.waiting import PATIENCE, until
 
-PATIENCE: Final = 60.0
 RUN: Final = CHUNK_SEGMENTS * SEGMENT
 SIZE: Final = 2 * RUN + 12_345
 CONTENT: Final = (b"a" * 251 + bytes(range(256)) * 3) * (SIZE // 1019) + b"z" * (SIZE % 1019)
@@ -105,8 +105,7 @@ def leave_partial(device: ServerProvider, made: Any, target: Path) -> None:
     async def treat(go: Go) -> Any:
         arrived[0] += 1
         if arrived[0] == 3:
-            while saved[0] < 2 * RUN:  # noqa: ASYNC110 - the others arrive first
-                await asyncio.sleep(0.005)
+            await until(lambda: saved[0] == 2 * RUN)  # the others arrive first
             raise BrokerError.permissionDeniedError("cut off")
         return await go()
 

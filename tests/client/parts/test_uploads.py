@@ -18,7 +18,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, refused
 from tests.kit.tables import query
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 CHUNK = CHUNK_SEGMENTS * SEGMENT
 CUT = BrokerError.permissionDeniedError("cut off")
@@ -50,7 +50,7 @@ class Broken:
 
     def content(self) -> Iterator[bytes]:
         yield bytes(CHUNK + 1)
-        assert self.is_stored.wait(60)
+        assert self.is_stored.wait(PATIENCE)
         raise OSError("gone")
 
 
@@ -58,7 +58,7 @@ class Broken:
 def test_an_upload_that_fails_for_good_is_dropped_at_the_broker(
     broker: BrokerProcess, alice: ServerProvider, network: Network
 ) -> None:
-    made = alice.createContainer(b"").result(60)
+    made = alice.createContainer(b"").result(PATIENCE)
     uploads: list[Callable[..., Promise[Any]]] = [
         alice.createContainer,
         partial(alice.updateContainerContent, made.id),
@@ -79,7 +79,7 @@ def test_a_cancelled_upload_is_dropped_at_the_broker(
 
     def content() -> Iterator[bytes]:
         yield bytes(CHUNK + 1)
-        go_on.wait(60)
+        go_on.wait(PATIENCE)
         yield b"end"
 
     def progress(done: int, total: int | None) -> None:
@@ -88,7 +88,7 @@ def test_a_cancelled_upload_is_dropped_at_the_broker(
             stored.set()
 
     promise = alice.createContainer(content(), progress=progress)
-    assert stored.wait(60)
+    assert stored.wait(PATIENCE)
     assert unfinished(broker, alice) == 1
     assert promise.cancel()
     go_on.set()
@@ -102,7 +102,7 @@ def test_the_first_error_is_raised_also_if_the_drop_fails(
     network.treat("DELETE", "", refused(BrokerError.brokerFaultError("no")))
     broken = Broken()
     with pytest.raises(BrokerError.invalidArgumentError, match="gone") as caught:
-        alice.createContainer(broken.content(), progress=broken.progress).result(60)
+        alice.createContainer(broken.content(), progress=broken.progress).result(PATIENCE)
     assert caught.value.outcome is WriteOutcome.NotStored
     assert len(network.those("DELETE", "")) == 1
     assert unfinished(broker, alice) == 1

@@ -1,6 +1,5 @@
 """A large file that was cut off on its way to the broker goes on where it was."""
 
-import asyncio
 import gc
 import os
 import uuid
@@ -24,8 +23,8 @@ from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.impatience import be_impatient
 from tests.kit.network import Go, Network, Treatment
 from tests.kit.scripts import run_script
+from tests.kit.waiting import PATIENCE, until
 
-PATIENCE: Final = 60.0
 CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
 SIZE: Final = 2 * CHUNK + 12_345
 ALL: Final = {0, 1, 2}
@@ -59,8 +58,7 @@ def failing_after(chunks: int) -> Treatment:
             answer = bytes(await go())
             arrived[0] += 1
             return answer
-        while arrived[0] < chunks:  # noqa: ASYNC110 - what is under way arrives first
-            await asyncio.sleep(0.005)
+        await until(lambda: arrived[0] == chunks)  # what is under way arrives first
         raise _CUT.fresh()
 
     return treat
@@ -131,14 +129,14 @@ def test_a_client_that_was_killed_goes_on_in_another_process(
         from scbroker.client.parts.meter import Meter
         key, url, file, folder, password, passphrase = sys.argv[1:]
         provider = ServerProvider(key, url, "first", trustStore=FileTrustStore(folder))
-        provider.register(password, passphrase).result(60)
+        provider.register(password, passphrase).result()
         print(provider.getUserId().result(), flush=True)
 
         def die(*_):
             os.kill(os.getpid(), signal.SIGKILL)
 
         Meter.complete = die  # called once a chunk is acknowledged
-        provider.createContainer(Path(file)).result(60)
+        provider.createContainer(Path(file)).result()
     """
     folder = tmp_path / "device"
     secrets = (PASSWORD, PASSPHRASE)

@@ -27,8 +27,8 @@ from scbroker.client.people.contacts import TYPE, _Book, _Entry, _merged
 from tests.client.conftest import drop, id_of
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30
 INVALID = BrokerError.invalidArgumentError
 SUBSTITUTED = BrokerError.keySubstitutionError
 
@@ -122,7 +122,9 @@ def test_a_contact_or_a_card_stands_for_its_user_in_every_operation_on_users(
         [AccessChange(made.id, add=[AccessLevel(contact), AccessLevel(other)])]
     ).result(PATIENCE)
     assert members() == {contact.userId, other.userId}
-    alice.updateContainersAccessLevels([AccessChange(made.id, remove=[contact, other])]).result(9)
+    alice.updateContainersAccessLevels([AccessChange(made.id, remove=[contact, other])]).result(
+        PATIENCE
+    )
     assert members() == set()
     for name in ("getContainer", "deleteContainer"):
         with pytest.raises(INVALID, match="not Contact: it names a user"):

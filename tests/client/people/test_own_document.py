@@ -18,8 +18,8 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, lost, refused
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30
 TYPE = "test.words"
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 
@@ -125,7 +125,9 @@ def test_documents_made_at_the_same_moment_become_the_one_with_the_lowest_id(
 ) -> None:
     made = sorted(stored(alice, f"of {number}") for number in range(count))
     known = document(alice)
-    known._known = run(known._opened(id_of(alice), alice.getContainerMetadata(made[-1]).result(9)))
+    known._known = run(
+        known._opened(id_of(alice), alice.getContainerMetadata(made[-1]).result(PATIENCE))
+    )
     assert sorted(read(document(beside(alice, new_provider)))) == ["of 0", "of 1", "of 2"][:count]
     assert containers(alice) == made[:1]
     add(known, "by the device that had the other one")
@@ -139,7 +141,7 @@ def test_an_entry_added_while_its_container_is_merged_is_not_lost(
     first, second = sorted([stored(alice, "a"), stored(alice, "b")])
     late = document(beside(alice, new_provider))
     late._known = run(
-        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(9))
+        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(PATIENCE))
     )
     merging = document(alice)
     delete = merging._delete
@@ -160,7 +162,7 @@ def test_a_merge_that_meets_a_change_of_another_device_is_begun_again(
     first, second = sorted([stored(alice, "a"), stored(alice, "b")])
     late = document(beside(alice, new_provider))
     late._known = run(
-        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(9))
+        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(PATIENCE))
     )
     merging = document(alice)
     store, changed = merging._store, list[object]()

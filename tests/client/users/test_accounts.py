@@ -18,8 +18,8 @@ from tests.kit.both_engines import postgresql_when_long
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.network import Network
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 WRONG = "wrong Horse 7"
 
 

@@ -25,7 +25,6 @@ from tests.kit.owners import (
     KEY_FILE,
     NEW_PASSPHRASE,
     NEW_PASSWORD,
-    PATIENCE,
     Owner,
     change,
     is_good,
@@ -34,6 +33,7 @@ from tests.kit.owners import (
     shared_by,
     token_of,
 )
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.fixture

@@ -23,13 +23,13 @@ from tests.kit.owners import (
     KEY_FILE,
     NEW_PASSPHRASE,
     NEW_PASSWORD,
-    PATIENCE,
     Owner,
     change,
     new_owner,
     ring_of,
     token_of,
 )
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.fixture

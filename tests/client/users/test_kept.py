@@ -29,7 +29,8 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.keychains import MemoryKeychain, keychain_in_memory
 from tests.kit.network import Network, lost, refused
-from tests.kit.owners import KEY_FILE, NEW_PASSPHRASE, NEW_PASSWORD, PATIENCE, change, ring_of
+from tests.kit.owners import KEY_FILE, NEW_PASSPHRASE, NEW_PASSWORD, change, ring_of
+from tests.kit.waiting import PATIENCE
 
 Start = Callable[[], ServerProvider]
 """A start of the program on one device: a provider without a session, with the device's stores."""

@@ -22,7 +22,8 @@ from scbroker import BrokerError, FileSessionStore, MemoryTrustStore, ServerProv
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network, lost
-from tests.kit.owners import KEY_FILE, PATIENCE, ring_of
+from tests.kit.owners import KEY_FILE, ring_of
+from tests.kit.waiting import PATIENCE
 
 DEVICES = st.sampled_from((0, 1))
 

@@ -3,15 +3,14 @@
 import asyncio
 import threading
 from collections.abc import Iterator
-from time import sleep
 from typing import Any
 
 import pytest
 
 from scbroker import BrokerError, Promise, ServerProvider
 from tests.kit.network import Go, Network
+from tests.kit.waiting import PATIENCE, until, wait_until
 
-PATIENCE = 30.0
 CHALLENGES = ("POST", "/v1/session-challenges")
 
 
@@ -25,8 +24,7 @@ class Held:
 
     async def hold(self, go: Go) -> Any:
         try:
-            while not self.release.is_set():  # noqa: ASYNC110 - the test is on another thread
-                await asyncio.sleep(0.005)
+            await until(self.release.is_set)
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -51,8 +49,8 @@ def begin(alice: ServerProvider, count: int) -> list[Promise[Any]]:
 
 
 def wait_for(session: Any, count: int) -> None:
-    while (session.token.renewal.waiting if session.token.renewal else 0) != count:
-        sleep(0.005)
+    token = session.token
+    wait_until(lambda: (token.renewal.waiting if token.renewal else 0) == count)
 
 
 def test_a_broker_that_does_not_answer_is_waited_for_once_by_all_operations_together(

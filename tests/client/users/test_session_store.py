@@ -5,7 +5,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -60,7 +59,7 @@ def test_a_child_that_is_forked_while_a_store_is_locked_does_not_keep_it_locked(
         if not children:
             children.append(child := os.fork())
             if child == 0:
-                time.sleep(60)
+                signal.pause()
                 os._exit(0)
         return read(*entry)
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from scbroker import BrokerError, FileTrustStore, MemoryTrustStore
 from scbroker.client.users import trust_store
 from scbroker.client.users.trust_store import Marks, raise_to
+from tests.kit.waiting import PATIENCE
 
 USER = uuid.UUID("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa")
 SECRET = b"s" * 32
@@ -263,6 +264,8 @@ def fill_some(marks: Marks, last: int) -> None:
 WRITER = """
 import sys, uuid
 from scbroker import FileTrustStore
+from scbroker.client.users import trust_store
+trust_store._LOCK_SECONDS = 600  # the others may be slow
 folder, user, name = sys.argv[1:]
 marks = FileTrustStore(folder).open(uuid.UUID(user), b"s" * 32)
 for number in range(40):
@@ -277,13 +280,16 @@ for number in range(40):
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(path.parent), str(USER)]
     writers = [subprocess.Popen([*command, name]) for name in "abc"]
-    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    assert [writer.wait(PATIENCE) for writer in writers] == [0, 0, 0]
     marks = open_file(path)
     assert marks.get("counter", b"") == b"120"
     assert all(marks.get(name, b"%d" % n) == b"mine" for name in "abc" for n in range(40))
 
 
-def test_threads_that_share_marks_lose_nothing(reopen: Callable[[], Marks]) -> None:
+def test_threads_that_share_marks_lose_nothing(
+    reopen: Callable[[], Marks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust_store, "_LOCK_SECONDS", PATIENCE)
     marks = [reopen(), reopen()]
     failures: list[BaseException] = []
 
@@ -357,7 +363,8 @@ STEPS = st.lists(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=STEPS)
 def test_a_file_does_what_a_dict_does_whatever_the_order(

@@ -9,8 +9,8 @@ from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.quotas import check_usage, set_quota
 from tests.kit.tables import count_rows
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 MIB = 1_048_576
 
 
