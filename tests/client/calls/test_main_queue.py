@@ -3,17 +3,17 @@
 import asyncio
 import os
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from scbroker import BrokerError
+from scbroker.client.calls import main_queue
 from scbroker.client.calls.main_queue import MainQueue
 from tests.kit.scripts import run_script
-
-PATIENCE = 9.0
+from tests.kit.waiting import PATIENCE, tick, until
 
 
 @pytest.fixture
@@ -29,6 +29,20 @@ def in_thread(work: Any) -> None:
     thread.start()
     thread.join(PATIENCE)
     assert not thread.is_alive()
+
+
+def when_run_waits(
+    queue: MainQueue, act: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have a thread do this as soon as `run` waits: until then `run` keeps the lock of the queue."""
+    wait, thread = queue._changed.wait, threading.Thread(target=act)
+
+    def begin(left: float | None) -> bool:
+        if thread.ident is None:
+            thread.start()
+        return wait(left)
+
+    monkeypatch.setattr(queue._changed, "wait", begin)
 
 
 def test_work_runs_on_the_main_thread_in_order_whoever_submits_it(queue: MainQueue) -> None:
@@ -47,7 +61,9 @@ def test_work_runs_on_the_main_thread_in_order_whoever_submits_it(queue: MainQue
     assert [future.result() for future in futures] == [0, 2, 4]
 
 
-def test_run_waits_for_what_is_under_way_and_for_what_that_submits(queue: MainQueue) -> None:
+def test_run_waits_for_what_is_under_way_and_for_what_that_submits(
+    queue: MainQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[str] = []
     queue.expect("work")
 
@@ -56,23 +72,25 @@ def test_run_waits_for_what_is_under_way_and_for_what_that_submits(queue: MainQu
         queue.submit(seen.append, "second")
 
     def later() -> None:
-        time.sleep(0.05)
         queue.submit(first)
         queue.arrived("work")
 
-    thread = threading.Thread(target=later)
-    thread.start()
+    when_run_waits(queue, later, monkeypatch)
     assert queue.run(PATIENCE)
-    thread.join()
     assert seen == ["first", "second"]
 
 
-def test_run_gives_up_in_time_and_says_so(queue: MainQueue) -> None:
+def test_run_gives_up_in_time_and_says_so(
+    queue: MainQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that only its waits move."""
+    waits: list[float] = []
+    monkeypatch.setattr(main_queue, "time", SimpleNamespace(monotonic=lambda: sum(waits)))
+    monkeypatch.setattr(queue._changed, "wait", waits.append)
     queue.expect("work")
-    began = time.monotonic()
-    assert not queue.run(0.05)
+    assert not queue.run(60)
     assert not queue.run(0)
-    assert 0.05 <= time.monotonic() - began < 2
+    assert waits == [60]
     queue.arrived("work")
     assert queue.run(0)
 
@@ -90,7 +108,7 @@ def test_waiting_on_the_main_thread_for_its_own_work_is_refused(queue: MainQueue
     with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
         future.result()
     with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
-        future.result(1)
+        future.result(PATIENCE)
     with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
         future.exception()
     found: list[int] = []
@@ -132,10 +150,9 @@ def test_in_an_event_loop_of_the_main_thread_the_loop_runs_the_work(queue: MainQ
         other.start()
         queue.submit(lambda: seen.append(threading.current_thread()))
         assert seen == []
-        while len(seen) < 2:  # noqa: ASYNC110 - the work knows no loop
-            await asyncio.sleep(0.001)
+        await until(lambda: len(seen) == 2)
 
-    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    asyncio.run(main())
     other.join(PATIENCE)
     assert set(seen) == {1, threading.main_thread()}
 
@@ -146,7 +163,7 @@ def test_a_loop_of_another_thread_is_not_taken_for_the_main_ones(queue: MainQueu
     async def elsewhere() -> None:
         queue.notice_loop()
         queue.submit(lambda: seen.append(threading.current_thread()))
-        await asyncio.sleep(0.02)
+        await tick()
 
     in_thread(lambda: asyncio.run(elsewhere()))
     assert seen == []
@@ -160,7 +177,7 @@ def test_nothing_is_lost_when_a_loop_ends_and_another_begins(queue: MainQueue, e
 
     async def notice() -> None:
         queue.notice_loop()
-        await asyncio.sleep(0)
+        await tick()
 
     first = asyncio.new_event_loop()
     first.run_until_complete(notice())
@@ -172,10 +189,9 @@ def test_nothing_is_lost_when_a_loop_ends_and_another_begins(queue: MainQueue, e
 
     async def second() -> None:
         queue.notice_loop()
-        while len(seen) < 2:  # noqa: ASYNC110 - the work knows no loop
-            await asyncio.sleep(0.001)
+        await until(lambda: len(seen) == 2)
 
-    asyncio.run(asyncio.wait_for(second(), PATIENCE))
+    asyncio.run(second())
     assert seen == [1, 2]
     first.close()
 
@@ -207,7 +223,7 @@ async def main():
     done = loop.create_future()  # the loop sleeps until a handler wakes it
     submit(lambda: done.set_result(
         threading.current_thread() is threading.main_thread() and asyncio.get_running_loop() is loop))
-    return await asyncio.wait_for(done, 30)
+    return await done
 
 def run_twice(loop):
     return loop.run_until_complete(main()), loop.run_until_complete(main())
@@ -237,21 +253,15 @@ def test_a_job_that_waited_runs_in_the_next_loop_though_nothing_else_is_called(l
         import asyncio, threading, {loops}
         from scbroker import mainQueue
 
-        async def main():
-            async with asyncio.timeout(30):
-                while len(ran) < number:
-                    await asyncio.sleep(0.001)
-
-        ran, number = [], 0
-        for number in (1, 2):  # between loops too
-            thread = threading.Thread(target=mainQueue.submit, args=(ran.append, number))
+        for _ in range(2):  # between loops too
+            ran = asyncio.Event()
+            thread = threading.Thread(target=mainQueue.submit, args=(ran.set,))
             thread.start()
             thread.join()
-            {loops}.run(main())
-        print(ran)
+            print({loops}.run(ran.wait()))
         """
     )
-    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+    assert (done.stdout, done.stderr) == ("True\n" * 2, "")
 
 
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
@@ -268,7 +278,7 @@ def test_a_loop_that_ran_before_another_thread_imported_scbroker_runs_the_work(l
                 mainQueue.submit(done.set_result, "ran")
 
             await asyncio.to_thread(work)
-            print(await asyncio.wait_for(done, 30))
+            print(await done)
 
         {loops}.run(main())
         """
@@ -285,7 +295,7 @@ def test_a_loop_moved_to_another_thread_runs_no_work_of_the_main_thread(queue: M
     loop = asyncio.new_event_loop()
     loop.run_until_complete(notice())
     queue.submit(lambda: seen.append(threading.current_thread()))
-    in_thread(lambda: loop.run_until_complete(asyncio.sleep(0.02)))
+    in_thread(lambda: loop.run_until_complete(tick()))
     loop.close()
     assert seen == []
     assert queue.run(PATIENCE)
@@ -332,10 +342,21 @@ def test_run_lets_an_interrupt_through() -> None:
     done = run_script("""
 import os, signal, threading
 from scbroker import mainQueue
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have it ignored
 mainQueue.expect("work")
-threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+wait = mainQueue._changed.wait
+
+def interrupt():
+    with mainQueue._changed:  # `run` keeps this lock until it waits
+        os.kill(os.getpid(), signal.SIGINT)
+
+def begin(left):
+    threading.Thread(target=interrupt).start()
+    wait(left)
+
+mainQueue._changed.wait = begin
 try:
-    mainQueue.run(30)
+    mainQueue.run()
 except KeyboardInterrupt:
     print("interrupted")
 mainQueue.arrived("work")
@@ -353,7 +374,7 @@ def handler():
     {ending}
 
 mainQueue.submit(handler)
-mainQueue.run(30)
+mainQueue.run()
 print("still here")
 """)
         assert done.returncode == expected

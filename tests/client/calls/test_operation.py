@@ -7,7 +7,6 @@ import functools
 import gc
 import logging
 import threading
-import time
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -52,9 +51,9 @@ from tests.kit.declared import HOMES
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, refused
 from tests.kit.scripts import run_script
+from tests.kit.waiting import PATIENCE, tick, until, wait_until
 
 VOID = object()
-PATIENCE = 30.0
 EVERY_PERMISSION = ContainerAccessLevel.DefaultOwnerPermissions
 
 
@@ -347,7 +346,7 @@ async def awaited(promise: Promise[Any]) -> Any:
 async def begin_to_await(promise: Promise[Any]) -> None:
     """And give up at once: the task is cancelled, and the operation is not."""
     task = asyncio.create_task(awaited(promise))
-    await asyncio.sleep(0)
+    await tick()
     if promise.done():
         await task
         return
@@ -424,7 +423,7 @@ def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
 
     async def stall(go: Go) -> Octets:
         began.set()
-        await asyncio.sleep(PATIENCE)
+        await asyncio.Event().wait()
         return await go()
 
     async def block() -> None:
@@ -719,7 +718,7 @@ def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
     operation: Operation, world: World, handlers: Handlers
 ) -> None:
     operation.call(world, **handlers.style)
-    time.sleep(0.02)
+    wait_until(lambda: mainQueue._jobs)
     assert handlers.calls == 0, "nothing runs before the main thread lets it"
     assert mainQueue.run(PATIENCE)
     check_completed(operation, handlers)
@@ -803,10 +802,9 @@ def test_an_argument_error_is_not_handled_on_the_callers_stack_inside_asyncio(
     async def main() -> None:
         alice.getContainer("wrong", **handlers.style)
         assert handlers.calls == 0
-        while not handlers.calls:  # noqa: ASYNC110 - the handler is no coroutine
-            await asyncio.sleep(0.001)
+        await until(lambda: handlers.calls)
 
-    asyncio.run(asyncio.wait_for(main(), PATIENCE))
+    asyncio.run(main())
     assert len(handlers.failed) == 1
 
 
@@ -931,7 +929,4 @@ def test_a_provider_that_is_dropped_lives_until_what_it_began_has_ended(
     assert owner() is not None
     go_on.set()
     assert promise.result(PATIENCE).length == 11
-    deadline = time.monotonic() + PATIENCE
-    while owner() is not None and time.monotonic() < deadline:
-        gc.collect()
-    assert owner() is None
+    wait_until(lambda: (gc.collect(), owner() is None)[1])

@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
@@ -13,8 +12,8 @@ import uvloop
 
 from scbroker import BrokerError, Promise
 from scbroker.client.calls.io_thread import io_thread
-from tests.kit.scripts import PATIENCE, functions_of, run_script
-from tests.kit.waiting import wait_until
+from tests.kit.scripts import functions_of, run_script
+from tests.kit.waiting import PATIENCE, tick, until, wait_until
 
 
 def start(work: Coroutine[Any, Any, Any]) -> Promise[Any]:
@@ -28,16 +27,8 @@ def drop(promise: Promise[Any]) -> None:
 
 
 async def soon(value: object) -> object:
-    await asyncio.sleep(0.02)
+    await tick()
     return value
-
-
-async def failing(delay: float = 0.0) -> None:
-    await asyncio.sleep(delay)
-    try:
-        raise KeyError("inner")
-    except KeyError:
-        raise BrokerError.throttledError("slow down", retryAfter=7.0) from None
 
 
 class Gate:
@@ -51,14 +42,22 @@ class Gate:
     async def work(self) -> str:
         self.began.set()
         try:
-            while not self.open.is_set():  # noqa: ASYNC110 - the test is on another thread
-                await asyncio.sleep(0.005)
+            await until(self.open.is_set)
         except asyncio.CancelledError:
             self.cancelled = True
             raise
         finally:
             self.ended.set()
         return "through"
+
+
+async def failing(gate: Gate | None = None) -> None:
+    if gate is not None:
+        await gate.work()
+    try:
+        raise KeyError("inner")
+    except KeyError:
+        raise BrokerError.throttledError("slow down", retryAfter=7.0) from None
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ async def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
         tasks = [group.create_task(one(start(soon(n)))) for n in range(3)]
         tasks += [group.create_task(start(soon(n))) for n in range(3)]
     assert [task.result() for task in tasks] == [0, 1, 2] * 2
-    assert await asyncio.wait_for(start(soon(3)), 5) == 3
+    assert await asyncio.wait_for(start(soon(3)), PATIENCE) == 3
     assert await asyncio.shield(start(soon(4))) == 4
     assert {await each for each in asyncio.as_completed([start(soon(5)), start(soon(6))])} == {5, 6}
 
@@ -100,7 +99,7 @@ def test_several_tasks_wait_for_one_promise_which_can_be_awaited_again(
 
     async def main() -> list[Any]:
         tasks = [asyncio.create_task(promise) for _ in range(3)]
-        await asyncio.sleep(0.02)
+        await tick()
         assert "work" in repr(tasks[0])
         gate.open.set()
         return [*await asyncio.gather(*tasks), await promise, await promise]
@@ -120,7 +119,7 @@ def test_a_failure_in_a_task_group_cancels_the_other_waits_and_leaves_their_oper
     async def both() -> None:
         async with asyncio.TaskGroup() as group:
             others.append(group.create_task(promise))
-            group.create_task(start(failing(0.02)))
+            group.create_task(start(failing()))
 
     with pytest.raises(ExceptionGroup) as caught:
         run(both())
@@ -128,7 +127,7 @@ def test_a_failure_in_a_task_group_cancels_the_other_waits_and_leaves_their_oper
     assert others[0].cancelled()
     assert not gate.cancelled
     gate.open.set()
-    assert promise.result(9) == "through"
+    assert promise.result(PATIENCE) == "through"
 
 
 async def test_a_task_of_a_promise_that_is_cancelled_before_its_first_step_is_cancelled() -> None:
@@ -152,10 +151,10 @@ async def test_result_is_refused_in_a_coroutine_whose_event_loop_it_would_block(
     promise = start(gate.work())
 
     def wait_inside() -> object:
-        return promise.result(9)
+        return promise.result(PATIENCE)
 
     async def generate() -> AsyncIterator[object]:
-        yield promise.result(9)
+        yield promise.result(PATIENCE)
 
     for attempt in (promise.result, wait_inside):
         with pytest.raises(BrokerError.invalidArgumentError) as caught:
@@ -173,14 +172,14 @@ async def test_result_is_refused_in_a_coroutine_whose_event_loop_it_would_block(
 def test_result_waits_in_a_cell_of_a_notebook_and_in_a_handler_although_a_loop_runs() -> None:
     """A notebook runs a cell without `await` as the code of a module, below a coroutine of its own."""
     found: list[object] = []
-    code = "def helper():\n    return begin().result(9)\nfound.append(helper())"
+    code = "def helper():\n    return begin().result()\nfound.append(helper())"
     cell = compile(code, "cell", "exec").replace(co_name="<cell line: 1>")  # as IPython does
     names = {"begin": lambda: start(soon(1)), "found": found}
 
     async def kernel() -> None:
         exec(cell, names)
         handled = asyncio.get_running_loop().create_future()
-        handle = lambda: handled.set_result(start(soon(2)).result(9))  # noqa: E731
+        handle = lambda: handled.set_result(start(soon(2)).result(PATIENCE))  # noqa: E731
         asyncio.get_running_loop().call_soon(handle)
         found.append(await handled)
 
@@ -197,7 +196,10 @@ def test_one_promise_is_awaited_in_several_loops_and_threads_at_once(gate: Gate)
 
     threads = [
         *(threading.Thread(target=lambda: found.append(asyncio.run(look()))) for _ in range(4)),
-        *(threading.Thread(target=lambda: found.append(promise.result(9))) for _ in range(4)),
+        *(
+            threading.Thread(target=lambda: found.append(promise.result(PATIENCE)))
+            for _ in range(4)
+        ),
     ]
     for thread in threads:
         thread.start()
@@ -212,7 +214,7 @@ def test_a_promise_of_one_loop_is_awaited_in_the_next(gate: Gate) -> None:
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(promise, 0.02)
+            await asyncio.wait_for(promise, 0.02)  # which it does not get: the gate is closed
 
     async def look() -> Any:
         return await promise
@@ -224,13 +226,11 @@ def test_a_promise_of_one_loop_is_awaited_in_the_next(gate: Gate) -> None:
 
 def test_result_waits_no_longer_than_asked_and_says_what_is_under_way(gate: Gate) -> None:
     promise = start(gate.work())
-    began = time.monotonic()
     with pytest.raises(TimeoutError, match="work is still under way"):
         promise.result(0.05)
-    assert time.monotonic() - began < 1
     assert not promise.done()
     gate.open.set()
-    assert promise.result(9) == "through"
+    assert promise.result(PATIENCE) == "through"
 
 
 def test_cancelling_an_await_leaves_the_operation_running(gate: Gate) -> None:
@@ -241,7 +241,7 @@ def test_cancelling_an_await_leaves_the_operation_running(gate: Gate) -> None:
             return await promise
 
         task = asyncio.create_task(look())
-        await asyncio.sleep(0.02)
+        await until(gate.began.is_set)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -249,18 +249,18 @@ def test_cancelling_an_await_leaves_the_operation_running(gate: Gate) -> None:
     asyncio.run(main())
     assert not gate.cancelled
     gate.open.set()
-    assert promise.result(9) == "through"
+    assert promise.result(PATIENCE) == "through"
 
 
 def test_cancelling_the_promise_stops_the_operation(gate: Gate) -> None:
     promise = start(gate.work())
-    assert gate.began.wait(9)
+    assert gate.began.wait(PATIENCE)
     assert promise.cancel()
-    assert gate.ended.wait(9)
+    assert gate.ended.wait(PATIENCE)
     assert gate.cancelled
     for _ in range(2):
         with pytest.raises(BrokerError.operationCancelledError):
-            promise.result(9)
+            promise.result(PATIENCE)
     assert promise.done()
 
     async def look() -> Any:
@@ -272,9 +272,9 @@ def test_cancelling_the_promise_stops_the_operation(gate: Gate) -> None:
 
 def test_what_is_done_cannot_be_cancelled() -> None:
     promise = start(soon(1))
-    assert promise.result(9) == 1
+    assert promise.result(PATIENCE) == 1
     assert not promise.cancel()
-    assert promise.result(9) == 1
+    assert promise.result(PATIENCE) == 1
 
 
 def test_cancelling_at_once_still_runs_what_the_operation_has_to_clean_up() -> None:
@@ -283,7 +283,7 @@ def test_cancelling_at_once_still_runs_what_the_operation_has_to_clean_up() -> N
 
     async def work() -> None:
         try:
-            await asyncio.sleep(9)
+            await asyncio.Event().wait()
         finally:
             seen.append("cleaned up")
 
@@ -293,7 +293,7 @@ def test_cancelling_at_once_still_runs_what_the_operation_has_to_clean_up() -> N
 
 
 def by_result(promise: Promise[Any]) -> None:
-    promise.result(9)
+    promise.result(PATIENCE)
 
 
 def by_await(promise: Promise[Any]) -> None:
@@ -328,7 +328,7 @@ def test_a_fault_of_our_own_shows_its_kind_and_nothing_of_its_text() -> None:
         raise ZeroDivisionError("hunter2")
 
     with pytest.raises(BrokerError.brokerFaultError, match="ZeroDivisionError") as caught:
-        start(work()).result(9)
+        start(work()).result(PATIENCE)
     assert "hunter2" not in str(caught.value)
 
 
@@ -339,7 +339,7 @@ def test_waiting_on_our_own_thread_is_refused_instead_of_waiting_for_ever() -> N
             inner.result()
         return str(await inner)
 
-    assert start(work()).result(9) == "1"
+    assert start(work()).result(PATIENCE) == "1"
 
 
 def failures_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -349,38 +349,39 @@ def failures_in(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_a_failure_that_nobody_read_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     promise = start(failing())
-    while not promise.done():
-        time.sleep(0.005)
+    wait_until(promise.done)
     assert failures_in(caplog) == []
     del promise
+    wait_until(lambda: failures_in(caplog))
     assert failures_in(caplog) == ["work failed and its error was never read: slow down"]
     assert caplog.records[0].levelno == logging.ERROR
     assert caplog.records[0].exc_info is None
 
 
 def test_the_failure_of_a_promise_that_was_dropped_before_it_ended_is_logged_exactly_once(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, gate: Gate
 ) -> None:
-    drop(start(failing(0.05)))
-    gc.collect()
+    drop(start(failing(gate)))
+    assert failures_in(caplog) == []
+    gate.open.set()
     wait_until(lambda: failures_in(caplog))
-    time.sleep(0.02)
+    start(soon(1)).result(PATIENCE)  # the thread is done with what came before
     assert failures_in(caplog) == ["work failed and its error was never read: slow down"]
 
 
 def test_what_was_looked_at_went_well_or_was_cancelled_is_not_logged(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, gate: Gate
 ) -> None:
-    looked, fine, stopped = start(failing()), start(soon(1)), start(failing(9))
+    looked, fine, stopped = start(failing()), start(soon(1)), start(failing(gate))
     with pytest.raises(BrokerError.throttledError):
-        looked.result(9)
-    fine.result(9)
+        looked.result(PATIENCE)
+    fine.result(PATIENCE)
     stopped.cancel()
     with pytest.raises(BrokerError.operationCancelledError):
-        stopped.result(9)
+        stopped.result(PATIENCE)
     del looked, fine, stopped
     drop(start(soon(1)))
-    time.sleep(0.05)
+    start(soon(2)).result(PATIENCE)  # the thread is done with what came before
     assert failures_in(caplog) == []
 
 
@@ -388,21 +389,40 @@ def test_a_promise_shows_what_it_is_of_and_not_what_it_holds(gate: Gate) -> None
     promise = start(gate.work())
     assert repr(promise) == "<Promise of work, under way>"
     gate.open.set()
-    promise.result(9)
+    promise.result(PATIENCE)
     assert repr(promise) == "<Promise of work, done>"
 
 
 PRELUDE = """
-import asyncio, logging, os, sys, threading, time, warnings
+import asyncio, concurrent.futures, os, sys, threading, warnings
 from scbroker import BrokerError, Promise
+from scbroker.client.calls import io_thread as module
 from scbroker.client.calls.io_thread import io_thread
 
 def start(name, work):
     return Promise(name, io_thread.submit(name, work))
 
-async def after(seconds, value=None):
-    await asyncio.sleep(seconds)
+go_on = asyncio.Event()
+
+async def at_once(value=None):
     return value
+
+async def gated(value=None):
+    await go_on.wait()
+    return value
+
+async def let():
+    go_on.set()
+
+def at_the_drain(act):  # when the end of the process waits for what is under way
+    wait = concurrent.futures.wait
+
+    def begin(*futures, **options):
+        concurrent.futures.wait = wait
+        act()
+        return wait(*futures, **options)
+
+    concurrent.futures.wait = begin
 """
 
 
@@ -411,18 +431,19 @@ def test_a_forked_child_works_anew_and_what_it_inherited_fails() -> None:
         PRELUDE
         + """
 warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
-start("first", after(0)).result(9)
-inherited, parents = start("inherited", after(0.3, "parent")), threading.active_count()
+start("first", at_once()).result()
+inherited = start("inherited", gated("parent"))
 if (pid := os.fork()) == 0:
     try:
-        inherited.result(9)
+        inherited.result()
     except BrokerError.unreachableError as error:
         print("inherited:", error, flush=True)
-    print("own:", start("own", after(0, "child")).result(9), flush=True)
+    print("own:", start("own", at_once("child")).result(), flush=True)
     sys.exit(3)
 _, status = os.waitpid(pid, 0)
 print("child ended with", os.waitstatus_to_exitcode(status))
-print("parent:", inherited.result(9))
+start("let", let()).result()
+print("parent:", inherited.result())
 """
     )
     assert done.stderr == ""
@@ -439,28 +460,29 @@ def test_what_is_under_way_at_exit_is_given_its_time() -> None:
     done = run_script(
         PRELUDE
         + """
+module._DRAIN_SECONDS = 600
+
 async def work():
-    await asyncio.sleep(0.2)
-    await io_thread.in_pool(time.sleep, 0.05)
-    print("finished", flush=True)
+    await gated()
+    await io_thread.in_pool(print, "finished")
+
 promise = start("work", work())
+at_the_drain(lambda: start("let", let()))
 """
     )
     assert (done.stdout, done.stderr, done.returncode) == ("finished\n", "", 0)
 
 
 def test_the_end_of_a_process_is_not_held_up_and_one_warning_names_what_was_dropped() -> None:
-    began = time.monotonic()
     done = run_script(
         PRELUDE
         + """
-import scbroker.client.calls.io_thread as module
-module._DRAIN_SECONDS = 0.2
-one, two, three = start("createContainer", after(99)), start("logout", after(99)), start("x", after(0))
-again = start("createContainer", after(99))
+module._DRAIN_SECONDS = 0.2  # they never end
+one, two = [start(name, asyncio.Event().wait()) for name in ("createContainer", "logout")]
+again, three = start("createContainer", asyncio.Event().wait()), start("x", gated())
+at_the_drain(lambda: (start("let", let()), three.result()))
 """
     )
-    assert time.monotonic() - began < PATIENCE / 2
     assert done.returncode == 0
     assert done.stderr.splitlines() == [
         "The process ends before these had finished: createContainer, logout"
