@@ -11,9 +11,10 @@ import pytest
 from scbroker import BrokerError
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import PIECE, StoreError, Transport
-from tests.client.http.test_transport import PATIENCE, device_of
+from tests.client.http.test_transport import device_of
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import PROTOCOL, BadBroker
+from tests.kit.waiting import PATIENCE
 
 _LINES = b"".join(b"X-%d: %s\r\n" % (n, b"y" * 1000) for n in range(64))
 _ENOUGH = 64 * 1_048_576

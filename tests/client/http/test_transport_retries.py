@@ -1,8 +1,10 @@
 """An overloaded broker is asked again when it says so, and never by more and more."""
 
+import asyncio
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -12,9 +14,9 @@ from scbroker.client.http import transport as module
 from scbroker.wire import codec
 from scbroker.wire.users import ReminderAnswer
 from tests.kit.tcp import PROTOCOL, BadBroker, cut, http
+from tests.kit.waiting import PATIENCE
 
 GOOD = http(200, codec.encode(ReminderAnswer(reminder="it works")), PROTOCOL)
-PATIENCE = 20.0
 
 
 def overloaded(seconds: str) -> bytes:
@@ -26,7 +28,7 @@ def overloaded(seconds: str) -> bytes:
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between attempts, by a clock that only the pauses move."""
+    """The pauses between attempts, by a clock that only the pauses move; no request times out."""
     found: list[float] = []
 
     async def note(seconds: float) -> None:
@@ -34,6 +36,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(module, "sleep", note)
     monkeypatch.setattr(module, "monotonic", lambda: sum(found))
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(timeout=lambda _: asyncio.timeout(None)))
     return found
 
 

@@ -18,9 +18,7 @@ from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import ObjectStore
 from tests.kit.brokers import BrokerProcess
 from tests.kit.tls import DAY, Terminator, certificate
-
-PATIENCE = 30.0
-
+from tests.kit.waiting import PATIENCE
 
 Connect = Callable[..., tuple[ServerProvider, Terminator]]
 
