@@ -313,8 +313,9 @@ def test_a_mark_of_an_earlier_version_counts_its_container_as_not_left() -> None
 
 
 def test_the_events_of_a_departure_reach_both_sides(
-    alice: ServerProvider, bob: ServerProvider
+    alice: ServerProvider, new_provider: NewProvider
 ) -> None:
+    bob = new_provider(True)  # a user of the pool has events of other tests
     box = shared(alice, (bob, READER))
     with bob.followEvents(startId=1) as stream:
         bob.leaveContainer(box).result(PATIENCE)
