@@ -21,9 +21,10 @@ from scbroker.client.link_provider import READING
 from scbroker.client.people.link_url import LinkUrl
 from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import Account, drop
-from tests.client.people.test_links import PATIENCE, box_of, made, members, opened
+from tests.client.people.test_links import box_of, made, members, opened
 from tests.kit.declared import HOMES, STREAMS
 from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE
 
 REFUSED = {
     "blockUser",

@@ -1,7 +1,6 @@
 """Leaving a container: which members may, what others see and do then, and what the device stores."""
 
 import datetime as dt
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,10 +28,11 @@ from scbroker.wire.containers import ContainerView
 from tests.client.conftest import id_of, refusal
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, Treatment, lost, refused
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 READER = ContainerAccessLevel.DefaultUserPermissions
 WRITER = READER | ContainerAccessLevel.Upload
@@ -359,15 +359,16 @@ def test_a_wrong_argument_and_an_unknown_container_are_not_sent(
 
 
 def test_a_user_whose_access_expired_or_whose_container_was_deleted_cannot_leave(
-    alice: ServerProvider, bob: ServerProvider
+    fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:
-    ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=0.7)
+    alice, bob = (new_provider(True, at=fresh_broker) for _ in range(2))
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER, ends)]
     expired = alice.createContainer(b"1", accessLevels=levels).result(PATIENCE).id
     deleted = shared(alice, (bob, READER))
     alice.deleteContainer(deleted).result(PATIENCE)
     refusal(bob.leaveContainer(deleted), BrokerError.deletedError)
-    time.sleep(max(0.0, (ends - dt.datetime.now(dt.UTC)).total_seconds()) + 0.05)
+    fresh_broker.clock_ahead = 3600
     refusal(bob.leaveContainer(expired), BrokerError.notFoundError)
 
 

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,18 +22,39 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
     openLink,
+    types,
 )
 from scbroker.client.http.transport import Transport
 from scbroker.client.people import links
 from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import accounts
 from tests.client.conftest import id_of, refusal
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE, wait_until
 
-PATIENCE = 60
 Level = ContainerAccessLevel
 READER = Level.DefaultUserPermissions
+
+
+class Clocks:
+    """The clocks of a broker and of this process, which a test sets forward together."""
+
+    def __init__(self, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._broker, right = broker, time.time_ns
+
+        class Now(dt.datetime):
+            @classmethod
+            def now(cls, tz: dt.tzinfo | None = None) -> "Now":
+                return cls.fromtimestamp(time.time(), tz)
+
+        monkeypatch.setattr(time, "time_ns", lambda: right() + round(broker.clock_ahead * 1e9))
+        monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9)
+        monkeypatch.setattr(types, "dt", SimpleNamespace(datetime=Now, UTC=dt.UTC))
+
+    def set_forward(self, seconds: float) -> None:
+        self._broker.clock_ahead += seconds
 
 
 def tomorrow() -> dt.datetime:
@@ -200,12 +222,13 @@ def test_a_revoked_link_opens_nothing_and_what_is_written_then_has_another_key(
 
 @pytest.mark.long
 def test_an_expired_link_is_listed_as_expired_opens_nothing_and_is_revoked_like_any_other(
-    alice: ServerProvider,
+    fresh_broker: BrokerProcess, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    clocks, alice = Clocks(fresh_broker, monkeypatch), new_provider(True, at=fresh_broker)
     box = box_of(alice)
-    link = made(alice, box, expiresAt=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=2))
+    link = made(alice, box)
     assert not link.expired
-    time.sleep(2.1)
+    clocks.set_forward(86_400)
     [found] = listed(alice)
     assert found.expired
     assert "expired" in repr(found)
@@ -488,10 +511,8 @@ def test_links_are_made_listed_and_revoked_in_callback_style(alice: ServerProvid
             results.append(link)
 
         alice.createLink(box, expiresAt=tomorrow(), completionHandler=take, **style)
-        while not results:
-            time.sleep(0.01)
+        wait_until(lambda: results)
         alice.revokeLink(results[0], completionHandler=take, **style)
-        while len(results) < 2:
-            time.sleep(0.01)
+        wait_until(lambda: len(results) == 2)
     assert isinstance(results[0], Link)
     assert results[1] is None

@@ -6,7 +6,6 @@ make test TESTS="tests/client/people/test_links_model.py --hypothesis-profile=th
 import contextlib
 import datetime as dt
 import itertools
-import time
 import uuid
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,13 +23,16 @@ from hypothesis.stateful import (
 )
 
 from scbroker import BrokerError, Link, LinkProvider, MemoryTrustStore, ServerProvider, openLink
-from tests.client.people.test_links import PATIENCE, Crash
+from tests.client.people.test_links import Clocks, Crash
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess
+from tests.kit.waiting import PATIENCE
 
 BOXES: Final = 3
-SOON: Final = 1.0
+SOON: Final = 3600.0
 """Seconds until a link expires that is made to expire."""
+LATE: Final = 1e8
+"""Seconds until the other links expire: the clocks do not come so far."""
 EVERYDAY: Final = settings(
     max_examples=4,
     stateful_step_count=15,
@@ -57,6 +59,7 @@ class Links(RuleBasedStateMachine):
     """One creator with two devices and three containers, and guests who open links."""
 
     broker: BrokerProcess
+    clocks: Clocks
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +93,8 @@ class Links(RuleBasedStateMachine):
         """Make a link to some of the containers."""
         boxes = list(self.contents)
         chosen = [box for at, box in enumerate(boxes) if number >> at & 1] or boxes[:1]
-        end = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=seconds)
+        ahead = dt.timedelta(seconds=self.broker.clock_ahead + seconds)
+        end = dt.datetime.now(dt.UTC) + ahead
         made = self.devices[device].createLink(chosen, expiresAt=end, password=password)
         return Known(made.result(PATIENCE), password)
 
@@ -110,7 +114,7 @@ class Links(RuleBasedStateMachine):
     @precondition(lambda self: self.contents)
     @rule(number=PICK, device=DEVICE, password=st.sampled_from([None, "Secret 99"]))
     def create(self, number: int, device: int, password: str | None) -> None:
-        known = self.new(number, device, 3600, password)
+        known = self.new(number, device, LATE, password)
         self.live[known.link.userId] = known
 
     @precondition(lambda self: self.contents)
@@ -120,7 +124,7 @@ class Links(RuleBasedStateMachine):
         with pytest.MonkeyPatch.context() as patched:
             Crash(alive, patched)
             try:
-                known = self.new(number, device, 3600, None)
+                known = self.new(number, device, LATE, None)
                 self.live[known.link.userId] = known
             except BrokerError:
                 pass
@@ -132,7 +136,7 @@ class Links(RuleBasedStateMachine):
     @rule(number=PICK, device=DEVICE)
     def expire(self, number: int, device: int) -> None:
         known = self.new(number, device, SOON, None)
-        time.sleep(max(0.0, (known.link.expiresAt - dt.datetime.now(dt.UTC)).total_seconds()))
+        self.clocks.set_forward(SOON)
         [found] = [
             link
             for link in self.devices[device].getLinks().result(PATIENCE)
@@ -250,12 +254,12 @@ class Links(RuleBasedStateMachine):
 @pytest.mark.long
 @postgresql_when_long
 def test_a_link_reads_exactly_while_it_may_whatever_is_done_in_whatever_order(
-    broker: BrokerProcess,
+    fresh_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class AtBroker(Links):
         pass
 
-    AtBroker.broker = broker
+    AtBroker.broker, AtBroker.clocks = fresh_broker, Clocks(fresh_broker, monkeypatch)
     thorough = settings.get_current_profile_name() == "thorough"
     chosen = settings.get_profile("thorough") if thorough else EVERYDAY
     run_state_machine_as_test(AtBroker, settings=chosen)
