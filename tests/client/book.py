@@ -21,6 +21,7 @@ from scbroker import (
     ContainerEventType,
     SecuredContainer,
 )
+from scbroker.client.arguments import moment
 from scbroker.records.canonical import user_id_of
 from scbroker.records.container_record import ContainerRecord, Role, parse_record, record_hash
 from tests.client.model import (
@@ -34,6 +35,7 @@ from tests.client.model import (
     departure_events,
     news,
 )
+from tests.kit.brokers import clock
 from tests.kit.devices import Device, Devices, Outcome
 
 Level = ContainerAccessLevel
@@ -108,7 +110,6 @@ class Book:
         self.devices = devices
         self.containers: list[Kept] = []
         self.step = 0
-        self._abandoned: set[uuid.UUID] = set()
         self._told: dict[int, list[tuple[int, uuid.UUID, Told]]] = defaultdict(list)
         self._listed: dict[int, list[list[ContainerEvent]]] = defaultdict(list)
         self._listeners: set[tuple[int, uuid.UUID]] = set()
@@ -141,15 +142,9 @@ class Book:
                 for step, name, told in entries
             ]
 
-    def abandon(self, kept: Kept) -> None:
-        """Claims nothing of a container any more."""
-        self._story.append(f"    container {kept.number} is abandoned")
-        self.containers.remove(kept)
-        self._abandoned.add(kept.id)
-
     def leave(self, device: Device, kept: Kept, outcome: Outcome, *, abandon: bool) -> None:
         """Checks how a departure of a device's user ended, alone, and who is told of it."""
-        now = dt.datetime.now(dt.UTC)
+        now = moment(clock())
         state = kept.state
         self._story.append(f"    container {kept.number}: user {device.user} leaves: {outcome}")
         legal = state.refusal_to_leave(device.user, now, abandon=abandon)
@@ -182,7 +177,7 @@ class Book:
         if made is not None:
             self._enter(made.id, attempt, given)
         elif attempt.outcome.unknown:
-            known = {kept.id for kept in self.containers} | self._abandoned
+            known = {kept.id for kept in self.containers}
             for event in self._created_by(attempt):
                 if event.containerId not in known:
                     self._enter(event.containerId, attempt, given)
@@ -475,13 +470,11 @@ class Book:
 
     def check_list(self, device: Device) -> None:
         """Check that a list has the user's containers: each once, by id, in its present state."""
-        given = Circumstances(dt.datetime.now(dt.UTC))
+        given = Circumstances(moment(clock()))
         found = []
         for each in device.provider.iterContainers():
-            if isinstance(each, BrokerError):
-                self.claim(each.containerId in self._abandoned, f"{device.name} lists {each!r}")
-            elif each.id not in self._abandoned:
-                found.append(each)
+            assert isinstance(each, Container), f"{device.name} lists {each!r}"
+            found.append(each)
         mine = {
             kept.id: kept.state
             for kept in self.containers
@@ -518,8 +511,7 @@ class Book:
             )
         expected: dict[uuid.UUID, list[tuple[int, Told]]] = defaultdict(list)
         for step, container, told in self._told[user]:
-            if container not in self._abandoned:
-                expected[container].append((step, told))
+            expected[container].append((step, told))
         last = 0
         for event in self._changes(user, log):
             due = expected[event.containerId]
@@ -538,8 +530,7 @@ class Book:
         fetched = set()
         for event in log:
             if event.eventType is not ContainerEventType.Accessed:
-                if event.containerId not in self._abandoned:
-                    yield event
+                yield event
                 continue
             if event.version == 0:
                 continue  # of a deleted container

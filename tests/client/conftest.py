@@ -1,5 +1,6 @@
 """Fixtures of the client's tests: one engine unless a test asks for both, and ready accounts."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 
 PASSWORD = "correct Horse 7"
 PASSPHRASE = "battery Staple 8"
@@ -41,9 +43,22 @@ def account(
 ) -> Account:
     if broker.port not in _accounts:
         provider = new_provider()
-        key_file = provider.register(PASSWORD, PASSPHRASE, REMINDER).result(30)
-        _accounts[broker.port] = Account(provider.getKeyRing().result(30), key_file)
+        key_file = provider.register(PASSWORD, PASSPHRASE, REMINDER).result(PATIENCE)
+        _accounts[broker.port] = Account(provider.getKeyRing().result(PATIENCE), key_file)
     return _accounts[broker.port]
+
+
+@pytest.fixture
+def ahead(fresh_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> BrokerProcess:
+    """A broker of the test's own: `ahead.clock_ahead` sets its clock and that of this process."""
+    set_by(fresh_broker, monkeypatch)
+    return fresh_broker
+
+
+def set_by(broker: BrokerProcess, patched: pytest.MonkeyPatch) -> None:
+    """Let the clock of this process be ahead by as much as that of the broker."""
+    right = time.time_ns
+    patched.setattr(time, "time_ns", lambda: right() + round(broker.clock_ahead * 1e9))
 
 
 @pytest.fixture
@@ -65,13 +80,13 @@ def carol(new_provider: NewProvider, user_pool: Users) -> ServerProvider:
 
 
 def id_of(provider: ServerProvider) -> Any:
-    return provider.getUserId().result(30)
+    return provider.getUserId().result(PATIENCE)
 
 
 def refusal(promise: Promise[Any], kind: type[BrokerError], words: str | None = None) -> None:
     """Wait for an operation that has to fail with this error, whose message has these words."""
     with pytest.raises(kind, match=words):
-        promise.result(60)
+        promise.result(PATIENCE)
 
 
 def drop(promise: object) -> None:

@@ -16,8 +16,8 @@ from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.client.test_containers import MIB, pattern
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 60.0
 _HOP_BY_HOP = ("Transfer-Encoding", "Connection")
 
 

@@ -31,9 +31,8 @@ from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, HeldAnswer, Network, lost, refused
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
-PATIENCE = 30.0
 RECORDS = "/v1/batches/records"
 VIEWS = "/v1/batches/views"
 KEYS = "/v1/key-records"

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import io
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,10 +24,12 @@ from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 from tests.client.conftest import drop, id_of, refusal
 from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 60.0
 MIB = 1_048_576
+HOUR = dt.timedelta(hours=1)
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions
 BLOCK = bytes(range(256)) * 4096
@@ -292,10 +293,6 @@ def test_events_tell_each_member_all_in_order(alice: ServerProvider, bob: Server
         assert provider.getEvents(containerType="none such").result(PATIENCE) == []
 
 
-def in_a_moment() -> dt.datetime:
-    return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
-
-
 def test_the_author_of_the_content_stays_when_others_change_the_rest(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -314,15 +311,16 @@ def test_the_author_of_the_content_stays_when_others_change_the_rest(
 @pytest.mark.long
 @postgresql_when_long
 def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+    ahead: BrokerProcess, new_provider: NewProvider
 ) -> None:
-    ends = in_a_moment()
+    alice, bob, carol = (new_provider(True, at=ahead) for _ in range(3))
+    ends = dt.datetime.now(dt.UTC) + HOUR
     writer = Level.DefaultUserPermissions | Level.Upload
     levels = [*share(alice, (carol, writer)), AccessLevel(id_of(bob), expiresAt=ends)]
     made = alice.createContainer(b"c", accessLevels=levels).result(PATIENCE)
     assert bob.getContainerContent(made.id).result(PATIENCE) == b"c"
     before = container_key(carol, made.id)
-    time.sleep(max(0.0, (ends - dt.datetime.now(dt.UTC)).total_seconds()) + 0.05)
+    ahead.clock_ahead = HOUR.total_seconds()
     refusal(bob.getContainer(made.id), BrokerError.notFoundError)
     carol.updateContainerContent(made.id, b"d").result(PATIENCE)
     found = alice.getContainer(made.id).result(PATIENCE)
@@ -333,14 +331,15 @@ def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
 
 @pytest.mark.long
 def test_a_type_is_changed_by_who_may_although_somebodys_time_is_over(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+    ahead: BrokerProcess, new_provider: NewProvider
 ) -> None:
-    ends = in_a_moment()
+    alice, bob, carol = (new_provider(True, at=ahead) for _ in range(3))
+    ends = dt.datetime.now(dt.UTC) + HOUR
     typist = Level.DefaultUserPermissions | Level.Upload | Level.ModifyType
     levels = [*share(alice, (carol, typist)), AccessLevel(id_of(bob), expiresAt=ends)]
     made = alice.createContainer(b"c", accessLevels=levels).result(PATIENCE)
     before = container_key(carol, made.id)
-    time.sleep(max(0.0, (ends - dt.datetime.now(dt.UTC)).total_seconds()) + 0.05)
+    ahead.clock_ahead = HOUR.total_seconds()
     carol.updateContainerType(made.id, "note").result(PATIENCE)
     assert alice.getContainerMetadata(made.id).result(PATIENCE).type == "note"
     assert container_key(carol, made.id) == before

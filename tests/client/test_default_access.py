@@ -19,8 +19,8 @@ from tests.client.test_containers import OWNER, pattern, share
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 60.0
 Level = ContainerAccessLevel
 WRITER = Level.DefaultUserPermissions | Level.Upload
 MANAGER = WRITER | Level.ModifyAccess | Level.ModifyType

@@ -17,7 +17,8 @@ from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.network import Network
-from tests.kit.owners import NEW_PASSPHRASE, NEW_PASSWORD, PATIENCE, ring_of
+from tests.kit.owners import NEW_PASSPHRASE, NEW_PASSWORD, ring_of
+from tests.kit.waiting import PATIENCE
 
 WRONG = "wrong Staple 8"
 GUESSES = 3

@@ -47,9 +47,10 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, answered, refused
 from tests.kit.operators import admin
-from tests.kit.owners import PATIENCE, change, ring_of, shared_by
+from tests.kit.owners import change, ring_of, shared_by
 from tests.kit.quotas import set_quota
 from tests.kit.tcp import BadBroker, http
+from tests.kit.waiting import PATIENCE
 from tests.test_errors import KINDS
 
 CONTENT = b"CANARY " * 30_000
@@ -69,7 +70,7 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProces
 @pytest.fixture
 def narrow(tmp_path: Path) -> Iterator[BrokerProcess]:
     """A broker with narrow limits, whose disk is the test's to break."""
-    limits: dict[str, Any] = {"max_content": 250_000, "part_grace_seconds": 1, "guesses": 1}
+    limits: dict[str, Any] = {"max_content": 250_000, "part_grace_seconds": 60, "guesses": 1}
     with BrokerProcess(tmp_path / "narrow", **limits) as broker:
         yield broker
 
@@ -271,7 +272,7 @@ def a_content_that_is_replaced_while_it_is_read(scene: Scene) -> Iterator[Attemp
     async def replaced(go: Go) -> Octets:
         await alice.updateContainerContent(made.id, CONTENT)
         other = await alice.createContainer(b"")
-        await asyncio.sleep(1.1)
+        broker.clock_ahead += 61
         await alice.deleteContainer(other.id)  # and the broker sweeps
         return await go()
 
@@ -342,7 +343,7 @@ def a_broker_of_another_protocol(scene: Scene) -> Iterator[Attempt]:
 def asks(scene: Scene, url: str) -> Attempt:
     """Reads a reminder from what stands at this address."""
     key, store = scene.new_provider().apiKey, MemoryTrustStore()
-    provider = ServerProvider(key, url, "x", trustStore=store, timeout=20)
+    provider = ServerProvider(key, url, "x", trustStore=store, timeout=PATIENCE)
     scene.request.addfinalizer(provider.close)
     return lambda **style: provider.getReminder(scene.account.ring.userId, **style)
 

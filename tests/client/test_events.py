@@ -25,8 +25,8 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.long_logs import write_events
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 60.0
 Added, Updated, Accessed, Deleted = ContainerEventType
 READER = ContainerAccessLevel.DefaultUserPermissions
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions

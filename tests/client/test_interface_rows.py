@@ -42,7 +42,6 @@ from tests.kit.fixtures import NewProvider
 from tests.kit.owners import (
     NEW_PASSPHRASE,
     NEW_PASSWORD,
-    PATIENCE,
     Owner,
     change,
     is_good,
@@ -51,6 +50,7 @@ from tests.kit.owners import (
     shared_by,
     token_of,
 )
+from tests.kit.waiting import PATIENCE
 
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions

@@ -24,7 +24,7 @@ from tests.client.conftest import Account, drop
 from tests.client.people.test_links import box_of, made, members, opened
 from tests.kit.declared import HOMES, STREAMS
 from tests.kit.network import Network
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, wait_until
 
 REFUSED = {
     "blockUser",
@@ -148,8 +148,7 @@ def test_a_link_is_opened_and_closed_in_every_style(alice: ServerProvider) -> No
         openLink(
             "no link", completionHandler=results.append, errorHandler=results.append, queue=queue
         )
-        while len(results) < 2:
-            asyncio.run(asyncio.sleep(0.01))
+        wait_until(lambda: len(results) == 2)
     guest = next(each for each in results if isinstance(each, LinkProvider))
     error = next(each for each in results if isinstance(each, BrokerError))
     assert type(error) is BrokerError.invalidArgumentError
@@ -160,11 +159,11 @@ def test_a_link_is_opened_and_closed_in_every_style(alice: ServerProvider) -> No
 def test_the_parameters_are_those_of_a_provider(alice: ServerProvider, tmp_path: Path) -> None:
     link = made(alice, box_of(alice))
     folder = tmp_path / "trust"
-    with openLink(link, trustStore=folder, timeout=7.0, applicationName="guest").result(
+    with openLink(link, trustStore=folder, timeout=99.0, applicationName="guest").result(
         PATIENCE
     ) as guest:
         assert (guest.applicationName, guest.serverUrl) == ("guest", alice.serverUrl)
-        assert guest._endpoint.timeout == 7.0
+        assert guest._endpoint.timeout == 99.0
     assert {path.name for path in folder.iterdir()} >= {
         f"{link.userId}.trust",
         f"{link.userId}.pass",

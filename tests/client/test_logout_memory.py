@@ -13,7 +13,7 @@ import json
 import re
 import subprocess
 import sys
-import time
+import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,8 +32,8 @@ from scbroker.crypto.seal import DecryptionKey, SigningKey
 from scbroker.keys import PassphraseKeys
 from tests.client.conftest import drop
 from tests.kit.brokers import BrokerProcess
+from tests.kit.waiting import PATIENCE
 
-PATIENCE: Final = 60.0
 ROOT: Final = Path(__file__).parents[2]
 SEEDS: Final = {"Ed25519 seed", "ML-DSA seed", "ML-KEM seed", "X25519 key"}
 KEYS: Final = SEEDS | {"wrap", "auth", "password key", "container key", "trust store key"}
@@ -320,8 +320,10 @@ def write_over_what_is_free() -> None:
         _fill()
         await asyncio.gather(*(io_thread.in_pool(one_of_four) for _ in range(4)))
 
+    together = threading.Barrier(4)
+
     def one_of_four() -> None:
-        time.sleep(0.05)  # so that each of the four threads takes one
+        together.wait(PATIENCE)  # so that each of the four threads takes one
         _fill()
 
     _fill()

@@ -1,6 +1,5 @@
 """Answers that get lost on the way: the same bytes are sent again, and everything happens once."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -17,8 +16,8 @@ from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
+from tests.kit.waiting import PATIENCE, tick
 
-PATIENCE = 30.0
 Request = tuple[str, str, bytes | None]
 
 
@@ -110,7 +109,7 @@ def test_operations_at_once_share_one_renewal(alice: ServerProvider) -> None:
 
     async def begin() -> None:
         began.append(1)
-        await asyncio.sleep(0)
+        await tick()
         await honest()
 
     session.token.request = begin

@@ -12,19 +12,10 @@ from scbroker.wire.containers import RecordReceipt, RecordsAnswer, ViewOutcome, 
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyRecords
 from tests.client.conftest import id_of
-from tests.client.test_batches import (
-    OWNER,
-    PATIENCE,
-    VIEWS,
-    MemoryDevice,
-    contents,
-    create,
-    get,
-    ids,
-    notes,
-)
+from tests.client.test_batches import OWNER, VIEWS, MemoryDevice, contents, create, get, ids, notes
 from tests.client.test_lying_broker import HARMLESS, LIES, lying
 from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.fixture

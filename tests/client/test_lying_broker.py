@@ -33,8 +33,8 @@ from scbroker.wire.users import KeyRecords
 from tests.client.conftest import id_of, refusal
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions
 Lie = Callable[[Any], Any]

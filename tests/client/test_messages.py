@@ -19,8 +19,8 @@ from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import BadBroker, hang
 from tests.kit.tls import Terminator, certificate
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 KEY = uuid.UUID("bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb")
 ID_OR_TEXT = "containerId must be a uuid.UUID or its text, not "
 TLS_HINT = "If this port expects TLS, use https:// in serverUrl."

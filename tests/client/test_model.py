@@ -11,7 +11,6 @@ import datetime as dt
 import functools
 import itertools
 import sys
-import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,23 +22,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Promise, SecuredContainer
+from scbroker.client.arguments import moment
 from tests.client.book import Attempt, Book, Circumstances, Kept
-from tests.client.conftest import drop
+from tests.client.conftest import drop, set_by
 from tests.client.model import Change, Field, Grant, Members, Merge, State, farewell
 from tests.kit.both_engines import postgresql_when_long
-from tests.kit.brokers import BrokerProcess
-from tests.kit.devices import (
-    DEVICES_EACH,
-    PATIENCE,
-    Device,
-    Devices,
-    Loss,
-    Post,
-    kill,
-    outcome,
-    revive,
-)
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.devices import DEVICES_EACH, Device, Devices, Loss, Post, kill, outcome, revive
 from tests.kit.fixtures import StartBroker
+from tests.kit.waiting import PATIENCE, wait_until
 
 Level = ContainerAccessLevel
 USERS: Final = 4
@@ -54,7 +45,8 @@ EVERYDAY: Final = settings(
 """Nothing is shrunk: it takes minutes, and what threads did is not done a second time."""
 COSTLY: Final = 1
 """How often in an example a broker ends, or somebody's time: each takes a second."""
-SOON: Final = dt.timedelta(seconds=0.7)
+SOON: Final = dt.timedelta(minutes=10)
+"""How long the access lasts that runs out: then all clocks are set ahead."""
 OWNER: Final = Grant(Level.DefaultOwnerPermissions)
 READER: Final = Level.Download | Level.Decrypt | Level.ViewAccess
 WRITER: Final = READER | Level.Upload
@@ -242,7 +234,7 @@ class Writers(RuleBasedStateMachine):
         held=st.booleans(),
         killed=st.booleans(),
         which=INDICES,
-        milliseconds=st.sampled_from([0, 2, 5, 10, 20, 40]),
+        progress=st.sampled_from([0, 1, 2, 3, 5, 8]),
         patient=st.booleans(),
     )
     @kept_until_the_end
@@ -253,7 +245,7 @@ class Writers(RuleBasedStateMachine):
         held: bool,
         killed: bool,
         which: int,
-        milliseconds: int,
+        progress: int,
         patient: bool,
     ) -> None:
         if not self._spend():
@@ -263,8 +255,14 @@ class Writers(RuleBasedStateMachine):
         attempts = self._attempts(wishes, container)
         broker = self.brokers[which % len(self.brokers)]
 
-        def interruption() -> None:
-            time.sleep(milliseconds / 1000)
+        def interruption(promises: Sequence[Promise[Any]]) -> None:
+            """End it once so many have sent their record or ended, or all have ended."""
+
+            def is_due() -> bool:
+                ended = sum(promise.done() for promise in promises)
+                return self.post.arrived + ended >= progress or ended == len(promises)
+
+            wait_until(is_due)
             try:
                 kill(broker) if killed else broker.stop()
             finally:
@@ -511,18 +509,10 @@ class Writers(RuleBasedStateMachine):
         members = {**kept.state.members(began), user: Grant(role, ends)}
         device = self.devices.device(owner * DEVICES_EACH)
         attempt = Attempt(device, "access", kept, Change({"access": members}))
-        try:
-            promise = self._start(attempt)
-        except BrokerError.invalidArgumentError:
-            assert _now() >= ends
-            return
-        attempt.outcome = outcome(promise)
-        if _now() >= ends:  # whether it was over before it began, nobody knows
-            self.book.abandon(kept)
-            self._run([self._creation(device, dict.fromkeys(range(USERS), OWNER))])
-            return
+        attempt.outcome = outcome(self._start(attempt))
         self.book.settle([attempt], Circumstances(began))
-        time.sleep(max(0.0, (ends - _now()).total_seconds()) + 0.02)
+        for broker in self.brokers:
+            broker.clock_ahead += SOON.total_seconds()
         if attempt.version is not None:
             self.book.tell(user, kept, farewell(kept.state, user))
 
@@ -533,7 +523,7 @@ class Writers(RuleBasedStateMachine):
         held: bool = False,
         loss: Loss = "nothing",
         ends: BrokerProcess | None = None,
-        interruption: Callable[[], None] = lambda: None,
+        interruption: Callable[[Sequence[Promise[Any]]], None] = lambda _: None,
         patient: bool = False,
     ) -> None:
         """Starts all before it waits for any; then everything has to fit the model."""
@@ -551,7 +541,7 @@ class Writers(RuleBasedStateMachine):
                     [p for p, a in zip(promises, attempts, strict=True) if a.change is not None]
                 )
                 self.post.release()
-            interruption()
+            interruption(promises)
             for attempt, promise in zip(attempts, promises, strict=True):
                 attempt.outcome = outcome(promise)
         for promise in left:
@@ -624,16 +614,17 @@ class Writers(RuleBasedStateMachine):
 
 
 def _now() -> dt.datetime:
-    return dt.datetime.now(dt.UTC)
+    return moment(clock())
 
 
 @pytest.mark.long
 @postgresql_when_long
 def test_whatever_devices_do_at_once_nothing_is_lost_doubled_or_shown_to_strangers(
-    start_broker: StartBroker, engine: str
+    start_broker: StartBroker, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On PostgreSQL with two brokers, of which one may end while the other goes on."""
     brokers = [start_broker() for _ in range(2 if engine == "postgresql" else 1)]
+    set_by(brokers[0], monkeypatch)
     thorough = settings.get_current_profile_name() == "thorough"
 
     with Post().at_work() as post:

@@ -24,9 +24,8 @@ from tests.client.conftest import PASSPHRASE, PASSWORD, drop
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import brokers_by_engine
 from tests.kit.impatience import be_impatient
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
-PATIENCE = 60.0
 LOCAL = {"getContactCard", "getKeptSessions", "getKeyRing", "getUserId"}
 """Nothing is sent, with or without a cache."""
 TRIED = {"followEvents", "getReminder", "logIn", "logout", "register", "resumeSession"}

@@ -29,9 +29,8 @@ from scbroker.client.http.transport import Transport
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
-PATIENCE = 60.0
 CONTAINERS = 2
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 USER = ContainerAccessLevel.DefaultUserPermissions

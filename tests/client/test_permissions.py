@@ -4,7 +4,6 @@ What an operation needs and what shows a field stands in two tables here, and no
 file. Combinations that may not be given are refused before anything is sent (test_containers).
 """
 
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -29,9 +28,9 @@ from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.cases import some_daily
 from tests.kit.fixtures import NewProvider
 from tests.kit.tables import added, dump, gone, query
+from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import Story, User, stored_list
 
-PATIENCE = 60.0
 Level = ContainerAccessLevel
 OWNER = Level.DefaultOwnerPermissions
 NOTHING = Level(0)
@@ -311,20 +310,25 @@ def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_t
 @pytest.mark.parametrize("receives", [NOTHING, Level.ReceiveAccessEvents], ids=["", "receives"])
 @pytest.mark.parametrize("sees", [NOTHING, Level.ViewType], ids=["", "sees"])
 def test_a_fetch_is_told_to_who_receives_it_and_the_type_to_who_sees_it(
-    alice: ServerProvider, bob: ServerProvider, levels: Levels, receives: Level, sees: Level
+    alice: ServerProvider,
+    bob: ServerProvider,
+    carol: ServerProvider,
+    levels: Levels,
+    receives: Level,
+    sees: Level,
 ) -> None:
-    level = Level.Download | Level.Decrypt | Level.ViewAccess | receives | sees
+    level = Level.Download | Level.Decrypt | Level.ViewAccess
+    witness = AccessLevel(id_of(carol), level | Level.ReceiveAccessEvents)
     start = max((event.id for event in bob.getEvents().result(PATIENCE)), default=0) + 1
-    made = alice.createContainer(b"c", accessLevels=levels(level), type="t").result(PATIENCE)
+    access = [*levels(level | receives | sees), witness]
+    made = alice.createContainer(b"c", accessLevels=access, type="t").result(PATIENCE)
     alice.getContainerContent(made.id).result(PATIENCE)
+    # Whoever is told of a fetch is told in the same transaction.
+    wait_until(lambda: len(carol.getEvents(containerId=made.id).result(PATIENCE)) == 2)
     told = [ContainerEventType.Added]
     if receives:
         told.append(ContainerEventType.Accessed)
-    deadline = time.monotonic() + (PATIENCE if receives else 1.5)
     events = bob.getEvents(startId=start, containerId=made.id).result(PATIENCE)
-    while len(events) < 2 and time.monotonic() < deadline:
-        time.sleep(0.1)
-        events = bob.getEvents(startId=start, containerId=made.id).result(PATIENCE)
     assert [event.eventType for event in events] == told
     assert {event.containerType for event in events} == {"t" if sees else None}
     found = bob.getEvents(startId=start, containerType="t", containerId=made.id).result(PATIENCE)

@@ -12,6 +12,7 @@ from tests.kit.answering import answering
 from tests.kit.both_engines import on_sqlite
 from tests.kit.fixtures import NewProvider
 from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
 
 def faulty(*ids: str) -> AbstractContextManager[str]:
@@ -27,7 +28,7 @@ def error_at(url: str) -> BrokerError:
         ServerProvider(uuid.uuid4(), url, "test", trustStore=MemoryTrustStore()) as provider,
         pytest.raises(BrokerError) as caught,
     ):
-        provider.getReminder(uuid.uuid4()).result(30)
+        provider.getReminder(uuid.uuid4()).result(PATIENCE)
     return caught.value
 
 
@@ -37,10 +38,10 @@ def test_the_error_of_a_refused_request_has_the_id_that_the_brokers_answer_has(
 ) -> None:
     provider = new_provider(True)
     with pytest.raises(BrokerError.notFoundError) as caught:
-        provider.getContainer(uuid.uuid4()).result(30)
+        provider.getContainer(uuid.uuid4()).result(PATIENCE)
     assert len(caught.value.requestId or "") == 16
     with pytest.raises(BrokerError.invalidArgumentError) as own:
-        provider.getContainer("nonsense").result(30)
+        provider.getContainer("nonsense").result(PATIENCE)
     assert own.value.requestId is None
 
 

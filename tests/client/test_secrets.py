@@ -12,12 +12,12 @@ import pytest
 from scbroker import BrokerError, ServerProvider, mainQueue
 from tests.client.conftest import drop
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 
 PASSWORD = "CANARY password 1"
 PASSPHRASE = "CANARY passphrase 1"
 CONTENT = b"CANARY content"
 HEADER = {"CANARY": "CANARY header"}
-PATIENCE = 30.0
 
 
 @pytest.fixture

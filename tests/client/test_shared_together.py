@@ -1,7 +1,6 @@
 """Changes of access to many containers at once keep other members, and each has its own outcome."""
 
 import datetime as dt
-import time
 import uuid
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -27,10 +26,11 @@ from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import Users, drop, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import postgresql_when_long
+from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import HeldAnswer, Network, refused
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 RECORDS = "/v1/batches/records"
 VIEWS = "/v1/batches/views"
 KEYS = "/v1/key-records"
@@ -373,12 +373,13 @@ def test_deleted_containers_of_a_batch_are_read_once(
 
 @pytest.mark.long
 def test_an_expired_user_is_revoked_with_a_new_container_key(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+    ahead: BrokerProcess, new_provider: NewProvider
 ) -> None:
-    me, him, her = id_of(alice), id_of(bob), id_of(carol)
-    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=1)
-    some = made(alice, 2, AccessLevel(me, OWNER), AccessLevel(him, READER, soon), AccessLevel(her))
-    time.sleep(1.1)
+    alice = new_provider(True, at=ahead)
+    me, him, her = id_of(alice), ahead.new_user().userId, ahead.new_user().userId
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    some = made(alice, 2, AccessLevel(me, OWNER), AccessLevel(him, READER, end), AccessLevel(her))
+    ahead.clock_ahead = 3600
     [same] = alice.grantAccess(some[0], AccessLevel(her)).result(PATIENCE)
     assert isinstance(same, SecuredContainer)
     assert same.version == 1

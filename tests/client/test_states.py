@@ -18,7 +18,8 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.declared import HOMES
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network, refused
-from tests.kit.owners import NEW_PASSPHRASE, NEW_PASSWORD, PATIENCE, is_good, ring_of, token_of
+from tests.kit.owners import NEW_PASSPHRASE, NEW_PASSWORD, is_good, ring_of, token_of
+from tests.kit.waiting import PATIENCE
 
 DOWN = BrokerError.unreachableError("No broker answers.")
 

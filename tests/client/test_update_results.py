@@ -20,8 +20,8 @@ from tests.client.test_containers import OWNER, pattern, share
 from tests.kit.both_engines import both_engines, postgresql_when_long
 from tests.kit.cases import some_daily
 from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 60.0
 Level = ContainerAccessLevel
 WRITER = Level.Upload | Level.Decrypt | Level.ViewAccess
 CONTENTS = [None, b"", b"c", pattern(60_000), pattern(70_000)]

@@ -20,8 +20,9 @@ from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
 from tests.kit.network import Network, lost
-from tests.kit.owners import PATIENCE, change, ring_of, shared_by
+from tests.kit.owners import change, ring_of, shared_by
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 
 READER = ContainerAccessLevel.DefaultUserPermissions
 

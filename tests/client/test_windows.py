@@ -12,9 +12,9 @@ import pytest
 
 from tests.kit.brokers import BrokerProcess
 from tests.kit.displays import screen
+from tests.kit.waiting import PATIENCE
 from tests.test_docs import ANNOUNCED, WINDOWS, Page
 
-PATIENCE = 60.0
 Display = Callable[[], AbstractContextManager[dict[str, str]]]
 
 
