@@ -38,10 +38,11 @@ from scbroker.records.key_record import Signed
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import Registration
-from tests.hostile_broker.broker import PATIENCE, Exchange, HostileBroker
+from tests.hostile_broker.broker import Exchange, HostileBroker
 from tests.hostile_broker.protocol import KEYS, LIST, RECORD, VIEW
 from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, WRITER, Story, User, chain_of, stored_list
 
 MANAGER: Final = WRITER | ContainerAccessLevel.ModifyAccess

@@ -20,8 +20,8 @@ from scbroker.crypto.verify import labelled_hash
 from scbroker.keys import MAGIC, PassphraseKeys
 from scbroker.wire.users import KeyFileAnswer
 from tests.hostile_broker.accomplices import Mallory, marks
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.protocol import OPEN
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 
 PASSWORD: Final = "correct Horse 7"

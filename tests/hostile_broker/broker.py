@@ -34,9 +34,9 @@ from scbroker.wire.codec import Message
 from scbroker.wire.problems import Problem, problem_of
 from scbroker.wire.users import canonical_origin
 from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
-PATIENCE: Final = 30.0
 _HOP_BY_HOP: Final = {
     "connection",
     "content-length",

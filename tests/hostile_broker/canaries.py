@@ -46,11 +46,11 @@ from scbroker.keys import PassphraseKeys
 from scbroker.records.container_record import parse_record
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.accounts import watch_derivations
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.protocol import RECORD, SESSIONS
 from tests.kit.brokers import Wire
 from tests.kit.keychains import keychain_in_memory
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
 LARGE: Final = 70_000

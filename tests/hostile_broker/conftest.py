@@ -6,12 +6,14 @@ import pytest
 
 from tests.hostile_broker.accomplices import Cast, Mallory
 from tests.hostile_broker.accounts import Derivation, watch_derivations
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
 
 @pytest.fixture(scope="session")
 def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mallory]:
-    with Mallory(tmp_path_factory.mktemp("mallory")) as broker:
+    # Its log has a warning of nothing but what it refuses.
+    with Mallory(tmp_path_factory.mktemp("mallory"), slow_seconds=PATIENCE) as broker:
         yield broker
 
 

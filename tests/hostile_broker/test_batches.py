@@ -23,9 +23,9 @@ from scbroker.client.containers.fetching import KIND
 from scbroker.wire.containers import ViewOutcome
 from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import Mallory, level, marks, verified_marks
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, ROLLBACK
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
 RECORDS: Final = "POST /v1/batches/records"

@@ -22,11 +22,11 @@ from scbroker.wire import codec
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.users import KeyRecords, UserKeyRecords
 from tests.hostile_broker.accomplices import WRITES, Mallory, level, records_of
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, FAULT, INTEGRITY, KEYS, ROLLBACK, VIEW
 from tests.hostile_broker.served import same
 from tests.kit.brokers import clock
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Step, Story, User, chain_of, key_records
 
 

@@ -15,11 +15,11 @@ import pytest
 from scbroker import BrokerError, CachedProvider, FileTrustStore, MemoryTrustStore
 from scbroker.wire.containers import ContainerView
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
-from tests.hostile_broker.broker import PATIENCE, CutError, Exchange
+from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import INTEGRITY, ROLLBACK, VIEW
 from tests.kit.impatience import be_impatient
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import OWNER, Story, User
 
 OFFLINE: Final = BrokerError.offlineError

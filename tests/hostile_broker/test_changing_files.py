@@ -15,10 +15,11 @@ from scbroker.client.parts import uploads
 from scbroker.client.parts.downloads import RUN
 from scbroker.records.container_record import SEGMENT
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.broker import PATIENCE, CutError, Exchange
+from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHUNK, RECORD
 from tests.kit.impatience import be_impatient
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
 OLD, NEW = b"o" * SEGMENT, b"n" * SEGMENT

@@ -8,6 +8,7 @@ import pytest
 from scbroker import AccessLevel, ContainerAccessLevel
 from tests.hostile_broker.catalogue import attack
 from tests.kit.people import Person, ended, put, screen
+from tests.kit.waiting import PATIENCE
 
 ESCAPES = "\x1b]0;stolen\x07\x1b[2J\u202etxt.exe"
 
@@ -83,11 +84,11 @@ def test_a_renamed_shared_container_does_not_catch_a_private_file(
         levels = [AccessLevel(victim.ring.userId, 511), AccessLevel(mallory.ring.userId, rights)]
         shared = put(session, "shared.txt", b"1234", accessLevels=levels)
     with mallory.session() as session:
-        session.updateContainerHeader(shared, {"name": "diary.txt"}).result(30)
+        session.updateContainerHeader(shared, {"name": "diary.txt"}).result(PATIENCE)
         (victim.home / "diary.txt").write_text("private")
         victim.run("put", "diary.txt", status=1)
         victim.run("put", "diary.txt", "--update", status=2)
-        assert session.getContainerContent(shared).result(30) == b"1234"
+        assert session.getContainerContent(shared).result(PATIENCE) == b"1234"
 
 
 @attack(103, "namesake of a container")
@@ -115,9 +116,9 @@ def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person)
         elsewhere = victim.home / "kept by the victim"
         (victim.home / "copy" / "photos").rename(elsewhere)
         (victim.home / "copy" / "photos").symlink_to(elsewhere)
-        session.updateContainerContent(container, b"changed").result(30)
+        session.updateContainerContent(container, b"changed").result(PATIENCE)
         victim.run("mirror", "copy", "--once", status=None)
         assert (elsewhere / "lake.txt").read_text() == "lake"
-        session.deleteContainer(container).result(30)
+        session.deleteContainer(container).result(PATIENCE)
         victim.run("mirror", "copy", "--once", status=None)
     assert (elsewhere / "lake.txt").read_text() == "lake"

@@ -14,10 +14,10 @@ from scbroker import BrokerError, Promise
 from scbroker.wire.problems import Problem
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import STATE, file_of
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import all_mount
 from tests.kit.brokers import Wire
 from tests.kit.tcp import BadBroker, http
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 
 all_mount(__name__, 43, "decrypted data as a command")

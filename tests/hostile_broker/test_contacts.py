@@ -13,9 +13,9 @@ from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, ServerProv
 from scbroker.client.people.contacts import TYPE
 from scbroker.wire.containers import ContainerList, ListedContainer
 from tests.hostile_broker.accomplices import Mallory, level, records_of
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import LIST, RECORD, ROLLBACK, SUBSTITUTION
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 
 INVALID = BrokerError.invalidArgumentError

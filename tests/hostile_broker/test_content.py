@@ -21,10 +21,11 @@ from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.containers import ContainerView
 from tests.hostile_broker.accomplices import Mallory, check_no_file, save
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
 from tests.hostile_broker.served import instead, same
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Story, User
 
 TOO_LARGE = BrokerError.tooLargeError

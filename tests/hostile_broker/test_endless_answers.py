@@ -18,10 +18,11 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import MAX_SKIPPED, Bodies
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import BODIES, FORK, INTEGRITY, VIEW
 from tests.hostile_broker.served import instead
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 
 all_mount(__name__, 40, "parser ambiguity and bombs")

@@ -16,7 +16,6 @@ from scbroker import BrokerError, ContainerEventType, FileTrustStore, ServerProv
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, EventType, digest_with
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks, verified_marks
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     CHUNK,
@@ -31,6 +30,7 @@ from tests.hostile_broker.protocol import (
 )
 from tests.hostile_broker.served import same
 from tests.kit.brokers import clock
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, delete_user
 
 PAGE: Final = 1000

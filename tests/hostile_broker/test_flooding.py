@@ -17,9 +17,9 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import MAX_GOVERNING, MAX_GOVERNING_WITHOUT_DELETE, governing_size
 from tests.hostile_broker.accomplices import Mallory, level
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
     WRITER,

@@ -24,7 +24,7 @@ from scbroker.wire.problems import Problem
 from scbroker.wire.users import Authorization, SessionRequest
 from tests.hostile_broker.accomplices import Mallory, marks, records_of, verified_marks
 from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, STATE, file_of, no_log_in, row_of
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     EVENTS,
@@ -36,6 +36,7 @@ from tests.hostile_broker.protocol import (
     REMINDER,
     VIEW,
 )
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user, ordered
 
 VERSION: Final = BrokerError.unsupportedVersionError

@@ -14,12 +14,12 @@ from scbroker import BrokerError, ContainerEventType, Head, Heads, ServerProvide
 from scbroker.client.containers import fetching
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import EVENTS, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
 from tests.hostile_broker.test_endless_answers import FAR, head_at
 from tests.hostile_broker.test_event_log import log_of_five, reads
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 
 all_mount(__name__, 49, "device stuck by one answer")

@@ -32,11 +32,12 @@ from tests.hostile_broker.accounts import (
     of_passphrase,
     row_of,
 )
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, OPEN, REMINDER
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump, query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User, closing, delete_key_file, delete_user, deletion, ordered
 
 CREDENTIALS = BrokerError.credentialsError

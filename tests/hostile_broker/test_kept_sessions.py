@@ -29,11 +29,11 @@ from scbroker.keys import open_session, seal_session
 from scbroker.wire.users import Session
 from tests.hostile_broker.accomplices import Mallory, records_of
 from tests.hostile_broker.accounts import NEW_PASSPHRASE, NEW_PASSWORD, PASSPHRASE, PASSWORD
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHALLENGES, KEYS, ROLLBACK, SESSIONS, SUBSTITUTION
 from tests.kit.brokers import clock
 from tests.kit.keychains import MemoryKeychain, keychain_in_memory
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
 NOT_IN = BrokerError.notAuthenticatedError

@@ -37,7 +37,6 @@ from tests.hostile_broker.accounts import (
     serving,
     turned_down,
 )
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     CHALLENGES,
@@ -48,6 +47,7 @@ from tests.hostile_broker.protocol import (
     SUBSTITUTION,
 )
 from tests.hostile_broker.two_keys import for_two_keys
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("derivations")
 

@@ -22,12 +22,12 @@ from scbroker.records.key_record import ACTIVE, KeyRecord, Signed, parse_key_rec
 from scbroker.records.key_record import LABEL as KEY_LABEL
 from scbroker.vocabulary import KeyType
 from tests.hostile_broker.accomplices import WRITES, Mallory, fresh_and_marked, level, records_of
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, ROLLBACK, SUBSTITUTION, VIEW
 from tests.hostile_broker.served import governing_of, instead, wrapped_key
 from tests.kit.brokers import clock
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     MINUTE,
     OWNER,

@@ -20,10 +20,10 @@ from scbroker.records.container_record import Part, Role, parse_record, sealed_s
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import Mallory, level
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import INTEGRITY
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
 all_mount(__name__, 24, "equality and length leaks")

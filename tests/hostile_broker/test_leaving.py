@@ -15,10 +15,10 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView, DepartureRequest, RecordsAnswer, RecordsRequest
 from tests.hostile_broker.accomplices import MANAGER, Mallory, fresh_and_marked
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import INTEGRITY, VIEW
 from tests.kit.brokers import Answer, clock
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     MINUTE,
     OWNER,

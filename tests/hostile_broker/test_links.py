@@ -5,9 +5,9 @@ Numbers and names are those of `catalogue`.
 
 import datetime as dt
 import logging
-import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -33,13 +33,15 @@ from scbroker.records.container_record import parse_entry, wrap_info
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import KeyFileAnswer
+from tests.client.conftest import set_by
 from tests.hostile_broker.accomplices import Mallory, records_of
 from tests.hostile_broker.accounts import COST, Derivation, account, serving
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, KEYS, OPEN, RECORD, SUBSTITUTION, VIEW
 from tests.hostile_broker.served import governing_of, opened, wrapped_key
-from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
 CREDENTIALS = BrokerError.credentialsError
@@ -283,21 +285,24 @@ def test_contents_that_a_link_could_read_before_its_end_are_the_limit(
 @pytest.mark.long
 @attack(91, "link used after its end")
 def test_a_holder_of_an_expired_link_opens_nothing_that_is_written_afterwards(
-    mallory: Mallory, alice: User
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has to revoke it: the next writer leaves the user out and makes a new container key."""
-    device = mallory.device_of(alice)
-    box = box_of(device)
-    link = made(device, box, seconds=2)
-    granted = record_sent(mallory, box)
-    holder = mallory.accomplice(ring_of(entered(link)))
-    old_key = wrapped_key(granted, holder)
-    time.sleep(2.1)
-    device.updateContainerContent(box, b"secret").result(PATIENCE)
-    with pytest.raises(DECRYPTION):
-        opened(record_sent(mallory, box), old_key)
-    assert members(device, box) == {alice.ring.userId}
-    refused(link, BrokerError.notFoundError)
+    with Mallory(tmp_path) as mallory:
+        set_by(mallory.behind, monkeypatch)
+        [alice] = mallory.people(1)
+        device = mallory.device_of(alice)
+        box = box_of(device)
+        link = made(device, box, seconds=3600)
+        granted = record_sent(mallory, box)
+        holder = mallory.accomplice(ring_of(entered(link)))
+        old_key = wrapped_key(granted, holder)
+        mallory.behind.clock_ahead = 3600
+        device.updateContainerContent(box, b"secret").result(PATIENCE)
+        with pytest.raises(DECRYPTION):
+            opened(record_sent(mallory, box), old_key)
+        assert members(device, box) == {alice.ring.userId}
+        refused(link, BrokerError.notFoundError)
 
 
 @attack(91, "link used after its end")
@@ -309,7 +314,7 @@ def test_a_revoked_link_is_not_registered_again_by_a_holder_of_its_keys(
     guest = entered(link)
     ring = ring_of(guest)
     device.revokeLink(link).result(PATIENCE)
-    mallory.register(*ring.first_records(time.time_ns() // 1000)).expect(409, "exists")
+    mallory.register(*ring.first_records(clock())).expect(409, "exists")
 
 
 # 92: a holder attacks the creator

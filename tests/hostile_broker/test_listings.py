@@ -13,10 +13,10 @@ from scbroker.server.events import log
 from scbroker.wire.containers import ViewQuery
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import Mallory, level
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS, FAULT
 from tests.kit.beside import beside
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User, session_of
 
 UNPRINTABLE = {

@@ -15,9 +15,9 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import ContainerList, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import Mallory, marks
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, LIST, ROLLBACK
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
 VIEWS: Final = "POST /v1/batches/views"

@@ -4,7 +4,6 @@ Attack 37 of `catalogue`. A device keeps what it was served, and none of the num
 readings that share its marks agree on one log, whichever ends first.
 """
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from scbroker.client import events
 from scbroker.client.users.session import Session
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import Mallory, marks
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, ROLLBACK
 from tests.hostile_broker.test_event_log import (
@@ -31,6 +29,7 @@ from tests.hostile_broker.test_event_log import (
     told_otherwise,
     write_rows,
 )
+from tests.kit.waiting import PATIENCE, until
 from tests.kit.writers import User
 
 FORKED: Final = told_otherwise(5, version=77)
@@ -56,8 +55,7 @@ def held(lie: Lie) -> Iterator[Held]:
         if not isinstance(found, Events) or answer_to.arrived.is_set():
             return found
         answer_to.arrived.set()
-        while not answer_to.release.is_set():  # noqa: ASYNC110 - the test is on another thread
-            await asyncio.sleep(0.005)
+        await until(answer_to.release.is_set)
         return lie(found)
 
     with pytest.MonkeyPatch.context() as patched:

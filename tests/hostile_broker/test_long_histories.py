@@ -18,10 +18,11 @@ from scbroker.client.users import directory
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import ContainerView, GoverningPage
 from tests.hostile_broker.accomplices import NO_LIST, Mallory, marks
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Grants, Story, User, leave, rotate
 
 all_mount(__name__, 48, "history flooded")

@@ -17,9 +17,10 @@ from scbroker import BrokerError, SecuredContainer, SentChange, ServerProvider, 
 from scbroker.wire.containers import RecordOutcome, RecordRequest, RecordsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import Mallory, level, marks
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, ROLLBACK
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
 RECORDS: Final = "POST /v1/batches/records"

@@ -29,11 +29,11 @@ from tests.hostile_broker.accomplices import (
     fresh_and_marked,
     verified_marks,
 )
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS, FORK, INTEGRITY, RECORD
 from tests.hostile_broker.served import always, content_of, entries_of, relisted, with_list
 from tests.kit.brokers import clock
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Story, User
 
 

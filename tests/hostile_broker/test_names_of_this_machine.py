@@ -14,10 +14,10 @@ import pytest
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.crypto.seal import random_bytes
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.test_transfers import TWO_CHUNKS, addressing
 from tests.kit.tcp import BadBroker, http
+from tests.kit.waiting import PATIENCE
 
 all_mount(__name__, 52, "a name of this machine elsewhere")
 

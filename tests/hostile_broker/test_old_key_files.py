@@ -26,12 +26,12 @@ from tests.hostile_broker.accounts import (
     serving,
     turned_down,
 )
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, ROLLBACK
 from tests.hostile_broker.served import governing_of, instead, opened, wrap_of, wrapped_key
 from tests.kit.brokers import clock
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Step, User, chain_of, key_records
 
 pytestmark = pytest.mark.usefixtures("derivations")

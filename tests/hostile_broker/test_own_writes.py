@@ -17,10 +17,11 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.records.judge import Known
 from scbroker.wire.containers import ContainerView, RecordReceipt
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, level
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, RECORD, VIEW
 from tests.hostile_broker.served import same
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, User
 
 Work = Callable[[], Awaitable[object]]

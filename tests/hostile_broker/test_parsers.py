@@ -26,12 +26,13 @@ from scbroker.wire.events import Events
 from scbroker.wire.parts import Chunks
 from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
 from tests.hostile_broker.accomplices import Mallory, marks
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, VIEW
 from tests.hostile_broker.served import always
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import PROTOCOL, BadBroker, http
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
 all_mount(__name__, 40, "parser ambiguity and bombs")
@@ -225,7 +226,11 @@ def test_frames_that_promise_more_than_they_hold_are_no_answer_and_take_little_m
         with (
             BadBroker([answer]) as broker,
             ServerProvider(
-                mallory.behind.api_key, broker.url, "x", trustStore=MemoryTrustStore(), timeout=9
+                mallory.behind.api_key,
+                broker.url,
+                "x",
+                trustStore=MemoryTrustStore(),
+                timeout=PATIENCE,
             ) as device,
             little_memory(24 * MIB),
             pytest.raises(BrokerError.unreachableError),

@@ -12,11 +12,12 @@ import pytest
 
 from scbroker import BrokerError, Promise, ServerProvider
 from tests.hostile_broker.accomplices import Mallory, verified_marks
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FAULT, INTEGRITY, OPEN, RECORD, SEGMENTS, VIEW
 from tests.hostile_broker.test_sessions import some_file_of
 from tests.kit.tcp import BadBroker, http
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
 all_mount(__name__, 36, "stolen token")

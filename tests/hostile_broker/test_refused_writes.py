@@ -16,9 +16,10 @@ from scbroker import BrokerError, NewContainer, SecuredContainer, SentChange, Wr
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import Mallory, level
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FORK, RECORD
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
 all_mount(__name__, 46, "refused write stored later")

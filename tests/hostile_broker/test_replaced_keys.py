@@ -12,10 +12,10 @@ from scbroker.records.container_record import parse_entry, parse_record
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import Mallory, level
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, RECORD, VIEW
 from tests.hostile_broker.served import instead, opened, wrapped_key
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Grant, Grants, Story, User, rotate
 
 SECRETS = "A password 1", "A passphrase 1"

@@ -14,10 +14,10 @@ import pytest
 
 from scbroker.wire import codec
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS, alone
 from tests.kit.brokers import Wire
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
 all_mount(__name__, 40, "parser ambiguity and bombs")

@@ -22,11 +22,12 @@ from scbroker.crypto.verify import WRAP_SIZE, label
 from scbroker.records.container_record import parse_record
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import Mallory, level
-from tests.hostile_broker.broker import PATIENCE, CutError, Exchange, Rule
+from tests.hostile_broker.broker import CutError, Exchange, Rule
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import CHUNK, RECORD
 from tests.independent.keys import expand
 from tests.kit.impatience import be_impatient
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User
 
 all_mount(__name__, 23, "key or nonce used twice")

@@ -23,7 +23,7 @@ from tests.hostile_broker.accomplices import (
     fresh_and_marked,
     level,
 )
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CLOCK, DECRYPTION, FORK, INTEGRITY, RECORD, ROLLBACK
 from tests.hostile_broker.served import (
@@ -36,6 +36,7 @@ from tests.hostile_broker.served import (
     wrapped_key,
 )
 from tests.kit.brokers import clock
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User
 
 THE_YEAR_2099 = 4_070_908_800_000_000

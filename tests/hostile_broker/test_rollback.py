@@ -15,10 +15,11 @@ import pytest
 from scbroker import BrokerError, FileTrustStore, ServerProvider
 from scbroker.wire.containers import Bodies
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, verified_marks
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import BODIES, FORK, INTEGRITY, RECORD, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Story, User
 
 all_mount(__name__, 21, "rollback and fork")

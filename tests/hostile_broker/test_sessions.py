@@ -27,11 +27,12 @@ from scbroker.wire.users import (
 )
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import file_of
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHALLENGES, FAULT, INTEGRITY, SESSIONS
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
     READER,

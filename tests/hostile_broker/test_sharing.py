@@ -26,12 +26,12 @@ from tests.hostile_broker.accomplices import (
     fresh_and_marked,
     level,
 )
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, VIEW
 from tests.hostile_broker.served import content_of, entries_of, instead, relisted, with_list
 from tests.kit.brokers import clock
 from tests.kit.cases import some_daily
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 
 

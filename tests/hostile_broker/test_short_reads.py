@@ -19,11 +19,11 @@ from scbroker.records.container_record import Role
 from scbroker.wire import codec
 from scbroker.wire.parts import Chunks
 from tests.hostile_broker.accomplices import Mallory, check_no_file
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FAULT, INTEGRITY
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import BadBroker
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
 all_mount(__name__, 17, "short read taken for the end")

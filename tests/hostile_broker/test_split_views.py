@@ -16,7 +16,7 @@ from scbroker.records.container_record import Role, wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import MANAGER, Cast, Mallory, fresh_and_marked
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, RECORD
 from tests.hostile_broker.served import (
@@ -28,6 +28,7 @@ from tests.hostile_broker.served import (
     wrapped_key,
 )
 from tests.kit.brokers import clock
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User
 
 all_mount(__name__, 15, "split view by the sender")

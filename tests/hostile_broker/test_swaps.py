@@ -20,10 +20,10 @@ from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import WRITES, Cast, Mallory
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
 from tests.hostile_broker.served import always, governing_of, instead, same, with_wrap, wrap_of
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, rotate
 
 all_mount(__name__, 11, "replayed wraps and parts")

@@ -17,7 +17,6 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ContainerView
 from scbroker.wire.events import Event, details_hash
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, fresh_and_marked
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.test_event_log import (
@@ -28,6 +27,7 @@ from tests.hostile_broker.test_event_log import (
     with_events,
 )
 from tests.kit.cases import some_daily
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Story, User
 
 Lie = Callable[[ContainerView], ContainerView]

@@ -11,6 +11,7 @@ import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -23,11 +24,12 @@ from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS, Transfer, Transfers
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.broker import PATIENCE, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHUNK, FAULT, INTEGRITY, SEGMENTS, SENT, TO_READ, TO_SEND
 from tests.kit.cases import some_daily
 from tests.kit.tcp import Answer, BadBroker, cut, hang, http
+from tests.kit.waiting import PATIENCE
 
 SECRET: Final = "X-Amz-Signature=0123456789abcdef"
 CONTENT: Final = random_bytes(70_000)
@@ -228,14 +230,20 @@ FAILURES: Final[dict[str, tuple[Any, type[Error], int]]] = {
 @attack(36, "stolen token")
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_told(
-    mallory: Mallory, failure: str, caplog: pytest.LogCaptureFixture
+    mallory: Mallory,
+    failure: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.DEBUG)
     answer, error, times = FAILURES[failure]
     ring = mallory.new_user()
     made = mallory.device(ring).createContainer(CONTENT).result(PATIENCE)
     with BadBroker([answer]) as store:
-        device = device_at(mallory, store, ring=ring, timeout=1.0 if times == 1 else PATIENCE)
+        device = device_at(mallory, store, ring=ring)
+        if times == 1:  # an answer that never comes ends by the timeout
+            endpoint = replace(device._endpoint, timeout=3.0)
+            monkeypatch.setattr(device._transport, "endpoint", endpoint)
         count = len(mallory.heard)
         with addressing(mallory, lambda _: f"{store.url}/it?{SECRET}"):
             for attempt in (

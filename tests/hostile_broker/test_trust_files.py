@@ -20,10 +20,10 @@ from scbroker import BrokerError, FileTrustStore, ServerProvider
 from scbroker.client.users import trust_store
 from scbroker.client.users.trust_store import Marks
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import ROLLBACK
 from tests.kit.scripts import run_script
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
 ENTRY_FRAME = 4 + 32 + 32
@@ -243,16 +243,16 @@ FORK = """
 
     def slow(self, entry):
         started.set()
-        assert go.wait(30)
+        assert go.wait(120)
         return append(self, entry)
 
     SealedLog.append = slow
     thread = threading.Thread(target=marks.swap, args=("k", b"", b"1", b"2"), daemon=True)
     thread.start()
-    assert started.wait(30)
+    assert started.wait(120)
     told, tell = os.pipe()
     if (child := os.fork()) == 0:
-        signal.alarm(30)
+        signal.alarm(120)
         SealedLog.append = append
         print("read", marks.get("k", b""), flush=True)
         trust_store._LOCK_SECONDS = 0.1
@@ -260,7 +260,7 @@ FORK = """
             marks.swap("child", b"", None, b"beside the parent")
         except TrustStoreError:
             print("waits", flush=True)
-        trust_store._LOCK_SECONDS = 10.0
+        trust_store._LOCK_SECONDS = 120.0
         os.write(tell, b".")
         while (seen := marks.get("k", b"")) == b"1" and ending == "goes on":
             pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from scbroker import Container
+from scbroker import Container, ServerProvider
 from scbroker.cli.people import People
 from scbroker.cli.run import Run
 from scbroker.cli.ui.session import Session
@@ -96,10 +95,8 @@ def test_an_upload_that_stands_still_does_not_keep_the_page_open(
 @left
 def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(page: UsersPage) -> None:
     made = page.upload("small.png", PNG)
-    end = time.monotonic() + 30
     by_browser = {"Sec-Fetch-Mode": "no-cors"}
-    while page.get(f"/containers/{made}/image", by_browser).status == 200:
-        assert time.monotonic() < end
+    wait_until(lambda: page.get(f"/containers/{made}/image", by_browser).status != 200)
     assert page.get("/state", BY_SCRIPT).text == "locked"
 
 
@@ -117,22 +114,28 @@ def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
         assert page.get("/state", BY_SCRIPT).text == "locked"
 
 
+def shelf_of(provider: ServerProvider) -> tuple[Session, Shelf]:
+    """Return a session of the page that a provider has opened, and its list of containers."""
+    session = Session(None, 900)
+    run = SimpleNamespace(session=provider, people=People(provider), __exit__=bool)
+    session._run = cast(Run, run)
+    return session, Shelf(session)
+
+
 @left
 def test_a_list_that_is_read_while_the_page_is_locked_is_dropped(
     alice: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with alice.session() as provider:
         put(provider, "letter.txt")
-        session, real = Session(None, 900), provider.iterContainers
-        shelf = Shelf(session)
+        real = provider.iterContainers
+        session, shelf = shelf_of(provider)
 
         def locked_meanwhile(**options: Any) -> Any:
             yield from real(**options)
             session.lock()
 
         monkeypatch.setattr(provider, "iterContainers", locked_meanwhile)
-        run = SimpleNamespace(session=provider, people=People(provider), __exit__=bool)
-        session._run = cast(Run, run)
         [read] = asyncio.run(shelf.entries())
         assert isinstance(read, Container)
         assert shelf.known(read.id) is None

@@ -14,10 +14,10 @@ from scbroker import KeyRing, MemoryTrustStore, ServerProvider
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import Part, Role
 from scbroker.wire.parts import Chunks
-from tests.hostile_broker.broker import PATIENCE
 from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Story, User, authorized, delete_user, store, storing
 
 PARTS: Final = 8

@@ -14,6 +14,7 @@ from scbroker import AccessLevel
 from tests.hostile_broker.catalogue import attack
 from tests.kit.pages import Reply, UsersPage
 from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
 hostile = attack(111, "hostile file on the user's page")
 reached = attack(112, "user's page reached by others")
@@ -56,11 +57,11 @@ def page(alice: Person) -> Iterator[UsersPage]:
 def share(person: Callable[[str], Person], alice: Person) -> Iterator[Callable[..., uuid.UUID]]:
     """Share a container of Mallory's with Alice."""
     with person("Mallory").session() as session:
-        own, other = session.getUserId().result(30), alice.ring.userId
+        own, other = session.getUserId().result(PATIENCE), alice.ring.userId
 
         def shared(content: bytes, header: object, type: str | None = None) -> uuid.UUID:
             access = [AccessLevel(own), AccessLevel(other)]
-            return session.createContainer(content, header, access, type).result(30).id
+            return session.createContainer(content, header, access, type).result(PATIENCE).id
 
         yield shared
 

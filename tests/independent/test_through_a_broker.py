@@ -13,7 +13,7 @@ import pytest
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import canonical_origin
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.broker import HostileBroker
 from tests.independent import (
     access_lists,
     container_records,
@@ -40,6 +40,7 @@ from tests.independent.sessions import Statement
 from tests.independent.story import Story, Told, key_ring
 from tests.independent.test_against_scbroker import ring_of
 from tests.kit.brokers import Wire, clock
+from tests.kit.waiting import PATIENCE
 
 SECOND = 1_000_000
 PASSWORD, PASSPHRASE = "pass w\N{LATIN SMALL LETTER O WITH DIAERESIS}rd 1", "a passphrase 2"

@@ -7,8 +7,9 @@ from typing import Any, Final
 from unittest import mock
 
 from scbroker import AccessLevel, ContainerAccessLevel, KeyRing
-from tests.hostile_broker.broker import PATIENCE, HostileBroker
+from tests.hostile_broker.broker import HostileBroker
 from tests.kit.brokers import clock
+from tests.kit.waiting import PATIENCE
 from tests.vectors.cast import cast
 from tests.vectors.files import Vector, store, valid
 
