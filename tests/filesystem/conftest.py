@@ -10,6 +10,7 @@ from scbroker import ServerProvider
 from scbroker.filesystem import ContainerFileSystem, sessions
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 
 PASSPHRASE = "A passphrase 1"
 
@@ -61,7 +62,7 @@ def kept_options(
         monkeypatch.setenv(name, value)
     found = {"sessionStore": str(tmp_path / "sessions"), "trustStore": str(tmp_path / "trust")}
     with ServerProvider.fromEnvironment(None, **found) as provider:
-        provider.register("A password 1", PASSPHRASE, keep=True).result(30)
+        provider.register("A password 1", PASSPHRASE, keep=True).result(PATIENCE)
     yield found
     for session in sessions._sessions.values():
         session.close()

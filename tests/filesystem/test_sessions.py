@@ -13,6 +13,7 @@ import pytest
 from scbroker import BrokerError, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.filesystem.conftest import PASSPHRASE
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.mostly_on_sqlite
 
@@ -108,7 +109,7 @@ print("written")
 
 def run(script: str, kept_options: dict[str, Any]) -> tuple[str, str]:
     command = [sys.executable, "-c", script, *kept_options.values()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

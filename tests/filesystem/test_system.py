@@ -14,6 +14,7 @@ import pytest
 from scbroker import BrokerError, ContainerAccessLevel, ContentReader, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.kit.people import offer, put
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.mostly_on_sqlite
 MIB = 2**20
@@ -58,7 +59,7 @@ def test_info_says_which_version_of_which_container_it_is(
 ) -> None:
     files.pipe("a", b"one")
     info = files.info("a")
-    kept = alice.getContainerMetadata(info["containerId"]).result(30)
+    kept = alice.getContainerMetadata(info["containerId"]).result(PATIENCE)
     assert (info["size"], info["type"], info["version"]) == (3, "file", 1)
     assert (files.created("a"), files.modified("a")) == (kept.createdAt, kept.modifiedAt)
     assert info["createdBy"] == str(alice.getUserId().result())
@@ -76,8 +77,8 @@ def test_a_file_is_replaced_in_one_version_of_the_same_container(
     kept = files.info("a.csv")["containerId"]
     with files.open("a.csv", "wb") as file:
         file.write(b"two")
-        assert alice.getContainerContent(kept).result(30) == b"one"
-    found = alice.getContainer(kept).result(30)
+        assert alice.getContainerContent(kept).result(PATIENCE) == b"one"
+    found = alice.getContainer(kept).result(PATIENCE)
     assert (found.content, found.version) == (b"two", 2)
     assert found.header is not None
     assert found.header.customHeaderObject["name"] == "a.csv"
@@ -87,9 +88,9 @@ def test_a_replaced_file_of_the_command_line_loses_the_time_by_which_put_skips_i
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
     header = {"name": "a", "modified": "2026-01-01T00:00:00.000000Z", "note": 1}
-    made = alice.createContainer(b"one", header).result(30)
+    made = alice.createContainer(b"one", header).result(PATIENCE)
     files.pipe("a", b"two")
-    found = alice.getContainer(made.id).result(30)
+    found = alice.getContainer(made.id).result(PATIENCE)
     assert found.content == b"two"
     assert found.header is not None
     assert found.header.customHeaderObject == {"name": "a", "note": 1}
@@ -188,7 +189,7 @@ def test_an_empty_file_and_a_container_without_content_are_empty(
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
     files.touch("a")
-    alice.createContainer(None, {"name": "b"}).result(30)
+    alice.createContainer(None, {"name": "b"}).result(PATIENCE)
     files.invalidate_cache()
     assert [(files.size(each), files.cat(each)) for each in ("a", "b")] == [(0, b"")] * 2
     files.cp("b", "c")
@@ -209,11 +210,11 @@ def test_a_reader_has_the_content_as_it_was_when_the_file_was_opened(
 def test_mv_renames_the_container_and_keeps_all_else(
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
-    made = alice.createContainer(b"one", {"name": "a/b.txt", "note": 1}).result(30)
+    made = alice.createContainer(b"one", {"name": "a/b.txt", "note": 1}).result(PATIENCE)
     files.pipe("a/c", b"two")
     files.mv("a", "d", recursive=True)
     assert files.find("") == ["d/b.txt", "d/c"]
-    found = alice.getContainer(made.id).result(30)
+    found = alice.getContainer(made.id).result(PATIENCE)
     assert (found.content, found.version) == (b"one", 2)
     assert found.header is not None
     expected = {"name": "d/b.txt", "mediaType": "text/plain", "note": 1}
@@ -332,7 +333,7 @@ def test_a_file_that_was_deleted_meanwhile_is_not_found_and_the_names_are_read_a
 ) -> None:
     made = put(alice, "a")
     assert files.exists("a")
-    alice.deleteContainer(made).result(30)
+    alice.deleteContainer(made).result(PATIENCE)
     with pytest.raises(FileNotFoundError):
         files.cat("a")
     assert not files.exists("a")
