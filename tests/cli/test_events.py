@@ -13,16 +13,17 @@ from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import command
 from tests.kit.people import Person, befriend, interrupted, put, screen
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.fixture
 def following(alice: Person) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
-    """Start `events --follow --json` in the background, with a pipe."""
+    """Start `events --follow --json` in the background, with a pipe: Alice's, or of somebody else."""
     started = []
 
-    def start(*options: str) -> "subprocess.Popen[str]":
+    def start(*options: str, of: Person = alice) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            command("events", "--follow", "--json", *options), env=alice.environment, cwd=alice.home,
+            command("events", "--follow", "--json", *options), env=of.environment, cwd=of.home,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         started.append(process)
@@ -82,7 +83,7 @@ def test_dropped_events_are_an_error_that_names_the_first_one_left(
     with ServerProvider(
         broker.api_key, broker.url, "another device", trustStore=MemoryTrustStore()
     ) as other:
-        other.logIn(keyRing=ring, userId=ring.userId).result(30)
+        other.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
         assert len(other.getEvents().result()) == 2  # the broker numbers events when they are read
     age(alice.broker, session.getUserId().result(), "id = 1")
     drop_old_events(alice.broker)
@@ -102,7 +103,7 @@ def test_followed_events_are_lines_of_json_as_they_happen_and_the_stream_ends_af
     id = put(session, "after")
     event = json.loads(process.stdout.readline())
     assert (event["id"], event["containerId"]) == (2, str(id))
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE) == 0
 
 
 def test_ctrl_c_ends_the_stream_with_130_and_without_a_traceback(
@@ -114,24 +115,22 @@ def test_ctrl_c_ends_the_stream_with_130_and_without_a_traceback(
     assert "Traceback" not in interrupted(terminal)
 
 
-def test_followed_events_go_on_after_the_broker_was_away(tmp_path: Path) -> None:
+def test_followed_events_go_on_after_the_broker_was_away(
+    tmp_path: Path, following: Callable[..., "subprocess.Popen[str]"]
+) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
-        alice = Person(tmp_path / "home", broker)
-        alice.join("Alice")
-        with alice.session() as session:
+        bob = Person(tmp_path / "home", broker)
+        bob.join("Bob")
+        with bob.session() as session:
             put(session, "before")
-        process = subprocess.Popen(
-            command("events", "--follow", "--json", "--since", "1"), env=alice.environment,
-            cwd=alice.home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        with process:
-            assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["id"] == 1
-            broker.restart()
-            with alice.session() as session:
-                put(session, "after")
-            assert json.loads(process.stdout.readline())["id"] == 2
-            process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
-            assert process.stderr is not None
-            assert "Traceback" not in process.stderr.read()
+        process = following("--since", "1", of=bob)
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["id"] == 1
+        broker.restart()
+        with bob.session() as session:
+            put(session, "after")
+        assert json.loads(process.stdout.readline())["id"] == 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE) == 130
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()

@@ -5,6 +5,7 @@ import functools
 import gc
 import inspect
 import itertools
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -55,7 +56,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_sessionstart() -> None:
-    """Collect no garbage until all tests are collected: none of that becomes garbage."""
+    """Let Ctrl-C end processes of tests, and collect no garbage until all tests are collected.
+
+    A script's background command ignores SIGINT, and its children would inherit that. Nothing that
+    collecting tests makes becomes garbage.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()
 
 

@@ -72,16 +72,28 @@ class ServedPage:
                 stderr=self._log, text=True, env=variables, cwd=folder, start_new_session=True,
             )  # fmt: skip
         assert self._process.stdout is not None
-        first = self._process.stdout.readline()
-        assert first, self.log
-        self.printed: dict[str, Any] = json.loads(first)
+        try:
+            first = self._process.stdout.readline()
+            assert first, self.log
+            self.printed: dict[str, Any] = json.loads(first)
+        except BaseException:
+            self._release()
+            raise
         parts = urllib.parse.urlsplit(self.printed["url"])
         self.port, self.code = parts.port or 0, parts.fragment
         self.origin = f"http://{parts.netloc}"
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        try:
+            self.stop()
+        finally:
+            self._release()
+
+    def _release(self) -> None:
+        """End the process whatever it does, and close its files."""
+        self._process.kill()
+        self.wait()
         self._log.close()
 
     @property
