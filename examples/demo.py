@@ -283,7 +283,7 @@ def broker(data: Path) -> Iterator[tuple[str, str]]:
         yield line.split()[-1], key
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait()
         if process.stdout:
             process.stdout.close()
 

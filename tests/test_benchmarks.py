@@ -13,6 +13,7 @@ from benchmarks.filling import copy_container
 from benchmarks.result import Result, Run, amount, cost, in_turn, rate, share, table
 from benchmarks.small import device
 from tests.kit.brokers import BrokerProcess
+from tests.kit.waiting import PATIENCE
 
 MIB = 1024 * 1024
 
@@ -82,7 +83,11 @@ print(peak.above())
 def test_a_peak_counts_memory_that_was_freed_again() -> None:
     """In a process of its own: other tests of this one may free memory at the same time."""
     done = subprocess.run(
-        [sys.executable, "-c", _HOLD_64_MIB], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _HOLD_64_MIB],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=PATIENCE,
     )
     if done.stdout == "None\n":
         pytest.skip("only Linux tells")
@@ -93,7 +98,7 @@ def test_copies_of_a_container_are_as_many_as_were_asked_for_each_with_all_of_it
     tmp_path: Path,
 ) -> None:
     with BrokerProcess(tmp_path) as broker, ExitStack() as stack:
-        made = device(broker, stack).createContainer(b"a content", "a header").result(60)
+        made = device(broker, stack).createContainer(b"a content", "a header").result(PATIENCE)
         broker.stop()
         copy_container(tmp_path / "broker.sqlite", made.id, 50)
         copy_container(tmp_path / "broker.sqlite", made.id, 50)

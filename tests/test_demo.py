@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 
 from examples import demo
+from tests.kit.waiting import PATIENCE
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -94,7 +95,7 @@ def test_make_passes_the_file_and_the_page_on(
     python.chmod(0o755)
     done = subprocess.run(
         ["make", "--silent", "demo", "INSTALLED=", f"BIN={tmp_path}", *variables],
-        cwd=ROOT, capture_output=True, text=True, timeout=30, check=False,
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["-m", "examples.demo", *arguments], done
     assert not (ROOT / "gone").exists()

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.waiting import PATIENCE
+
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
-SECONDS = 120
 
 
 def collected(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -20,7 +21,7 @@ def collected(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=ROOT,
-        timeout=SECONDS,
+        timeout=PATIENCE,
     )
 
 

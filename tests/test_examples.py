@@ -20,13 +20,12 @@ import pytest
 from scbroker.testing import PASSPHRASE, LocalBroker
 from tests.kit.consoles import Step, is_as_shown, same_in_this_run, steps
 from tests.kit.engines import free_port
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 ROOT: Final = Path(__file__).parents[1]
 EXAMPLES: Final = ROOT / "examples"
 PAGES: Final = ROOT / "docs" / "examples"
 NAMES: Final = sorted(path.parent.name for path in EXAMPLES.glob("*/__init__.py"))
-_SECONDS: Final = 60.0
 
 
 class Desk:
@@ -83,12 +82,13 @@ def test_the_commands_of_a_page_print_what_it_shows(
             for shown, found in in_this_run.items():
                 command = command.replace(shown, found)
             process = people[step.who].start(command, output)
+            stack.callback(process.kill)
             if step.who == "service":
-                stack.callback(process.wait, _SECONDS)
+                stack.callback(process.wait, PATIENCE)
                 stack.callback(process.terminate)
                 wait_until(partial(_has_printed, step, output))
             else:
-                assert process.wait(_SECONDS) == 0, output.read_text()
+                assert process.wait(PATIENCE) == 0, output.read_text()
                 assert _has_printed(step, output), (step, output.read_text())
             in_this_run |= same_in_this_run(step.output, output.read_text(), "card")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.kit.both_engines import postgresql_when_long
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
+from tests.kit.waiting import PATIENCE
 from tests.test_docs import Page, Stage, new_stage  # noqa: F401 - the fixture `stage`
 
 ROOT = Path(__file__).parent.parent
@@ -29,7 +30,7 @@ def test_eight_writers_at_once_create_two_hundred_containers_and_none_fails(
         promises = [
             providers[number].createContainer(bytes(1024), {"number": n}) for n in range(25)
         ]
-        return [str(promise.result(60).id) for promise in promises]
+        return [str(promise.result(PATIENCE).id) for promise in promises]
 
     with ThreadPoolExecutor(8) as writers:
         ids = [found for some in writers.map(write, range(8)) for found in some]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.kit.brokers import BrokerProcess, environment
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 pytestmark = pytest.mark.long
@@ -98,7 +98,7 @@ def run(broker: BrokerProcess, receiver: Receiver) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(PROGRAM), str(broker.api_key), broker.url],
         env=environment(variables={"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}),
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
@@ -164,6 +164,6 @@ def test_without_a_variable_nothing_of_opentelemetry_is_imported() -> None:
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program)],
             env=environment(variables=variables), capture_output=True, text=True, check=True,
-            timeout=60,
+            timeout=PATIENCE,
         )  # fmt: skip
         assert done.stdout == "False\n"

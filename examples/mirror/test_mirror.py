@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from examples.mirror.mirror import Mirror
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
 from scbroker.testing import LocalBroker
+from tests.kit.waiting import until
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 
@@ -30,12 +31,6 @@ async def running(mirror: Mirror) -> AsyncIterator[None]:
         task = group.create_task(mirror.run())
         yield
         task.cancel()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not holds():  # noqa: ASYNC110 # files have no event to wait for
-            await asyncio.sleep(0.02)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

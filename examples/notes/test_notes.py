@@ -5,7 +5,6 @@ Tk belongs to one thread and one display until the process ends, so each window 
 
 import multiprocessing
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -14,13 +13,13 @@ import pytest
 from scbroker import AccessLevel, BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.testing import PASSPHRASE, PASSWORD, LocalBroker
 from tests.kit.displays import screen
+from tests.kit.waiting import PATIENCE, wait_until
 
 pytest.importorskip("tkinter", reason="tkinter is not installed: see CONTRIBUTING.md")
 import tkinter
 
 from examples.notes.notes import NotesWindow
 
-SECONDS = 60.0
 Check = Callable[[NotesWindow, ServerProvider], None]
 
 
@@ -32,11 +31,12 @@ def new_user() -> ServerProvider:
 
 def until(window: NotesWindow, holds: Callable[[], bool]) -> None:
     """Run the window's event loop until something holds."""
-    end = time.monotonic() + SECONDS / 2
-    while not holds():
-        assert time.monotonic() < end, window.status["text"]
+
+    def updated() -> bool:
         window.root.update()
-        time.sleep(0.005)
+        return holds()
+
+    wait_until(updated)
 
 
 def write_share_and_change(window: NotesWindow, alice: ServerProvider) -> None:
@@ -95,5 +95,6 @@ def test_in_the_window(check: Check, scbroker_broker: LocalBroker, tmp_path: Pat
         spawned = multiprocessing.get_context("spawn")
         process = spawned.Process(target=with_window, args=(check, environment))
         process.start()
-        process.join(SECONDS)
+        process.join(PATIENCE)
+        process.kill()  # if it goes on
         assert process.exitcode == 0

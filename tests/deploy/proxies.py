@@ -15,10 +15,9 @@ from assurance.cluster.ground import Ground, is_installed, wait_until
 from tests.kit.brokers import Wire
 from tests.kit.engines import free_port, give
 from tests.kit.tls import certificate
+from tests.kit.waiting import PATIENCE
 
 FILES: Final = Path(__file__).parents[2] / "deploy" / "proxy"
-_START_SECONDS: Final = 20.0
-_TIMEOUT: Final = 60.0
 
 
 class Proxy(ABC):
@@ -43,7 +42,7 @@ class Proxy(ABC):
         """Start it before the brokers on these ports."""
         self._brokers = [f"127.0.0.1:{port}" for port in brokers]
         process = self.ground.start(self.program, *self._command())
-        wait_until(self._listens, _START_SECONDS, lambda: self.ground.log(self.program), [process])
+        wait_until(self._listens, PATIENCE, lambda: self.ground.log(self.program), [process])
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -138,7 +137,7 @@ class Through(Wire):
         return http.client.HTTPSConnection(
             "localhost",
             self.broker.port,
-            timeout=_TIMEOUT,
+            timeout=PATIENCE,
             source_address=(self.source, 0),
             context=self.authority or self.broker.authority,
         )

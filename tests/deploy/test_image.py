@@ -22,7 +22,7 @@ import pytest
 
 from scbroker import MemoryTrustStore, ServerProvider
 from tests.kit.engines import free_port
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 PROGRAMS: Final = ("buildah", "podman", "crun", "mmdebstrap")
@@ -30,7 +30,6 @@ MOST_BYTES: Final = 220_000_000
 _PIN: Final = re.compile(
     r"^(\S+==\S+)((?: ;.*?)?) \\\n((?:    --hash=\S+(?: \\)?\n)+)", re.MULTILINE
 )
-PATIENCE: Final = 60.0
 
 
 def pins(file: str) -> dict[str, set[str]]:

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from tests.deploy.test_image import LISTS, download
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
 GUIDE: Final = ROOT / "docs" / "guide" / "deploy-one-machine.md"
@@ -79,7 +79,7 @@ class Machine:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
-            self._process.wait(30)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

@@ -17,8 +17,8 @@ from tests.deploy.proxies import FILES, PROXIES, Nginx, Proxy, Through, missing
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 60.0
 on_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
 
