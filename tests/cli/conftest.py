@@ -1,13 +1,16 @@
 """Fixtures for tests of commands: Alice, Bob, and Alice's session as a program has it."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 # Before any of its modules: commands are listed as they are imported.
 import scbroker.cli.app  # noqa: F401
+from assurance.faults.proxy import Link
 from scbroker import ServerProvider
 from tests.kit.browsers import browser, view
+from tests.kit.fixtures import StartBroker
 from tests.kit.people import Person
 
 __all__ = ["browser", "view"]  # fixtures
@@ -33,3 +36,39 @@ def bob(person: Callable[[str], Person]) -> Person:
 def session(alice: Person) -> Iterator[ServerProvider]:
     with alice.session() as provider:
         yield provider
+
+
+class Halting(Link):
+    """The way to a broker: after so many requests about parts nothing passes, until `heal`."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.asked: list[bytes] = []
+        """The first lines of requests about parts."""
+        self.last = 0
+
+    def halt_after(self, requests: int) -> None:
+        self.last = len(self.asked) + requests
+
+    def _rule(self, data: bytes) -> None:
+        first = data.partition(b"\r\n")[0]
+        if b"/parts/" in first and first.endswith(b" HTTP/1.1"):
+            self.asked.append(first)
+            if len(self.asked) == self.last:
+                self.freeze()
+
+
+@pytest.fixture
+def halting() -> Iterator[Halting]:
+    with Halting() as link:
+        yield link
+
+
+@pytest.fixture
+def halted(halting: Halting, start_broker: StartBroker, tmp_path: Path) -> Person:
+    """Carol, whose way to a broker of her own is `halting`."""
+    broker = start_broker(origins=f"http://127.0.0.1:{halting.port}")
+    halting.to, broker.port = broker.port, halting.port
+    carol = Person(tmp_path / "home of Carol", broker)
+    carol.join("Carol")
+    return carol
