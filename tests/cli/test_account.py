@@ -25,6 +25,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
 from tests.kit.people import Person, interrupted
+from tests.kit.waiting import PATIENCE
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
 SECRETS: dict[str, Any] = {"SCBROKER_PASSWORD": PASSWORD, "SCBROKER_PASSPHRASE": PASSPHRASE}
@@ -267,8 +268,8 @@ def test_a_profile_that_cannot_be_saved_after_all_is_an_error_that_names_the_use
     assert "--profile work`" in message
     with in_process() as run:
         provider = run.provider(profile_of(stranger, card))
-        provider.logIn(card.userId, passphrase=PASSPHRASE).result(30)
-        assert provider.getKeptSessions().result(30) == [card.userId]
+        provider.logIn(card.userId, passphrase=PASSPHRASE).result(PATIENCE)
+        assert provider.getKeptSessions().result(PATIENCE) == [card.userId]
 
 
 def profile_of(person: Person, card: ContactCard) -> profiles.Profile:

@@ -16,8 +16,7 @@ from scbroker import (
     ServerProvider,
 )
 from tests.kit.people import Person
-
-PATIENCE = 30.0
+from tests.kit.waiting import PATIENCE
 
 
 def put(session: ServerProvider, header: Any, *levels: AccessLevel) -> uuid.UUID:

@@ -29,9 +29,7 @@ def at_terminal(person: Person, command: str) -> str:
         words += ["--session-folder", str(person.home / "sessions")]
     child = person.at_terminal(*words, TERM="dumb", NO_COLOR="1")
     output = ""
-    while (
-        child.expect([r"(password|passphrase|y/N)\]?(?: again)?: $", pexpect.EOF], timeout=60) == 0
-    ):
+    while child.expect([r"(password|passphrase|y/N)\]?(?: again)?: $", pexpect.EOF]) == 0:
         assert isinstance(child.match, re.Match)
         output += str(child.before) + str(child.after)
         child.sendline(SECRETS.get(child.match[1], "y"))

@@ -15,9 +15,9 @@ from scbroker.cli import files, output
 from scbroker.cli.paths import make_folder
 from tests.kit.nursery import command
 from tests.kit.people import Person, befriend, interrupted, put
+from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.mostly_on_sqlite
-PATIENCE = 30.0
 NAME = "O'$(touch pwned)"
 LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
 

@@ -12,6 +12,7 @@ import pytest
 from scbroker import Link
 from tests.cli.test_sharing import alice, bob, card_of, store
 from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
 __all__ = ["alice", "bob"]
 PASSWORD = "correct Horse 7"
@@ -20,7 +21,7 @@ STRANGER = uuid.UUID("8bc85a1e-7008-81b5-a4a4-91ea171fbdd7")
 
 def links(who: Person) -> list[Link]:
     with who.session() as session:
-        return session.getLinks().result(30)
+        return session.getLinks().result(PATIENCE)
 
 
 @pytest.mark.long
@@ -153,7 +154,7 @@ def test_links_are_listed_without_their_urls_and_revoked_by_name_user_or_url(
     missing = alice.run("links", "revoke", urls[0], "--yes", status=3).error
     assert "You have no link like this" in missing
     with alice.session() as session:
-        members = session.getContainerMetadata(plan).result(30).access
+        members = session.getContainerMetadata(plan).result(PATIENCE).access
     assert members is not None
     assert len(members) == 1
 

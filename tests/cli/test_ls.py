@@ -10,8 +10,8 @@ import pytest
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
 from tests.kit.people import Person, befriend, put, screen
 from tests.kit.tables import damage_parts
+from tests.kit.waiting import PATIENCE
 
-PATIENCE = 30.0
 NO_ONE = uuid.UUID(int=7)
 
 

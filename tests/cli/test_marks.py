@@ -12,6 +12,7 @@ from scbroker.client.containers import fetching
 from scbroker.client.containers.fetching import mark_of
 from tests.kit.network import Network
 from tests.kit.people import Person, put
+from tests.kit.waiting import PATIENCE
 
 
 def put_ahead(device: ServerProvider, container: uuid.UUID) -> None:
@@ -103,7 +104,7 @@ def test_sent_shows_the_outcome_of_an_uncertain_change(
     with Network() as network:
         network.treat("PUT", "/records/2", lose)
         with pytest.raises(BrokerError.unreachableError):
-            session.updateContainerContent(container, b"new").result(60)
+            session.updateContainerContent(container, b"new").result(PATIENCE)
     assert alice.json("sent", "plan") == [{"version": 2, "outcome": "Uncertain"}]
     session.updateContainerContent(container, b"newer").result()
     assert "2\tNotStored" in alice.run("sent", "plan").lines

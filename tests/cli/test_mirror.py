@@ -20,8 +20,7 @@ from scbroker import AccessLevel, Contacts, ServerProvider
 from tests.kit.fixtures import StartBroker
 from tests.kit.nursery import command
 from tests.kit.people import Person
-
-PATIENCE = 60.0
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def bob(person: Callable[[str], Person]) -> Iterator[ServerProvider]:
 
 
 def create(device: ServerProvider, name: object, content: bytes | None, **more: Any) -> uuid.UUID:
-    created = device.createContainer(content, {"name": name}, **more).result(30)
+    created = device.createContainer(content, {"name": name}, **more).result(PATIENCE)
     return uuid.UUID(str(created.id))
 
 
@@ -107,8 +106,8 @@ def test_once_makes_the_folder_that_of_the_containers(
     create(device, "big.bin", b"b" * 3_000_000)
     create(device, "empty", b"")
     create(device, "no content", None)
-    device.createContainer(b"no name", {"title": "x"}).result(30)
-    device.createContainer(b"no header").result(30)
+    device.createContainer(b"no name", {"title": "x"}).result(PATIENCE)
+    device.createContainer(b"no header").result(PATIENCE)
     done = alice.run("mirror", "folder", "--once")
     folder = alice.home / "folder"
     assert tree(folder) == {"big.bin": b"b" * 3_000_000, "empty": b"", "work/plan.txt": b"plan"}
@@ -116,12 +115,12 @@ def test_once_makes_the_folder_that_of_the_containers(
     assert folder.stat().st_mode & 0o077 == 0
     assert (folder / "empty").stat().st_mode & 0o077 == 0
     assert alice.run("mirror", "folder", "--once").lines == []
-    device.updateContainerContent(plan, b"plan 2").result(30)
+    device.updateContainerContent(plan, b"plan 2").result(PATIENCE)
     assert alice.run("mirror", "folder", "--once").lines == ["updated work/plan.txt"]
-    device.updateContainerHeader(plan, {"name": "plan.txt"}).result(30)
+    device.updateContainerHeader(plan, {"name": "plan.txt"}).result(PATIENCE)
     assert alice.run("mirror", "folder", "--once").lines == ["renamed work/plan.txt to plan.txt"]
     assert not (folder / "work").exists()
-    device.deleteContainer(plan).result(30)
+    device.deleteContainer(plan).result(PATIENCE)
     (line,) = alice.run("mirror", "folder", "--once", "--json").lines
     assert json.loads(line) == {
         "action": "removed", "path": "plan.txt", "id": str(plan), "version": None,
@@ -134,7 +133,7 @@ def test_files_have_the_time_of_the_header_or_of_the_container(
     alice: Person, device: ServerProvider
 ) -> None:
     for name, modified in (("a", "2001-02-03T04:05:06.500000Z"), ("b", "yesterday"), ("c", 7)):
-        device.createContainer(b"", {"name": name, "modified": modified}).result(30)
+        device.createContainer(b"", {"name": name, "modified": modified}).result(PATIENCE)
     alice.run("mirror", "folder", "--once")
     times = {each.name: each.stat().st_mtime for each in (alice.home / "folder").glob("?")}
     assert times["a"] == 981173106.5
@@ -149,11 +148,11 @@ def test_changes_appear_as_they_happen_and_ctrl_c_ends_the_mirror(
         mirror.expect("added", "first")
         second = create(device, "second", b"2" * 100_000)
         mirror.expect("added", "second")
-        device.updateContainerContent(first, b"one").result(30)
+        device.updateContainerContent(first, b"one").result(PATIENCE)
         assert mirror.expect("updated", "first")["version"] == 2
-        device.updateContainerHeader(first, {"name": "d/first"}).result(30)
+        device.updateContainerHeader(first, {"name": "d/first"}).result(PATIENCE)
         assert mirror.expect("renamed", "d/first")["oldPath"] == "first"
-        device.deleteContainer(second).result(30)
+        device.deleteContainer(second).result(PATIENCE)
         mirror.expect("removed", "second")
         assert tree(alice.home / "folder") == {"d/first": b"one"}
         refused = alice.run("mirror", "folder", "--once", status=1)
@@ -183,7 +182,7 @@ def test_containers_of_strangers_are_mirrored_on_demand_and_those_of_contacts_al
     everything = alice.run("mirror", "all", "--once", "--everyone", status=1)
     assert everything.lines == ["added from bob"]
     assert "would make a hidden file" in everything.error
-    Contacts(device).add(bob.getContactCard("Bob").result(30)).result(30)
+    Contacts(device).add(bob.getContactCard("Bob").result(PATIENCE)).result(PATIENCE)
     known = alice.run("mirror", "own", "--once").lines
     assert sorted(known) == ["added .git/config", "added from bob"]
 
@@ -237,16 +236,16 @@ def test_a_name_with_escape_sequences_does_not_act_on_a_terminal(
 def test_lost_access_and_deletion_remove_files_unless_told_to_keep_them(
     alice: Person, device: ServerProvider, bob: ServerProvider
 ) -> None:
-    Contacts(device).add(bob.getContactCard("Bob").result(30)).result(30)
+    Contacts(device).add(bob.getContactCard("Bob").result(PATIENCE)).result(PATIENCE)
     own = create(device, "own", b"own")
     theirs = bob.createContainer(
         b"theirs", {"name": "theirs"},
-        [AccessLevel(alice.ring.userId), AccessLevel(bob.getUserId().result(30), 511)],
-    ).result(30)  # fmt: skip
+        [AccessLevel(alice.ring.userId), AccessLevel(bob.getUserId().result(PATIENCE), 511)],
+    ).result(PATIENCE)  # fmt: skip
     for folder in ("plain", "kept"):
         alice.run("mirror", folder, "--once")
-    device.deleteContainer(own).result(30)
-    bob.revokeAccess([theirs.id], [alice.ring.userId]).result(30)
+    device.deleteContainer(own).result(PATIENCE)
+    bob.revokeAccess([theirs.id], [alice.ring.userId]).result(PATIENCE)
     assert sorted(alice.run("mirror", "plain", "--once").lines) == ["removed own", "removed theirs"]
     kept = sorted(alice.run("mirror", "kept", "--once", "--keep").lines)
     assert kept == [f"kept {name}: its container is gone" for name in ("own", "theirs")]
@@ -263,7 +262,7 @@ def test_a_damaged_content_is_a_line_and_its_file_stays(
     with alice.device() as device:
         large = create(device, "large", b"1" * 300_000)
         alice.run("mirror", "folder", "--once")
-        device.updateContainerContent(large, b"2" * 300_000).result(30)
+        device.updateContainerContent(large, b"2" * 300_000).result(PATIENCE)
         create(device, "small", b"3")
     for each in (broker.directory / "objects").rglob("*"):
         if each.is_file():
@@ -299,7 +298,7 @@ def test_an_edited_file_stays_while_the_mirror_runs(alice: Person, device: Serve
     with running(alice, "folder") as mirror:
         mirror.expect("added", "note.txt")
         (alice.home / "folder/note.txt").write_bytes(b"mine")
-        device.updateContainerContent(note, b"2").result(30)
+        device.updateContainerContent(note, b"2").result(PATIENCE)
         assert "changed here" in mirror.expect("kept", "note.txt")["reason"]
         mirror.expect("added", "note (version 2).txt")
     assert tree(alice.home / "folder") == {"note.txt": b"mine", "note (version 2).txt": b"2"}
@@ -336,8 +335,8 @@ def test_a_mirror_that_is_killed_at_any_step_is_right_after_the_next_run(
     create(device, "mine", b"theirs")
     number = first
     while True:
-        device.updateContainerContent(ids[0], b"version %d" % number).result(30)
-        device.updateContainerHeader(ids[1], {"name": f"e{number}/f"}).result(30)
+        device.updateContainerContent(ids[0], b"version %d" % number).result(PATIENCE)
+        device.updateContainerHeader(ids[1], {"name": f"e{number}/f"}).result(PATIENCE)
         killed = subprocess.run(
             [sys.executable, "-c", _KILLED, str(number), "mirror", "folder", "--once"],
             env=alice.environment, cwd=alice.home, capture_output=True, check=False,
@@ -382,7 +381,7 @@ def test_a_damaged_record_is_rebuilt(alice: Person, device: ServerProvider) -> N
     alice.run("mirror", "folder", "--once")
     (alice.home / "folder/.scbroker-mirror/files").write_bytes(b"\x00" * 100)
     assert alice.run("mirror", "folder", "--once").lines == []
-    device.updateContainerContent(note, b"2").result(30)
+    device.updateContainerContent(note, b"2").result(PATIENCE)
     assert alice.run("mirror", "folder", "--once").lines == ["updated note"]
 
 
@@ -391,7 +390,7 @@ def test_many_small_contents_come_in_few_requests(alice: Person, device: ServerP
     from scbroker import NewContainer
 
     items = [NewContainer(b"%d" % n, {"name": f"{n % 7}/{n}"}) for n in range(150)]
-    device.createContainers(items).result(60)
+    device.createContainers(items).result(PATIENCE)
     done = alice.run("mirror", "folder", "--once")
     assert len(done.lines) == 150
     assert tree(alice.home / "folder")["3/10"] == b"10"

@@ -16,6 +16,7 @@ from scbroker import KeyRing, errors
 from scbroker.cli import profiles
 from scbroker.cli.profiles import Profile
 from tests.kit.people import Person, ended, interrupted
+from tests.kit.waiting import PATIENCE
 
 FINGERPRINT = KeyRing.generate().fingerprint
 
@@ -237,7 +238,7 @@ def test_profiles_that_are_saved_at_the_same_time_are_all_there(file: Path) -> N
     for each in writers:
         each.start()
     for each in writers:
-        each.join(60)
+        each.join(PATIENCE)
         assert each.exitcode == 0
     assert sorted(profiles.read().profiles) == ["p0", "p1", "p2", "p3"]
 

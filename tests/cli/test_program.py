@@ -21,6 +21,7 @@ from scbroker.cli.command import command
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
 _HEAVY = ("aiohttp", "asyncio", "cryptography", "msgspec", "rich", "scbroker.client")
 
@@ -102,7 +103,7 @@ def _without(module: str, *arguments: str, **environment: str) -> subprocess.Com
     code = f"import sys; sys.modules[{module!r}] = None; from scbroker.cli import main; main()"
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, **environment}, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from scbroker import BrokerError, ContactCard, Contacts, Container, ContainerAcc
 from scbroker.cli import rights
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.people import Person, ended
+from tests.kit.waiting import PATIENCE
 
 People = Callable[[str], Person]
 STRANGER = uuid.UUID("8bc85a1e-7008-81b5-a4a4-91ea171fbdd7")
@@ -78,28 +79,29 @@ def knows(who: Person, *others: Person, verified: bool = True) -> None:
     """Put people into the contacts of another one, under the names of their cards."""
     with who.session() as session:
         for other in others:
-            Contacts(session).add(own_card(other), verified=verified).result(30)
+            Contacts(session).add(own_card(other), verified=verified).result(PATIENCE)
 
 
 def store(who: Person, *names: str) -> list[uuid.UUID]:
     """Store a container for each name."""
     with who.session() as session:
         return [
-            session.createContainer(b"of " + n.encode(), {"name": n}).result(30).id for n in names
+            session.createContainer(b"of " + n.encode(), {"name": n}).result(PATIENCE).id
+            for n in names
         ]
 
 
 def access(who: Person, container: uuid.UUID) -> dict[str, ContainerAccessLevel]:
     """Return the permissions of each member by user id."""
     with who.session() as session:
-        levels = session.getContainerMetadata(container).result(30).access
+        levels = session.getContainerMetadata(container).result(PATIENCE).access
     assert levels is not None
     return {str(level.userId): level.permissions for level in levels}
 
 
 def content(who: Person, container: uuid.UUID) -> bytes | None:
     with who.session() as session:
-        return session.getContainerContent(container).result(30)
+        return session.getContainerContent(container).result(PATIENCE)
 
 
 def test_a_container_is_shared_with_a_contact_who_reads_it_and_all_others_keep_theirs(
@@ -274,7 +276,7 @@ def test_a_member_shares_no_more_and_for_no_longer_than_their_own_access(
 def test_the_address_book_cannot_be_shared(alice: Person, bob: Person) -> None:
     knows(alice, bob)
     with alice.session() as session:
-        [book] = session.listContainers("scbroker.contacts").result(30).containers
+        [book] = session.listContainers("scbroker.contacts").result(PATIENCE).containers
     assert isinstance(book, Container)
     refused = alice.run("share", str(book.id), "Bob", status=2)
     assert "has your contacts or your links, and cannot be shared" in refused.error

@@ -34,7 +34,7 @@ def register(who: Person, name: str) -> str:
         (r"New password: ", PASSWORD), (r"New password again: ", PASSWORD),
         (r"New passphrase: ", PASSPHRASE), (r"New passphrase again: ", PASSPHRASE),
     ):  # fmt: skip
-        child.expect(prompt, timeout=60)
+        child.expect(prompt)
         shown += str(child.before)
         child.sendline(secret)
     return shown + ended(child)
@@ -120,7 +120,7 @@ def test_a_put_that_ctrl_c_interrupts_goes_on_by_the_same_command(person: NewPer
     for number in range(40):
         (folder / f"{number}.bin").write_bytes(bytes([number]) * 2_000_000)
     child = alice.at_terminal("put", "-r", "many")
-    child.expect(r"MiB", timeout=60)  # the bar shows what is done
+    child.expect(r"MiB")  # the bar shows what is done
     shown = interrupted(child)
     assert "Traceback" not in shown
     done = alice.json("put", "-r", "many")
@@ -178,7 +178,7 @@ def test_followed_events_are_lines_of_json_until_ctrl_c(person: NewPerson) -> No
     alice.run("put", "letter.txt")
     alice.run("put", "letter.txt", "--name", "another")
     child = alice.at_terminal("events", "--follow", "--since", "1", "--json")
-    child.expect(r"\{[^\r\n]*\}", timeout=60)
+    child.expect(r"\{[^\r\n]*\}")
     assert isinstance(child.match, re.Match)
     assert json.loads(child.match[0])["eventType"] == "Added"
     assert "Traceback" not in interrupted(child)

@@ -15,6 +15,7 @@ from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
 from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
 COLUMNS = {"name": "NAME"}
 
@@ -81,16 +82,17 @@ def test_a_job_is_read_when_a_thread_can_run_it() -> None:
     go_on = threading.Event()
 
     def jobs() -> Iterator[Callable[[], int]]:
+        yield lambda: 0
         for number in range(20):
             taken.append(number)
-            yield lambda: int(go_on.wait(30))
+            yield lambda: int(go_on.wait(PATIENCE))
 
     with Together() as together:
         results = together.run(jobs())
-        threading.Timer(0.2, go_on.set).start()
         next(results)
         assert len(taken) < 20
-        assert sum(1 for _ in results) == 19
+        go_on.set()
+        assert sum(1 for _ in results) == 20
 
 
 def test_an_operation_that_begins_after_the_end_is_cancelled(
@@ -110,7 +112,7 @@ def test_an_operation_under_way_is_cancelled_when_the_command_is_interrupted(
     ended: list[type] = []
 
     def content() -> Iterator[bytes]:
-        go_on.wait(30)
+        go_on.wait(PATIENCE)
         yield b"text"
 
     def store(together: Together, session: ServerProvider) -> None:
@@ -124,7 +126,7 @@ def test_an_operation_under_way_is_cancelled_when_the_command_is_interrupted(
         waiting = threading.Thread(target=store, args=(together, session))
         waiting.start()
         together.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
-        waiting.join(10)
+        waiting.join(PATIENCE)
         assert ended == [errors.OperationCancelledError]
         go_on.set()
         assert not session.listContainers().result().containers

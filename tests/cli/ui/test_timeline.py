@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import re
-import time
+import select
+import socket
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
 from scbroker import ServerProvider
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, with_access
+from tests.kit.waiting import PATIENCE, wait_until
 
 
 def _after(text: str) -> int:
     found = re.search(r'data-after="(\d+)"', text)
     assert found is not None
     return int(found[1])
+
+
+def _asked(page: UsersPage, path: str) -> socket.socket:
+    """Return a connection on which a tab has asked for a view, until it is closed."""
+    connection = socket.create_connection(("127.0.0.1", page.port))
+    head = {"Host": f"127.0.0.1:{page.port}", "Cookie": page.cookie}
+    head |= {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
+    connection.sendall("\r\n".join([*lines, "", ""]).encode())
+    return connection
 
 
 def test_the_history_says_who_did_what(
@@ -43,10 +56,10 @@ def test_an_answer_has_what_others_wrote_while_the_browser_waited(
     after = _after(page.get("/history").text)
     with ThreadPoolExecutor(1) as pool, bob.session() as his:
         waiting = pool.submit(page.get, f"/history/new?after={after}", {"Sec-Fetch-Mode": "cors"})
-        time.sleep(0.5)
+        page.get("/containers").expect(200)
         assert not waiting.done()
         his.updateContainerContent(made, b"2").result()
-        answer = waiting.result(15).expect(200)
+        answer = waiting.result(PATIENCE).expect(200)
     assert "changed content" in answer.words
     assert _after(answer.text) > after
 
@@ -68,17 +81,13 @@ def test_a_closed_page_waits_for_nothing_and_eight_views_at_most_wait_at_once(
 ) -> None:
     put(session, "plan.txt")
     path = f"{page.root}/history/new?after={_after(page.get('/history').text)}"
-    with ThreadPoolExecutor(9) as pool:
-        # Each gives up after two seconds, as a tab that is closed does.
-        waiting = [pool.submit(page.request, "GET", path, seconds=2) for _ in range(8)]
-        time.sleep(1)
-        page.request("GET", path).expect(503)
-        for each in waiting:
-            with pytest.raises(TimeoutError):
-                each.result()
+    with ExitStack() as tabs:
+        waiting = [tabs.enter_context(_asked(page, path)) for _ in range(9)]
+        answered, _, _ = select.select(waiting, [], [], PATIENCE)
+        assert [each.recv(12) for each in answered] == [b"HTTP/1.1 503"]
     after = _after(page.get("/history").text)
     put(session, "other.txt")
-    page.get(f"/history/new?after={after}").expect(200)
+    wait_until(lambda: page.get(f"/history/new?after={after}").status == 200)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +99,7 @@ def test_a_question_for_events_that_cannot_be_is_refused(page: UsersPage, query:
 
 def test_the_page_ends_with_success_while_a_view_waits(page: UsersPage) -> None:
     after = _after(page.get("/history").text)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(page.get, f"/history/new?after={after}")
-        time.sleep(0.3)
+    with _asked(page, f"{page.root}/history/new?after={after}"):
+        page.get("/containers").expect(200)
         assert page.stop() == 0
-        waiting.exception(10)
     assert "Traceback" not in page.log

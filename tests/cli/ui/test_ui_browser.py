@@ -13,6 +13,7 @@ from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE, press
 from tests.kit.objects import damage
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
+from tests.kit.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -126,7 +127,7 @@ def test_a_view_that_stays_open_is_left_when_the_page_is_locked(
     other = view.context.new_page()
     other.goto(f"{root}/containers")
     other.get_by_role("button", name="Lock").click()
-    view.wait_for_url("**/start", timeout=15_000)
+    view.wait_for_url("**/start", timeout=PATIENCE * 1000)
     assert "Log in as Alice" in view.inner_text("main")
 
 

@@ -12,6 +12,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE, press
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage
+from tests.kit.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -79,7 +80,7 @@ def test_a_view_shows_new_state_without_being_opened_again(
     view.goto(f"{root}/api-keys")
     name = f"made later {page.port}"
     admin(broker, "api-keys", "create", name).expect(0)
-    view.get_by_text(name).wait_for(timeout=15_000)
+    view.get_by_text(name).wait_for(timeout=PATIENCE * 1000)
 
 
 def test_a_view_says_that_the_command_has_ended(page: OperatorsPage, browser: Browser) -> None:
@@ -87,7 +88,9 @@ def test_a_view_says_that_the_command_has_ended(page: OperatorsPage, browser: Br
         tab = context.new_page()
         entered(page, tab)
         page.stop()
-        tab.get_by_role("alert").filter(has_text="its command has ended").wait_for(timeout=15_000)
+        tab.get_by_role("alert").filter(has_text="its command has ended").wait_for(
+            timeout=PATIENCE * 1000
+        )
 
 
 def test_a_user_is_suspended_and_resumed_by_keyboard_alone(

@@ -7,13 +7,13 @@ import os
 import socket
 import stat
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from scbroker.cli.web.serving import listening, opened_in_browser, serve
 from scbroker.errors import InvalidArgumentError
+from tests.kit.waiting import PATIENCE, wait_until
 
 URL = 'http://127.0.0.1:1/#secret&"'
 
@@ -38,7 +38,7 @@ async def test_a_page_ends_by_itself() -> None:
         raise AssertionError("nobody asked")
 
     with listening(0) as bound:
-        await asyncio.wait_for(serve(no_page, bound, 0.2), 20)
+        await asyncio.wait_for(serve(no_page, bound, 0.2), PATIENCE)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="how a browser is chosen differs by system")
@@ -51,9 +51,7 @@ def test_the_browser_gets_a_private_file_and_not_the_secret(
     monkeypatch.setenv("BROWSER", f"{browser} %s")
     monkeypatch.setenv("DISPLAY", ":0")
     with opened_in_browser(URL, pytest.fail):
-        until = time.monotonic() + 20
-        while not got.exists() and time.monotonic() < until:
-            time.sleep(0.01)
+        wait_until(got.exists)
         argument = got.read_text()
         assert "secret" not in argument
         file = Path(argument.removeprefix("file://"))
