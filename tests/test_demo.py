@@ -94,7 +94,7 @@ def test_make_passes_the_file_and_the_page_on(
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     python.chmod(0o755)
     done = subprocess.run(
-        ["make", "--silent", "demo", "INSTALLED=", f"BIN={tmp_path}", *variables],
+        ["make", "--silent", "demo", "RUNNING=", f"BIN={tmp_path}", *variables],
         cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["-m", "examples.demo", *arguments], done

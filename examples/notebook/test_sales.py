@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scbroker.testing import PASSPHRASE, LocalBroker
+from tests.kit.waiting import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("real_argon2id")]
 NOTEBOOK = Path(__file__).with_name("sales.ipynb")
@@ -35,7 +36,7 @@ def test_the_notebook_runs_from_top_to_bottom_and_shows_what_the_page_says(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     notebook: Any = nbformat.reads(NOTEBOOK.read_text("utf-8"), 4)  # type: ignore[no-untyped-call]
-    NotebookClient(notebook, timeout=60).execute()
+    NotebookClient(notebook, timeout=PATIENCE).execute()
     page = re.findall(r"^```text\n(.*?)\n```$", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert outputs(notebook) == page
 

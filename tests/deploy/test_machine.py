@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 import pytest
 
-from tests.deploy.test_image import LISTS, download
+from tests.deploy.test_image import download
 from tests.kit.waiting import PATIENCE, wait_until
 
 ROOT: Final = Path(__file__).parents[2]
@@ -119,7 +119,7 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     source, wheels = tmp_path / "source", tmp_path / "wheels"
     for name in ("src", "deploy"):
         shutil.copytree(ROOT / name, source / name)
-    for name in (*LISTS, "pyproject.toml", "LICENSE"):
+    for name in ("requirements.txt", "pyproject.toml", "LICENSE"):
         shutil.copy(ROOT / name, source)
     caddyfile = source / "deploy/proxy/Caddyfile"
     text = caddyfile.read_text("utf-8")
