@@ -94,6 +94,7 @@ def test_a_peak_counts_memory_that_was_freed_again() -> None:
     assert 60 < float(done.stdout) < 100
 
 
+@pytest.mark.long
 def test_copies_of_a_container_are_as_many_as_were_asked_for_each_with_all_of_its_rows(
     tmp_path: Path,
 ) -> None:

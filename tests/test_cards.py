@@ -120,6 +120,7 @@ def test_a_card_with_a_wrong_field_is_refused(fields: dict[str, Any], words: str
         ContactCard(**(right | fields))
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=80))
 def test_any_text_is_a_card_or_refused(text: str) -> None:

@@ -125,6 +125,7 @@ def new_stage(
     return Stage(tmp_path, monkeypatch, capsys, caplog)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "page",
@@ -137,6 +138,7 @@ def test_the_examples_of_a_page_run_as_they_stand_and_print_what_they_say(
     stage.run(page, broker)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("page", GUIDES, ids=name_of)
 def test_the_first_page_and_every_guide_show_an_example_or_commands(page: Path) -> None:
     assert Page(page).examples or "console" in Page(page).languages

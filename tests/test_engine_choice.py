@@ -28,8 +28,8 @@ def collected(*arguments: str) -> subprocess.CompletedProcess[str]:
 def test_every_test_of_a_broker_is_taken_on_the_engine_that_was_chosen() -> None:
     """Also one that the everyday run takes on another; nothing is started for it."""
     files = ["test_large", "users/test_sessions"]
-    run = collected(*(f"tests/server/{file}.py" for file in files), "--engines", "cluster",
-                    "--without", "patroni,haproxy,ceph")  # fmt: skip
+    run = collected(*(f"tests/server/{file}.py" for file in files), "--long",
+                    "--engines", "cluster", "--without", "patroni,haproxy,ceph")  # fmt: skip
     found = [line for line in run.stdout.splitlines() if "::" in line]
     assert all(any(file in line for line in found) for file in files)
     assert all("[cluster" in line or "-cluster" in line for line in found)
@@ -45,7 +45,7 @@ def test_what_is_left_out_is_counted_in_the_last_line() -> None:
     assert "start no broker" in last
 
 
-def test_what_is_mostly_on_sqlite_runs_on_postgresql_where_there_is_time() -> None:
+def test_a_test_runs_on_postgresql_where_there_is_time() -> None:
     def engines(*options: str) -> set[str]:
         lines = collected("tests/server/users/test_sessions.py", *options).stdout.splitlines()
         found = {

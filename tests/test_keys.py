@@ -131,6 +131,7 @@ def test_every_truncation_and_every_appended_byte_of_a_key_file_is_refused() -> 
         refused(data + bytes([n]), IntegrityError)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400), st.booleans())
 @example(b"\x01" + b"\x91" * 5000, True)

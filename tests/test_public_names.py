@@ -117,6 +117,7 @@ def test_importing_the_package_loads_nothing_else_of_it() -> None:
     assert not loaded & {"aiohttp", "cryptography", "msgspec", "asyncio"}
 
 
+@pytest.mark.long
 def test_the_provider_loads_neither_the_server_nor_http_before_the_first_request() -> None:
     loaded = modules_after("from scbroker import ServerProvider, mainQueue")
     assert not {name for name in loaded if name.startswith("scbroker.server")}

@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
@@ -20,7 +20,7 @@ def test_the_example_runs_as_it_stands_and_prints_what_it_says(
     stage.run(ROOT / "README.md", broker)
 
 
-@postgresql_when_long
+@both_engines
 def test_eight_writers_at_once_create_two_hundred_containers_and_none_fails(
     new_provider: NewProvider,
 ) -> None:

@@ -48,9 +48,9 @@ PARTS: Final = {
     ),
     # A second implementation; fuzzing, mutants, flipped bytes.
     "assurance": ("tests/independent", "assurance", "--ignore=assurance/exhaustive"),
-    "stores": (*STORES, "--engines", "cluster"),
+    "stores": (*STORES, "--long", "--engines", "cluster"),
     # These tests end engines, and start brokers of their own: one process.
-    "cluster": ("assurance/cluster", "--engines", "cluster", "-n0"),
+    "cluster": ("assurance/cluster", "--long", "--engines", "cluster", "-n0"),
     "machine": (*MACHINE, "--long", "-m", "long"),
 }  # fmt: skip
 # Processes that run tests wait for brokers about half of their time.

@@ -49,6 +49,7 @@ async def documents_of(provider: ServerProvider, service: str) -> AsyncIterator[
         yield Documents(provider, http)
 
 
+@pytest.mark.long
 def test_the_service_lists_a_users_documents_and_can_read_none(
     scbroker_broker: LocalBroker, account: ServerProvider, service: str, tmp_path: Path
 ) -> None:

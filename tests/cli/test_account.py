@@ -95,6 +95,7 @@ def test_a_person_registers_at_a_terminal_with_hidden_secrets_typed_twice(strang
     assert stranger.json("keys")[0]["userId"] == shown["userId"]
 
 
+@pytest.mark.long
 def test_secrets_are_not_echoed_and_stand_in_no_output_or_file(stranger: Person) -> None:
     terminal = stranger.at_terminal(
         "register", "--session-folder", "sessions", "--name", "Alice", **broker_of(stranger)
@@ -329,6 +330,7 @@ def test_a_person_logs_in_on_another_device_with_the_card_or_the_user_id(strange
     assert first_login(tablet, own["userId"], "--name", "Al")["name"] == "Al"
 
 
+@pytest.mark.long
 def test_a_log_in_at_a_terminal_asks_for_user_broker_key_name_and_passphrase(
     stranger: Person,
 ) -> None:
@@ -396,6 +398,7 @@ def test_a_log_in_to_a_profile_of_another_user_or_broker_is_refused(
     assert "unset SCBROKER_SERVER_URL" in error
 
 
+@pytest.mark.long
 def test_a_log_in_replaces_the_api_key_name_and_folders_of_its_profile(stranger: Person) -> None:
     register(stranger)
     text = stranger.config.read_text().replace(str(stranger.broker.api_key), str(uuid.uuid4()))
@@ -436,6 +439,7 @@ def test_a_log_out_while_the_broker_is_away_removes_the_keys_and_says_so(lone: P
     assert log_in(lone)
 
 
+@pytest.mark.long
 def test_a_broker_that_never_answers_cannot_keep_the_keys_on_the_device(
     stranger: Person,
     in_process: Callable[[], Run],
@@ -524,6 +528,7 @@ def test_ctrl_c_at_a_prompt_ends_with_130_and_changes_nothing(stranger: Person) 
     assert not stranger.config.exists()
 
 
+@pytest.mark.long
 def test_profiles_are_listed_without_the_broker_and_with_unusable_kept_sessions(
     lone: Person,
 ) -> None:
@@ -538,6 +543,7 @@ def test_profiles_are_listed_without_the_broker_and_with_unusable_kept_sessions(
     assert "--session-folder" in done.error
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away_is_an_error_that_says_so_and_leaves_nothing(lone: Person) -> None:
     lone.broker.stop()
     error = register(lone, status=5)

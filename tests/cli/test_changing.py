@@ -61,6 +61,7 @@ def test_rm_asks_names_who_loses_the_container_and_deletes_it(
     assert len(listed(session)) == 1
 
 
+@pytest.mark.long
 def test_rm_of_one_s_own_container_says_so_and_prints_what_is_deleted(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -74,6 +75,7 @@ def test_rm_of_one_s_own_container_says_so_and_prints_what_is_deleted(
     assert not listed(session)
 
 
+@pytest.mark.long
 def test_rm_of_a_folder_deletes_what_is_below_it_alone(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -84,6 +86,7 @@ def test_rm_of_a_folder_deletes_what_is_below_it_alone(
     assert sorted(each["name"] for each in listed(session).values()) == ["f", "f2/a"]
 
 
+@pytest.mark.long
 def test_rm_without_the_permission_is_refused_and_the_others_are_deleted(
     bob: Person, session: ServerProvider
 ) -> None:

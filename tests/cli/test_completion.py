@@ -314,6 +314,7 @@ def test_any_line_is_split(line: str) -> None:
     assert split(f"scbroker {line}").words
 
 
+@pytest.mark.long
 def test_names_read_before_a_failure_or_the_time_limit_are_offered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

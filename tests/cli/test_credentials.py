@@ -40,6 +40,7 @@ def log_in(person: Person, passphrase: str, status: int = 0) -> str:
     return person.run("login", status=status, SCBROKER_PASSPHRASE=passphrase).error
 
 
+@pytest.mark.long
 def test_the_keys_of_a_person_are_shown_with_the_fingerprint(
     alice: Person, person: Callable[[str], Person]
 ) -> None:
@@ -62,6 +63,7 @@ def test_the_keys_of_an_unknown_user_or_contact_are_not_found(alice: Person) -> 
         assert alice.run("keys", whom, status=3).error
 
 
+@pytest.mark.long
 def test_a_change_of_credentials_replaces_the_secrets_and_keeps_keys_and_reminder(
     carol: Person,
 ) -> None:
@@ -97,6 +99,7 @@ def test_new_secrets_are_asked_for_twice_or_read_from_files(carol: Person) -> No
     log_in(carol, PASSPHRASE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["rotate", "change-credentials"])
 @pytest.mark.parametrize(
     "changes,options,message",
@@ -116,6 +119,7 @@ def test_a_wrong_new_secret_is_refused_and_changes_nothing(
     assert alice.json("keys") == before
 
 
+@pytest.mark.long
 def test_a_rotation_replaces_keys_and_secrets_and_says_what_is_left_to_do(carol: Person) -> None:
     done = carol.run("rotate", **NEW)
     for words in ("other devices", "old keys still open", "key-file export"):
@@ -126,6 +130,7 @@ def test_a_rotation_replaces_keys_and_secrets_and_says_what_is_left_to_do(carol:
     log_in(carol, NEW["SCBROKER_NEW_PASSPHRASE"])
 
 
+@pytest.mark.long
 def test_a_rotation_with_the_present_passphrase_is_refused(carol: Person) -> None:
     """With it a thief who knows it would open the new KeyFile too."""
     before = carol.json("keys")
@@ -166,6 +171,7 @@ def test_after_a_lost_answer_the_error_says_which_secrets_to_try(
     assert ("try the new ones first" in str(found.value)) == is_uncertain
 
 
+@pytest.mark.long
 def test_a_reminder_is_shown_without_a_session_for_an_id_or_a_card(
     carol: Person, alice: Person
 ) -> None:
@@ -238,6 +244,7 @@ def test_with_an_exported_key_file_a_person_who_forgot_the_passphrase_logs_in(
     assert phone.json("keys") == carol.json("keys")
 
 
+@pytest.mark.long
 def test_a_key_file_that_does_not_open_or_is_another_users_is_refused(
     carol: Person, alice: Person
 ) -> None:
@@ -259,6 +266,7 @@ def test_a_key_file_that_does_not_open_or_is_another_users_is_refused(
             assert f"{name} cannot be read" in carol.run(*reading, name, status=2).error
 
 
+@pytest.mark.long
 def test_a_key_file_from_before_a_rotation_no_longer_logs_in(carol: Person) -> None:
     carol.run("key-file", "export", "copy", **SECRETS)
     carol.run("rotate", **NEW)
@@ -286,6 +294,7 @@ def wrong_password() -> dict[str, Any]:
     return {"SCBROKER_PASSWORD": "wrong Horse 7"}
 
 
+@pytest.mark.long
 def test_an_import_with_another_passphrase_says_that_the_file_is_out_of_date(carol: Person) -> None:
     carol.run("key-file", "export", "copy", **SECRETS)
     given = {**SECRETS, "SCBROKER_PASSPHRASE": "another Staple 9"}

@@ -37,6 +37,7 @@ def examine(someone: Person, *options: str, status: int = 0, **env: str) -> dict
     return {check: Found(state, detail) for state, check, detail in rows}
 
 
+@pytest.mark.long
 def test_a_right_set_up_is_ok_in_all_checks(alice: Person) -> None:
     found = examine(alice)
     assert {each.state for each in found.values()} == {"ok"}, found
@@ -75,6 +76,7 @@ def test_the_api_key_of_a_profile_is_not_sent_to_another_server(alice: Person) -
     assert heads.startswith(b"GET /v1/events ")  # the proxies of deploy/ pass on nothing but /v1/
 
 
+@pytest.mark.long
 def test_a_wrong_configuration_file_fails_with_what_to_do(alice: Person) -> None:
     alice.config.chmod(0o644)
     found = examine(alice, status=2)
@@ -97,6 +99,7 @@ def test_a_broker_that_is_away_fails_with_status_5_and_the_device_is_checked_nev
     assert "session" not in found
 
 
+@pytest.mark.long
 def test_an_address_that_no_client_may_use_fails_with_the_reason(stranger: Person) -> None:
     for url in ("http://broker.example", "broker", "ftp://127.0.0.1"):
         found = examine(stranger, "--server", url, status=2)
@@ -113,6 +116,7 @@ def broker_of(tmp_path: Path, **settings: Any) -> Iterator[Person]:
         yield someone
 
 
+@pytest.mark.long
 def test_a_broker_that_has_other_origins_is_named_before_a_log_in_fails(tmp_path: Path) -> None:
     with broker_of(tmp_path, origins="https://broker.example:443") as someone:
         found = examine(someone, "--server", someone.broker.url, status=4)

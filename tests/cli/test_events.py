@@ -35,6 +35,7 @@ def following(alice: Person) -> Iterator[Callable[..., "subprocess.Popen[str]"]]
         process.communicate()
 
 
+@pytest.mark.long
 def test_events_are_listed_with_kind_container_author_and_program(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -55,6 +56,7 @@ def test_events_are_listed_with_kind_container_author_and_program(
     assert "plan" in shown
 
 
+@pytest.mark.long
 def test_events_are_selected_by_container_kind_number_and_count(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -74,6 +76,7 @@ def test_events_are_selected_by_container_kind_number_and_count(
     alice.run("events", "--since", "0", status=2)
 
 
+@pytest.mark.long
 def test_dropped_events_are_an_error_that_names_the_first_one_left(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -93,6 +96,7 @@ def test_dropped_events_are_an_error_that_names_the_first_one_left(
     assert [event["id"] for event in alice.json("events")] == [2]
 
 
+@pytest.mark.long
 def test_followed_events_are_lines_of_json_as_they_happen_and_the_stream_ends_after_limit(
     session: ServerProvider, following: Callable[..., "subprocess.Popen[str]"]
 ) -> None:
@@ -115,6 +119,7 @@ def test_ctrl_c_ends_the_stream_with_130_and_without_a_traceback(
     assert "Traceback" not in interrupted(terminal)
 
 
+@pytest.mark.long
 def test_followed_events_go_on_after_the_broker_was_away(
     tmp_path: Path, following: Callable[..., "subprocess.Popen[str]"]
 ) -> None:

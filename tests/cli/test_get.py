@@ -53,6 +53,7 @@ def test_a_content_is_saved_under_the_last_part_of_the_name_with_the_files_time(
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "time", [None, 5, "yesterday", "2026-03-01T12:00:00", "9999-12-31T23:59:59-12:00"]
 )
@@ -72,6 +73,7 @@ def test_put_after_get_finds_the_file_unchanged(alice: Person) -> None:
     assert alice.json("put", "a.txt")[0]["status"] == "unchanged"
 
 
+@pytest.mark.long
 def test_an_existing_file_is_kept_without_force_and_an_equal_one_is_unchanged(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -86,6 +88,7 @@ def test_an_existing_file_is_kept_without_force_and_an_equal_one_is_unchanged(
     assert alice.json("get", "a.txt")[0]["status"] == "unchanged"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",
     ["../a", "/etc/a", "a/..", "a\\b", "C:a", ".bashrc", "x/.ssh", "CON", "a\n", "a\x1b[2J", "a "],
@@ -253,6 +256,7 @@ def test_contents_that_are_missing_or_hidden_are_errors_of_their_own(
     assert "no content" in alice.run("cat", "f/none", status=3).error
 
 
+@pytest.mark.long
 def test_cat_writes_contents_as_they_are_one_after_the_other(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -298,6 +302,7 @@ def test_a_closed_pipe_ends_cat_without_a_traceback(alice: Person, session: Serv
     assert "line" in run
 
 
+@pytest.mark.long
 def test_an_interrupted_get_stops_at_once_and_goes_on_where_it_stopped(
     halted: Person, halting: Halting
 ) -> None:

@@ -14,7 +14,6 @@ from tests.kit.people import Person, befriend, put
 from tests.kit.tables import damage_parts
 from tests.kit.waiting import PATIENCE
 
-pytestmark = pytest.mark.mostly_on_sqlite
 WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
 SLOW = "a" + "\u0301" * 60_000 + "\u0327" * 60_000
 """To normalize this takes more than a minute."""
@@ -73,6 +72,7 @@ def test_into_asks_before_it_writes_into_a_stranger_s_container_by_the_beginning
     assert mallory.getContainerContent(hers).result(PATIENCE) == b"evil"
 
 
+@pytest.mark.long
 def test_into_by_name_asks_before_it_writes_what_others_can_read(
     alice: Person, session: ServerProvider, mallory: ServerProvider
 ) -> None:
@@ -89,6 +89,7 @@ def test_into_by_name_asks_before_it_writes_what_others_can_read(
     alice.run("put", "diary.txt", "--into", str(own))
 
 
+@pytest.mark.long
 def test_a_name_that_takes_minutes_to_normalize_does_not_slow_commands_down(
     alice: Person, session: ServerProvider, mallory: ServerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_name_that_takes_minutes_to_normalize_does_not_slow_commands_down(
         relative_path(SLOW)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "command",
     [["get"], ["rm", "--yes"], ["leave", "--yes", "--abandon"], ["link", "--until", "1h"]],
@@ -149,6 +151,7 @@ def test_a_name_that_a_container_without_readable_name_may_have_is_found_with_a_
     assert f"1 of your containers cannot be read, such as {spoilt}" in done.error
 
 
+@pytest.mark.long
 def test_a_tree_has_no_files_of_strangers_unless_they_are_wanted(
     alice: Person, session: ServerProvider, mallory: ServerProvider
 ) -> None:
@@ -165,6 +168,7 @@ def test_a_tree_has_no_files_of_strangers_unless_they_are_wanted(
     assert not (alice.home / "out/project/.git").exists()
 
 
+@pytest.mark.long
 def test_a_tree_has_the_files_of_contacts(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -176,6 +180,7 @@ def test_a_tree_has_the_files_of_contacts(
     assert len(alice.run("get", "-r", "project/").lines) == 2
 
 
+@pytest.mark.long
 def test_a_link_makes_no_hidden_files(person: Callable[[str], Person], stranger: Person) -> None:
     """A hostile link would write .bash_profile or .ssh/authorized_keys of a person who opens it at home."""
     mallory = person("Mallory")

@@ -17,7 +17,6 @@ from tests.kit.nursery import command
 from tests.kit.people import Person, befriend, interrupted, put
 from tests.kit.waiting import PATIENCE
 
-pytestmark = pytest.mark.mostly_on_sqlite
 NAME = "O'$(touch pwned)"
 LAST = dt.datetime.max.replace(tzinfo=dt.UTC)
 
@@ -27,6 +26,7 @@ def alice(person: Callable[[str], Person]) -> Person:
     return person("Alice")
 
 
+@pytest.mark.long
 def test_an_access_that_ends_in_the_last_hour_of_the_calendar_is_shown_in_the_far_east(
     alice: Person, person: Callable[[str], Person]
 ) -> None:
@@ -62,6 +62,7 @@ def test_times_are_local_as_far_as_the_calendar_goes() -> None:
     assert output.local(now).utcoffset() == now.astimezone().utcoffset()
 
 
+@pytest.mark.sampled
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
 @pytest.mark.parametrize("arguments", [["--install-completion", "bash"], ["profiles", "use", "x"]])
 def test_no_file_or_folder_is_open_to_others_whatever_the_umask(
@@ -120,6 +121,7 @@ def test_a_keyfile_is_not_written_to_a_terminal(alice: Person) -> None:
     assert terminal.exitstatus == 2
 
 
+@pytest.mark.long
 def test_ctrl_c_at_the_question_for_a_fingerprint_is_status_130(
     alice: Person, person: Callable[[str], Person]
 ) -> None:
@@ -149,6 +151,7 @@ def test_the_command_that_a_message_names_quotes_the_file(alice: Person) -> None
     assert (alice.home / name).stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.long
 def test_what_the_broker_denies_is_said_also_with_quiet(
     alice: Person, person: Callable[[str], Person]
 ) -> None:
@@ -161,6 +164,7 @@ def test_what_the_broker_denies_is_said_also_with_quiet(
     assert f"such as {id}" in alice.run("verify", "--quiet").error
 
 
+@pytest.mark.long
 def test_a_command_line_in_a_message_runs_nothing_that_a_card_says(
     alice: Person, person: Callable[[str], Person]
 ) -> None:
@@ -181,6 +185,7 @@ def test_a_command_line_in_a_message_runs_nothing_that_a_card_says(
         assert done.stdout.splitlines() == ["contacts", "verify", NAME]
 
 
+@pytest.mark.long
 def test_an_error_does_not_repeat_the_secret_of_a_link(alice: Person) -> None:
     url = "https://broker.example/#scbroker-link:SECRET"
     for command_line in (

@@ -48,6 +48,7 @@ def test_a_terminal_shows_a_table_sorted_by_name_with_short_ids_and_a_pipe_whole
     assert {row["name"] for row in listed} == set(ids)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sort,first", [("name", "a"), ("changed", "c"), ("size", "b")])
 def test_a_list_is_sorted_by_name_last_change_or_size(
     alice: Person, session: ServerProvider, sort: str, first: str
@@ -103,6 +104,7 @@ def test_many_members_are_counted_on_a_terminal_and_listed_elsewhere(
     assert row["members"][0] == "you"
 
 
+@pytest.mark.long
 def test_the_address_book_is_listed_with_all_and_a_strangers_container_of_its_type_always(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_name_that_would_steer_the_terminal_or_forge_a_line_is_shown_escaped(
     assert max(map(len, screen(alice, "ls").splitlines())) < 200
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("header", ["text", 7, [1], {"name": 3}, {"name": ""}, {"title": "x"}])
 def test_a_container_whose_header_has_no_name_is_listed_without_one(
     alice: Person, session: ServerProvider, header: Any
@@ -138,6 +141,7 @@ def test_a_container_whose_header_has_no_name_is_listed_without_one(
     assert alice.json("ls")[0]["name"] is None
 
 
+@pytest.mark.long
 def test_a_damaged_container_is_a_row_with_the_error_and_the_others_are_listed(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -170,6 +174,7 @@ def test_the_list_of_nothing_is_empty(alice: Person) -> None:
     assert alice.run("ls").output == ""
 
 
+@pytest.mark.long
 def test_info_shows_header_members_permissions_and_what_the_broker_sees(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -193,6 +198,7 @@ def test_info_shows_header_members_permissions_and_what_the_broker_sees(
     assert "Bob (read)" in screen(alice, "info", str(id))
 
 
+@pytest.mark.long
 def test_after_a_revocation_only_ls_says_that_something_is_missing(
     alice: Person, bob: Person, session: ServerProvider
 ) -> None:

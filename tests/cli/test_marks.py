@@ -47,6 +47,7 @@ def test_both_heads_are_shown_and_the_served_one_is_accepted_as_it_was_printed(
     assert len(alice.json("events")) == 1
 
 
+@pytest.mark.long
 def test_accepting_asks_and_changes_nothing_without_a_yes(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -64,6 +65,7 @@ def test_accepting_asks_and_changes_nothing_without_a_yes(
     assert alice.json("mark", "container", str(container))["stored"].startswith("7:")
 
 
+@pytest.mark.long
 def test_another_head_is_not_accepted_and_a_malformed_one_is_an_error_that_says_how(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -76,6 +78,7 @@ def test_another_head_is_not_accepted_and_a_malformed_one_is_an_error_that_says_
         assert "VERSION:HASH" in error
 
 
+@pytest.mark.long
 def test_the_marks_of_another_program_are_those_in_its_trust_folder(
     alice: Person, session: ServerProvider
 ) -> None:
@@ -90,6 +93,7 @@ def test_the_marks_of_another_program_are_those_in_its_trust_folder(
     assert "is not a folder" in error
 
 
+@pytest.mark.long
 def test_sent_shows_the_outcome_of_an_uncertain_change(
     alice: Person, session: ServerProvider
 ) -> None:

@@ -99,6 +99,7 @@ def running(alice: Person, *arguments: str) -> Iterator[Running]:
             process.kill()
 
 
+@pytest.mark.long
 def test_once_makes_the_folder_that_of_the_containers(
     alice: Person, device: ServerProvider
 ) -> None:
@@ -140,6 +141,7 @@ def test_files_have_the_time_of_the_header_or_of_the_container(
     assert min(times["b"], times["c"]) > 1_700_000_000
 
 
+@pytest.mark.long
 def test_changes_appear_as_they_happen_and_ctrl_c_ends_the_mirror(
     alice: Person, device: ServerProvider
 ) -> None:
@@ -163,6 +165,7 @@ def test_changes_appear_as_they_happen_and_ctrl_c_ends_the_mirror(
     assert alice.run("mirror", "folder", "--once").lines == []
 
 
+@pytest.mark.long
 def test_sigterm_ends_it_as_ctrl_c_does(alice: Person, device: ServerProvider) -> None:
     create(device, "a", b"")
     with running(alice, "folder") as mirror:
@@ -204,6 +207,7 @@ def test_a_name_and_a_type_select_and_another_selection_is_refused(
     assert tree(alice.home / "below") == {"a.jpg": b"a", "b.txt": b"b"}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name",
     ["../outside", "/tmp/outside", "a/../../outside", "C:\\outside", ".scbroker-mirror/files"],

@@ -261,6 +261,7 @@ def test_a_profile_shows_no_api_key_and_its_commands_name_it() -> None:
     assert profile("work").command("login") == "scbroker login --profile work"
 
 
+@pytest.mark.long
 def test_the_commands_list_choose_and_remove_profiles(person: Callable[[str], Person]) -> None:
     alice = person("Alice")
     text = alice.config.read_text()

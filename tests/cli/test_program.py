@@ -35,6 +35,7 @@ def test_the_program_imports_nothing_heavy_until_a_command_needs_it() -> None:
     assert not set(_HEAVY) & set(done.stdout.split())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("arguments", [["whoami"], ["whoami", "--help"], ["card", "no card"]])
 def test_a_command_without_the_network_imports_no_slow_package(
     person: Callable[[str], Person], arguments: list[str]
@@ -113,6 +114,7 @@ def _modules_of(extra: str) -> list[str]:
     return [re.split(r"[^a-z0-9-]", each)[0].replace("-", "_") for each in listed]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("module", _EXTRAS["server"])
 def test_a_broker_without_a_package_of_its_extra_names_the_extra(
     module: str, tmp_path: Path
@@ -127,6 +129,7 @@ def test_a_broker_without_a_package_of_its_extra_names_the_extra(
     assert not folder.exists()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("module", ["segno", "typer"])
 def test_a_command_of_users_without_a_package_of_its_extra_names_the_extra(
     module: str, tmp_path: Path

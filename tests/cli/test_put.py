@@ -82,6 +82,7 @@ def test_each_row_in_a_pipe_has_name_status_size_and_id(alice: Person) -> None:
     assert str(uuid.UUID(container)) == container
 
 
+@pytest.mark.long
 def test_an_equal_file_is_unchanged_and_a_changed_one_is_an_error_that_says_what_to_do(
     alice: Person,
 ) -> None:
@@ -97,6 +98,7 @@ def test_an_equal_file_is_unchanged_and_a_changed_one_is_an_error_that_says_what
     assert done.output == ""
 
 
+@pytest.mark.long
 def test_update_writes_content_and_header_into_the_same_container(alice: Person) -> None:
     write(alice.home, "a.txt", b"old")
     [first] = alice.json("put", "a.txt", "--type", "note")
@@ -123,6 +125,7 @@ def test_name_and_type_are_those_that_are_given(alice: Person) -> None:
     assert container.type == "note"
 
 
+@pytest.mark.long
 def test_a_folder_is_stored_with_the_paths_of_its_files_and_without_links(alice: Person) -> None:
     write(alice.home, "photos/2026/a.jpg", b"jpg")
     write(alice.home, "photos/empty", b"")
@@ -183,6 +186,7 @@ def test_an_unreadable_file_is_an_error_of_its_own(alice: Person) -> None:
     assert len(done.lines) == 1
 
 
+@pytest.mark.long
 def test_standard_input_needs_a_name_and_is_stored_to_its_end(alice: Person) -> None:
     assert "--name" in alice.run("put", "-", status=2).error
     content = os.urandom(300_000)
@@ -193,6 +197,7 @@ def test_standard_input_needs_a_name_and_is_stored_to_its_end(alice: Person) -> 
     assert "updated" in alice.run("put", "-", "--name", "dump.bin", "-u", stdin=b"x").output
 
 
+@pytest.mark.long
 def test_wrong_use_is_an_error_before_anything_is_sent(alice: Person) -> None:
     write(alice.home, "a/x.txt")
     write(alice.home, "b/x.txt")
@@ -221,6 +226,7 @@ def test_wrong_use_is_an_error_before_anything_is_sent(alice: Person) -> None:
         assert not session.listContainers().result(PATIENCE).containers
 
 
+@pytest.mark.long
 def test_share_gives_new_containers_members_and_old_ones_stay_as_they_are(
     alice: Person, bob: Person
 ) -> None:
@@ -248,6 +254,7 @@ def updating(session: ServerProvider, home: Path, container: Any) -> Any:
     return outcome.result
 
 
+@pytest.mark.long
 def test_an_update_that_was_cut_off_is_not_taken_for_complete(
     alice: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +274,7 @@ def test_an_update_that_was_cut_off_is_not_taken_for_complete(
     assert "--update" in alice.run("put", "a.txt", status=1).error
 
 
+@pytest.mark.long
 def test_an_update_never_overwrites_a_version_that_the_command_has_not_seen(alice: Person) -> None:
     write(alice.home, "a.txt", b"old")
     [row] = alice.json("put", "a.txt")
@@ -279,6 +287,7 @@ def test_an_update_never_overwrites_a_version_that_the_command_has_not_seen(alic
     assert found(alice, row["id"]).content == b"elsewhere"
 
 
+@pytest.mark.long
 def test_an_update_that_others_can_read_is_confirmed_and_names_them(
     alice: Person, bob: Person
 ) -> None:
@@ -298,6 +307,7 @@ def test_an_update_that_others_can_read_is_confirmed_and_names_them(
     assert found(bob, row["id"]).content == b"new secret"
 
 
+@pytest.mark.long
 def test_a_member_who_renames_a_container_diverts_no_upload_and_hides_no_file(
     alice: Person, bob: Person
 ) -> None:
@@ -313,6 +323,7 @@ def test_a_member_who_renames_a_container_diverts_no_upload_and_hides_no_file(
     assert "--yes" in alice.run("put", "diary.txt", "--update", status=2).error
 
 
+@pytest.mark.long
 def test_a_container_of_somebody_else_is_no_obstacle_and_is_never_updated_by_name(
     alice: Person, bob: Person
 ) -> None:
@@ -377,6 +388,7 @@ def test_a_terminal_shows_a_table_and_a_pipe_no_bar(alice: Person) -> None:
     assert alice.run("put", "a.txt").error == ""
 
 
+@pytest.mark.long
 def test_an_interrupted_put_stops_at_once_and_goes_on_where_it_stopped(
     halted: Person, halting: Halting
 ) -> None:
@@ -397,6 +409,7 @@ def test_an_interrupted_put_stops_at_once_and_goes_on_where_it_stopped(
     assert (halted.home / "copy").read_bytes() == large.read_bytes()
 
 
+@pytest.mark.long
 def test_an_interrupted_put_of_standard_input_ends_although_no_input_comes(alice: Person) -> None:
     terminal = alice.at_terminal("put", "-", "--name", "typed")
     terminal.sendline("some text")

@@ -104,6 +104,7 @@ def content(who: Person, container: uuid.UUID) -> bytes | None:
         return session.getContainerContent(container).result(PATIENCE)
 
 
+@pytest.mark.long
 def test_a_container_is_shared_with_a_contact_who_reads_it_and_all_others_keep_theirs(
     alice: Person, bob: Person, carol: Person
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_mistake_is_an_error_that_says_what_to_do_and_changes_nothing(
     assert access(alice, box) == {id_of(alice): rights.WORDS["owner"]}
 
 
+@pytest.mark.long
 def test_nobody_shares_with_themselves_or_revokes_their_own_access(alice: Person) -> None:
     [box] = store(alice, "plan")
     me = id_of(alice)
@@ -210,6 +212,7 @@ def test_the_first_share_with_somebody_who_is_not_verified_warns_and_says_how_to
     assert alice.run("share", "plan", id_of(dave)).error == "Dave has access to 'plan': read.\n"
 
 
+@pytest.mark.long
 def test_a_revoked_person_cannot_read_and_the_message_says_that_the_key_is_new(
     alice: Person, bob: Person
 ) -> None:
@@ -230,6 +233,7 @@ def test_a_revoked_person_cannot_read_and_the_message_says_that_the_key_is_new(
     }
 
 
+@pytest.mark.long
 def test_containers_that_cannot_be_shared_are_reported_and_the_others_are_shared(
     alice: Person, bob: Person, carol: Person
 ) -> None:
@@ -282,6 +286,7 @@ def test_the_address_book_cannot_be_shared(alice: Person, bob: Person) -> None:
     assert "has your contacts or your links, and cannot be shared" in refused.error
 
 
+@pytest.mark.long
 def test_a_member_leaves_after_a_question_and_the_last_who_may_share_only_with_abandon(
     alice: Person, bob: Person
 ) -> None:
@@ -324,6 +329,7 @@ def test_a_blocked_person_cannot_share_until_unblocked_and_is_listed_by_name(
     assert alice.run("block", id_of(bob)).error.startswith("Bob cannot share containers with you")
 
 
+@pytest.mark.long
 def test_hostile_names_of_people_and_containers_do_not_act_on_the_terminal(
     alice: Person, bob: Person
 ) -> None:

@@ -130,6 +130,7 @@ def test_a_put_that_ctrl_c_interrupts_goes_on_by_the_same_command(person: NewPer
     assert {each["status"] for each in alice.json("put", "-r", "many")} == {"unchanged"}
 
 
+@pytest.mark.long
 def test_bars_and_colours_are_for_terminals_alone_and_results_stay_whole(person: NewPerson) -> None:
     alice = person("Alice")
     (alice.home / "big").write_bytes(bytes(30_000_000))
@@ -156,6 +157,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_no_bar(person: NewPerson) -
     assert shown.startswith("NAME")
 
 
+@pytest.mark.long
 def test_a_result_goes_to_the_file_that_standard_output_is_while_a_bar_is_shown(
     person: NewPerson,
 ) -> None:
@@ -172,6 +174,7 @@ def test_a_result_goes_to_the_file_that_standard_output_is_while_a_bar_is_shown(
     assert (alice.home / "out").read_text().split("\t")[:2] == ["big", "stored"]
 
 
+@pytest.mark.long
 def test_followed_events_are_lines_of_json_until_ctrl_c(person: NewPerson) -> None:
     alice = person("Alice")
     (alice.home / "letter.txt").write_text("Dear Bob")

@@ -19,6 +19,7 @@ def shell(person: Person, line: str, **env: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_is_no_failure(person: Callable[[str], Person], closed: str) -> None:
     done = shell(person("Alice"), f'"$@" whoami {closed}')
@@ -39,6 +40,7 @@ def test_output_to_a_full_disk_is_an_error_in_one_line(person: Callable[[str], P
     assert done.stderr == (b"scbroker: standard output cannot be used: No space left on device.\n")
 
 
+@pytest.mark.long
 def test_a_closed_pipe_ends_the_command_without_a_message(person: Callable[[str], Person]) -> None:
     alice = person("Alice")
     program: Any = command("whoami")

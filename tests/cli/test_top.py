@@ -83,6 +83,7 @@ def test_an_address_without_a_broker_is_an_error_in_words(stranger: Person) -> N
         assert "--url" in done.error
 
 
+@pytest.mark.long
 @on_sqlite
 @pytest.mark.parametrize(
     "status, body",

@@ -92,6 +92,7 @@ def provider_at(broker: BrokerProcess, url: object) -> ServerProvider:
     return ServerProvider(broker.api_key, url, "tests", trustStore=MemoryTrustStore())  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_everything_works_below_a_path_and_nothing_is_asked_above_it(
     proxy: PathProxy, broker: BrokerProcess
 ) -> None:
@@ -110,6 +111,7 @@ def test_everything_works_below_a_path_and_nothing_is_asked_above_it(
     assert all(path.startswith(f"{proxy.base}/v1/") for path in proxy.asked)
 
 
+@pytest.mark.long
 def test_without_the_path_the_client_says_that_no_broker_is_there(
     proxy: PathProxy, broker: BrokerProcess
 ) -> None:
@@ -124,6 +126,7 @@ def test_without_the_path_the_client_says_that_no_broker_is_there(
             assert "is not a broker" in str(caught.value)
 
 
+@pytest.mark.long
 def test_a_session_is_bound_to_the_origin_and_not_to_the_path(
     proxy: PathProxy, start_broker: StartBroker
 ) -> None:

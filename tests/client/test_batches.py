@@ -111,6 +111,7 @@ def test_nothing_is_asked_for_nothing(alice: ServerProvider, network: Network) -
     assert len(network.sent) == before
 
 
+@pytest.mark.long
 def test_any_number_is_cut_into_requests(alice: ServerProvider, network: Network) -> None:
     made = ids(alice, notes(150))
     assert len(network.those("POST", RECORDS)) == 3
@@ -241,6 +242,7 @@ def test_a_bad_item_is_named_and_nothing_is_sent(alice: ServerProvider, network:
     assert len(network.sent) == before
 
 
+@pytest.mark.long
 def test_newer_keys_are_read_and_the_others_are_not_made_twice(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
@@ -317,6 +319,7 @@ DOWN = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("why", DOWN)
 @pytest.mark.parametrize("end", ["/segments", "/hashes"])
 def test_without_an_answer_for_what_comes_by_itself_the_whole_fails_as_well(
@@ -338,6 +341,7 @@ def test_without_an_answer_for_what_is_sent_ahead_the_whole_fails_and_none_is_ma
     assert not network.those("POST", RECORDS)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("why", DOWN)
 def test_without_an_answer_for_further_pages_of_one_the_whole_fails(
     alice: ServerProvider, bob: ServerProvider, network: Network, why: str
@@ -378,6 +382,7 @@ def test_a_container_that_changes_between_two_pages_is_read_again(
     assert not conflicts
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("why", DOWN)
 def test_without_an_answer_for_one_that_was_read_meanwhile_the_whole_fails(
     alice: ServerProvider, bob: ServerProvider, network: Network, why: str
@@ -421,6 +426,7 @@ def test_what_cannot_be_read_stands_in_its_place_and_the_others_are_read(
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", [True, False])
 @pytest.mark.parametrize("headers", [True, False])
 def test_parts_that_are_not_wanted_are_neither_fetched_nor_returned(

@@ -23,7 +23,7 @@ from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 from tests.client.conftest import drop, id_of, refusal
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
@@ -63,7 +63,8 @@ SOURCES: list[Callable[[bytes, Path], Any]] = [
 SOURCE_NAMES = ["bytes", "bytearray", "memoryview", "path", "file", "iterator"]
 
 
-@postgresql_when_long
+@pytest.mark.sampled
+@both_engines
 @pytest.mark.parametrize("source", SOURCES, ids=SOURCE_NAMES)
 @pytest.mark.parametrize("size", [0, 5, 70_000, MIB + 1])
 def test_every_kind_of_content_comes_back_byte_for_byte(
@@ -76,7 +77,8 @@ def test_every_kind_of_content_comes_back_byte_for_byte(
     assert found.length == size
 
 
-@postgresql_when_long
+@pytest.mark.sampled
+@both_engines
 @pytest.mark.parametrize(
     "size", [65_535, 65_536, 65_537, MIB - 1, MIB, 8 * MIB - 1, 8 * MIB, 8 * MIB + 1, 20 * MIB + 3]
 )
@@ -175,7 +177,7 @@ def test_nobody_gives_more_than_they_have(alice: ServerProvider, bob: ServerProv
         refusal(bob.updateContainerAccessLevels(made.id, levels), BrokerError.permissionDeniedError)
 
 
-@postgresql_when_long
+@both_engines
 def test_each_update_changes_its_field_and_no_other(alice: ServerProvider) -> None:
     made = alice.createContainer(b"c", {"h": 1}, type="t").result(PATIENCE)
 
@@ -204,7 +206,7 @@ def test_each_update_changes_its_field_and_no_other(alice: ServerProvider) -> No
     assert now() == (8, b"n", [1], "n")
 
 
-@postgresql_when_long
+@both_engines
 def test_who_is_taken_out_gets_nothing_and_their_key_opens_nothing_new(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -259,7 +261,7 @@ def opened(secured: Any, key: bytes) -> bytes:
     return part.open_segment(0, secured.sealedContent, sha256(secured.sealedContent))
 
 
-@postgresql_when_long
+@both_engines
 def test_events_tell_each_member_all_in_order(alice: ServerProvider, bob: ServerProvider) -> None:
     last = max((each.id for each in bob.getEvents().result(PATIENCE)), default=0)
     levels = share(alice, (bob, Level.DefaultUserPermissions))
@@ -309,7 +311,7 @@ def test_the_author_of_the_content_stays_when_others_change_the_rest(
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_the_next_writer_drops_who_has_expired_and_makes_a_new_key(
     ahead: BrokerProcess, new_provider: NewProvider
 ) -> None:
@@ -359,7 +361,8 @@ def test_a_member_renews_the_key_that_a_creator_outside_the_list_chose(
     assert (found.content, found.header) == (b"secret from alice", Header({"h": 1}))
 
 
-@postgresql_when_long
+@pytest.mark.long
+@both_engines
 def test_changes_of_different_fields_at_once_all_succeed(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -376,7 +379,7 @@ def test_changes_of_different_fields_at_once_all_succeed(
         assert found.header == Header({"h": number})
 
 
-@postgresql_when_long
+@both_engines
 def test_of_changes_of_the_same_field_at_once_one_succeeds_and_the_rest_conflict(
     alice: ServerProvider,
 ) -> None:
@@ -404,6 +407,7 @@ def test_if_version_is_a_condition_and_is_not_tried_again(alice: ServerProvider)
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
 
 
+@pytest.mark.long
 def test_progress_rises_to_the_whole_and_its_own_failure_harms_nothing(
     alice: ServerProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -428,7 +432,8 @@ def test_progress_rises_to_the_whole_and_its_own_failure_harms_nothing(
     assert {record.getMessage() for record in caplog.records} == {"A progress function failed"}
 
 
-@postgresql_when_long
+@pytest.mark.long
+@both_engines
 def test_a_device_with_marks_reads_on_after_many_changes_as_a_fresh_one_does(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, tmp_path: Path
 ) -> None:

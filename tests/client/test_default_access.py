@@ -16,7 +16,7 @@ from scbroker import (
 )
 from tests.client.conftest import id_of, refusal
 from tests.client.test_containers import OWNER, pattern, share
-from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
@@ -61,7 +61,8 @@ def test_a_container_that_its_creator_cannot_open_is_made_with_a_warning(
     assert caplog.messages == [f"containers[2]{NO_KEY}".format(me)]
 
 
-@postgresql_when_long
+@pytest.mark.sampled
+@both_engines
 @without
 @pytest.mark.parametrize("level", [OWNER, MANAGER], ids=["owner", "manager"])
 def test_without_access_levels_an_update_by_another_user_leaves_the_creator_alone_with_everything(
@@ -81,6 +82,7 @@ def test_without_access_levels_an_update_by_another_user_leaves_the_creator_alon
     assert alice.getContainerContent(made.id).result(PATIENCE) == b"hers again"
 
 
+@pytest.mark.sampled
 @without
 def test_a_creator_who_was_taken_out_gets_the_container_back_from_a_device_that_never_saw_them(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, update: Update
@@ -94,6 +96,7 @@ def test_a_creator_who_was_taken_out_gets_the_container_back_from_a_device_that_
     assert list(found.access or ()) == [AccessLevel(id_of(alice), OWNER)]
 
 
+@pytest.mark.sampled
 @without
 def test_a_caller_who_cannot_give_what_the_creator_lacks_is_refused_and_nothing_is_sent(
     alice: ServerProvider, bob: ServerProvider, update: Update
@@ -107,6 +110,7 @@ def test_a_caller_who_cannot_give_what_the_creator_lacks_is_refused_and_nothing_
     assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", [WRITER, WRITER | Level.ModifyType], ids=["writer", "typist"])
 @without
 def test_without_modify_access_the_default_is_refused_too(
@@ -116,6 +120,7 @@ def test_without_modify_access_the_default_is_refused_too(
     refusal(update(bob, made.id), BrokerError.permissionDeniedError, "ModifyAccess")
 
 
+@pytest.mark.sampled
 @both_engines
 @without
 def test_of_a_deleted_creator_the_default_is_an_error_that_asks_for_access_levels(

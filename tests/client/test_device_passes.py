@@ -79,6 +79,7 @@ KNOWN: dict[str, Callable[[Scene], ServerProvider]] = {
 }
 
 
+@pytest.mark.long
 @both_engines
 @pytest.mark.parametrize("how", KNOWN)
 def test_a_device_that_was_in_before_logs_in_while_strangers_guess(scene: Scene, how: str) -> None:
@@ -95,6 +96,7 @@ def test_a_device_that_was_in_before_logs_in_while_strangers_guess(scene: Scene,
     assert caught.value.retryAfter
 
 
+@pytest.mark.long
 def test_a_known_device_is_let_in_by_every_later_process_that_has_its_folder(
     scene: Scene, tmp_path: Path
 ) -> None:
@@ -109,6 +111,7 @@ def test_a_known_device_is_let_in_by_every_later_process_that_has_its_folder(
         log_in(in_a_folder(scene, folder), user)
 
 
+@pytest.mark.long
 def test_what_a_device_keeps_for_it_is_for_its_owner_alone(scene: Scene, tmp_path: Path) -> None:
     folder, user = tmp_path / "device", scene.user
     log_in(in_a_folder(scene, folder), user)
@@ -117,6 +120,7 @@ def test_what_a_device_keeps_for_it_is_for_its_owner_alone(scene: Scene, tmp_pat
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damaged", [b"", bytes(47), bytes(49), bytes(48)], ids=len)
 def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
     scene: Scene, tmp_path: Path, damaged: bytes
@@ -131,6 +135,7 @@ def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
     log_in(in_a_folder(scene, folder), user)
 
 
+@pytest.mark.long
 def test_an_unreadable_pass_is_a_failure_of_the_trust_store(scene: Scene, tmp_path: Path) -> None:
     path = tmp_path / f"{scene.user}.pass"
     path.mkdir()
@@ -139,6 +144,7 @@ def test_an_unreadable_pass_is_a_failure_of_the_trust_store(scene: Scene, tmp_pa
     assert network.sent == []
 
 
+@pytest.mark.long
 def test_another_users_pass_instead_makes_a_device_a_new_one(scene: Scene, tmp_path: Path) -> None:
     folder, user = tmp_path / "device", scene.user
     bob = scene.broker.new_user()
@@ -149,6 +155,7 @@ def test_another_users_pass_instead_makes_a_device_a_new_one(scene: Scene, tmp_p
         log_in(in_a_folder(scene, folder), user)
 
 
+@pytest.mark.long
 def test_after_a_change_of_credentials_other_devices_are_still_let_in(scene: Scene) -> None:
     """With the new passphrase, also if the keys were replaced."""
     user, phone = scene.user, by_passphrase(scene)
@@ -160,6 +167,7 @@ def test_after_a_change_of_credentials_other_devices_are_still_let_in(scene: Sce
         log_in(phone, user, f"{NEW_PASSPHRASE} {number}")
 
 
+@pytest.mark.long
 def test_a_device_that_guesses_wrong_too_often_waits_itself_and_delays_nobody_else(
     scene: Scene,
 ) -> None:
@@ -173,6 +181,7 @@ def test_a_device_that_guesses_wrong_too_often_waits_itself_and_delays_nobody_el
     log_in(scene.provider(), user)
 
 
+@pytest.mark.long
 def test_a_new_device_that_guesses_wrong_too_often_is_told_how_long_to_wait(scene: Scene) -> None:
     stranger = scene.provider()
     for _ in range(GUESSES):
@@ -184,6 +193,7 @@ def test_a_new_device_that_guesses_wrong_too_often_is_told_how_long_to_wait(scen
     assert (caught.value.retryAfter or 0) > 0
 
 
+@pytest.mark.long
 def test_a_pass_goes_to_the_broker_with_the_request_for_its_users_key_file_and_nowhere_else(
     scene: Scene,
 ) -> None:

@@ -552,6 +552,7 @@ def raised_by(promise: Promise[Any]) -> list[BrokerError]:
     return [waited.value, awaited.value]
 
 
+@pytest.mark.sampled
 @each_case
 def test_the_call_the_promise_and_the_handler_tell_the_same_error(case: Case, scene: Scene) -> None:
     with case.play(scene) as attempt:
@@ -581,6 +582,7 @@ def told_to_the_handler(attempt: Attempt) -> object:
     return error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", [case for case in CASES if case.retryable], ids=str)
 def test_an_error_that_asks_to_wait_says_how_long_if_the_broker_did(
     case: Case, scene: Scene

@@ -20,7 +20,7 @@ from scbroker import (
 )
 from tests.client.conftest import drop, id_of
 from tests.kit.ageing import DAY, age, drop_old_events
-from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.long_logs import write_events
@@ -67,7 +67,8 @@ TYPES = [None, "letter", "note", "no such"]
 RANGES = [(None, None), (3, None), (None, 4), (2, 6), (9, None), (5, 4), (0, 0)]
 
 
-@postgresql_when_long
+@pytest.mark.long
+@both_engines
 def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_them(
     alice: ServerProvider, told: Told
 ) -> None:
@@ -92,6 +93,7 @@ def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_t
         assert [event.id for event in promise.result(PATIENCE)] == expected
 
 
+@pytest.mark.long
 def test_without_filters_the_whole_log_comes_with_what_each_event_says(
     alice: ServerProvider, told: Told
 ) -> None:
@@ -154,7 +156,7 @@ def test_readers_with_default_permissions_see_the_type_and_filter_by_it(
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_who_follows_the_log_while_others_write_misses_nothing_and_gets_nothing_twice(
     new_provider: NewProvider,
 ) -> None:
@@ -199,6 +201,7 @@ def _follow(device: ServerProvider, done: threading.Event) -> Iterator[Container
             return
 
 
+@pytest.mark.long
 @both_engines
 def test_who_asks_for_events_that_were_dropped_is_told_where_to_go_on(
     broker: BrokerProcess, alice: ServerProvider, told: Told, new_provider: NewProvider
@@ -218,6 +221,7 @@ def test_who_asks_for_events_that_were_dropped_is_told_where_to_go_on(
     assert alice.getEvents(startId=9).result(PATIENCE) == []
 
 
+@pytest.mark.long
 @both_engines
 def test_who_names_no_first_event_gets_what_is_kept(
     broker: BrokerProcess, alice: ServerProvider, told: Told, new_provider: NewProvider
@@ -244,6 +248,7 @@ def test_who_names_no_first_event_gets_what_is_kept(
         assert [event.id for event in device.getEvents(startId=9).result(PATIENCE)] == [9]
 
 
+@pytest.mark.long
 def test_marks_of_an_earlier_version_still_hold(
     broker: BrokerProcess, alice: ServerProvider, told: Told, new_provider: NewProvider
 ) -> None:

@@ -166,6 +166,7 @@ def test_the_stored_id_of_the_last_event_resumes_where_another_stream_ended(
         assert ids(take(stream, 2)) == [4, 5]
 
 
+@pytest.mark.long
 def test_a_log_of_several_pages_is_followed_page_by_page(
     alice: ServerProvider, broker: BrokerProcess
 ) -> None:
@@ -176,6 +177,7 @@ def test_a_log_of_several_pages_is_followed_page_by_page(
         assert ids(take(stream, 1)) == [2_018]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "criteria",
     [
@@ -210,6 +212,7 @@ async def test_async_for_follows(alice: ServerProvider) -> None:
             made.append((await alice.createContainer(b"")).id)
 
 
+@pytest.mark.long
 def test_handlers_follow_until_the_stream_is_closed(alice: ServerProvider) -> None:
     found: list[ContainerEvent] = []
     failed: list[BrokerError] = []
@@ -360,6 +363,7 @@ def followers(broker: BrokerProcess) -> int:
     return int(float(line.split()[1]))
 
 
+@pytest.mark.long
 def test_waiting_requests_do_not_delay_the_stop_of_a_broker(
     fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:
@@ -396,6 +400,7 @@ def test_a_stream_goes_on_when_its_token_is_renewed(
 # Ends
 
 
+@pytest.mark.long
 def test_dropped_events_end_the_stream_with_an_error_that_names_the_first_kept_id(
     start_broker: StartBroker, new_provider: NewProvider
 ) -> None:

@@ -36,7 +36,7 @@ from scbroker.records.container_record import parse_record
 from scbroker.types import Metadata
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of
 from tests.client.test_containers import container_key, opened
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.owners import (
@@ -128,6 +128,7 @@ def test_a_container_is_created_with_a_header_too(
         assert state(reader, made.id) == (b"content", {"h": [1]}, "label", members)
 
 
+@pytest.mark.long
 def test_both_forms_of_creation_take_all_parameters_by_position(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -355,7 +356,7 @@ def test_a_secured_container_is_what_the_creation_gave_and_opens_with_the_reader
     assert opened(found, container_key(alice, shared.id)) == b"old"
 
 
-@postgresql_when_long
+@both_engines
 def test_a_deleted_container_is_neither_read_nor_changed_by_anybody(
     alice: ServerProvider, bob: ServerProvider, shared: SecuredContainer, new_provider: NewProvider
 ) -> None:
@@ -422,7 +423,7 @@ BOTH = {"password": PASSWORD, "passphrase": PASSPHRASE}
 NEW = {"password": NEW_PASSWORD, "passphrase": NEW_PASSPHRASE}
 
 
-@postgresql_when_long
+@both_engines
 def test_a_registration_creates_a_user_who_logs_in_with_both_secrets_and_has_the_reminder(
     new_provider: NewProvider,
 ) -> None:
@@ -444,7 +445,7 @@ def test_a_registration_without_a_reminder_has_none(new_provider: NewProvider) -
     assert given(provider.getReminder()) == ""
 
 
-@postgresql_when_long
+@both_engines
 def test_a_log_in_needs_the_passphrase_and_checks_the_password_where_it_is_given(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -463,7 +464,7 @@ def test_a_log_in_needs_the_passphrase_and_checks_the_password_where_it_is_given
     assert ring_of(provider).rawFingerprint == account.ring.rawFingerprint
 
 
-@postgresql_when_long
+@both_engines
 def test_a_log_in_with_a_key_ring_takes_that_users_alone_and_gives_nothing(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -553,7 +554,7 @@ def test_the_key_ring_and_the_user_id_are_those_of_the_session(
 # KeyFile and reminder
 
 
-@postgresql_when_long
+@both_engines
 def test_a_reminder_is_that_of_the_user_who_is_named_or_of_the_sessions(
     owner: Owner, account: Account, new_provider: NewProvider
 ) -> None:
@@ -641,7 +642,7 @@ def shown(key: PublicKey) -> tuple[Any, ...]:
     return (key.userId, key.keyType, key.index, key.key, key.active, key.fingerprint)
 
 
-@postgresql_when_long
+@both_engines
 def test_all_public_keys_that_match_are_given_in_order_with_every_field(
     rotated: ServerProvider, bob: ServerProvider
 ) -> None:

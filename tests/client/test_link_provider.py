@@ -23,6 +23,7 @@ from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import Account, drop
 from tests.client.people.test_links import box_of, made, members, opened
 from tests.kit.declared import HOMES, STREAMS
+from tests.kit.keychains import keychain_in_memory
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE, wait_until
 
@@ -70,10 +71,11 @@ def test_every_operation_reads_or_is_refused() -> None:
 
 
 def test_operations_that_write_or_belong_to_an_account_are_refused_before_anything_is_sent(
-    alice: ServerProvider, account: Account, tmp_path: Path
+    alice: ServerProvider, account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # of the session that is kept
     box = box_of(alice)
-    with opened(made(alice, box)) as guest, Network() as network:
+    with keychain_in_memory(), opened(made(alice, box)) as guest, Network() as network:
         world = World(guest, box, account, tmp_path)
         world_of_alice = World(alice, box, account, tmp_path)
         left = set(REFUSED)

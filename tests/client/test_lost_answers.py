@@ -48,6 +48,7 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
     return sent
 
 
+@pytest.mark.long
 @both_engines
 def test_a_whole_story_succeeds_although_every_first_answer_is_lost(
     lossy: list[Request], new_provider: NewProvider, bob: ServerProvider

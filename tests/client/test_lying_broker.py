@@ -131,6 +131,7 @@ def shared(alice: ServerProvider, bob: ServerProvider) -> uuid.UUID:
     return made.id
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("lie", LIES, ids=str)
 def test_a_fresh_reader_finds_the_lie_and_then_reads_the_truth(
     bob: ServerProvider, shared: uuid.UUID, lie: str
@@ -168,6 +169,7 @@ WITH_A_MARK = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("lie", WITH_A_MARK, ids=str)
 @pytest.mark.parametrize("level", [OWNER, Level.Download | Level.Decrypt], ids=["all", "no list"])
 def test_a_reader_with_a_mark_finds_what_is_withheld_between(
@@ -209,6 +211,7 @@ def test_an_older_answer_is_a_rollback_and_another_containers_is_refused(
     assert bob.getContainerContent(made.id).result(PATIENCE) == b"new"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "lie",
     [
@@ -382,6 +385,7 @@ LOG_LIES: dict[str, tuple[Lie, type[BrokerError]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", LOG_LIES, ids=str)
 def test_a_device_that_read_its_event_log_notices_every_change_to_it(
     alice: ServerProvider, shared: uuid.UUID, name: str

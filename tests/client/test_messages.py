@@ -66,6 +66,7 @@ def test_what_cannot_be_a_trust_store_is_refused_when_the_provider_is_made(
     )
 
 
+@pytest.mark.long
 def test_an_address_that_is_not_the_brokers_origin_is_answered_with_its_origins(
     tmp_path: Path,
 ) -> None:
@@ -184,6 +185,7 @@ def address(tmp_path: Path) -> Iterator[Callable[[str], str]]:
         yield of
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "what, kind, message",
     [
@@ -251,6 +253,7 @@ def test_permissions_are_checked_when_an_access_level_is_made() -> None:
     )
 
 
+@pytest.mark.long
 def test_every_id_may_be_text(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
 ) -> None:

@@ -26,7 +26,7 @@ from scbroker.client.arguments import moment
 from tests.client.book import Attempt, Book, Circumstances, Kept
 from tests.client.conftest import drop, set_by
 from tests.client.model import Change, Field, Grant, Members, Merge, State, farewell
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.devices import DEVICES_EACH, Device, Devices, Loss, Post, kill, outcome, revive
 from tests.kit.fixtures import StartBroker
@@ -618,7 +618,7 @@ def _now() -> dt.datetime:
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_whatever_devices_do_at_once_nothing_is_lost_doubled_or_shown_to_strangers(
     start_broker: StartBroker, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -290,6 +290,7 @@ def test_containers_that_others_changed_are_fresh_in_the_cache(
     refusal(cache.getContainer(other), BrokerError.offlineError)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("follow", [False, True])
 def test_a_user_who_left_is_gone_from_the_cached_copy_as_well(
     alice: ServerProvider,
@@ -410,6 +411,7 @@ def start(
         yield begin
 
 
+@pytest.mark.long
 def test_a_kept_session_begins_from_the_cache_and_a_log_out_without_the_broker_removes_it(
     alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
 ) -> None:
@@ -425,6 +427,7 @@ def test_a_kept_session_begins_from_the_cache_and_a_log_out_without_the_broker_r
     refusal(start().resumeSession(), BrokerError.notAuthenticatedError, "No session is kept")
 
 
+@pytest.mark.long
 def test_a_change_of_keys_that_was_cut_off_leaves_a_session_that_begins_from_the_cache(
     alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
 ) -> None:
@@ -441,6 +444,7 @@ def test_a_change_of_keys_that_was_cut_off_leaves_a_session_that_begins_from_the
     assert later.getKeyRing().result(PATIENCE) == ring
 
 
+@pytest.mark.long
 def test_a_kept_session_whose_keys_were_replaced_elsewhere_ends_when_the_broker_is_back(
     alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
 ) -> None:
@@ -459,6 +463,7 @@ def test_a_kept_session_whose_keys_were_replaced_elsewhere_ends_when_the_broker_
     refusal(start().resumeSession(), BrokerError.notAuthenticatedError)
 
 
+@pytest.mark.long
 def test_without_cached_keys_no_session_begins_while_the_broker_is_away(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -547,6 +552,7 @@ def test_access_that_ended_meanwhile_ends_in_the_cache_as_well(
     refusal(cache.getContainer(made), BrokerError.notFoundError, "Your access ended")
 
 
+@pytest.mark.long
 def test_a_copy_that_is_older_than_the_devices_mark_is_not_served(
     alice: ServerProvider, new_cache: NewCache, new_provider: NewProvider, tmp_path: Path,
     fresh_broker: BrokerProcess,
@@ -562,6 +568,7 @@ def test_a_copy_that_is_older_than_the_devices_mark_is_not_served(
     refusal(cache.getContainer(made), BrokerError.offlineError, "version 1, which does not fit")
 
 
+@pytest.mark.long
 def test_without_the_trust_stores_marks_a_copy_is_refused_unless_it_proves_itself(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -610,6 +617,7 @@ def test_a_log_out_is_tried_twice_at_a_broker_that_is_away_and_leaves_the_cache_
         assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.long
 def test_a_deleted_users_cache_is_removed(
     alice: ServerProvider, cache: CachedProvider, tmp_path: Path
 ) -> None:
@@ -656,6 +664,7 @@ def test_a_refused_reading_of_the_cache_does_not_keep_a_broker_away_that_is_back
     cache.updateContainerContent(made, b"2").result(PATIENCE)
 
 
+@pytest.mark.long
 def test_a_reading_that_ends_late_does_not_replace_a_newer_copy(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -703,6 +712,7 @@ def test_a_stream_of_containers_comes_from_the_cache_if_its_first_page_gets_no_a
     assert cache.awaySince is not None
 
 
+@pytest.mark.long
 async def test_both_call_styles_and_async_with_work_with_a_cache(
     fresh_broker: BrokerProcess, new_provider: NewProvider, tmp_path: Path
 ) -> None:
@@ -751,6 +761,7 @@ def test_after_a_long_absence_every_cached_container_is_read_anew(
     refusal(cache.getContainerContent(made[0]), BrokerError.offlineError, "content of container")
 
 
+@pytest.mark.long
 def test_a_log_that_contradicts_the_device_ends_the_following_and_not_the_cache(
     alice: ServerProvider,
     new_cache: NewCache,
@@ -798,6 +809,7 @@ def test_keys_that_were_replaced_meanwhile_end_a_session_that_began_without_the_
         new_cache(ring)
 
 
+@pytest.mark.long
 def test_a_container_that_the_provider_changed_is_fresh_in_the_cache_also_without_events(
     alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
 ) -> None:
@@ -813,6 +825,7 @@ def test_a_container_that_the_provider_changed_is_fresh_in_the_cache_also_withou
     assert cache.getContainerContent(made).result(PATIENCE) == b"2"
 
 
+@pytest.mark.long
 def test_an_answer_that_refuses_is_an_answer_and_the_broker_is_not_away(
     alice: ServerProvider, new_cache: NewCache
 ) -> None:

@@ -99,6 +99,7 @@ def arguments(name: str, made: uuid.UUID, folder: Path) -> tuple[Any, ...]:
     return others.get(name, (made,))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_an_operation_that_needs_the_broker_is_refused_before_anything_is_sent(
     name: str, world: tuple[CachedProvider, uuid.UUID, Path]

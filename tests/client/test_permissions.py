@@ -23,7 +23,7 @@ from scbroker.records.container_record import ContainerRecord, Role
 from scbroker.types import Metadata
 from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.client.conftest import Users, id_of
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.cases import some_daily
 from tests.kit.fixtures import NewProvider
@@ -94,6 +94,7 @@ each_group = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.long
 @each_group
 def test_a_reader_gets_exactly_what_their_permissions_show(
     alice: ServerProvider, bob: ServerProvider, levels: Levels, group: list[Level]
@@ -133,6 +134,7 @@ def test_a_reader_gets_exactly_what_their_permissions_show(
         assert (metadata.content, metadata.header) == (None, None)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("download", [NOTHING, Level.Download], ids=["", "Download"])
 @pytest.mark.parametrize("decrypt", [NOTHING, Level.Decrypt], ids=["", "Decrypt"])
 @pytest.mark.parametrize("view", [Level.ViewAccess, Level.ViewType], ids=named)
@@ -187,7 +189,8 @@ def test_a_member_does_exactly_what_their_permissions_allow(
             assert alice.getContainerMetadata(container).result(PATIENCE).version == before
 
 
-@postgresql_when_long
+@pytest.mark.sampled
+@both_engines
 @pytest.mark.parametrize(
     "level", [*OWNER, *(OWNER & ~bit for bit in OWNER if not (OWNER & ~bit).missing())], ids=named
 )
@@ -251,6 +254,7 @@ def forged(people: tuple[User, User], name: str) -> tuple[Story, RecordRequest]:
     return story, story.follow(bob, **change)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FORGED)
 def test_the_broker_refuses_a_signed_change_that_its_author_has_no_right_to(
     broker: BrokerProcess, people: tuple[User, User], name: str
@@ -290,6 +294,7 @@ def smuggle(broker: BrokerProcess, story: Story, request: RecordRequest) -> None
         query(url, statement, request.type.type, request.type.salt, story.id)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FORGED)
 def test_a_reader_refuses_a_change_without_the_right_to_it_whatever_the_broker_took(
     broker: BrokerProcess, people: tuple[User, User], new_provider: NewProvider, name: str

@@ -45,6 +45,7 @@ def test_the_error_of_a_refused_request_has_the_id_that_the_brokers_answer_has(
     assert own.value.requestId is None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "ids, read",
     [
@@ -64,6 +65,7 @@ def test_an_id_with_other_characters_or_sizes_is_ignored(ids: list[str], read: s
         assert error_at(url).requestId == read
 
 
+@pytest.mark.long
 def test_the_command_line_shows_the_id_if_the_broker_failed_and_only_then() -> None:
     with faulty("0123456789abcdef") as url:
         assert with_request(error_at(url)).endswith("It failed. (request 0123456789abcdef)")
@@ -73,6 +75,7 @@ def test_the_command_line_shows_the_id_if_the_broker_failed_and_only_then() -> N
     assert with_request(BrokerError.brokerFaultError("It failed.")) == "It failed."
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_command_that_meets_a_failing_broker_names_the_request(stranger: Person) -> None:
     with faulty("0123456789abcdef") as url:

@@ -25,7 +25,7 @@ from scbroker.wire.containers import RecordsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import Users, drop, id_of
 from tests.client.test_lying_broker import lying
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import HeldAnswer, Network, refused
@@ -184,7 +184,7 @@ def test_an_item_adds_removes_or_replaces(
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_devices_that_grant_different_users_at_once_lose_no_grant(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:

@@ -176,6 +176,7 @@ def result_of(begun: Any) -> Any:
     return begun.result(PATIENCE) if isinstance(begun, Promise) else begun
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("in_a_session", [False, True], ids=["unauthenticated", "authenticated"])
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=str)
 def test_each_trigger_leads_from_each_state_to_the_next_and_a_failure_changes_nothing(

@@ -17,7 +17,7 @@ from scbroker import (
 )
 from tests.client.conftest import id_of
 from tests.client.test_containers import OWNER, pattern, share
-from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.cases import some_daily
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
@@ -59,7 +59,8 @@ def random_update(
     return promise.result(PATIENCE)
 
 
-@postgresql_when_long
+@pytest.mark.sampled
+@both_engines
 @pytest.mark.parametrize("seed", some_daily(range(12)))
 def test_what_create_and_update_give_is_what_get_secured_container_gives(
     alice: ServerProvider, bob: ServerProvider, seed: int
@@ -77,6 +78,7 @@ def test_what_create_and_update_give_is_what_get_secured_container_gives(
             assert given == secured(provider, made.id), (seed, level)
 
 
+@pytest.mark.sampled
 @both_engines
 @pytest.mark.parametrize("download", [False, True], ids=["", "Download"])
 def test_the_part_that_an_update_leaves_is_in_its_result_as_it_is_kept(
@@ -111,6 +113,7 @@ def test_an_author_who_is_not_in_the_new_list_sees_no_more_than_that_it_was_made
         secured(alice, made.id)
 
 
+@pytest.mark.long
 def test_each_of_many_that_are_created_is_what_get_secured_container_gives(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -152,6 +155,7 @@ SHOWN = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level, asked, there", SHOWN, ids=range(len(SHOWN)))
 @pytest.mark.parametrize("content", [None, b"", pattern(70_000)], ids=["none", "empty", "large"])
 @pytest.mark.parametrize("header", some_daily([None, {"h": 1}]), ids=["", "header"])

@@ -62,6 +62,7 @@ def test_a_user_who_was_deleted_is_logged_out_everywhere_and_never_logs_in_again
         wire.register(ring).expect(409, "exists")
 
 
+@pytest.mark.long
 @both_engines
 def test_a_deleted_users_own_containers_go_and_those_that_are_shared_can_be_changed_by_the_others(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
@@ -94,6 +95,7 @@ def test_a_deleted_users_own_containers_go_and_those_that_are_shared_can_be_chan
 needed_or_not = pytest.mark.parametrize("needed", [True, False], ids=["needed", "not needed"])
 
 
+@pytest.mark.sampled
 @needed_or_not
 def test_nobody_can_begin_to_share_with_a_user_who_was_deleted(
     alice: ServerProvider, bob: ServerProvider, needed: bool
@@ -123,6 +125,7 @@ def test_nobody_can_begin_to_share_with_a_user_who_was_deleted(
     assert str(outcome) == said
 
 
+@pytest.mark.sampled
 @needed_or_not
 @pytest.mark.parametrize("rotated", [False, True], ids=["", "rotated"])
 def test_a_deleted_user_has_no_active_key_for_devices_that_know_them_and_for_fresh_ones(
@@ -151,6 +154,7 @@ def test_a_deleted_user_has_no_active_key_for_devices_that_know_them_and_for_fre
             assert len(device.getPublicKeys(user, kind).result(PATIENCE)) == len(found) // 2
 
 
+@pytest.mark.long
 @both_engines
 def test_what_a_deleted_user_wrote_in_the_containers_of_others_is_read_and_verified(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
@@ -174,6 +178,7 @@ def test_what_a_deleted_user_wrote_in_the_containers_of_others_is_read_and_verif
             assert each.content == b"x" * 70_000
 
 
+@pytest.mark.sampled
 @needed_or_not
 def test_members_keep_or_drop_the_entry_of_a_deleted_user_and_it_gets_no_wrap(
     alice: ServerProvider,
@@ -234,6 +239,7 @@ def test_a_renewal_leaves_the_entry_of_a_deleted_user_without_a_wrap(
     assert entry_of(broker, made, user) == (0, None)
 
 
+@pytest.mark.long
 def test_a_deletion_that_fails_leaves_the_session_as_it_was(
     fresh_broker: BrokerProcess, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,8 +24,6 @@ from tests.kit.engines import free_port
 from tests.kit.nursery import run
 from tests.kit.tables import query
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def failures(outcomes: list[Outcome]) -> dict[str, str]:
     return {each.name: each.came for each in outcomes if not each.passed}

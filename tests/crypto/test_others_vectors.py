@@ -305,6 +305,7 @@ def test_hkdf() -> None:
     assert (ours, len(vectors)) == (2, 4)
 
 
+@pytest.mark.long
 def test_argon2id() -> None:
     """Parameters from one pass over 8 KiB to one over 128 MiB, with secret and data and without."""
     vectors = listed("KDF/argon2id.txt", "COUNT")
@@ -341,6 +342,7 @@ def decrypted(vector: Fields) -> None:
         cipher.decrypt(nonce, sealed, data)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name, run", [("gcmEncryptExtIV256", encrypted), ("gcmDecrypt256", decrypted)]
 )

@@ -212,6 +212,7 @@ def test_a_signing_key_derives_one_secret_a_purpose() -> None:
     assert key.derive("trust-store") != signing_key("bob").derive("trust-store")
 
 
+@pytest.mark.long
 def test_a_secret_is_stretched_with_the_parameters_of_the_spec() -> None:
     """ids.md, 2: 65,536 KiB, 3 passes, 4 lanes, 32 bytes."""
     expected = Argon2id(salt=KEY, length=32, iterations=3, lanes=4, memory_cost=65_536)

@@ -42,7 +42,7 @@ class Proxy(ABC):
         """Start it before the brokers on these ports."""
         self._brokers = [f"127.0.0.1:{port}" for port in brokers]
         process = self.ground.start(self.program, *self._command())
-        wait_until(self._listens, PATIENCE, lambda: self.ground.log(self.program), [process])
+        wait_until(self._listens, lambda: self.ground.log(self.program), [process])
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

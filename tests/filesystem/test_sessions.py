@@ -15,9 +15,8 @@ from scbroker.filesystem import ContainerFileSystem
 from tests.filesystem.conftest import PASSPHRASE
 from tests.kit.waiting import PATIENCE
 
-pytestmark = pytest.mark.mostly_on_sqlite
 
-
+@pytest.mark.long
 def test_a_session_is_resumed_once_for_all_filesystems_of_its_options(
     kept_options: dict[str, Any],
 ) -> None:
@@ -120,6 +119,7 @@ def test_the_child_of_a_fork_reads_and_writes(kept_options: dict[str, Any]) -> N
     assert run(FORKED, kept_options) == ("of the parent and the child\n", "")
 
 
+@pytest.mark.long
 def test_a_process_ends_at_once_although_files_were_never_closed_and_stores_nothing_of_them(
     kept_options: dict[str, Any],
 ) -> None:

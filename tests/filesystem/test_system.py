@@ -16,7 +16,6 @@ from scbroker.filesystem import ContainerFileSystem
 from tests.kit.people import offer, put
 from tests.kit.waiting import PATIENCE
 
-pytestmark = pytest.mark.mostly_on_sqlite
 MIB = 2**20
 
 
@@ -120,6 +119,7 @@ def test_an_error_in_the_block_leaves_the_container_as_it_was(
     assert names_of(files, "") == ["a"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("mode", ["wb", "xb", "w"])
 def test_a_file_that_is_dropped_without_being_closed_is_not_stored(
     files: ContainerFileSystem, caplog: pytest.LogCaptureFixture, mode: str

@@ -54,6 +54,7 @@ def mark_of(device: ServerProvider, story: Story) -> bytes | None:
     return marks(device).get((KIND, story.id))
 
 
+@pytest.mark.long
 @attack(21, "rollback and fork")
 def test_an_older_state_among_newer_ones_is_refused_and_the_others_are_read(
     mallory: Mallory, alice: User
@@ -113,6 +114,7 @@ def test_receipts_that_are_swapped_or_invented_are_found_and_leave_no_mark(
     assert len(verified_marks(device)) == len(before) + 2
 
 
+@pytest.mark.sampled
 @attack(22, "container injected")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 def test_views_that_change_places_are_refused_and_what_stands_in_its_own_is_read(

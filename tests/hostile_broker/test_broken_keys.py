@@ -81,6 +81,7 @@ NEEDLESS = {
 }
 
 
+@pytest.mark.long
 @attack(4, "empty key list")
 def test_no_missing_field_of_a_container_makes_a_client_read_or_write_without_it(
     mallory: Mallory, alice: User, bob: User
@@ -207,6 +208,7 @@ def test_nobody_registers_with_a_key_that_verifies_everything(mallory: Mallory) 
         mallory.register(*ring.first_records(clock())).expect(422, "rejected")
 
 
+@pytest.mark.sampled
 @attack(7, "keys that verify everything")
 @pytest.mark.parametrize("place", ["first", "later"])
 def test_a_key_that_verifies_everything_is_refused_wherever_it_stands_in_a_chain(

@@ -57,6 +57,7 @@ def theft(start_broker: StartBroker) -> Theft:
     return Theft(broker, old, before, ring, auth, key_file)
 
 
+@pytest.mark.long
 @attack(109, "rotated broker's key")
 def test_nothing_in_the_database_after_a_rotation_opens_or_tests_a_guess_under_the_old_key(
     theft: Theft,
@@ -76,6 +77,7 @@ def test_nothing_in_the_database_after_a_rotation_opens_or_tests_a_guess_under_t
             open_stored(theft.old, name, theft.user, stored)
 
 
+@pytest.mark.long
 @attack(109, "rotated broker's key")
 def test_a_pass_that_a_thief_of_the_old_key_makes_is_a_strangers(theft: Theft) -> None:
     device = random_bytes(16)
@@ -87,6 +89,7 @@ def test_a_pass_that_a_thief_of_the_old_key_makes_is_a_strangers(theft: Theft) -
         wire.open_key_file(theft.ring.userId, theft.auth, real).expect(200)
 
 
+@pytest.mark.long
 @attack(109, "rotated broker's key")
 def test_a_nonce_that_a_thief_of_the_old_key_makes_is_refused(theft: Theft) -> None:
     fresh = random_bytes(16) + (clock() + 10**8).to_bytes(8, "big")
@@ -97,6 +100,7 @@ def test_a_nonce_that_a_thief_of_the_old_key_makes_is_refused(theft: Theft) -> N
             wire.call("POST", "/v1/sessions", request).expect(status)
 
 
+@pytest.mark.long
 @attack(109, "rotated broker's key")
 def test_a_proof_that_a_thief_of_the_old_key_writes_into_the_database_releases_no_key_file(
     theft: Theft,
@@ -112,6 +116,7 @@ def test_a_proof_that_a_thief_of_the_old_key_writes_into_the_database_releases_n
             wire.open_key_file(theft.ring.userId, own).expect(401, "credentials")
 
 
+@pytest.mark.long
 @attack(109, "rotated broker's key")
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_proof_that_a_thief_of_the_old_key_writes_before_the_next_rotation_is_not_taken_into_it(
@@ -125,6 +130,7 @@ def test_a_proof_that_a_thief_of_the_old_key_writes_before_the_next_rotation_is_
         wire.open_key_file(theft.ring.userId, own).expect(401, "credentials")
 
 
+@pytest.mark.long
 @attack(109, "rotated broker's key")
 def test_a_copy_from_before_the_rotation_opens_under_the_old_key_and_is_the_limit(
     theft: Theft,

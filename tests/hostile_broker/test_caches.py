@@ -102,6 +102,7 @@ def link(path: Path) -> None:
     path.symlink_to(other)
 
 
+@pytest.mark.sampled
 @attack(97, "changed cache")
 @pytest.mark.parametrize(
     "change", [flip_first, flip_last, cut_off, empty, append, link], ids=lambda way: way.__name__
@@ -122,6 +123,7 @@ def test_a_file_of_the_cache_that_was_changed_is_removed_and_not_served(
     assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
 
 
+@pytest.mark.long
 @attack(97, "changed cache")
 def test_files_of_the_cache_that_were_swapped_are_removed_and_not_served(
     mallory: Mallory, alice: User, new_cache: NewCache
@@ -164,6 +166,7 @@ def test_older_files_of_the_cache_are_not_served_to_a_device_that_has_seen_newer
             assert cache.listContainers().result(PATIENCE).leftOut == [story.uuid]
 
 
+@pytest.mark.long
 @attack(97, "changed cache")
 def test_older_files_are_the_limit_of_a_device_that_lost_its_marks(
     mallory: Mallory, alice: User, bob: User, new_cache: NewCache
@@ -204,6 +207,7 @@ def test_a_thief_of_the_cache_gets_numbers_sizes_and_times_of_files(
             assert secret not in shown
 
 
+@pytest.mark.long
 @attack(98, "stolen or planted cache")
 def test_another_users_files_in_ones_own_folder_are_not_served(
     mallory: Mallory, alice: User, eve: User, new_cache: NewCache
@@ -234,6 +238,7 @@ def test_a_folder_that_others_can_write_is_refused(
         new_cache(alice, folder)
 
 
+@pytest.mark.long
 @attack(99, "broker that goes away")
 def test_an_answer_that_is_refused_does_not_replace_a_good_copy(
     mallory: Mallory, alice: User, bob: User, new_cache: NewCache
@@ -257,6 +262,7 @@ def test_an_answer_that_is_refused_does_not_replace_a_good_copy(
         assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
 
 
+@pytest.mark.long
 @attack(99, "broker that goes away")
 def test_a_denial_hides_a_copy_and_does_not_destroy_it(
     mallory: Mallory, alice: User, new_cache: NewCache
@@ -299,6 +305,7 @@ def test_a_broker_that_comes_back_with_an_older_state_is_refused_and_the_copy_st
         assert cache.getContainer(story.uuid).result(PATIENCE).content == b"2"
 
 
+@pytest.mark.long
 @attack(99, "broker that goes away")
 def test_a_broker_that_stays_away_is_the_limit_and_the_age_of_the_copy_tells(
     mallory: Mallory, alice: User, new_cache: NewCache

@@ -59,6 +59,7 @@ def by_replacing(file: Path) -> None:
     other.replace(file)
 
 
+@pytest.mark.sampled
 @attack(61, "file changed during its upload")
 @pytest.mark.parametrize("change", [by_writing, by_replacing], ids=lambda way: way.__name__)
 def test_no_record_is_signed_for_a_file_that_changed_between_its_first_and_last_chunk(
@@ -74,6 +75,7 @@ def test_no_record_is_signed_for_a_file_that_changed_between_its_first_and_last_
     assert RECORD not in mallory.since(count)
 
 
+@pytest.mark.long
 @attack(61, "file changed during its upload")
 def test_a_change_through_a_memory_map_is_the_limit_and_readers_get_what_was_sealed(
     mallory: Mallory, alice: User, file: Path
@@ -101,6 +103,7 @@ def test_a_change_through_a_memory_map_is_the_limit_and_readers_get_what_was_sea
         assert not found.strip(b"on")
 
 
+@pytest.mark.long
 @attack(61, "file changed during its upload")
 def test_a_chunk_that_is_sealed_again_after_an_unnoticed_change_shares_no_key_stream(
     mallory: Mallory, alice: User, file: Path, monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,7 @@ def files_of(folder: Path) -> set[Path]:
     return {each for each in folder.rglob("*") if each.is_file()}
 
 
+@pytest.mark.long
 @attack(100, "name that leaves a folder")
 @pytest.mark.parametrize("name", ["../outside", "in/../../outside", "in\\..\\outside", "absolute"])
 def test_a_name_that_leads_out_of_the_folder_is_never_a_path(
@@ -74,6 +75,7 @@ def test_no_name_and_no_content_steers_the_terminal(
     assert "\x1b]0" not in victim.run("ls").output
 
 
+@pytest.mark.long
 @attack(102, "upload caught by a rename")
 def test_a_renamed_shared_container_does_not_catch_a_private_file(
     victim: Person, person: Callable[[str], Person]
@@ -91,6 +93,7 @@ def test_a_renamed_shared_container_does_not_catch_a_private_file(
         assert session.getContainerContent(shared).result(PATIENCE) == b"1234"
 
 
+@pytest.mark.long
 @attack(103, "namesake of a container")
 def test_a_stranger_with_the_same_name_is_never_taken_in_place_of_ones_own(
     victim: Person, share: Callable[[str, bytes], str]
@@ -108,6 +111,7 @@ def test_a_stranger_with_the_same_name_is_never_taken_in_place_of_ones_own(
     assert victim.run("cat", other).output == "evil"
 
 
+@pytest.mark.long
 @attack(104, "link planted in a mirror")
 def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person) -> None:
     with victim.session() as session:

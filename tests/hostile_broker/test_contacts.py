@@ -89,6 +89,7 @@ def check_ignored(
     assert RECORD not in mallory.since(count)
 
 
+@pytest.mark.sampled
 @attack(86, "poisoned address book")
 @pytest.mark.parametrize("stays", [True, False], ids=["stays a member", "leaves herself out"])
 def test_a_book_that_another_user_made_and_shared_is_ignored(

@@ -120,6 +120,7 @@ def sealed_content(
     return cut_into(b"".join(runs), SEALED_SEGMENT), hashes[0]
 
 
+@pytest.mark.sampled
 @attack(16, "chunks moved or cut")
 @pytest.mark.parametrize("size", CONTENTS)
 def test_no_segment_is_moved_doubled_dropped_cut_or_added(mallory: Mallory, size: int) -> None:
@@ -226,6 +227,7 @@ def check_nothing_is_held(error: BaseException, plaintext: bytes) -> None:
     assert error.__cause__ is None
 
 
+@pytest.mark.sampled
 @attack(18, "plaintext released early")
 @pytest.mark.parametrize("size", [SMALL, 8 * SEGMENT + 9], ids=["small", "large"])
 def test_a_reader_sees_nothing_of_a_content_whose_last_byte_was_changed(

@@ -28,6 +28,7 @@ def engine() -> str:
     return "sqlite"
 
 
+@pytest.mark.long
 @attack(107, ENDED)
 def test_an_api_key_that_was_revoked_or_has_expired_opens_nothing_not_even_in_a_session(
     start_broker: StartBroker,
@@ -47,6 +48,7 @@ def test_an_api_key_that_was_revoked_or_has_expired_opens_nothing_not_even_in_a_
             wire.call("GET", "/v1/key-file", Scbroker_Api_Key=key).expect(401, "api-key")
 
 
+@pytest.mark.long
 @attack(107, ENDED)
 def test_a_suspended_user_gets_in_by_no_session_no_key_and_no_passphrase(
     start_broker: StartBroker,

@@ -51,6 +51,7 @@ def parts_in(data: list[bytes], whole: bytes, step: int = 1) -> set[bytes]:
     return {run for run in windows(whole, step) if any(run in each for each in data)}
 
 
+@pytest.mark.long
 @attack(44, "passphrases guessed from the database")
 def test_no_byte_of_a_database_without_the_brokers_key_tests_a_guess_at_a_passphrase(
     start_broker: StartBroker,
@@ -138,6 +139,7 @@ def test_a_key_file_that_was_replaced_or_deleted_is_soon_in_no_file_of_sqlite(
         wait_until(lambda: not parts_in(stolen(alone), old, 32))
 
 
+@pytest.mark.long
 @attack(59, "old KeyFiles in the database's files")
 def test_an_auth_that_was_heard_opens_the_key_file_until_the_passphrase_is_changed_and_is_the_limit(
     alone: BrokerProcess,
@@ -158,6 +160,7 @@ def open_to_others(*paths: Path) -> list[Path]:
     return [path for path in paths if path.stat().st_mode & 0o077]
 
 
+@pytest.mark.long
 @attack(55, "files readable by other users of the machine")
 def test_a_data_folder_that_is_open_to_all_is_closed_and_so_is_every_file_that_a_broker_makes(
     tmp_path: Path,

@@ -86,6 +86,7 @@ def read_before(mallory: Mallory, alice: User, bob: User) -> tuple[Story, Server
     return story, device
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", [OWNER, NO_LIST], ids=["all", "no list"])
 def test_nothing_is_fetched_that_leads_to_a_head_which_no_member_signed(
     mallory: Mallory, level: int, alice: User, bob: User, carol: User, eve: User

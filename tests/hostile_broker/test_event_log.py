@@ -105,6 +105,7 @@ LIES: Final[dict[str, tuple[Lie, type[BrokerError] | None, type[BrokerError]]]] 
 }
 
 
+@pytest.mark.sampled
 @attack(37, "event log changed")
 @pytest.mark.parametrize("again", [False, True], ids=["at once", "after a restart"])
 def test_a_log_that_lost_moved_or_changed_events_is_refused_by_who_has_read_it(
@@ -120,6 +121,7 @@ def test_a_log_that_lost_moved_or_changed_events_is_refused_by_who_has_read_it(
     assert reads(device) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.long
 @attack(37, "event log changed")
 def test_a_gap_is_refused_also_at_the_first_reading_and_the_rest_is_the_limit(
     mallory: Mallory,
@@ -183,6 +185,7 @@ def test_no_event_is_dropped_or_changed_between_pages(mallory: Mallory, alice: U
         check_log_refused(mallory, device, second(lie), error)
 
 
+@pytest.mark.long
 @attack(37, "event log changed")
 def test_what_is_dropped_between_pages_leaves_no_gap_that_is_not_told(mallory: Mallory) -> None:
     """No lie: a broker may drop events while they are read, also the very next ones."""
@@ -423,6 +426,7 @@ def test_a_device_that_saw_the_container_alone_takes_no_record_behind_a_tombston
     mallory.check_refused(device, story, INTEGRITY, *OPERATIONS)
 
 
+@pytest.mark.long
 @attack(38, "deleted container brought back")
 def test_who_never_saw_the_deletion_is_shown_what_was_before_and_that_is_the_limit(
     mallory: Mallory,

@@ -22,7 +22,6 @@ from tests.kit.people import offer, put, with_access
 from tests.kit.tables import damage_parts
 from tests.kit.waiting import PATIENCE
 
-pytestmark = pytest.mark.mostly_on_sqlite
 acting = attack(117, "name that acts as a path")
 taken = attack(118, "name of another container")
 ended = attack(119, "files after the end of access")
@@ -126,6 +125,7 @@ def test_a_name_that_takes_a_minute_to_normalize_delays_nothing(
     assert max(longest) <= 1024
 
 
+@pytest.mark.long
 @acting
 @pytest.mark.usefixtures("befriended")
 def test_large_headers_and_many_folders_of_others_take_little_memory(
@@ -186,6 +186,7 @@ def test_with_everyone_a_name_that_a_stranger_has_as_well_is_ambiguous(
     assert everyone.cat("b") == b"shared"
 
 
+@pytest.mark.long
 @taken
 @pytest.mark.usefixtures("befriended")
 def test_a_file_of_a_contact_is_listed_and_is_only_read_by_its_name(
@@ -212,6 +213,7 @@ def test_a_file_of_a_contact_is_listed_and_is_only_read_by_its_name(
     assert mallory.getContainerContent(hers).result(PATIENCE) == b"changed"
 
 
+@pytest.mark.sampled
 @taken
 @pytest.mark.usefixtures("befriended")
 @pytest.mark.parametrize(
@@ -265,6 +267,7 @@ def test_a_name_that_a_contact_takes_after_it_was_listed_gets_nothing_that_is_wr
         files.cat("diary.txt")
 
 
+@pytest.mark.long
 @taken
 @pytest.mark.usefixtures("befriended")
 def test_a_name_that_a_contact_has_as_well_is_not_left_out_of_a_table(

@@ -48,6 +48,7 @@ def governing_bytes(mallory: Mallory, story: Story) -> int:
     return int(size)
 
 
+@pytest.mark.long
 @attack(48, "history flooded")
 def test_a_member_without_delete_cannot_use_up_what_the_owner_needs(
     mallory: Mallory, alice: User, bob: User, carol: User
@@ -125,6 +126,7 @@ def test_members_write_again_once_an_owner_removed_the_member_who_replaces_keys(
     story.tell(bob, story.follow(bob, content=b"more"))
 
 
+@pytest.mark.long
 @attack(48, "history flooded")
 def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(tmp_path: Path) -> None:
     """Readers verify the chain of every author, however long it is."""

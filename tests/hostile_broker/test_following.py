@@ -39,6 +39,7 @@ def collect(device: ServerProvider, start: int, count: int) -> list[int]:
 FOLLOWED = [name for name, (_, fresh, _) in LIES.items() if fresh is not None]
 
 
+@pytest.mark.sampled
 @attack(75, "a stream with gaps")
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_a_lie_about_the_log_ends_the_stream_of_a_fresh_device(mallory: Mallory, name: str) -> None:
@@ -58,6 +59,7 @@ def test_a_lie_about_the_log_ends_the_stream_of_a_fresh_device(mallory: Mallory,
         assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.sampled
 @attack(75, "a stream with gaps")
 @pytest.mark.parametrize("name", sorted(LIES))
 def test_a_lie_about_the_log_ends_the_stream_of_a_device_that_has_read_it(

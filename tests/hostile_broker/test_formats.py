@@ -210,6 +210,7 @@ ASKED: Final[dict[str, Callable[[ServerProvider, User, Story], Promise[Any]]]] =
 }
 
 
+@pytest.mark.sampled
 @attack(42, "recovery or policy injected")
 @pytest.mark.parametrize("name", ASKED)
 def test_a_field_that_nobody_specified_is_a_fault_wherever_it_stands(

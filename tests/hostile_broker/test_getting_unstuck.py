@@ -32,6 +32,7 @@ def lying_ends(**fields: Any) -> Any:
     return lambda log: replace(log, **fields)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("known", [False, True], ids=["fresh", "known"])
 @pytest.mark.parametrize("far", [NEAR, FAR], ids=["near", "far"])
 def test_no_end_of_the_log_that_a_broker_names_once_keeps_a_device_from_an_honest_one(
@@ -151,6 +152,7 @@ def test_nothing_is_accepted_but_the_very_head_that_is_served_and_valid(
     assert marks(device) == before
 
 
+@pytest.mark.long
 def test_a_history_that_was_accepted_is_kept_to_like_any_other(
     mallory: Mallory, alice: User, bob: User
 ) -> None:

@@ -83,6 +83,7 @@ def stolen(mallory: Mallory) -> list[bytes]:
     return sorted({value for row in rows for value in row if isinstance(value, bytes)})
 
 
+@pytest.mark.long
 @attack(32, "offline guessing and pass-the-hash")
 def test_no_value_of_the_stored_row_logs_in_or_opens_the_key_file(
     mallory: Mallory, broker: BrokerProcess, stranger: Wire
@@ -199,6 +200,7 @@ QUESTIONS: dict[str, Callable[[Wire, KeyRing], Answer]] = {
 }
 
 
+@pytest.mark.sampled
 @attack(33, "enumeration")
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_stranger_gets_one_answer_for_every_user_known_or_not(
@@ -296,6 +298,7 @@ def pass_of(broker: BrokerProcess, ring: KeyRing) -> bytes:
         return found
 
 
+@pytest.mark.long
 @attack(33, "enumeration")
 def test_strangers_who_guess_lock_no_device_out_that_was_in_before(
     stranger: Wire, devices: Devices
@@ -479,6 +482,7 @@ def test_a_reminder_with_a_secret_in_any_spelling_is_refused_before_anything_is_
     assert mallory.since(count) == []
 
 
+@pytest.mark.long
 @attack(34, "reminder leaks")
 def test_a_reminder_that_stays_does_not_come_to_contain_the_secret_that_is_chosen(
     mallory: Mallory,

@@ -341,6 +341,7 @@ def test_an_older_file_after_a_rotation_is_refused_by_an_honest_broker(
         assert device.getKeptSessions().result(PATIENCE) == [before.userId]
 
 
+@pytest.mark.long
 @attack(95, "older kept session")
 def test_an_older_file_and_a_broker_that_withholds_the_newer_keys_are_refused_by_the_mark(
     mallory: Mallory, folder: Path
@@ -398,6 +399,7 @@ CLAIMS = {
 }
 
 
+@pytest.mark.sampled
 @attack(96, "device made to forget")
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS.keys())
 def test_no_claim_of_a_broker_removes_a_kept_session(

@@ -147,6 +147,7 @@ def in_the_victims_name(alice: User, eve: User, nonce: bytes) -> tuple[Story, An
     return twin, twin.altered(eve, twin.begin({alice: OWNER}, content=b"forged"))
 
 
+@pytest.mark.sampled
 @attack(2, "container overwritten under the broker's key")
 @pytest.mark.parametrize("forge", [by_the_broker, in_the_victims_name], ids=lambda f: f.__name__)
 @fresh_and_marked
@@ -160,6 +161,7 @@ def test_a_container_under_the_brokers_key_is_neither_read_nor_written_to(
     mallory.check_refused(device, story, error, "getContainer", *WRITES)
 
 
+@pytest.mark.sampled
 @attack(2, "container overwritten under the broker's key")
 @fresh_and_marked
 def test_a_key_that_a_stranger_puts_in_force_is_not_written_under(
@@ -280,6 +282,7 @@ def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_i
         device.close()
 
 
+@pytest.mark.sampled
 @attack(6, "user id taken again")
 @pytest.mark.parametrize("known", [False, True], ids=["unknown before", "known before"])
 def test_a_broker_that_gives_a_known_id_to_somebody_else_is_refused_for_good(
@@ -320,6 +323,7 @@ def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
         mallory.check_keys_refused(device, bob, served, error)
 
 
+@pytest.mark.long
 @attack(12, "recipient swapped at a rotation")
 @pytest.mark.parametrize("met", [False, True], ids=["never met", "met before"])
 def test_a_co_recipients_keys_are_not_swapped_when_access_changes_or_is_renewed(

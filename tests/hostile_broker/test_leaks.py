@@ -70,6 +70,7 @@ def runs(data: bytes) -> set[bytes]:
     return {data[at : at + RUN] for at in range(len(data) - RUN + 1)}
 
 
+@pytest.mark.long
 def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -106,6 +107,7 @@ def contents(size: int) -> list[bytes]:
     return [bytes(size), random.Random(size).randbytes(size), (b"abc" * size)[:size]]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [0, 1, 16_383, 16_384, 65_536, LARGE])
 def test_nothing_is_compressed_so_that_the_stored_size_tells_the_length_alone(
     mallory: Mallory, size: int

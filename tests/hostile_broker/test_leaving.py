@@ -121,6 +121,7 @@ def _by_a_member(story: Story, of: User, by: User) -> SignedObject:
     return departure(story, by, fingerprint=of.name).departure
 
 
+@pytest.mark.sampled
 @fresh_and_marked
 @pytest.mark.parametrize(
     "made", [_by_the_broker, _by_a_member], ids=["by the broker", "by a member"]
@@ -157,6 +158,7 @@ def _of_another_container(story: Story, alice: User, bob: User) -> SignedObject:
     return departure(Story(alice).created({alice: OWNER, bob: OWNER}), bob).departure
 
 
+@pytest.mark.sampled
 @fresh_and_marked
 @pytest.mark.parametrize(
     "made", [_of_another_list, _of_another_container], ids=["another list", "another container"]
@@ -334,6 +336,7 @@ _WAYS: Final[dict[str, Callable[[User, User, User], Answer]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", _WAYS)
 @attack(84, "access in spite of a block")
 def test_a_blocked_user_gives_access_in_no_way(

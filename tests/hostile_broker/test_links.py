@@ -114,6 +114,7 @@ def record_sent(mallory: Mallory, box: uuid.UUID) -> RecordRequest:
 # 89: a thief of the URL
 
 
+@pytest.mark.long
 @attack(89, "link without its password")
 def test_a_thief_of_a_link_without_its_password_has_the_guesses_that_the_broker_permits(
     creator: ServerProvider,
@@ -184,6 +185,7 @@ def test_no_key_of_somebody_else_gets_the_access_that_is_meant_for_a_link(
     assert device.getLinks().result(PATIENCE) == []
 
 
+@pytest.mark.long
 @attack(90, "link's user substituted")
 def test_a_link_opens_no_key_file_but_its_own(mallory: Mallory, alice: User) -> None:
     device = mallory.device_of(alice)
@@ -236,6 +238,7 @@ def test_a_changed_address_gets_a_proof_of_the_password_that_opens_nothing_which
 # 91: a holder, and a broker that helps them, after the end
 
 
+@pytest.mark.long
 @attack(91, "link used after its end")
 def test_a_holder_of_a_revoked_link_opens_nothing_that_is_written_afterwards(
     mallory: Mallory, alice: User
@@ -401,6 +404,7 @@ def test_a_holder_who_uses_up_the_guesses_does_not_keep_the_creator_from_revokin
     assert creator.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
 
 
+@pytest.mark.long
 @attack(92, "creator of a link attacked")
 def test_a_list_of_links_that_a_holder_shares_with_the_creator_is_not_taken_for_the_creators(
     creator: ServerProvider,
@@ -419,6 +423,7 @@ def test_a_list_of_links_that_a_holder_shares_with_the_creator_is_not_taken_for_
         assert creator.getLinks().result(PATIENCE) == []
 
 
+@pytest.mark.long
 @attack(92, "creator of a link attacked")
 def test_a_holder_writes_nothing_with_the_keys_of_a_link(creator: ServerProvider) -> None:
     box = box_of(creator)

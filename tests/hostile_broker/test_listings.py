@@ -29,6 +29,7 @@ UNPRINTABLE = {
 unprintable = pytest.mark.parametrize("text", UNPRINTABLE.values(), ids=UNPRINTABLE)
 
 
+@pytest.mark.sampled
 @attack(58, "control characters in types")
 @unprintable
 def test_a_member_gives_a_container_no_type_that_forges_lines_in_listings(
@@ -50,6 +51,7 @@ def test_a_member_gives_a_container_no_type_that_forges_lines_in_listings(
     mallory.check_refused(device, story, FAULT)
 
 
+@pytest.mark.sampled
 @attack(58, "control characters in types")
 @unprintable
 def test_what_a_broker_says_in_events_forges_no_lines(

@@ -77,6 +77,7 @@ def another(mallory: Mallory, device: ServerProvider, how: str) -> ServerProvide
     return mallory.device(device.getKeyRing().result(PATIENCE), FileTrustStore(store.directory))
 
 
+@pytest.mark.sampled
 @attack(37, "event log changed")
 @pytest.mark.parametrize("how", ["one program", "two programs"])
 @pytest.mark.parametrize("slow, quick", [(FORKED, honest), (honest, FORKED)])
@@ -106,6 +107,7 @@ def test_of_two_readings_at_once_that_are_told_two_logs_the_later_is_refused(
         assert marks(device) == before
 
 
+@pytest.mark.sampled
 @attack(37, "event log changed")
 @pytest.mark.parametrize("persistent", [False, True], ids=["once", "persistent"])
 def test_a_reading_that_another_overtook_is_told_the_same_log_or_refused(
@@ -154,6 +156,7 @@ def test_an_end_that_a_refusal_alone_named_is_not_kept(mallory: Mallory, tmp_pat
     assert reads(device) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.long
 @attack(37, "event log changed")
 def test_a_log_is_no_shorter_than_what_was_read_of_it_and_no_longer_than_that(
     mallory: Mallory, alice: User
@@ -180,6 +183,7 @@ def test_a_log_is_no_shorter_than_what_was_read_of_it_and_no_longer_than_that(
 # How much of it.
 
 
+@pytest.mark.long
 @attack(40, "parser ambiguity and bombs")
 def test_events_that_are_dropped_as_fast_as_they_are_read_are_too_many_in_the_end(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch

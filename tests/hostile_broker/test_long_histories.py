@@ -66,6 +66,7 @@ def mark_of(mallory: Any, story: Story) -> Mark | None:
     return None if stored is None else Mark.decode(stored)
 
 
+@pytest.mark.long
 def test_a_reading_that_was_cut_off_goes_on_where_it_was_and_the_owner_removes_who_did_it(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_reading_that_was_cut_off_goes_on_where_it_was_and_the_owner_removes_w
         fresh.deleteContainer(story.uuid).result(PATIENCE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("reader", ["alice", "carol"])
 @pytest.mark.parametrize("known", [0, 1, 4])
 def test_every_reader_judges_it_page_by_page_whatever_was_read_before(
@@ -123,6 +125,7 @@ def test_every_reader_judges_it_page_by_page_whatever_was_read_before(
         mallory.check_refused(device, story, FORK)
 
 
+@pytest.mark.long
 def test_a_deletion_at_the_end_of_a_long_history_is_believed(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:
@@ -140,6 +143,7 @@ def test_a_deletion_at_the_end_of_a_long_history_is_believed(
                     device.getContainer(story.uuid).result(PATIENCE)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reader", ["alice", "carol"])
 def test_a_tombstone_that_is_not_verified_yet_moves_no_mark_to_another_history(
     mallory: Mallory, reader: str, alice: User, bob: User, carol: User, eve: User
@@ -185,6 +189,7 @@ def test_no_further_page_is_asked_for_behind_one_that_no_member_signed(
     assert mallory.since(count).count(GOVERNING) == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("known", [0, 3, 4])
 def test_departures_are_judged_page_by_page_with_the_lists_that_users_left(
     mallory: Mallory, alice: User, bob: User, carol: User, known: int
@@ -267,6 +272,7 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
     assert shown == ["4"]
 
 
+@pytest.mark.long
 def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

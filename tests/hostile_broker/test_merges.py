@@ -142,6 +142,7 @@ def test_a_grant_on_an_older_list_by_a_device_that_never_read_the_container_is_t
     mallory.check_refused(older_device, story, FORK)
 
 
+@pytest.mark.sampled
 @attack(71, "swapped lists in a merge")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 def test_the_list_of_another_container_gives_nobody_access(
@@ -165,6 +166,7 @@ def test_the_list_of_another_container_gives_nobody_access(
     assert names(device, told[0]) == {alice.id}
 
 
+@pytest.mark.sampled
 @attack(72, "endless conflicts")
 @pytest.mark.parametrize("count", [1, 3])
 def test_after_conflicts_without_end_the_client_stops_and_the_outcome_is_uncertain(
@@ -180,6 +182,7 @@ def test_after_conflicts_without_end_the_client_stops_and_the_outcome_is_uncerta
     assert kinds(grant(device, told, carol)) == [DONE] * count
 
 
+@pytest.mark.sampled
 @attack(73, "refused grant of many stored later")
 @pytest.mark.parametrize("code", ["rejected", "permission", "conflict"])
 def test_each_refused_grant_is_uncertain_and_reported_when_it_takes_effect(
@@ -223,6 +226,7 @@ def test_a_grant_that_was_stored_and_denied_as_a_conflict_is_found_and_not_made_
     assert len(sent()) == 2
 
 
+@pytest.mark.sampled
 @attack(74, "entries withheld from a merge")
 @pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
 def test_a_member_whom_the_broker_withholds_from_the_list_is_not_dropped_by_a_grant(

@@ -95,6 +95,7 @@ def by_alice_and_carol(who: Cast) -> Story:
     return story
 
 
+@pytest.mark.sampled
 @attack(20, "metadata changed")
 @fresh_and_marked
 def test_nothing_that_is_shown_of_a_container_is_the_brokers_word(
@@ -127,6 +128,7 @@ SECURED: dict[str, Callable[[ContainerView], ContainerView]] = {
 }
 
 
+@pytest.mark.sampled
 @attack(20, "metadata changed")
 @fresh_and_marked
 def test_nothing_that_is_handed_out_unopened_is_the_brokers_word(
@@ -207,6 +209,7 @@ SIGNATURES: dict[str, Callable[[User, bytes, bytes], bytes]] = {
 }
 
 
+@pytest.mark.sampled
 @attack(22, "container injected")
 @pytest.mark.parametrize("sign", SIGNATURES)
 def test_no_container_is_shown_as_a_users_own_that_they_did_not_sign_for(
@@ -235,6 +238,7 @@ INJECTED: dict[str, Callable[[User], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @attack(22, "container injected")
 @fresh_and_marked
 def test_nothing_is_shown_in_a_container_by_who_never_had_access(
@@ -272,6 +276,7 @@ def test_what_a_stranger_gives_to_a_user_is_shown_as_the_strangers(mallory: Mall
         assert (shown.createdBy, shown.modifiedBy) == (eve.ring.userId, eve.ring.userId)
 
 
+@pytest.mark.sampled
 @attack(22, "container injected")
 @fresh_and_marked
 def test_no_container_is_shown_in_the_place_of_another_or_to_who_is_not_in_its_list(

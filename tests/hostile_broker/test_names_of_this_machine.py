@@ -88,6 +88,7 @@ def test_chunks_for_a_store_on_this_machine_stay_on_it_whatever_dns_says(
     assert store.requests != []
 
 
+@pytest.mark.long
 def test_other_names_are_asked_of_dns(mallory: Mallory, asked: list[str]) -> None:
     """Nothing of a session goes there before TLS."""
     url, user = "https://localhost.example:1", mallory.new_user().userId

@@ -37,6 +37,7 @@ from tests.kit.writers import Step, User, chain_of, key_records
 pytestmark = pytest.mark.usefixtures("derivations")
 
 
+@pytest.mark.sampled
 @attack(29, "KeyFile rolled back")
 @pytest.mark.parametrize("change", ["changed", "rotated"])
 def test_an_old_key_file_is_a_rollback_where_a_newer_one_was_seen_also_after_a_restart(
@@ -143,6 +144,7 @@ def test_after_a_rotation_an_old_key_file_opens_what_was_wrapped_before_as_the_l
                 ring.encryption[0].unwrap(wrap_of(sent, thief), info)
 
 
+@pytest.mark.sampled
 @attack(30, "old KeyFile with its passphrase")
 @fresh_and_marked
 def test_no_record_of_a_retired_key_is_taken_from_its_retirement_on_and_backdating_is_the_limit(

@@ -33,6 +33,7 @@ def page(broker: BrokerProcess) -> Iterator[OperatorsPage]:
         yield opened
 
 
+@pytest.mark.long
 @reached
 @pytest.mark.parametrize("host", ["evil.example:{}", "localhost:{}", "127.0.0.1", "[::1]:{}", None])
 def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
@@ -46,6 +47,7 @@ def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
         assert page.root not in refused.text
 
 
+@pytest.mark.long
 @reached
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_another_site_or_port_neither_embeds_nor_reads_a_view(
@@ -55,6 +57,7 @@ def test_another_site_or_port_neither_embeds_nor_reads_a_view(
     page.get(VIEW).expect(200)
 
 
+@pytest.mark.long
 @reached
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1:{}", "null", None])
 def test_a_form_of_another_site_changes_nothing(page: OperatorsPage, origin: str | None) -> None:
@@ -68,6 +71,7 @@ def test_a_form_of_another_site_changes_nothing(page: OperatorsPage, origin: str
     assert _state(page, key) == "valid"
 
 
+@pytest.mark.long
 @reached
 @pytest.mark.parametrize("secret", ["", "guessed"])
 def test_a_form_without_the_secret_of_the_page_changes_nothing(
@@ -79,6 +83,7 @@ def test_a_form_without_the_secret_of_the_page_changes_nothing(
     assert _state(page, key) == "valid"
 
 
+@pytest.mark.long
 @reached
 def test_a_cookie_that_another_port_plants_does_not_shut_the_operator_out(
     page: OperatorsPage,
@@ -105,6 +110,7 @@ def test_no_site_frames_the_page_and_the_page_loads_nothing_from_elsewhere(
     assert not re.search(r"<script(?![^>]*src=)|\son\w+=|style=", text)
 
 
+@pytest.mark.long
 @reached
 def test_another_user_of_the_machine_gets_nothing_without_the_code(page: OperatorsPage) -> None:
     page.cookie = None
@@ -120,6 +126,7 @@ def test_another_user_of_the_machine_gets_nothing_without_the_code(page: Operato
         assert page.root not in public.text
 
 
+@pytest.mark.long
 @reached
 def test_a_guessed_code_opens_nothing_and_leaves_the_right_one_valid(broker: BrokerProcess) -> None:
     with OperatorsPage(broker) as page:
@@ -129,6 +136,7 @@ def test_a_guessed_code_opens_nothing_and_leaves_the_right_one_valid(broker: Bro
         page.enter().expect(200)
 
 
+@pytest.mark.long
 @reached
 def test_a_stolen_url_opens_nothing_after_the_operator_has_used_it(page: OperatorsPage) -> None:
     page.cookie = None
@@ -150,6 +158,7 @@ def test_a_stolen_url_or_cookie_opens_no_later_page(broker: BrokerProcess) -> No
         later.request("GET", first.root + VIEW).expect(403)
 
 
+@pytest.mark.long
 @reached
 def test_the_name_of_an_api_key_is_text_on_the_page(page: OperatorsPage) -> None:
     name = f"<script>alert(1)</script><img src=x onerror=alert(2)> {page.port}"
@@ -169,6 +178,7 @@ def test_the_name_of_an_api_key_is_text_on_the_page(page: OperatorsPage) -> None
     assert "\\u202egnp\\x1b[2J" in text
 
 
+@pytest.mark.long
 @reached
 def test_the_cookie_is_sent_to_no_server_on_another_port(broker: BrokerProcess) -> None:
     """Browsers send cookies of an address to all its ports: this one only below a path that is secret."""

@@ -108,6 +108,7 @@ def test_what_followed_ones_own_write_and_was_read_meanwhile_is_no_fork(
     assert (found.version, found.content) == (4, b"Bob's second")
 
 
+@pytest.mark.long
 @attack(21, "rollback and fork")
 def test_a_change_that_is_stored_is_not_said_to_be_somebody_elses_however_busy_others_are(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
@@ -132,6 +133,7 @@ def test_a_change_that_is_stored_is_not_said_to_be_somebody_elses_however_busy_o
     assert found.header == Header("Alice's")
 
 
+@pytest.mark.long
 @attack(21, "rollback and fork")
 def test_a_change_that_is_stored_has_succeeded_although_the_container_is_deleted_behind_it(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
@@ -212,6 +214,7 @@ CHANGES: dict[str, Callable[[ServerProvider, uuid.UUID], Promise[SecuredContaine
 }
 
 
+@pytest.mark.sampled
 @attack(54, "another wrap after a write")
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_result_of_a_write_has_no_wrap_but_the_one_that_was_signed(

@@ -125,6 +125,7 @@ def alone(body: bytes) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", [VIEW, KEYS, EVENTS])
 def test_an_answer_that_is_ambiguous_or_a_bomb_is_a_fault_and_takes_little_memory(
     mallory: Mallory, name: str, alice: User

@@ -55,6 +55,7 @@ CASES: Final = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("spoken", [True, False], ids=["as a broker", "as a proxy"])
 def test_no_redirect_is_followed_with_or_without_a_token(mallory: Mallory, spoken: bool) -> None:
     """The client asks neither another path of this broker nor another host."""

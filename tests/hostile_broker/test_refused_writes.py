@@ -56,6 +56,7 @@ def check_uncertain(promise: Any, refusal: BrokerError, story: Story) -> None:
     assert caught.value.containerId == story.uuid
 
 
+@pytest.mark.sampled
 @each_refusal
 def test_a_grant_that_was_refused_is_uncertain_and_reported_when_it_takes_effect(
     mallory: Mallory, refusal: BrokerError, alice: User, eve: User, caplog: pytest.LogCaptureFixture
@@ -81,6 +82,7 @@ def test_a_grant_that_was_refused_is_uncertain_and_reported_when_it_takes_effect
     assert {each.outcome for each in settled[:-1]} <= {WriteOutcome.NotStored}
 
 
+@pytest.mark.sampled
 @each_refusal
 def test_any_change_that_takes_the_version_voids_the_one_that_was_refused(
     mallory: Mallory, refusal: BrokerError, alice: User, eve: User

@@ -35,6 +35,7 @@ def check_closed_to(thief: User, request: RecordRequest, old_key: bytes) -> None
         wrapped_key(request, thief)
 
 
+@pytest.mark.sampled
 @attack(63, "wrap for a replaced key")
 @pytest.mark.parametrize("field", ["content", "header"])
 def test_what_is_written_after_a_change_of_keys_opens_by_none_of_the_keys_before(
@@ -112,6 +113,7 @@ def test_the_broker_takes_nothing_new_under_a_key_that_is_wrapped_to_a_replaced_
     story.send(bob, story.follow(bob, grants={alices: OWNER, bob: WRITER})).expect(422, "rejected")
 
 
+@pytest.mark.sampled
 @attack(63, "wrap for a replaced key")
 @pytest.mark.parametrize("index", [1, 255])
 def test_a_list_that_names_a_key_which_does_not_exist_is_refused_by_who_knows_its_user(

@@ -206,6 +206,7 @@ def troubled(mallory: Mallory) -> Iterator[AbstractContextManager[None]]:
     yield mallory.failing(RECORD, BrokerError.overloadedError())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", WRITES)
 def test_a_program_that_is_made_to_write_again_uses_no_key_salt_or_nonce_twice(
     mallory: Mallory, notes: Notes, what: str, alice: User, bob: User

@@ -54,6 +54,7 @@ PLACES: dict[str, tuple[Callable[[Story], dict[str, Any]], type[BrokerError]]] =
 }
 
 
+@pytest.mark.long
 @attack(13, "revocation bypassed")
 @pytest.mark.parametrize("place", PLACES)
 def test_who_saw_the_revocation_takes_no_record_of_the_leavers_over_an_older_link(
@@ -83,6 +84,7 @@ def test_what_was_served_before_the_revocation_is_a_rollback_for_who_saw_it(
     mallory.check_lie_refused(device, story, lambda _: before, ROLLBACK)
 
 
+@pytest.mark.long
 @attack(13, "revocation bypassed")
 def test_who_saw_the_revocation_is_not_made_to_forget_it_by_hiding_it(
     mallory: Mallory, alice: User, bob: User, carol: User
@@ -119,6 +121,7 @@ def test_a_fresh_device_that_is_not_shown_the_revocation_is_the_limit(mallory: M
     assert opened(mallory.sent_record(), what_bob_has.key) == b"secret"
 
 
+@pytest.mark.long
 @attack(13, "revocation bypassed")
 def test_who_was_removed_opens_nothing_that_is_written_afterwards(mallory: Mallory) -> None:
     """Bob uses every key that he ever had, everything that the broker has, and his own program."""
@@ -183,6 +186,7 @@ def test_who_joins_or_comes_back_opens_nothing_that_was_overwritten_meanwhile(
     assert his.getContainerContent(made.id).result(PATIENCE) == b"after"
 
 
+@pytest.mark.sampled
 @attack(13, "revocation bypassed")
 @pytest.mark.parametrize("left", ["not in the list", "without Decrypt", "expired"])
 def test_who_chose_the_key_and_is_out_has_no_key_that_later_writes_use(
@@ -269,6 +273,7 @@ def test_from_the_next_write_on_who_has_expired_opens_and_writes_nothing(mallory
     mallory.check_refused(hers, story, INTEGRITY)
 
 
+@pytest.mark.sampled
 @attack(14, "expired grant")
 @fresh_and_marked
 def test_who_has_expired_writes_nothing_even_before_the_next_write(
@@ -293,6 +298,7 @@ def test_a_record_dated_back_to_before_the_end_is_the_limit_of_expiry(mallory: M
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"late"
 
 
+@pytest.mark.sampled
 @attack(14, "expired grant")
 @pytest.mark.parametrize("held", [WRITER, MANAGER], ids=["a writer", "a manager"])
 @fresh_and_marked
@@ -308,6 +314,7 @@ def test_nobody_ends_the_owners_access_by_an_expiry(
     mallory.check_refused(device, story, INTEGRITY)
 
 
+@pytest.mark.long
 @attack(14, "expired grant")
 @pytest.mark.parametrize("dated", [THE_YEAR_2099, 16 * MINUTE], ids=["2099", "16 minutes ahead"])
 @fresh_and_marked

@@ -46,6 +46,7 @@ def test_every_operation_on_a_container_is_among_those_that_are_tried_here() -> 
     assert takes_one - {"getEvents", "followEvents", "resetContainerMark"} == set(OPERATIONS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_no_older_state_is_taken_by_any_operation_of_a_device_that_was_started_again(
     mallory: Mallory, version: int, alice: User, bob: User, carol: User
@@ -74,6 +75,7 @@ BRANCHES: dict[str, Callable[[Story, User], dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_no_other_history_is_taken_by_any_operation_of_a_device_that_was_started_again(
     mallory: Mallory, branch: str, alice: User, bob: User, carol: User
@@ -139,6 +141,7 @@ def test_which_of_two_histories_a_fresh_device_gets_is_the_limit(mallory: Mallor
     assert second.getContainerContent(story.uuid).result(PATIENCE) == b"2"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["lost", "copied back"])
 def test_a_trust_store_that_is_lost_or_copied_back_is_the_limit(
     mallory: Mallory, tmp_path: Path, how: str, alice: User
@@ -178,6 +181,7 @@ def once(bodies: list[bytes]) -> Callable[[Any], Bodies]:
     return lambda _: Bodies(bodies=next(pages, []))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("page", PAGES)
 def test_no_page_leads_from_what_was_seen_to_another_history(mallory: Mallory, page: str) -> None:
     """Many records between the mark and the head come in pages of their own."""

@@ -31,6 +31,7 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evidence]:
         yield found
 
 
+@pytest.mark.sampled
 @attack(41, "secrets sent to the broker")
 @pytest.mark.parametrize("place", PLACES)
 def test_no_secret_stands_in_any_spelling_where_others_can_look(

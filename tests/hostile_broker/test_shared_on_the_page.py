@@ -72,6 +72,7 @@ def attacker(mallory: Person) -> Iterator[ServerProvider]:
         yield provider
 
 
+@pytest.mark.long
 @imitated
 def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
@@ -106,6 +107,7 @@ def test_nothing_that_others_write_is_markup_on_a_view_of_sharing(
         assert "\x1b" not in text, path
 
 
+@pytest.mark.long
 @imitated
 def test_a_name_of_a_quarter_of_a_mebibyte_fills_no_view(
     page: UsersPage, alice: Person, attacker: ServerProvider
@@ -117,6 +119,7 @@ def test_a_name_of_a_quarter_of_a_mebibyte_fills_no_view(
         assert len(page.get(f"/containers/{made.id}/{view}").expect(200).text) < 20_000, view
 
 
+@pytest.mark.long
 @imitated
 def test_a_contact_who_calls_themselves_you_is_shown_as_a_contact(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
@@ -138,6 +141,7 @@ def test_a_contact_who_calls_themselves_you_is_shown_as_a_contact(
         assert f'value="{mallory.ring.userId}"' in contacts, view
 
 
+@pytest.mark.long
 @swapped
 def test_a_click_verifies_only_the_fingerprint_that_was_on_the_screen(
     page: UsersPage, alice: Person, mallory: Person
@@ -150,6 +154,7 @@ def test_a_click_verifies_only_the_fingerprint_that_was_on_the_screen(
         assert not Contacts(session).get("Mallory").result().verified
 
 
+@pytest.mark.long
 @swapped
 def test_a_click_shares_only_with_the_contact_that_was_on_the_screen(
     page: UsersPage, alice: Person, mallory: Person
@@ -162,6 +167,7 @@ def test_a_click_shares_only_with_the_contact_that_was_on_the_screen(
         assert len(session.getContainer(made).result().access or ()) == 1
 
 
+@pytest.mark.long
 @flooded
 def test_thousands_of_events_of_others_fill_no_view_and_no_answer(
     page: UsersPage, alice: Person, attacker: ServerProvider
@@ -176,6 +182,7 @@ def test_thousands_of_events_of_others_fill_no_view_and_no_answer(
     assert answer.text.count("<li>\n  <time") <= 200
 
 
+@pytest.mark.long
 @filled
 @pytest.mark.parametrize("show", ["list", "gallery"])
 def test_headers_of_a_quarter_of_a_mebibyte_fill_no_list(
@@ -187,6 +194,7 @@ def test_headers_of_a_quarter_of_a_mebibyte_fill_no_list(
     assert len(page.get(f"/containers?show={show}").expect(200).text) < 20_000
 
 
+@pytest.mark.long
 @filled
 def test_names_that_take_long_to_normalize_delay_the_list_once(
     alice: Person, attacker: ServerProvider, monkeypatch: pytest.MonkeyPatch
@@ -209,6 +217,7 @@ def test_names_that_take_long_to_normalize_delay_the_list_once(
         asyncio.run(read_twice(shelf_of(provider)[1]))
 
 
+@pytest.mark.long
 @loaded
 def test_a_picture_of_a_stranger_is_loaded_by_a_click_alone(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
@@ -223,6 +232,7 @@ def test_a_picture_of_a_stranger_is_loaded_by_a_click_alone(
     assert picture in page.get("/containers?show=gallery").expect(200).text
 
 
+@pytest.mark.long
 @loaded
 def test_a_picture_that_a_stranger_has_replaced_is_loaded_by_a_click_alone(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider

@@ -51,6 +51,7 @@ LISTS: dict[str, Callable[[list[Entry], Cast], list[Entry]]] = {
 }
 
 
+@pytest.mark.sampled
 @attack(3, "ghost recipient")
 @pytest.mark.parametrize("lie", LISTS)
 @fresh_and_marked
@@ -96,6 +97,7 @@ FORGERIES: dict[str, Callable[[Story, Cast], RecordRequest]] = {
 }
 
 
+@pytest.mark.sampled
 @attack(8, "reader writes")
 @pytest.mark.parametrize("forgery", some_daily(FORGERIES, 2))
 @fresh_and_marked
@@ -145,6 +147,7 @@ ESCALATIONS: dict[str, tuple[int, Callable[[Cast], Grants]]] = {
 }
 
 
+@pytest.mark.sampled
 @attack(9, "self-escalation")
 @pytest.mark.parametrize("name", some_daily(ESCALATIONS, 2))
 @fresh_and_marked
@@ -159,6 +162,7 @@ def test_nobody_gives_or_takes_what_they_do_not_hold(
     mallory.check_refused(device, story, INTEGRITY, "getContainer", *WRITES)
 
 
+@pytest.mark.long
 @attack(9, "self-escalation")
 @fresh_and_marked
 def test_nobody_prolongs_access_beyond_the_end_of_their_own(
@@ -195,6 +199,7 @@ def test_no_member_moves_another_back_to_a_key_that_was_retired(mallory: Mallory
     mallory.check_refused(device, story, INTEGRITY)
 
 
+@pytest.mark.sampled
 @attack(9, "self-escalation")
 @fresh_and_marked
 def test_a_right_that_was_never_given_carries_no_later_record(
@@ -215,6 +220,7 @@ def test_a_right_that_was_never_given_carries_no_later_record(
         mallory.check_refused(device, story, INTEGRITY)
 
 
+@pytest.mark.sampled
 @attack(9, "self-escalation")
 @fresh_and_marked
 def test_a_writer_does_not_make_an_owners_device_believe_that_the_owner_was_removed(
@@ -275,6 +281,7 @@ def test_no_renewal_by_a_writer_keeps_an_owner_from_changing_access(mallory: Mal
     assert refusals == [], "by her own record the index falls again"
 
 
+@pytest.mark.sampled
 @attack(10, "re-attribution")
 @fresh_and_marked
 def test_nobody_opens_the_owners_ciphertext_as_somebody_elses(
@@ -298,6 +305,7 @@ def test_nobody_opens_the_owners_ciphertext_as_somebody_elses(
     )
 
 
+@pytest.mark.sampled
 @attack(10, "re-attribution")
 @fresh_and_marked
 def test_a_record_whose_signature_was_stripped_is_nobody_elses(

@@ -138,6 +138,7 @@ class OneByteAtATime:
         return None if at == self._nothing_at else self._data[at : at + 1]
 
 
+@pytest.mark.long
 def test_a_network_and_a_file_that_give_one_byte_at_a_time_work(mallory: Mallory) -> None:
     small, large = bytes(range(256)) * 4, bytes(range(256)) * 257
     for framing, content in zip(FRAMINGS.values(), (small, large, small), strict=True):

@@ -53,6 +53,7 @@ def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_no
     mallory.check_refused(his, story, DECRYPTION, "updateContainerContent", "updateContainerHeader")
 
 
+@pytest.mark.sampled
 @fresh_and_marked
 def test_a_container_has_one_beginning_and_it_is_its_creators(
     mallory: Mallory, marked: bool, alice: User, bob: User, eve: User
@@ -110,6 +111,7 @@ HIDDEN: dict[str, tuple[int, int, Callable[[Story, Cast], RecordRequest]]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("where", HIDDEN)
 @fresh_and_marked
 def test_no_change_of_type_is_hidden_in_another_change(

@@ -60,6 +60,7 @@ def test_no_wrap_or_part_is_taken_from_another_user_container_version_or_role(
             mallory.check_lie_refused(device, story, lie, INTEGRITY, name)
 
 
+@pytest.mark.long
 def test_no_segment_is_taken_from_another_index_part_or_version(mallory: Mallory) -> None:
     """A content of three segments; what is moved comes with the hashes that are its own."""
     [alice] = mallory.people(1)
@@ -157,6 +158,7 @@ MOVES = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 def test_a_wrap_opens_in_its_own_place_alone_whoever_signs_for_another(
     mallory: Mallory, move: Callable[[Cast], Story], who: Cast
@@ -186,6 +188,7 @@ def one_axis_off(part: NewPart, axis: str, other: User) -> NewPart:
     return with_fields(part, **changes.get(axis, {}))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("axis", ["container", "part", "role", "author", "container key"])
 def test_a_sealed_part_key_opens_in_its_own_place_alone_whoever_signs_for_another(
     mallory: Mallory, axis: str, who: Cast
@@ -198,6 +201,7 @@ def test_a_sealed_part_key_opens_in_its_own_place_alone_whoever_signs_for_anothe
     check_refused(mallory, who, story, part, moved, sealed)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "axis", ["container", "part", "role", "author", "index", "last", "part key"]
 )

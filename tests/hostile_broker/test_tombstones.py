@@ -54,6 +54,7 @@ def in_bare_form(view: ContainerView) -> ContainerView:
     return replace(view, governing=views, head=head, skipped=list(map(bare_body, view.skipped)))
 
 
+@pytest.mark.sampled
 @attack(38, "deleted container brought back")
 @fresh_and_marked
 @pytest.mark.parametrize("version", [1, 2, 5])
@@ -70,6 +71,7 @@ def test_a_container_that_was_not_deleted_is_not_read_without_its_parts(
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"4"
 
 
+@pytest.mark.sampled
 @attack(38, "deleted container brought back")
 @fresh_and_marked
 def test_a_deleted_container_may_be_served_with_the_parts_that_its_records_had(
@@ -120,6 +122,7 @@ CHAINS: Final[dict[str, Lie]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @attack(38, "deleted container brought back")
 @pytest.mark.parametrize("chain", some_daily(CHAINS, 2))
 @pytest.mark.parametrize("who", ["fresh", "who sees no list"])
@@ -137,6 +140,7 @@ def test_a_deletion_is_proved_by_all_records_that_gave_its_author_the_right(
         device.getContainer(story.uuid).result(PATIENCE)
 
 
+@pytest.mark.sampled
 @attack(38, "deleted container brought back")
 @fresh_and_marked
 def test_a_tombstone_of_another_container_deletes_that_one_alone(
@@ -180,6 +184,7 @@ BRANCHES: Final[dict[str, tuple[int, list[dict[str, Any]], type[BrokerError]]]] 
 }  # fmt: skip
 
 
+@pytest.mark.long
 @attack(38, "deleted container brought back")
 @pytest.mark.parametrize("branch", some_daily(BRANCHES, 3))
 def test_no_deletion_is_taken_that_does_not_follow_from_what_was_seen(
@@ -216,6 +221,7 @@ def test_a_deletion_that_leaves_out_changes_of_content_that_were_not_seen_is_the
         device.getContainer(story.uuid).result(PATIENCE)
 
 
+@pytest.mark.long
 @attack(38, "deleted container brought back")
 @pytest.mark.parametrize(
     "how, error", [("after the removal", INTEGRITY), ("before the removal", FORK)]
@@ -284,6 +290,7 @@ EMPTIED: Final[
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @attack(37, "event log changed")
 @pytest.mark.parametrize("lie", EMPTIED)
 def test_an_emptied_event_says_nothing_and_stays_the_event_that_was_read(

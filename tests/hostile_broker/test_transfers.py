@@ -91,6 +91,7 @@ WAYS: Final[dict[str, Callable[[str, str], str]]] = {
 }
 
 
+@pytest.mark.sampled
 @attack(36, "stolen token")
 @pytest.mark.parametrize("way", some_daily(WAYS, 3))
 def test_an_address_that_the_caller_does_not_allow_is_not_asked(mallory: Mallory, way: str) -> None:
@@ -154,6 +155,7 @@ def test_an_object_store_is_told_nothing_of_who_asks(mallory: Mallory) -> None:
         assert methods == {b"PUT", b"GET"}
 
 
+@pytest.mark.long
 @attack(36, "stolen token")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_no_redirect_of_an_object_store_is_followed(mallory: Mallory, status: int) -> None:
@@ -180,6 +182,7 @@ def sealed_of(mallory: Mallory, device: ServerProvider) -> tuple[Any, bytes]:
     return made.id, sealed
 
 
+@pytest.mark.long
 @attack(16, "chunks moved or cut")
 def test_what_an_object_store_serves_is_verified_as_if_the_broker_had(mallory: Mallory) -> None:
     ring = mallory.new_user()
@@ -326,6 +329,7 @@ def test_a_presigned_url_is_dropped_once_its_chunk_is_sent_and_not_asked_for_aga
         assert asked == [list(range(1, 17)), list(range(17, 33)), [0], list(range(33, 40))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "seconds, chunks, most, requests",
     [(0, 100, 16, 100), (900, 400, 80, 25)],

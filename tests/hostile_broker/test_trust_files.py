@@ -125,6 +125,7 @@ WAYS: list[Callable[[Path, Path], None]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @attack(45, "trust store under a running process")
 @pytest.mark.parametrize("put", WAYS, ids=lambda way: way.__name__)
 def test_an_older_file_put_under_a_running_process_is_refused_and_the_newer_one_taken_again(
@@ -155,6 +156,7 @@ def test_an_older_file_put_under_a_running_process_is_refused_and_the_newer_one_
 PLANTED = ("{user}.trust", "{user}.trust.lock", "{user}.lock", "{user}.pass")
 
 
+@pytest.mark.sampled
 @attack(56, "planted trust files")
 @pytest.mark.parametrize("name", PLANTED)
 @pytest.mark.parametrize("kind", ["link", "hard link", "pipe"])
@@ -286,6 +288,7 @@ FORK = """
 """
 
 
+@pytest.mark.sampled
 @attack(60, "fork during a mark")
 @pytest.mark.parametrize("parent", ["goes on", "is killed"])
 def test_a_child_forked_while_a_mark_is_written_has_marks_and_locks_of_its_own(

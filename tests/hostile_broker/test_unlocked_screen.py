@@ -71,6 +71,7 @@ def wait_until_locked(page: UsersPage) -> None:
     wait_until(lambda: page.get("/state", BY_SCRIPT).text == "locked")
 
 
+@pytest.mark.long
 @left
 def test_a_download_that_is_paused_does_not_keep_the_page_open(
     page: UsersPage, made: uuid.UUID
@@ -80,6 +81,7 @@ def test_a_download_that_is_paused_does_not_keep_the_page_open(
         wait_until_locked(page)
 
 
+@pytest.mark.long
 @left
 def test_an_upload_that_stands_still_does_not_keep_the_page_open(
     page: UsersPage, alice: Person
@@ -92,6 +94,7 @@ def test_an_upload_that_stands_still_does_not_keep_the_page_open(
     assert [each["name"] for each in alice.json("ls")] == ["zoo.png"]
 
 
+@pytest.mark.long
 @left
 def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(page: UsersPage) -> None:
     made = page.upload("small.png", PNG)
@@ -100,6 +103,7 @@ def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(page: UsersPa
     assert page.get("/state", BY_SCRIPT).text == "locked"
 
 
+@pytest.mark.long
 @left
 def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
     alice: Person, broker: BrokerProcess

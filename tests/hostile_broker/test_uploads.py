@@ -63,6 +63,7 @@ def listed(user: User, story: Story, part: Part) -> list[int]:
     return [chunk.index for chunk in answer.message(Chunks).chunks]
 
 
+@pytest.mark.long
 @attack(50, "uploads blocked by a stolen token")
 def test_a_thief_of_a_token_takes_a_share_of_the_uploads_and_its_user_goes_on(
     broker: BrokerProcess, session: NewSession
@@ -73,6 +74,7 @@ def test_a_thief_of_a_token_takes_a_share_of_the_uploads_and_its_user_goes_on(
     assert begin(alice, PARTS - SHARE) == [204] * (PARTS - SHARE)
 
 
+@pytest.mark.sampled
 @attack(50, "uploads blocked by a stolen token")
 @pytest.mark.parametrize("end", ["log-out", "endOtherSessions", "expiry"])
 def test_once_a_stolen_token_ends_its_uploads_are_in_nobodys_way(
@@ -92,6 +94,7 @@ def test_once_a_stolen_token_ends_its_uploads_are_in_nobodys_way(
     assert begin(alice, SHARE + 1) == [204] * SHARE + [413]
 
 
+@pytest.mark.long
 @attack(50, "uploads blocked by a stolen token")
 def test_after_a_change_of_credentials_a_client_uploads_whatever_a_thief_has_begun(
     broker: BrokerProcess, session: NewSession
@@ -175,6 +178,7 @@ def test_an_upload_that_is_dropped_counts_no_more_and_only_its_user_drops_it(
     alice.wire.call("GET", part_path(committed, part, "/segments?first=0&count=1")).expect(200)
 
 
+@pytest.mark.long
 @attack(62, "a disk filled with unfinished uploads")
 def test_no_number_of_sessions_keeps_more_unfinished_uploads_than_the_broker_allows(
     broker: BrokerProcess, session: NewSession
@@ -193,6 +197,7 @@ def test_no_number_of_sessions_keeps_more_unfinished_uploads_than_the_broker_all
     assert unfinished == PARTS
 
 
+@pytest.mark.long
 @attack(62, "a disk filled with unfinished uploads")
 def test_contents_that_records_name_have_no_bound_and_that_is_the_limit(
     broker: BrokerProcess, session: NewSession
@@ -203,6 +208,7 @@ def test_contents_that_records_name_have_no_bound_and_that_is_the_limit(
         story.tell(alice, story.begin(content=story.upload(alice, bytes(70_000))))
 
 
+@pytest.mark.long
 @attack(57, "containers found by uploading to them")
 def test_a_stranger_gets_the_same_answers_for_a_container_a_deleted_one_and_none(
     broker: BrokerProcess, session: NewSession

@@ -77,6 +77,7 @@ def is_inert(answer: Reply) -> bool:
     )
 
 
+@pytest.mark.long
 @hostile
 @pytest.mark.parametrize("kind", CONTENTS)
 def test_no_content_is_active_in_the_page(
@@ -100,6 +101,7 @@ def test_no_content_is_active_in_the_page(
     assert saved.headers["x-content-type-options"] == "nosniff"
 
 
+@pytest.mark.long
 @hostile
 @pytest.mark.parametrize("view", ["image", "pdf"])
 def test_a_picture_or_pdf_is_shown_without_script_form_and_request(
@@ -112,6 +114,7 @@ def test_a_picture_or_pdf_is_shown_without_script_form_and_request(
     assert "script-src" not in answer.headers["content-security-policy"]
 
 
+@pytest.mark.long
 @hostile
 def test_names_and_types_are_text_on_every_view(
     page: UsersPage, share: Callable[..., uuid.UUID]
@@ -127,6 +130,7 @@ def test_names_and_types_are_text_on_every_view(
         assert "\u202e" not in answer.text, view
 
 
+@pytest.mark.long
 @hostile
 @pytest.mark.parametrize(
     "name",
@@ -145,6 +149,7 @@ def test_a_name_neither_ends_the_header_nor_leaves_the_folder_of_downloads(
     assert 'filename="CON"' not in found
 
 
+@pytest.mark.long
 @hostile
 def test_control_characters_of_a_text_are_shown_as_escapes(
     page: UsersPage, share: Callable[..., uuid.UUID]
@@ -155,6 +160,7 @@ def test_control_characters_of_a_text_are_shown_as_escapes(
     assert "\x1b" not in shown
 
 
+@pytest.mark.sampled
 @reached
 @pytest.mark.parametrize("host", ["evil.example:{}", "localhost:{}", "127.0.0.1"])
 def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
@@ -168,6 +174,7 @@ def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
     ).expect(421)
 
 
+@pytest.mark.long
 @reached
 @pytest.mark.parametrize("secret", ["", "guessed"])
 def test_an_upload_without_the_secret_of_the_page_stores_nothing(
@@ -177,6 +184,7 @@ def test_an_upload_without_the_secret_of_the_page_stores_nothing(
     assert alice.json("ls") == []
 
 
+@pytest.mark.long
 @reached
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", None])
 def test_an_upload_of_another_site_stores_nothing(
@@ -186,6 +194,7 @@ def test_an_upload_of_another_site_stores_nothing(
     assert alice.json("ls") == []
 
 
+@pytest.mark.long
 @reached
 @pytest.mark.parametrize("view", ["", "/download", "/image"])
 def test_another_site_neither_embeds_nor_saves_a_content(page: UsersPage, view: str) -> None:
@@ -198,6 +207,7 @@ def test_another_site_neither_embeds_nor_saves_a_content(page: UsersPage, view: 
     assert answer.headers["cache-control"] == "no-store"
 
 
+@pytest.mark.long
 @reached
 def test_another_user_of_the_machine_gets_nothing_without_the_cookie(page: UsersPage) -> None:
     id = page.upload("x", PNG)

@@ -6,7 +6,3 @@ from tests.kit.brokers import ENGINES
 
 on_sqlite = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 both_engines = pytest.mark.parametrize("engine", ENGINES, indirect=True)
-# On PostgreSQL where there is time: what both have to do is long, and has been seen on SQLite.
-postgresql_when_long = pytest.mark.parametrize(
-    "engine", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)], indirect=True
-)

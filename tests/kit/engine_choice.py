@@ -82,7 +82,9 @@ class Choice:
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         """Leave to the long run the further cases of a sampled test, and PostgreSQL of most tests."""
         test = item.nodeid.partition("[")[0]
-        is_seldom = _engine_of(item) == "postgresql" and not item.get_closest_marker("postgresql_too")
+        is_seldom = _engine_of(item) == "postgresql" and not item.get_closest_marker(
+            "postgresql_too"
+        )
         if (is_seldom and not self.engines) or test in self._sampled:
             item.add_marker(pytest.mark.long)
         elif item.get_closest_marker("sampled") and not item.get_closest_marker("long"):

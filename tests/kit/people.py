@@ -191,9 +191,9 @@ def interrupted(terminal: pexpect.spawn[str]) -> str:
 
     Python misses an interrupt in the moment between writing a prompt and reading the answer.
     """
-    for _ in range(4):
+    for _ in range(_PRESSES):
         terminal.sendintr()
-        if terminal.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=PATIENCE / 4) == 0:
+        if terminal.expect([pexpect.EOF, pexpect.TIMEOUT], timeout=PATIENCE / _PRESSES) == 0:
             break
     return _closed(terminal, 130)
 

@@ -48,6 +48,7 @@ def test_a_segment_opens_in_its_own_place_alone(one: Any, two: Any) -> None:
         unseal(key, segment_context(*two), sealed)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(part_places, part_places)
 def test_a_part_key_opens_in_its_own_place_alone(one: Any, two: Any) -> None:
@@ -59,6 +60,7 @@ def test_a_part_key_opens_in_its_own_place_alone(one: Any, two: Any) -> None:
         unseal(key, part_key_context(*two), sealed)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(wrap_places, wrap_places)
 def test_a_wrap_opens_in_its_own_place_alone(one: Any, two: Any) -> None:

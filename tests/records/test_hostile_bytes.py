@@ -75,6 +75,7 @@ def spoilt(data: bytes, masks: tuple[int, ...] = (1, 0x80, 0xFF)) -> list[bytes]
 name_of_a_parser = pytest.mark.parametrize("name", PARSERS)
 
 
+@pytest.mark.sampled
 @name_of_a_parser
 @settings(max_examples=300, deadline=None)
 @given(data=st.binary(max_size=300))
@@ -126,6 +127,7 @@ values = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.long
 @name_of_a_parser
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
@@ -180,6 +182,7 @@ def accept_record(signed: Signed) -> None:
     verify_author(signed, known.record, chains()["bob"])
 
 
+@pytest.mark.long
 def test_a_signed_record_with_any_byte_changed_missing_or_added_is_refused() -> None:
     accept_record(EDIT)
     for body in spoilt(EDIT.body):

@@ -77,6 +77,7 @@ def test_a_key_is_good_from_its_introduction_to_before_its_retirement(
     assert key.is_good_at(time) == (time in later)
 
 
+@pytest.mark.long
 def test_a_user_has_at_most_256_keys_of_a_type() -> None:
     someone = person("alice")
     for n in range(1, 256):

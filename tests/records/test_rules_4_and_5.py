@@ -252,6 +252,7 @@ def test_the_judge_allows_exactly_the_changes_of_access_of_the_spec(change: Chan
     assert judged(change) == spec_allows(change)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(changes(), st.sets(users))
 def test_who_sees_less_never_refuses_what_the_spec_allows(change: Change, own: set[int]) -> None:
@@ -262,6 +263,7 @@ def test_who_sees_less_never_refuses_what_the_spec_allows(change: Change, own: s
         assert judged(change, set(change.before), shown)
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(changes(), users)
 def test_who_sees_less_refuses_what_is_given_to_one_who_is_seen(change: Change, own: int) -> None:
@@ -276,6 +278,7 @@ def test_who_sees_less_refuses_what_is_given_to_one_who_is_seen(change: Change, 
         assert not judged(change, {own, change.author}, {own, change.author})
 
 
+@pytest.mark.long
 @settings(max_examples=200, deadline=None)
 @given(users, st.dictionaries(users, rows, min_size=0, max_size=5))
 def test_a_first_list_may_be_any_that_is_well_formed_and_not_expired(

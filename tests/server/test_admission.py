@@ -80,6 +80,7 @@ def create(broker: BrokerProcess, user: User, story: Story) -> Answer:
         return story.send(User(user.ring, wire), story.begin())
 
 
+@pytest.mark.long
 def test_what_is_too_much_is_refused_and_not_done_and_done_when_it_is_sent_again(
     small: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -95,6 +96,7 @@ def test_what_is_too_much_is_refused_and_not_done_and_done_when_it_is_sent_again
     story.tell(alice, request)
 
 
+@pytest.mark.long
 def test_it_is_refused_before_its_body_has_come_and_its_session_was_looked_up(
     small: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -110,6 +112,7 @@ def test_it_is_refused_before_its_body_has_come_and_its_session_was_looked_up(
     assert f"{codec.PROTOCOL_HEADER}: {codec.PROTOCOL}".lower().encode() in answer.lower()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("announced", ["Content-Length: 1", "Transfer-Encoding: chunked"])
 def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
     small: BrokerProcess, new_user: NewUser, announced: str
@@ -129,6 +132,7 @@ def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
     alice.wire.send("DELETE", "/v1/sessions/current", headers={"Content-Length": "0"}).expect(204)
 
 
+@pytest.mark.long
 def test_while_writes_wait_reads_and_the_operators_questions_are_answered(
     small: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -165,6 +169,7 @@ def test_a_write_that_waited_too_long_is_refused_and_not_done(
         story.created()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("drip", [b"", b"x"], ids=["nothing", "a byte at a time"])
 async def test_a_body_that_comes_too_slowly_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, drip: bytes

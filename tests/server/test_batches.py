@@ -33,8 +33,6 @@ from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
 from tests.server.conftest import NewUser, Unchanged
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 RECORDS = "/v1/batches/records"
 VIEWS = "/v1/batches/views"
 
@@ -78,6 +76,7 @@ def receipt_of(story: Story, request: RecordRequest) -> RecordReceipt:
 # Records.
 
 
+@pytest.mark.long
 def test_all_records_of_a_batch_are_stored_and_answered_in_their_order(new_user: NewUser) -> None:
     alice = new_user()
     stories, requests = begun(alice, 5)
@@ -376,6 +375,7 @@ def test_the_views_of_a_batch_are_those_that_come_alone(new_user: NewUser) -> No
             assert {each.userId: each.sequence for each in outcome.view.keyChains} == named
 
 
+@pytest.mark.long
 def test_a_container_without_access_is_a_problem_beside_other_views(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     mine, shared, buried = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(3))
@@ -409,6 +409,7 @@ def test_a_broker_answers_for_as_many_as_fit_and_for_one_at_least(new_user: NewU
     assert len(sizes) > 1
 
 
+@pytest.mark.long
 def test_batched_reads_are_recorded_for_members_with_receive_access_events(
     new_user: NewUser,
 ) -> None:

@@ -25,6 +25,7 @@ def over(broker: BrokerProcess) -> None:
     query(broker.database_url, "UPDATE guesses SET ends_at = 1")
 
 
+@pytest.mark.long
 def test_one_address_registers_so_many_users_in_a_while_and_then_again(
     start_broker: StartBroker,
 ) -> None:
@@ -68,6 +69,7 @@ def test_one_user_gives_access_to_so_many_in_an_hour_and_the_count_outlives_the_
     created(alice, *others)[0].expect(413, "too-large")
 
 
+@pytest.mark.long
 def test_a_writer_who_adds_nobody_is_never_throttled(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_writer_who_adds_nobody_is_never_throttled(
     story.tell(alice, again)
 
 
+@pytest.mark.long
 def test_in_a_batch_the_records_beyond_the_bound_are_refused_each_by_itself(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:

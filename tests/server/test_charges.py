@@ -42,8 +42,6 @@ from tests.kit.writers import (
 )
 from tests.server.conftest import NewUser, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 LARGE = 70_000
 _LONG = [pytest.mark.long, pytest.mark.only_on("sqlite")]
 KIB_64 = 65_536
@@ -64,6 +62,7 @@ def sealed_of(author: User, size: int = LARGE) -> tuple[Story, Any, bytes]:
 # What is charged
 
 
+@pytest.mark.long
 def test_a_user_pays_for_the_records_and_parts_that_they_sent_and_a_creator_for_the_container(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -98,6 +97,7 @@ def test_a_chunk_counts_from_its_upload_and_its_part_for_its_exact_size_once_a_r
     check_usage(url, alice)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["replaced", "deleted", "dropped", "abandoned"])
 def test_a_charge_ends_when_the_broker_has_deleted_what_it_was_for(
     broker: BrokerProcess, new_user: NewUser, way: str
@@ -130,6 +130,7 @@ def test_a_charge_ends_when_the_broker_has_deleted_what_it_was_for(
     check_usage(url, alice)
 
 
+@pytest.mark.long
 def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -195,6 +196,7 @@ def test_a_user_creates_as_many_containers_as_the_quota_says(
     check_usage(url, alice, bob)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("own", [None, 10**15])
 def test_a_quota_of_ones_own_goes_before_the_default(
     start_broker: StartBroker, new_user: NewUser, own: int | None
@@ -273,6 +275,7 @@ def test_a_chunk_beyond_the_quota_is_refused_before_its_object_is_stored(
 # Many writers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_many_writers_at_two_brokers_never_exceed_a_quota_and_what_was_refused_left_nothing(
     start_broker: StartBroker, new_user: NewUser, engine: str
@@ -416,6 +419,7 @@ def test_a_broker_that_ends_before_any_statement_charges_what_it_has_stored(
 # Presigned URLs
 
 
+@pytest.mark.long
 async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_longer_be(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -464,6 +468,7 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
             await presigned.to_send(at, other, p.TransfersRequest(chunks=[1]))
 
 
+@pytest.mark.long
 def test_charges_of_a_transaction_are_summed_and_credits_are_never_refused(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:

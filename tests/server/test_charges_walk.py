@@ -13,7 +13,7 @@ from scbroker.server.containers import tombstones
 from scbroker.server.parts import sweeping
 from scbroker.server.users import deletion
 from tests.kit.beside import beside
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
@@ -154,7 +154,7 @@ def walking(start_broker: StartBroker) -> Iterator[Callable[[int], Walk]]:
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 @pytest.mark.parametrize("seed", [1])
 def test_after_every_step_everybody_is_charged_with_what_is_stored(
     walking: Callable[[int], Walk], seed: int

@@ -132,6 +132,7 @@ def gate(max_requests: int = 8, max_connections: int = 100) -> Gate:
     return Gate(max_requests, max_connections)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("sent", [b"", b"GET /v1/x HTTP/1.1\r\nHost: "], ids=["nothing", "a piece"])
 async def test_a_head_that_does_not_come_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
@@ -144,6 +145,7 @@ async def test_a_head_that_does_not_come_is_not_waited_for(
         assert server.asked == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", [b"", b"Transfer-Encoding: chunked\r\n\r\n0\r\n"],
                          ids=["head", "trailer"])  # fmt: skip
 async def test_a_head_or_trailer_without_an_end_is_not_kept(end: bytes) -> None:
@@ -181,6 +183,7 @@ async def test_a_body_of_many_small_chunks_is_no_head(monkeypatch: pytest.Monkey
         assert (await answer(reader)).endswith(b"\r\n\r\n5000")
 
 
+@pytest.mark.long
 async def test_who_stops_reading_an_answer_is_let_go_and_what_they_held_is_free(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -258,6 +261,7 @@ async def test_one_connection_carries_any_number_of_refusals_and_then_an_answer(
         assert server.gate.present == 7
 
 
+@pytest.mark.long
 async def test_a_refused_body_without_an_end_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -317,6 +321,7 @@ async def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
         assert (await answer(kept[0][0])).endswith(b"hello")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "line",
     [
@@ -344,6 +349,7 @@ async def served(server: Server) -> None:
     assert (server.gate.present, server.gate.waiting) == (0, 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "sent",
     [
@@ -383,6 +389,7 @@ async def test_an_application_that_fails_leaves_no_room_taken() -> None:
         assert server.gate.present == 0
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ahead", [2, 3])
 async def test_a_client_that_reads_no_answer_takes_no_slot_from_others(ahead: int) -> None:
     async def some(_: Receive) -> Response:

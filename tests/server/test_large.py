@@ -82,6 +82,7 @@ def test_a_client_that_does_not_read_its_answers_delays_only_itself(
         assert waiting.recv(12) == b"HTTP/1.1 200"
 
 
+@pytest.mark.long
 def test_a_refused_request_gives_its_place_back(shared: Shared) -> None:
     story, _, bob = shared
     for _ in range(3 * PLACES):
@@ -123,6 +124,7 @@ class Reader:
         await asyncio.gather(self._task, return_exceptions=True)
 
 
+@pytest.mark.long
 def test_a_client_that_does_not_read_long_answers_has_a_quota_and_others_are_served(
     monkeypatch: pytest.MonkeyPatch, fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:

@@ -23,6 +23,7 @@ async def test_a_process_has_so_many_slots_and_a_waiting_request_gets_the_next_f
     (await waiting)()
 
 
+@pytest.mark.long
 async def test_waiting_for_a_slot_ends_and_a_request_that_gave_up_holds_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -45,6 +45,7 @@ def test_the_server_never_imports_what_can_decrypt_or_the_client() -> None:
     assert "aiohttp" not in found
 
 
+@pytest.mark.long
 def test_the_same_program_finds_them_in_a_client() -> None:
     """Or the test above could pass by looking at the wrong thing."""
     found = _modules(

@@ -50,10 +50,12 @@ def on_page() -> dict[Event, set[str]]:
     }
 
 
+@pytest.mark.long
 def test_the_page_has_every_event_of_the_source_and_no_other() -> None:
     assert set(in_source()) == set(on_page())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("event", sorted(in_source()))
 def test_the_page_has_the_fields_of_each_event(event: Event) -> None:
     given, listed = in_source()[event], on_page()[event]

@@ -44,6 +44,7 @@ def test_the_page_lists_every_metric_and_no_other() -> None:
     assert set(rows) == declared()
 
 
+@pytest.mark.long
 def test_requests_bytes_and_the_database_are_counted(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -75,6 +76,7 @@ def test_what_is_stored_is_measured_at_the_start(
     assert of(broker).total("scbroker_disk_free_bytes", of="objects") > 0
 
 
+@pytest.mark.long
 @on_sqlite
 @pytest.mark.only_on("sqlite")  # the folder of the objects is moved away
 def test_requests_to_the_object_store_are_timed_and_their_failures_counted(
@@ -95,6 +97,7 @@ def test_requests_to_the_object_store_are_timed_and_their_failures_counted(
     assert of(broker).total("scbroker_store_failures_total", action="put") >= 1
 
 
+@pytest.mark.long
 @on_sqlite
 def test_background_work_that_fails_is_counted_by_its_name(start_broker: StartBroker) -> None:
     found = of(start_broker())

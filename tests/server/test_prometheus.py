@@ -87,6 +87,7 @@ def test_each_panel_of_the_dashboard_has_a_place_and_a_query() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["three-in-the-morning.md", "watching.md"])
 def test_the_pages_name_commands_and_options_that_exist(name: str) -> None:
     text = (ROOT / "docs/guide" / name).read_text("utf-8")

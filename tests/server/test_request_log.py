@@ -29,6 +29,7 @@ def test_every_answer_has_an_id_of_its_own(broker: BrokerProcess) -> None:
     assert len(set(found)) == len(found)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_an_id_is_taken_over_from_a_trusted_proxy_only(
     start_broker: StartBroker, wire: Wire
@@ -59,6 +60,7 @@ def test_two_ids_or_an_unknown_peer_are_not_believed() -> None:
     assert RequestLog("").id_for("10.1.2.3", [header]) != GIVEN
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_request_refused_at_its_head_has_an_id_and_a_line(
     start_broker: StartBroker, new_user: NewUser
@@ -88,6 +90,7 @@ def test_pipelined_requests_have_ids_of_their_own(broker: BrokerProcess) -> None
     assert len(set(found)) == 4
 
 
+@pytest.mark.long
 def test_the_access_log_has_a_line_for_each_request_without_ids_of_containers(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -125,6 +128,7 @@ def test_without_the_setting_no_request_is_logged(broker: BrokerProcess, wire: W
     assert not broker.lines("request")
 
 
+@pytest.mark.long
 def test_a_request_that_waits_for_the_database_is_logged_as_slow_and_says_so(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -152,6 +156,7 @@ def test_the_time_that_a_client_takes_makes_no_request_slow(
     assert "/v1/events" not in {line["path"] for line in broker.lines("slow request")}
 
 
+@pytest.mark.long
 def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signal(
     tmp_path: Path,
 ) -> None:
@@ -171,6 +176,7 @@ def test_a_start_names_changed_settings_and_no_secret_and_a_stop_names_its_signa
     assert stopped["reason"] == "SIGTERM"
 
 
+@pytest.mark.long
 @on_sqlite
 def test_refused_log_ins_and_throttled_requests_are_logged_and_counted(
     start_broker: StartBroker, new_user: NewUser
@@ -195,6 +201,7 @@ def test_refused_log_ins_and_throttled_requests_are_logged_and_counted(
     assert 'scbroker_problems_total{code="throttled"} 1.0' in text
 
 
+@pytest.mark.long
 @on_sqlite
 def test_strangers_cannot_fill_the_log(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=1, guesses_address=1_000_000)

@@ -25,8 +25,6 @@ from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def _refusal(data_dir: Path, *options: str, settings: Mapping[str, object] = {}) -> str:
     """What a broker that does not start says."""
@@ -141,6 +139,7 @@ def test_sqlite_takes_one_process(tmp_path: Path) -> None:
     assert "PostgreSQL" in _refusal(tmp_path, "--workers", "2")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("damage", [b"", b"x" * 31, b"x" * 33])
 def test_a_damaged_broker_key_is_never_replaced(tmp_path: Path, damage: bytes) -> None:
     """Another key would make every passphrase wrong."""
@@ -242,6 +241,7 @@ def test_a_broker_that_starts_before_its_postgresql_waits_and_serves_when_that_i
             broker.stop()
 
 
+@pytest.mark.long
 def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "parent" / "data") as broker:
         # The folder was made by the test's own process: the broker's key is the broker's.
@@ -276,6 +276,7 @@ def test_a_first_start_makes_an_api_key_and_shows_it_once(tmp_path: Path) -> Non
         wire.nonce()
 
 
+@pytest.mark.long
 def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) -> None:
     with Wire(fresh_broker) as wire:
         wire.call("GET", "/health/live").expect(200)
@@ -283,6 +284,7 @@ def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) 
         assert "Traceback" not in fresh_broker.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_operators_further_keys_work(fresh_broker: BrokerProcess, new_user: NewUser) -> None:
     done = admin(fresh_broker, "create-api-key", "for a test").expect(0)
@@ -315,6 +317,7 @@ def test_a_key_from_the_settings_is_the_same_for_all_processes_of_a_broker(
         assert not (tmp_path / "a" / "broker.key").exists()
 
 
+@pytest.mark.long
 def test_contents_outlive_a_restart_without_being_sent_again(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:

@@ -183,6 +183,7 @@ def test_reporting_chunks_to_a_hanging_store_delays_nobody_else(
     assert {one.result().expect(503).code for one in sent} == {"overloaded"}
 
 
+@pytest.mark.long
 @on_one_engine
 def test_the_store_is_not_asked_of_unknown_names(slow: BrokerProcess, new_user: NewUser) -> None:
     alice = new_user(at=slow)

@@ -289,6 +289,7 @@ def test_an_address_that_other_machines_reach_needs_an_origin_and_the_error_says
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.long
 def test_the_first_start_says_how_to_make_a_user_and_the_second_how_to_get_a_key(
     tmp_path: Path,
 ) -> None:
@@ -313,6 +314,7 @@ def test_the_first_start_says_how_to_make_a_user_and_the_second_how_to_get_a_key
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_ends_a_broker_without_a_traceback_and_a_second_one_at_once(
     tmp_path: Path, presses: int

@@ -168,6 +168,7 @@ def test_any_other_protocol_version_is_refused(
             _problem(request.send(wire, headers={"Scbroker-Protocol": value}), "version")
 
 
+@pytest.mark.sampled
 @every_operation
 def test_a_missing_or_unknown_api_key_is_refused(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -196,6 +197,7 @@ def test_a_missing_blank_overlong_or_unprintable_application_name_is_invalid(
             _problem(request.send(wire, headers={"Scbroker-Application": value}), "invalid")
 
 
+@pytest.mark.sampled
 @every_session
 def test_operations_that_need_a_session_are_refused_without_one(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -246,6 +248,7 @@ def test_unknown_and_doubled_query_parameters_are_invalid(
             _problem(request.send(wire, query=query), "invalid")
 
 
+@pytest.mark.sampled
 @every_body
 def test_another_content_type_is_invalid(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -265,6 +268,7 @@ def test_another_content_type_is_invalid(
             _problem(request.send(wire, headers={"Content-Type": value}), "invalid")
 
 
+@pytest.mark.sampled
 @without_body
 def test_an_operation_without_a_message_takes_no_body(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -275,6 +279,7 @@ def test_an_operation_without_a_message_takes_no_body(
             _problem(request.send(wire, body=body), "invalid")
 
 
+@pytest.mark.sampled
 @every_message
 def test_unknown_doubled_missing_and_mistyped_fields_are_invalid(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -323,6 +328,7 @@ def _map(items: list[tuple[Any, Any]]) -> bytes:
     return bytes(body)
 
 
+@pytest.mark.sampled
 @every_message
 def test_a_message_of_more_than_its_limit_is_too_large(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -347,6 +353,7 @@ def _head(wire: Wire, request: Request, **headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
+@pytest.mark.sampled
 @every_body
 def test_a_body_that_is_announced_far_too_large_is_refused_without_being_read(
     wire: Wire, raw: socket.socket, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -373,6 +380,7 @@ def test_without_a_session_no_body_is_awaited(
     assert raw.recv(65_536).startswith(b"HTTP/1.1 401 ")
 
 
+@pytest.mark.long
 def test_endless_chunked_bodies_are_cut_off_at_the_limit(
     wire: Wire, request_of: Any, unchanged: Unchanged
 ) -> None:
@@ -405,6 +413,7 @@ def test_a_chunked_request_is_like_any_other(new_user: NewUser) -> None:
     assert chunked.body == alice.wire.send("POST", "/v1/key-records", body, headers).body
 
 
+@pytest.mark.sampled
 @every_body
 def test_a_body_that_breaks_off_changes_nothing(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
@@ -510,6 +519,7 @@ def test_a_record_request_has_room_for_the_longest_list(new_user: NewUser) -> No
     alice.wire.call("PUT", path, over).expect(400, "invalid")
 
 
+@pytest.mark.long
 def test_no_answer_and_no_log_line_repeats_what_a_request_kept_secret(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_run_ends_its_broker_and_removes_its_folder(
     assert list((pytester.path / "temporary").glob("scbroker-*")) == []
 
 
+@pytest.mark.long
 def test_the_broker_ends_with_tests_that_are_killed() -> None:
     code = "from scbroker.testing import LocalBroker\nprint(LocalBroker().__enter__().url, flush=True)\n"
     with subprocess.Popen(

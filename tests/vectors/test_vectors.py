@@ -210,6 +210,7 @@ def test_only_the_last_key_record_of_an_invalid_chain_is_at_fault(vector: Vector
     check({**vector, "records": vector["records"][:-1], "result": "valid"}, _key_records)
 
 
+@pytest.mark.sampled
 @each("key_files")
 def test_key_files(vector: Vector) -> None:
     check(vector, _key_files)

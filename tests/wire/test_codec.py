@@ -105,6 +105,7 @@ def test_an_unknown_a_missing_and_a_doubled_field_is_refused(message: Message) -
         refused(type(message), twice + msgspec.msgpack.encode(value))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
@@ -136,6 +137,7 @@ strange = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 @settings(max_examples=100, deadline=None)
 @given(body=st.binary(max_size=200))

@@ -31,6 +31,7 @@ def words(reply: Reply) -> str:
     return " ".join(re.sub(r"<[^>]*>", " ", reply.text).split())
 
 
+@pytest.mark.sampled
 @on_sqlite
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_page_with_success(broker: BrokerProcess, by: signal.Signals) -> None:
@@ -57,6 +58,7 @@ def test_a_page_on_a_data_folder_without_a_broker_is_refused(broker: BrokerProce
     assert "--data-dir" in done.error
 
 
+@pytest.mark.long
 def test_the_overview_shows_state_and_load_of_the_broker(
     page: OperatorsPage, broker: BrokerProcess, engine: str
 ) -> None:
@@ -68,6 +70,7 @@ def test_the_overview_shows_state_and_load_of_the_broker(
     assert broker.url in shown
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_broker_that_is_away_is_said_and_the_database_is_shown_all_the_same(
     start_broker: StartBroker,
@@ -93,6 +96,7 @@ def test_the_overview_names_the_operations_that_were_slow(start_broker: StartBro
         wait_until(lambda: slow in words(page.get("/overview")))
 
 
+@pytest.mark.long
 def test_the_default_quota_is_shown(page: OperatorsPage, broker: BrokerProcess) -> None:
     broker.new_user()
     assert "Default quota: unlimited, unlimited containers." in words(page.get("/users"))
@@ -101,6 +105,7 @@ def test_the_default_quota_is_shown(page: OperatorsPage, broker: BrokerProcess) 
     set_quota(broker.database_url, None, bytes=None, containers=None)
 
 
+@pytest.mark.long
 def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their_id(
     page: OperatorsPage, broker: BrokerProcess
 ) -> None:
@@ -112,12 +117,14 @@ def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their
     assert "active" in words(one)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("query", ["id=g", f"id={'0' * 33}", "order=size", "after=-1", "after=x"])
 @on_sqlite
 def test_a_list_that_cannot_be_is_an_error_on_the_page(page: OperatorsPage, query: str) -> None:
     assert "This did not work" in page.get(f"/users?{query}").expect(400).text
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_user_who_does_not_exist_is_not_found(page: OperatorsPage) -> None:
     unknown = "00000000-0000-8000-8000-000000000000"
@@ -125,6 +132,7 @@ def test_a_user_who_does_not_exist_is_not_found(page: OperatorsPage) -> None:
     page.get("/users/x").expect(400)
 
 
+@pytest.mark.long
 def test_a_suspended_user_has_no_session_until_they_are_resumed(
     page: OperatorsPage, broker: BrokerProcess
 ) -> None:
@@ -143,6 +151,7 @@ def test_a_suspended_user_has_no_session_until_they_are_resumed(
     assert ring.userId.hex[:8] in acts
 
 
+@pytest.mark.long
 def test_a_quota_is_set_after_it_was_confirmed(page: OperatorsPage, broker: BrokerProcess) -> None:
     user = broker.new_user().userId
     asked = f"/users/{user}/quota/confirm?bytes=10GB&containers=5"
@@ -157,6 +166,7 @@ def test_a_quota_is_set_after_it_was_confirmed(page: OperatorsPage, broker: Brok
     assert "bytes: null" in words(page.get("/audit"))  # as the command shows it
 
 
+@pytest.mark.sampled
 @on_sqlite
 @pytest.mark.parametrize("query", ["bytes=ten", "containers=-1", "", "bytes=&containers="])
 def test_a_quota_that_cannot_be_is_refused(
@@ -166,6 +176,7 @@ def test_a_quota_that_cannot_be_is_refused(
     page.get(f"/users/{user}/quota/confirm?{query}").expect(400)
 
 
+@pytest.mark.long
 def test_a_revoked_key_is_shown_as_revoked_and_audited(
     page: OperatorsPage, broker: BrokerProcess
 ) -> None:
@@ -180,6 +191,7 @@ def test_a_revoked_key_is_shown_as_revoked_and_audited(
     assert key in words(page.get("/audit"))
 
 
+@pytest.mark.long
 @on_sqlite
 def test_no_view_changes_anything_and_no_act_answers_a_get(
     page: OperatorsPage, broker: BrokerProcess
@@ -192,6 +204,7 @@ def test_no_view_changes_anything_and_no_act_answers_a_get(
     page.request("POST", f"{page.root}/overview").expect(405)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_form_that_is_too_large_or_not_a_form_is_refused(page: OperatorsPage) -> None:
     path = f"{page.root}/users/00000000-0000-8000-8000-000000000000/suspend"
@@ -200,6 +213,7 @@ def test_a_form_that_is_too_large_or_not_a_form_is_refused(page: OperatorsPage) 
     page.request("POST", path, b"&".join(b"f%d=1" % n for n in range(20))).expect(400)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_notice_is_shown_once(page: OperatorsPage, broker: BrokerProcess) -> None:
     path = f"/users/{broker.new_user().userId}"

@@ -75,6 +75,7 @@ def test_a_kill_before_any_change_of_the_file_system_is_repaired_by_the_next_run
     assert number > 40
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_a_failure_of_any_operation_is_an_error_and_repaired_by_the_next_run(
     kind: int, world: World

@@ -53,6 +53,7 @@ def create(mirror: Mirror, name: str, content: bytes = b"") -> uuid.UUID:
     return uuid.UUID(str(created.id))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 8])
 def test_the_end_of_the_log_is_found_by_few_requests(number: int, mirror: Mirror) -> None:
     before = mirror._end_of_log()
@@ -62,6 +63,7 @@ def test_the_end_of_the_log_is_found_by_few_requests(number: int, mirror: Mirror
     assert mirror._end_of_log() == before + number == (events[-1].id if events else 0)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "error", [errors.EventsExpiredError("gone"), errors.UnreachableError("away")]
 )

@@ -47,6 +47,7 @@ def test_sizes_members_and_sealed_bytes_are_those_of_the_broker(
     assert made.hex.upper().encode() in dump.upper()
 
 
+@pytest.mark.long
 def test_a_container_without_content_and_header_is_shown_as_such(
     page: UsersPage, session: ServerProvider
 ) -> None:
@@ -56,6 +57,7 @@ def test_a_container_without_content_and_header_is_shown_as_such(
     assert "Header none exists" in shown
 
 
+@pytest.mark.long
 def test_what_permissions_hide_is_not_said_to_be_hidden_from_the_broker(
     session: ServerProvider, bob: Person
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from scbroker import Contacts, ServerProvider
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend
@@ -15,6 +17,7 @@ def _blocks(text: str) -> list[str]:
     return [" ".join(re.sub("<[^>]*>", " ", each).split()) for each in lists]
 
 
+@pytest.mark.long
 def test_a_card_is_added_and_leads_to_the_comparison(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -26,6 +29,7 @@ def test_a_card_is_added_and_leads_to_the_comparison(
     assert not contact.verified
 
 
+@pytest.mark.long
 def test_both_people_see_the_same_two_blocks_in_the_same_order(
     page: UsersPage, alice: Person, session: ServerProvider, bob: Person
 ) -> None:
@@ -38,6 +42,7 @@ def test_both_people_see_the_same_two_blocks_in_the_same_order(
     assert set(hers) == {each.json("whoami")["fingerprint"] for each in (alice, bob)}
 
 
+@pytest.mark.long
 def test_a_contact_is_verified_only_after_both_have_compared(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -53,6 +58,7 @@ def test_a_contact_is_verified_only_after_both_have_compared(
     assert Contacts(session).get("Bob").result().verified
 
 
+@pytest.mark.long
 def test_a_contact_whose_fingerprint_differs_is_not_verified(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -61,6 +67,7 @@ def test_a_contact_whose_fingerprint_differs_is_not_verified(
     assert not Contacts(session).get("Bob").result().verified
 
 
+@pytest.mark.long
 def test_a_contact_is_renamed_and_removed(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -72,6 +79,7 @@ def test_a_contact_is_renamed_and_removed(
     page.get(f"/contacts/{user}").expect(404)
 
 
+@pytest.mark.long
 def test_ones_own_card_is_shown_and_not_added(page: UsersPage, alice: Person) -> None:
     card = alice.json("whoami")["card"]
     assert card in page.get("/contacts").expect(200).text
@@ -79,6 +87,7 @@ def test_ones_own_card_is_shown_and_not_added(page: UsersPage, alice: Person) ->
     assert "your own card" in refused.words
 
 
+@pytest.mark.long
 def test_a_damaged_card_is_refused(page: UsersPage, bob: Person) -> None:
     card = bob.json("whoami")["card"]
     page.post("/contacts/add", {"card": card[:-1], "name": ""}).expect(400)

@@ -22,6 +22,7 @@ def listed(page: UsersPage, query: str = "") -> list[str]:
     return [row.split("</a>")[0].rpartition(">")[2] for row in text.split('<td class="text">')[1:]]
 
 
+@pytest.mark.long
 def test_the_list_is_searched_filtered_and_sorted(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -42,11 +43,13 @@ def test_the_list_is_searched_filtered_and_sorted(
     assert "No container matches" in page.get("/containers?q=nothing").words
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("query", ["sort=x", "show=x", "page=0", "page=-1", "page=9999999"])
 def test_a_list_that_cannot_be_is_an_error_on_the_page(page: UsersPage, query: str) -> None:
     assert "This did not work" in page.get(f"/containers?{query}").expect(400).words
 
 
+@pytest.mark.long
 def test_a_long_list_has_pages(page: UsersPage, session: ServerProvider) -> None:
     for number in range(49):
         put(session, f"{number:02}")
@@ -55,6 +58,7 @@ def test_a_long_list_has_pages(page: UsersPage, session: ServerProvider) -> None
     assert listed(page, "?page=2") == listed(page, "?page=7") == ["48"]
 
 
+@pytest.mark.long
 def test_the_list_shows_what_was_changed_meanwhile(
     page: UsersPage, session: ServerProvider
 ) -> None:
@@ -76,6 +80,7 @@ def test_the_list_reads_the_headers_of_unchanged_containers_once(
     assert len(session.getEvents().result(PATIENCE)) <= before + 1
 
 
+@pytest.mark.long
 def test_the_gallery_asks_for_the_pictures_that_headers_name(page: UsersPage) -> None:
     id = page.upload("zoo.png", PNG)
     other = page.upload("letter.txt", b"1")
@@ -84,6 +89,7 @@ def test_the_gallery_asks_for_the_pictures_that_headers_name(page: UsersPage) ->
     assert f"/containers/{other}/image" not in shown
 
 
+@pytest.mark.long
 def test_an_uploaded_file_is_stored_with_name_time_and_type_and_comes_back(
     page: UsersPage, alice: Person
 ) -> None:
@@ -101,18 +107,21 @@ def test_an_uploaded_file_is_stored_with_name_time_and_type_and_comes_back(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["", "../x", "a\nb", "/etc/passwd", "x" * 2000])
 def test_a_file_whose_name_no_file_should_get_is_refused(page: UsersPage, name: str) -> None:
     assert page.call(f"/upload?name={quote(name)}", bytes(300_000)).expect(400).text
     assert listed(page) == []
 
 
+@pytest.mark.long
 def test_a_name_that_is_taken_is_refused(page: UsersPage) -> None:
     page.upload("letter.txt", b"one")
     assert "already" in page.call("/upload?name=letter.txt", b"two").expect(409).text
     assert listed(page) == ["letter.txt"]
 
 
+@pytest.mark.long
 def test_an_upload_that_is_cut_off_stores_nothing(page: UsersPage, alice: Person) -> None:
     secret = page.get("/containers").text.split('data-form="')[1].split('"')[0]
     lines = [
@@ -131,6 +140,7 @@ def test_an_upload_that_is_cut_off_stores_nothing(page: UsersPage, alice: Person
     assert "Traceback" not in page.log
 
 
+@pytest.mark.long
 def test_a_text_is_shown_and_a_long_one_is_cut(page: UsersPage) -> None:
     short = page.upload("short", "Grüße\tan Bob".encode())
     shown = page.get(f"/containers/{short}").expect(200)
@@ -140,6 +150,7 @@ def test_a_text_is_shown_and_a_long_one_is_cut(page: UsersPage) -> None:
     assert "This is the beginning" in shown.words
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content, view", [(PNG, "image"), (PDF, "pdf")])
 def test_a_picture_and_a_pdf_are_offered_by_their_first_bytes(
     page: UsersPage, content: bytes, view: str
@@ -152,11 +163,13 @@ def test_a_picture_and_a_pdf_are_offered_by_their_first_bytes(
     page.get(f"/containers/{id}/{other}").expect(404)
 
 
+@pytest.mark.long
 def test_other_contents_are_not_shown(page: UsersPage) -> None:
     id = page.upload("x.png", b"\x00\xff" * 20)
     assert "cannot be shown safely" in page.get(f"/containers/{id}").words
 
 
+@pytest.mark.long
 def test_a_container_without_content_has_no_download(
     page: UsersPage, session: ServerProvider
 ) -> None:
@@ -165,6 +178,7 @@ def test_a_container_without_content_has_no_download(
     page.get(f"/containers/{empty}/download").expect(404)
 
 
+@pytest.mark.long
 def test_a_container_is_renamed(page: UsersPage, alice: Person) -> None:
     id = page.upload("draft", b"1")
     assert "final" in page.post(f"/containers/{id}/rename", {"name": "final"}).expect(200).words
@@ -174,6 +188,7 @@ def test_a_container_is_renamed(page: UsersPage, alice: Person) -> None:
     page.post(f"/containers/{other}/rename", {"name": "../x"}).expect(400)
 
 
+@pytest.mark.long
 def test_a_container_is_deleted_after_a_question(page: UsersPage, alice: Person) -> None:
     id = page.upload("draft", b"1")
     assert "Delete draft?" in page.get(f"/containers/{id}/delete").expect(200).words
@@ -183,6 +198,7 @@ def test_a_container_is_deleted_after_a_question(page: UsersPage, alice: Person)
     page.get(f"/containers/{id}").expect(410)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("id", ["x", "00000000-0000-8000-8000-000000000000"])
 def test_a_container_that_does_not_exist_is_not_found(page: UsersPage, id: str) -> None:
     page.get(f"/containers/{id}").expect(404)

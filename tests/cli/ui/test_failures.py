@@ -23,6 +23,7 @@ def posted(page: UsersPage, path: str, **fields: str) -> Reply:
     return page.request("POST", page.root + path, {"form": secret, **fields})
 
 
+@pytest.mark.long
 def test_a_page_that_begins_while_the_broker_is_away_opens_once_it_is_back(
     alice: Person, broker: BrokerProcess
 ) -> None:
@@ -57,6 +58,7 @@ def test_a_page_says_soon_that_the_broker_went_away_and_goes_on_when_it_is_back(
     assert "Dear Bob" in page.get(f"/containers/{made}").expect(200).words
 
 
+@pytest.mark.long
 def test_a_download_that_fails_in_the_middle_is_not_whole(
     page: UsersPage, broker: BrokerProcess
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_download_that_fails_in_the_middle_is_not_whole(
     assert "Traceback" not in page.log
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_deleted", [True, False])
 def test_a_container_that_ends_while_its_page_is_open_is_said_to_be_gone(
     page: UsersPage, alice: Person, bob: Person, is_deleted: bool
@@ -92,6 +95,7 @@ def test_a_container_that_ends_while_its_page_is_open_is_said_to_be_gone(
     assert "plan.txt" not in page.get("/containers").expect(200).text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "permissions, offered, why",
     [
@@ -116,6 +120,7 @@ def test_only_what_the_user_may_do_is_offered(
         ) != can_share
 
 
+@pytest.mark.long
 def test_what_the_user_may_not_do_is_refused_and_changes_nothing(
     alice: Person, session: ServerProvider, bob: Person
 ) -> None:

@@ -17,6 +17,7 @@ def _day(days: int) -> str:
     return str((dt.datetime.now().astimezone() + dt.timedelta(days=days)).date())
 
 
+@pytest.mark.long
 def test_a_link_with_a_password_is_made_opens_and_is_revoked(
     page: UsersPage, session: ServerProvider
 ) -> None:
@@ -42,6 +43,7 @@ def test_a_link_with_a_password_is_made_opens_and_is_revoked(
         openLink(url, password).result()
 
 
+@pytest.mark.long
 def test_a_link_without_an_end_or_with_two_passwords_is_not_made(
     page: UsersPage, session: ServerProvider
 ) -> None:
@@ -52,6 +54,7 @@ def test_a_link_without_an_end_or_with_two_passwords_is_not_made(
     assert session.getLinks().result() == []
 
 
+@pytest.mark.long
 def test_the_link_of_somebody_else_is_not_found(page: UsersPage) -> None:
     page.get("/links/00000000-0000-8000-8000-000000000000").expect(404)
     page.get("/links/x").expect(400)

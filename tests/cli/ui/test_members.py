@@ -16,6 +16,7 @@ from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, with_access
 
 
+@pytest.mark.long
 def test_a_contact_is_shared_with_and_loses_access_again(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -41,6 +42,7 @@ def test_a_contact_is_shared_with_and_loses_access_again(
     assert bob.json("ls") == []
 
 
+@pytest.mark.long
 def test_the_page_says_that_access_is_replaced_and_what_is_lost(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -51,6 +53,7 @@ def test_the_page_says_that_access_is_replaced_and_what_is_lost(
     assert "Bob loses permissions" in asked
 
 
+@pytest.mark.long
 def test_somebody_has_access_since_the_creation_or_since_one_of_the_changes(
     session: ServerProvider, bob: Person
 ) -> None:
@@ -72,6 +75,7 @@ def test_somebody_has_access_since_the_creation_or_since_one_of_the_changes(
     assert of_link.earliest == of_link.latest == link.createdAt
 
 
+@pytest.mark.long
 def test_somebody_who_may_not_share_is_offered_nothing(
     bob: Person, session: ServerProvider
 ) -> None:
@@ -85,6 +89,7 @@ def test_somebody_who_may_not_share_is_offered_nothing(
         assert "/revoke?" not in shown.text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changed, status",
     [
@@ -105,6 +110,7 @@ def test_a_share_that_cannot_be_is_refused_before_anybody_is_asked(
     page.get(f"/containers/{made}/share?{query}").expect(status)
 
 
+@pytest.mark.long
 def test_a_contact_that_was_replaced_meanwhile_gets_nothing(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -120,6 +126,7 @@ def test_a_contact_that_was_replaced_meanwhile_gets_nothing(
     assert len(access) == 1
 
 
+@pytest.mark.long
 def test_nobody_revokes_their_own_access_by_this_view(
     page: UsersPage, session: ServerProvider
 ) -> None:

@@ -44,10 +44,12 @@ def registered(stranger: Person) -> Iterator[UsersPage]:
         yield opened
 
 
+@pytest.mark.long
 def test_a_kept_session_is_resumed_without_a_secret(page: UsersPage) -> None:
     assert "You have no containers yet" in page.get("/containers").expect(200).words
 
 
+@pytest.mark.long
 def test_a_person_registers_and_the_commands_use_the_same_profile(
     registered: UsersPage, stranger: Person
 ) -> None:
@@ -56,6 +58,7 @@ def test_a_person_registers_and_the_commands_use_the_same_profile(
     assert [each["name"] for each in stranger.json("ls")] == ["letter.txt"]
 
 
+@pytest.mark.long
 def test_the_session_is_kept_in_the_folder_that_was_given(
     registered: UsersPage, stranger: Person
 ) -> None:
@@ -109,6 +112,7 @@ def test_the_real_keychain_keeps_the_session_for_the_next_page(
     assert not list((stranger.home / "desk").rglob("*.key"))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "changed, why",
     [
@@ -134,6 +138,7 @@ def test_a_registration_that_is_refused_says_why_and_makes_no_profile(
         assert PASSWORD not in refused.text
 
 
+@pytest.mark.long
 def test_a_locked_page_shows_nothing_until_the_passphrase_is_typed(registered: UsersPage) -> None:
     id = registered.upload("letter.txt", b"Dear Bob")
     assert registered.get("/state", STATE).text == "open"
@@ -160,6 +165,7 @@ def test_a_page_that_nobody_uses_locks_itself_though_its_script_reads_on(
         assert page.get("/containers").expect(303).headers["location"].endswith("/start")
 
 
+@pytest.mark.long
 def test_somebody_logs_in_on_a_second_device_with_the_card(
     registered: UsersPage, stranger: Person
 ) -> None:
@@ -172,11 +178,13 @@ def test_somebody_logs_in_on_a_second_device_with_the_card(
         assert "letter.txt" in page.post("/log-in", given).expect(200).text
 
 
+@pytest.mark.long
 def test_a_log_out_removes_the_keys_from_the_device(page: UsersPage, alice: Person) -> None:
     assert "logged out" in page.post("/log-out").expect(200).words
     alice.run("ls", status=4)
 
 
+@pytest.mark.long
 def test_a_session_that_another_device_has_ended_leads_to_the_log_in(
     page: UsersPage, alice: Person
 ) -> None:

@@ -32,6 +32,7 @@ def _asked(page: UsersPage, path: str) -> socket.socket:
     return connection
 
 
+@pytest.mark.long
 def test_the_history_says_who_did_what(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -48,6 +49,7 @@ def test_the_history_says_who_did_what(
     assert other.hex[:8] in page.get("/history").expect(200).words
 
 
+@pytest.mark.long
 def test_an_answer_has_what_others_wrote_while_the_browser_waited(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
@@ -64,6 +66,7 @@ def test_an_answer_has_what_others_wrote_while_the_browser_waited(
     assert _after(answer.text) > after
 
 
+@pytest.mark.long
 def test_the_history_of_a_container_passes_over_events_of_others(
     page: UsersPage, session: ServerProvider
 ) -> None:
@@ -90,6 +93,7 @@ def test_a_closed_page_waits_for_nothing_and_eight_views_at_most_wait_at_once(
     wait_until(lambda: page.get(f"/history/new?after={after}").status == 200)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "query", ["", "after=-1", "after=x", f"after={'1' * 17}", "after=1&container=x"]
 )
@@ -97,6 +101,7 @@ def test_a_question_for_events_that_cannot_be_is_refused(page: UsersPage, query:
     page.get(f"/history/new?{query}").expect(400)
 
 
+@pytest.mark.long
 def test_the_page_ends_with_success_while_a_view_waits(page: UsersPage) -> None:
     after = _after(page.get("/history").text)
     with _asked(page, f"{page.root}/history/new?after={after}"):

@@ -239,6 +239,7 @@ with asyncio.Runner() as runner:
 """
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("before", ["", "import uvloop"], ids=["after scbroker", "before scbroker"])
 def test_each_kind_of_loop_on_the_main_thread_runs_what_another_thread_submits(before: str) -> None:
     """No code of scbroker runs on the main thread meanwhile; uvloop is imported before it or after."""
@@ -246,6 +247,7 @@ def test_each_kind_of_loop_on_the_main_thread_runs_what_another_thread_submits(b
     assert (done.stdout, done.stderr) == ("True True\n" * 6, "")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
 def test_a_job_that_waited_runs_in_the_next_loop_though_nothing_else_is_called(loops: str) -> None:
     done = run_script(
@@ -264,6 +266,7 @@ def test_a_job_that_waited_runs_in_the_next_loop_though_nothing_else_is_called(l
     assert (done.stdout, done.stderr) == ("True\n" * 2, "")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
 def test_a_loop_that_ran_before_another_thread_imported_scbroker_runs_the_work(loops: str) -> None:
     done = run_script(

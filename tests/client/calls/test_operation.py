@@ -323,6 +323,7 @@ def test_the_table_has_every_operation_of_the_protocol() -> None:
     assert HOMES.keys() == {each.name for each in OPERATIONS}
 
 
+@pytest.mark.sampled
 @each_operation
 def test_in_promise_style_the_promise_carries_the_result(
     operation: Operation, world: World
@@ -355,6 +356,7 @@ async def begin_to_await(promise: Promise[Any]) -> None:
         await task
 
 
+@pytest.mark.sampled
 @each_operation
 def test_in_callback_style_one_handler_runs_once_on_the_queue_with_the_result_or_nothing(
     operation: Operation, world: World, handlers: Handlers
@@ -375,6 +377,7 @@ def check_completed(operation: Operation, handlers: Handlers) -> None:
         operation.check(result[0])
 
 
+@pytest.mark.sampled
 @each_of_a_container
 def test_a_brokers_error_is_carried_by_the_promise(operation: Operation, world: World) -> None:
     world.container = uuid.uuid4()
@@ -382,6 +385,7 @@ def test_a_brokers_error_is_carried_by_the_promise(operation: Operation, world: 
     refusal(promise, BrokerError.notFoundError)
 
 
+@pytest.mark.sampled
 @each_of_a_container
 def test_a_brokers_error_goes_to_the_error_handler_alone(
     operation: Operation, world: World, handlers: Handlers
@@ -399,6 +403,7 @@ def test_a_brokers_error_goes_to_the_error_handler_alone(
 DOWN = BrokerError.unreachableError("No broker answers.", sent=False)
 
 
+@pytest.mark.sampled
 @each_that_a_broker_can_fail
 def test_an_error_on_the_way_is_raised_by_the_promise_and_told_to_the_error_handler_alone(
     operation: Operation, world: World, handlers: Handlers
@@ -414,6 +419,7 @@ def test_an_error_on_the_way_is_raised_by_the_promise_and_told_to_the_error_hand
     assert type(error) is BrokerError.unreachableError
 
 
+@pytest.mark.sampled
 @some_operations
 def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
     operation: Operation, world: World
@@ -451,6 +457,7 @@ def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
     assert provider.createContainer(b"x").result(PATIENCE).version == 1
 
 
+@pytest.mark.sampled
 @each_with_session
 def test_without_a_session_the_call_itself_raises(
     operation: Operation, world: World, new_provider: NewProvider
@@ -460,6 +467,7 @@ def test_without_a_session_the_call_itself_raises(
         operation.call(world)
 
 
+@pytest.mark.sampled
 @each_with_session
 def test_without_a_session_the_error_handler_is_told_and_nobody_else(
     operation: Operation, world: World, new_provider: NewProvider, handlers: Handlers
@@ -526,6 +534,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "name, arguments", WRONG, ids=[f"{name}-{number}" for number, (name, _) in enumerate(WRONG)]
 )
@@ -560,6 +569,7 @@ MISFITS: list[tuple[str, tuple[Any, ...], dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name, args, kwargs, message", MISFITS)
 def test_missing_and_unknown_parameters_are_named_by_an_argument_and_type_error(
     alice: ServerProvider,
@@ -641,6 +651,7 @@ def test_a_wrong_completion_handler_is_told_to_the_error_handler(
     assert "completionHandler" in error.message
 
 
+@pytest.mark.sampled
 @some_operations
 def test_callback_parameters_of_none_are_promise_style(operation: Operation, world: World) -> None:
     promise = operation.call(world, completionHandler=None, errorHandler=None, queue=None)
@@ -686,6 +697,7 @@ def failing(handler: Callable[..., None]) -> Callable[..., None]:
     return fail
 
 
+@pytest.mark.sampled
 @some_operations
 def test_a_completion_handlers_own_exception_is_logged_and_the_error_handler_is_not_called(
     operation: Operation, world: World, handlers: Handlers, caplog: pytest.LogCaptureFixture
@@ -697,6 +709,7 @@ def test_a_completion_handlers_own_exception_is_logged_and_the_error_handler_is_
     check_logged(caplog)
 
 
+@pytest.mark.sampled
 @some_with_session
 def test_an_error_handlers_own_exception_is_logged_and_no_handler_is_called_again(
     operation: Operation,
@@ -713,6 +726,7 @@ def test_an_error_handlers_own_exception_is_logged_and_no_handler_is_called_agai
     check_logged(caplog)
 
 
+@pytest.mark.sampled
 @some_operations
 def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
     operation: Operation, world: World, handlers: Handlers
@@ -725,6 +739,7 @@ def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
     assert handlers.threads == [threading.main_thread()]
 
 
+@pytest.mark.sampled
 @some_operations
 def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
     operation: Operation, world: World, handlers: Handlers

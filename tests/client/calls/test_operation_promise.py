@@ -426,6 +426,7 @@ def at_the_drain(act):  # when the end of the process waits for what is under wa
 """
 
 
+@pytest.mark.long
 def test_a_forked_child_works_anew_and_what_it_inherited_fails() -> None:
     done = run_script(
         PRELUDE
@@ -455,6 +456,7 @@ print("parent:", inherited.result())
     ]
 
 
+@pytest.mark.long
 def test_what_is_under_way_at_exit_is_given_its_time() -> None:
     """Also what still needs the pool, which concurrent.futures closes when the main thread ends."""
     done = run_script(
@@ -473,6 +475,7 @@ at_the_drain(lambda: start("let", let()))
     assert (done.stdout, done.stderr, done.returncode) == ("finished\n", "", 0)
 
 
+@pytest.mark.long
 def test_the_end_of_a_process_is_not_held_up_and_one_warning_names_what_was_dropped() -> None:
     done = run_script(
         PRELUDE

@@ -529,6 +529,7 @@ def test_a_process_with_an_open_stream_exits_at_once_and_prints_nothing() -> Non
     assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
+@pytest.mark.long
 def test_a_forked_child_gets_what_had_arrived_and_then_the_error() -> None:
     done = run_script("""
         import asyncio, os, warnings

@@ -268,6 +268,7 @@ def test_what_an_object_does_not_write_keeps_no_header_from_being_written() -> N
     assert encode_header(WithoutEquality("t")) == b'{"title":"t"}'
 
 
+@pytest.mark.long
 @given(st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False,
     allow_infinity=False) | st.text(st.characters(codec="utf-8"), max_size=5),

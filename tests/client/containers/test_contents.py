@@ -27,6 +27,7 @@ def opened(provider: ServerProvider, content: bytes) -> ContentReader:
     return found
 
 
+@pytest.mark.long
 def test_any_range_is_what_stands_there(alice: ServerProvider) -> None:
     edges = [0, 1, SEGMENT - 1, SEGMENT, SEGMENT + 1, 8 * SEGMENT, SIZE - 1, SIZE, SIZE + 5]
     with opened(alice, CONTENT) as reader:
@@ -37,6 +38,7 @@ def test_any_range_is_what_stands_there(alice: ServerProvider) -> None:
         assert reader.readRange(0, SIZE * 2).result(PATIENCE) == CONTENT
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("content", [b"", b"small", CONTENT], ids=["empty", "small", "large"])
 def test_it_reads_and_seeks_as_any_file_does(alice: ServerProvider, content: bytes) -> None:
     reader, model = opened(alice, content), io.BytesIO(content)
@@ -116,6 +118,7 @@ def test_it_stays_the_content_that_was_opened(alice: ServerProvider) -> None:
     assert (again.read(), again.version) == (b"another", 2)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("change", ["flipped", "another", "cut", "longer"])
 def test_an_unsigned_segment_is_never_given_out(alice: ServerProvider, change: str) -> None:
     reader = opened(alice, CONTENT)
@@ -171,6 +174,7 @@ def test_a_container_deleted_meanwhile_is_not_read(alice: ServerProvider, tmp_pa
         alice.saveContainerContent(reader.containerId, tmp_path / "file").result(PATIENCE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
 def test_a_range_that_was_asked_for_comes_although_the_reader_was_closed(
     alice: ServerProvider, content: bytes
@@ -180,6 +184,7 @@ def test_a_range_that_was_asked_for_comes_although_the_reader_was_closed(
     assert promise.result(PATIENCE) == content[1:4]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
 def test_after_a_log_out_not_even_what_is_at_hand_is_given_out(
     alice: ServerProvider, content: bytes

@@ -122,6 +122,7 @@ def test_a_user_who_leaves_reads_nothing_more_and_is_not_shown_as_a_member(
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("level", [NO_DECRYPT, NO_VIEW, READER, WRITER], ids=str)
 def test_a_member_can_leave_with_any_permissions(
     alice: ServerProvider, bob: ServerProvider, level: ContainerAccessLevel
@@ -145,6 +146,7 @@ def test_the_next_content_is_sealed_under_a_key_that_the_leaver_does_not_have(
     assert entries(alice, box) == 2
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", ["grant", "revoke", "remove", "content", "header", "list"])
 def test_every_change_of_access_and_every_new_part_honours_the_departure(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, kind: str
@@ -185,6 +187,7 @@ def test_a_change_that_needs_no_new_key_keeps_the_list_and_the_departure(
     assert (fresh.version, fresh.type, fresh.content) == (3, "other", None)
 
 
+@pytest.mark.long
 def test_a_user_who_left_gets_access_again_by_a_grant_or_a_list_that_names_them(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
 ) -> None:
@@ -358,6 +361,7 @@ def test_a_wrong_argument_and_an_unknown_container_are_not_sent(
     assert not network.those("POST", DEPARTURE)
 
 
+@pytest.mark.long
 def test_a_user_whose_access_expired_or_whose_container_was_deleted_cannot_leave(
     fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:

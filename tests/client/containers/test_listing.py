@@ -137,6 +137,7 @@ def test_what_permissions_hide_is_hidden_in_a_list(
     assert ids(page(bob, containerType="letter")) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("limit", [1, 3, 4, 64])
 def test_pages_of_any_size_have_each_container_once_on_fresh_and_known_devices(
     alice: ServerProvider, new_provider: NewProvider, limit: int
@@ -273,6 +274,7 @@ def test_iterating_logs_what_is_left_out(
     assert str(made[1]) in warning
 
 
+@pytest.mark.long
 async def test_async_for_starts_after_a_given_id_and_can_be_left(alice: ServerProvider) -> None:
     promise = alice.createContainers(notes(130))
     made = sorted(each.id for each in await promise)  # type: ignore[union-attr] # no errors

@@ -320,6 +320,7 @@ def test_a_change_whose_version_the_broker_does_not_keep_any_more_stays_uncertai
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Uncertain)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_an_accepted_head_says_what_became_of_the_changes_up_to_it(
     alice: ServerProvider, network: Network, is_stored: bool

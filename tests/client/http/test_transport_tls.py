@@ -43,6 +43,7 @@ def connect(tmp_path: Path) -> Iterator[Connect]:
         yield made
 
 
+@pytest.mark.long
 def test_a_broker_behind_tls_is_used_like_any_other(connect: Connect, tmp_path: Path) -> None:
     pem = certificate(tmp_path)
     provider, terminator = connect(pem, pem)

@@ -106,6 +106,7 @@ def test_a_failed_write_is_logged_once_and_not_recorded(
     assert list(tmp_path.glob("*.journal")) == []
 
 
+@pytest.mark.long
 def test_no_record_is_sent_while_its_journal_cannot_be_ended(
     new_provider: NewProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ def check(steps: Steps, size: int, fewest: int) -> None:
     assert len(steps) >= fewest, steps
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [MAX_INLINE + 1, 200_000, MIB, 3 * MIB + 5, 8 * MIB, 20 * MIB])
 def test_uploads_and_downloads_of_every_size_show_several_steps(
     alice: ServerProvider, tmp_path: Path, size: int

@@ -38,6 +38,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "content",
     [b"", b"small", b"x" * MAX_INLINE, b"y" * (MAX_INLINE + 1), CONTENT[: 2 * SEGMENT], CONTENT],
@@ -58,6 +59,7 @@ def test_a_saved_file_is_the_content(
     assert not list((tmp_path / "device").glob("transfers/*"))
 
 
+@pytest.mark.long
 def test_a_file_is_replaced_only_by_a_whole_one(device: ServerProvider, folder: Path) -> None:
     target = folder / "file"
     target.write_bytes(b"what was there before")
@@ -84,6 +86,7 @@ def only(runs: int) -> Any:
     return treat
 
 
+@pytest.mark.long
 def test_what_was_saved_before_a_cut_is_not_fetched_again(
     device: ServerProvider, folder: Path, tmp_path: Path
 ) -> None:
@@ -124,6 +127,7 @@ def leave_partial(device: ServerProvider, made: Any, target: Path) -> None:
     assert stat.S_IMODE(partial.stat().st_mode) == 0o600
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["a byte", "zeros", "shorter", "removed", "journal removed"])
 def test_runs_that_changed_on_the_disk_are_fetched_again(
     device: ServerProvider, folder: Path, tmp_path: Path, harm: str
@@ -165,6 +169,7 @@ def test_a_failed_save_without_a_journal_leaves_nothing(
     assert alice.saveContainerContent(made, folder / "file").result(PATIENCE) == SIZE
 
 
+@pytest.mark.long
 def test_an_unsigned_segment_is_never_in_the_file(device: ServerProvider, folder: Path) -> None:
     made = device.createContainer(CONTENT).result(PATIENCE).id
 
@@ -217,6 +222,7 @@ def test_a_relative_path_is_where_the_program_was_when_it_called(
     assert checked_target(Path("file")) == folder / "file"
 
 
+@pytest.mark.long
 def test_a_full_disk_is_an_error_and_leaves_the_existing_file(
     device: ServerProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +247,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_existing_file(
     assert target.read_bytes() == CONTENT
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 @pytest.mark.parametrize("kind", ["link", "second name", "pipe", "open to others"])
 def test_a_partial_file_is_resumed_only_if_it_belongs_to_this_user_alone(

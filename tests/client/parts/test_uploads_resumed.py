@@ -90,6 +90,7 @@ def journals(tmp_path: Path) -> list[Path]:
     return sorted((tmp_path / "device" / "transfers").glob("*"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("existing", [False, True], ids=["create", "update"])
 def test_chunks_that_arrived_before_a_cut_are_not_sent_again(
     device: ServerProvider, file: Path, tmp_path: Path, existing: bool
@@ -180,6 +181,7 @@ def test_a_broker_that_was_killed_has_what_it_acknowledged(
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 def test_a_file_that_was_changed_begins_anew(device: ServerProvider, file: Path) -> None:
     cut_off(device, file, 2)
     file.write_bytes(_content(b"2"))
@@ -205,6 +207,7 @@ def test_another_user_another_container_and_another_trust_store_begin_anew(
             assert chunks_of(network) == ALL
 
 
+@pytest.mark.long
 def test_chunks_that_the_broker_dropped_are_sent_again(device: ServerProvider, file: Path) -> None:
     cut_off(device, file, 2)
     with Network() as network:
@@ -219,6 +222,7 @@ async def _no_chunks(go: Go) -> bytes:
     return b"\x81\xa6chunks\x90"
 
 
+@pytest.mark.long
 def test_a_list_of_very_many_chunks_is_fetched_in_pages(
     device: ServerProvider, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +242,7 @@ def test_a_list_of_very_many_chunks_is_fetched_in_pages(
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 def test_a_broker_that_claims_a_chunk_it_does_not_have_cannot_make_another_of_it(
     device: ServerProvider, file: Path
 ) -> None:
@@ -257,6 +262,7 @@ def test_a_broker_that_claims_a_chunk_it_does_not_have_cannot_make_another_of_it
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("harm", ["flipped", "cut", "emptied", "another's"])
 def test_a_damaged_journal_costs_time_and_nothing_else(
     device: ServerProvider, file: Path, tmp_path: Path, harm: str
@@ -279,6 +285,7 @@ def test_a_damaged_journal_costs_time_and_nothing_else(
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 def test_once_a_record_was_sent_nothing_of_it_is_used_again(
     device: ServerProvider, file: Path, tmp_path: Path
 ) -> None:
@@ -300,6 +307,7 @@ async def _refuse(go: Go) -> bytes:
     raise _CUT.fresh()
 
 
+@pytest.mark.long
 def test_two_transfers_of_one_file_at_once_are_independent(
     device: ServerProvider, file: Path
 ) -> None:
@@ -310,6 +318,7 @@ def test_two_transfers_of_one_file_at_once_are_independent(
         assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 def test_a_folder_that_cannot_be_written_keeps_nobody_from_sending(
     device: ServerProvider, file: Path, tmp_path: Path
 ) -> None:
@@ -332,6 +341,7 @@ def test_neither_names_nor_keys_can_be_read_in_a_journal(
         assert secret not in written
 
 
+@pytest.mark.long
 def test_a_resumed_content_is_shared_with_those_that_are_named_now(
     device: ServerProvider, bob: ServerProvider, file: Path
 ) -> None:
@@ -342,6 +352,7 @@ def test_a_resumed_content_is_shared_with_those_that_are_named_now(
     assert bob.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_put_back(
     device: ServerProvider, file: Path
 ) -> None:
@@ -356,6 +367,7 @@ def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_pu
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
+@pytest.mark.long
 def test_a_retry_that_fails_before_it_begins_keeps_what_was_remembered(
     device: ServerProvider, file: Path
 ) -> None:
@@ -385,6 +397,7 @@ def test_contents_that_are_read_from_other_containers_do_not_wait_for_each_other
         assert device.getContainerMetadata(copy.result(PATIENCE).id).result(PATIENCE).length == SIZE
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes with names")
 @pytest.mark.parametrize("kind", ["link", "second name", "pipe", "folder", "open to others"])
 def test_a_journal_that_is_not_a_file_of_ones_own_is_left_alone(

@@ -164,6 +164,7 @@ def test_the_same_card_changes_nothing_and_can_verify(
     assert names(book) == ["Bob"]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", ["Bob", "BOB", "B\u200bob", "\uff22ob"])
 def test_another_users_card_under_a_known_name_is_refused_with_both_fingerprints(
     bob: ServerProvider, carol: ServerProvider, book: Contacts, name: str
@@ -416,6 +417,7 @@ def test_a_book_of_the_most_contacts_fits_and_is_used(
     assert len(book.list().result(PATIENCE)) == 10_000
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "change",
     [

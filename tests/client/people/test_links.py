@@ -106,6 +106,7 @@ def test_a_link_reads_the_containers_that_it_names_and_no_others(alice: ServerPr
         assert content.read() == b"1"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("permissions", [READER, "Download|Decrypt", 3 | Level.ReceiveAccessEvents])
 def test_a_link_has_exactly_the_permissions_and_the_end_that_were_given(
     alice: ServerProvider, permissions: Any
@@ -177,6 +178,7 @@ def test_the_key_file_of_a_link_opens_with_its_passphrase_alone(
             KeyFile(stored).open(passphrase="Secret 99")
 
 
+@pytest.mark.long
 def test_another_device_lists_and_revokes_the_links(
     alice: ServerProvider, new_provider: NewProvider
 ) -> None:
@@ -203,6 +205,7 @@ def test_links_that_two_devices_make_at_once_are_both_listed(
     assert {link.userId for link in listed(alice)} == found
 
 
+@pytest.mark.long
 def test_a_revoked_link_opens_nothing_and_what_is_written_then_has_another_key(
     alice: ServerProvider,
 ) -> None:
@@ -257,6 +260,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", WRONG)
 def test_arguments_that_a_link_cannot_have_are_refused_before_anything_is_sent(
     alice: ServerProvider, case: str
@@ -317,6 +321,7 @@ def test_a_link_that_cannot_be_given_one_of_its_containers_is_revoked_and_opens_
     assert (listed(alice), members(alice, kept)) == ([], {id_of(alice)})
 
 
+@pytest.mark.long
 def test_one_user_has_at_most_a_thousand_links(
     alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -431,6 +436,7 @@ def test_a_link_that_could_neither_be_made_nor_revoked_is_logged_and_stays_in_th
     assert listed(alice) == []
 
 
+@pytest.mark.long
 def test_revoking_goes_on_where_the_creator_may_not_change_access_any_more_and_says_so(
     alice: ServerProvider, bob: ServerProvider, caplog: pytest.LogCaptureFixture
 ) -> None:

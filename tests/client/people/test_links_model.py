@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from scbroker import BrokerError, Link, LinkProvider, MemoryTrustStore, ServerProvider, openLink
 from tests.client.people.test_links import Clocks, Crash
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.waiting import PATIENCE
 
@@ -252,7 +252,7 @@ class Links(RuleBasedStateMachine):
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_a_link_reads_exactly_while_it_may_whatever_is_done_in_whatever_order(
     fresh_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

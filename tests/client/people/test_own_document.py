@@ -97,6 +97,7 @@ def test_an_unchanged_document_costs_one_request_and_an_edit_without_a_change_no
         assert len(network.sent) == 2
 
 
+@pytest.mark.long
 def test_changes_of_several_devices_at_once_are_all_kept(
     alice: ServerProvider, new_provider: NewProvider
 ) -> None:
@@ -119,6 +120,7 @@ def test_changes_of_several_devices_at_once_are_all_kept(
     assert len(containers(alice)) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("count", [2, 3])
 def test_documents_made_at_the_same_moment_become_the_one_with_the_lowest_id(
     alice: ServerProvider, new_provider: NewProvider, count: int
@@ -215,6 +217,7 @@ def test_a_container_that_another_user_shared_or_can_change_or_has_written_is_ig
     assert read(document(alice)) == ("mine",)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "content",
     [

@@ -14,7 +14,7 @@ from scbroker.client.arguments import validate_secret
 from scbroker.client.users.accounts import keep_mark
 from scbroker.keys import PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, drop
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.network import Network
 from tests.kit.tables import query
@@ -40,7 +40,7 @@ def test_secrets_are_the_same_in_every_unicode_spelling(new_provider: NewProvide
     assert logged_in(again) == user
 
 
-@postgresql_when_long
+@both_engines
 def test_a_wrong_passphrase_and_an_unknown_user_read_alike(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -276,6 +276,7 @@ def test_a_key_type_is_taken_as_member_value_or_name_and_an_unknown_user_has_no_
     assert alice.getLatestActiveSigningKey(uuid.uuid4(), kind).result(PATIENCE) is None
 
 
+@pytest.mark.long
 def test_an_address_that_the_broker_accepts_no_log_ins_for_is_named_before_a_user_is_made(
     start_broker: StartBroker,
 ) -> None:

@@ -206,10 +206,12 @@ def fails_in_flight(alice: ServerProvider, *, compromised: bool) -> list[str]:
     return failures
 
 
+@pytest.mark.long
 def test_what_is_in_flight_while_the_credentials_change_all_succeeds(alice: ServerProvider) -> None:
     assert fails_in_flight(alice, compromised=False) == []
 
 
+@pytest.mark.long
 def test_what_is_in_flight_while_the_keys_rotate_all_succeeds(alice: ServerProvider) -> None:
     assert fails_in_flight(alice, compromised=True) == []
 
@@ -490,6 +492,7 @@ WEAK: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("changes", WEAK.values(), ids=WEAK)
 def test_weak_secrets_and_telling_reminders_are_refused_before_anything_is_sent(
     alice: ServerProvider, changes: dict[str, Any]

@@ -99,6 +99,7 @@ def test_a_key_file_that_the_password_does_not_open_is_not_stored(
     assert network.sent == []
 
 
+@pytest.mark.long
 @both_engines
 def test_the_same_bytes_with_another_passphrase_are_secured_under_that_passphrase(
     owner: Owner, new_provider: NewProvider
@@ -321,6 +322,7 @@ DAMAGED: dict[str, Callable[[bytes], Any]] = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_copy_has_to_be_fetched_again_and_nothing_of_it_is_sent(
     account: Account, new_provider: NewProvider, damage: Callable[[bytes], Any]

@@ -76,6 +76,7 @@ def kept_by(provider: ServerProvider) -> list[uuid.UUID]:
     return provider.getKeptSessions().result(PATIENCE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("way", ["register", "passphrase", "KeyRing"])
 def test_a_kept_session_resumes_in_a_later_start_without_a_secret_and_without_argon2(
     start: Start, way: str, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +99,7 @@ def test_a_kept_session_resumes_in_a_later_start_without_a_secret_and_without_ar
     assert later.getContainerContent(note.id).result(PATIENCE) == b"note"
 
 
+@pytest.mark.sampled
 def test_a_session_is_not_kept_unless_that_is_asked_for_and_a_kept_one_stays(start: Start) -> None:
     provider = start()
     provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
@@ -108,6 +110,7 @@ def test_a_session_is_not_kept_unless_that_is_asked_for_and_a_kept_one_stays(sta
     assert kept_by(start()) == [user]
 
 
+@pytest.mark.sampled
 def test_one_of_several_kept_sessions_is_named_by_its_user(
     start: Start, broker: BrokerProcess
 ) -> None:
@@ -124,6 +127,7 @@ def test_one_of_several_kept_sessions_is_named_by_its_user(
     assert str(stranger := uuid.uuid4()) in refused_at(start(), stranger)
 
 
+@pytest.mark.sampled
 def test_a_session_is_kept_for_its_broker_alone(
     start: Start, store: SessionStore, start_broker: StartBroker, new_provider: NewProvider
 ) -> None:
@@ -146,6 +150,7 @@ def test_listing_and_forgetting_kept_sessions_sends_nothing(start: Start) -> Non
     refused_at(later)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("end", ["logout", "logout without a broker", "deleteUser"])
 def test_a_log_out_and_a_deletion_forget_the_kept_session_of_their_user_alone(
     start: Start, keychain: MemoryKeychain, broker: BrokerProcess, end: str
@@ -165,12 +170,14 @@ def test_a_log_out_and_a_deletion_forget_the_kept_session_of_their_user_alone(
     assert start().resumeSession().result(PATIENCE) == other.userId
 
 
+@pytest.mark.sampled
 def test_closing_a_provider_leaves_the_kept_session(start: Start) -> None:
     with registered(start) as provider:
         user = provider.getUserId().result(PATIENCE)
     assert start().resumeSession().result(PATIENCE) == user
 
 
+@pytest.mark.sampled
 def test_after_a_mere_change_of_secrets_kept_sessions_go_on_on_every_device(
     start: Start, new_provider: NewProvider, tmp_path: Path
 ) -> None:
@@ -191,6 +198,7 @@ def test_after_a_mere_change_of_secrets_kept_sessions_go_on_on_every_device(
     change(last, number=3).result(PATIENCE)
 
 
+@pytest.mark.sampled
 def test_after_a_rotation_the_device_of_the_change_resumes_and_every_other_logs_in_anew(
     start: Start, new_provider: NewProvider, tmp_path: Path
 ) -> None:
@@ -208,6 +216,7 @@ def test_after_a_rotation_the_device_of_the_change_resumes_and_every_other_logs_
     new_provider(sessionStore=folder).resumeSession().result(PATIENCE)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("arrives", [True, False])
 def test_a_rotation_whose_answer_was_lost_leaves_a_session_that_resumes_with_the_published_keys(
     start: Start, arrives: bool
@@ -230,6 +239,7 @@ def test_a_rotation_whose_answer_was_lost_leaves_a_session_that_resumes_with_the
     assert len(ring_of(last).signing) == 2 + arrives
 
 
+@pytest.mark.sampled
 def test_a_session_that_is_not_kept_is_not_kept_by_a_change_of_credentials(start: Start) -> None:
     provider = registered(start)
     provider.forgetKeptSession(provider.getUserId().result(PATIENCE)).result(PATIENCE)
@@ -237,6 +247,7 @@ def test_a_session_that_is_not_kept_is_not_kept_by_a_change_of_credentials(start
     assert kept_by(provider) == []
 
 
+@pytest.mark.sampled
 def test_a_log_in_does_not_replace_a_later_key_ring_that_another_program_kept_meanwhile(
     start: Start,
 ) -> None:
@@ -249,6 +260,7 @@ def test_a_log_in_does_not_replace_a_later_key_ring_that_another_program_kept_me
     assert ring_of(later).generation == before.generation + 1
 
 
+@pytest.mark.sampled
 def test_a_resumed_session_takes_the_place_of_another_users(
     start: Start, broker: BrokerProcess
 ) -> None:
@@ -373,6 +385,7 @@ def test_a_kept_session_shows_no_secret_in_its_file_or_its_reprs(
     assert found.key not in found.sealed
 
 
+@pytest.mark.sampled
 async def test_resuming_works_in_a_coroutine_and_with_handlers(
     start: Start, broker: BrokerProcess
 ) -> None:
@@ -385,6 +398,7 @@ async def test_resuming_works_in_a_coroutine_and_with_handlers(
     assert done is later
 
 
+@pytest.mark.sampled
 async def test_several_programs_that_log_in_and_out_at_once_leave_a_whole_session_or_none(
     store: SessionStore, broker: BrokerProcess
 ) -> None:

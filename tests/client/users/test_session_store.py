@@ -311,6 +311,7 @@ def test_a_real_keychain_keeps_returns_and_forgets_a_key(tmp_path: Path) -> None
     ], done.stderr  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_machine_without_a_keychain_is_an_error_that_names_the_folder_as_a_way_out(
     tmp_path: Path,
 ) -> None:

@@ -362,6 +362,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.long
 @settings(
     max_examples=60,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -14,15 +14,13 @@ from scbroker.errors import ApiKeyError
 from scbroker.server import broker as broker_module
 from scbroker.server.broker import Broker
 from tests.kit.beside import beside
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin, admin_json, audited
 from tests.kit.tables import count_rows
 from tests.kit.waiting import wait_until
 from tests.server.conftest import NewUser
-
-pytestmark = pytest.mark.mostly_on_sqlite
 
 HOUR = 3_600_000_000
 
@@ -46,7 +44,8 @@ def refused(broker: BrokerProcess, wire: Wire, key: uuid.UUID) -> str:
     return str(ask(wire, key).expect(401, "api-key").problem["detail"])
 
 
-@postgresql_when_long
+@pytest.mark.long
+@both_engines
 def test_a_revoked_key_is_refused_within_the_documented_time_also_in_a_session_that_goes_on(
     broker: BrokerProcess, wire: Wire, new_user: NewUser
 ) -> None:
@@ -85,6 +84,7 @@ def test_on_postgresql_a_key_is_read_again_after_the_documented_time(
     beside(broker, work)
 
 
+@pytest.mark.long
 def test_a_key_is_refused_from_its_end_on(fresh_broker: BrokerProcess) -> None:
     key = created(fresh_broker, f"key {uuid.uuid4()}", "--expires", "30d")
     listed = {each["id"]: each for each in admin_json(fresh_broker, "api-keys", "ls")}[id_of(key)]
@@ -96,6 +96,7 @@ def test_a_key_is_refused_from_its_end_on(fresh_broker: BrokerProcess) -> None:
         assert "expired" in ask(wire, key).expect(401, "api-key").problem["detail"]
 
 
+@pytest.mark.long
 def test_the_end_of_a_key_can_be_set_and_removed_but_not_in_the_past(
     broker: BrokerProcess, wire: Wire
 ) -> None:
@@ -110,6 +111,7 @@ def test_the_end_of_a_key_can_be_set_and_removed_but_not_in_the_past(
     ask(wire, key).expect(200)
 
 
+@pytest.mark.long
 def test_a_name_that_a_list_could_not_show_is_refused(broker: BrokerProcess) -> None:
     before = count_rows(broker.database_url, "api_keys")
     for name in ("", " x", "x\n", "\x1b[2J", "x" * 257):
@@ -118,6 +120,7 @@ def test_a_name_that_a_list_could_not_show_is_refused(broker: BrokerProcess) -> 
     assert count_rows(broker.database_url, "api_keys") == before
 
 
+@pytest.mark.long
 def test_a_name_is_free_again_once_its_key_is_revoked(broker: BrokerProcess, wire: Wire) -> None:
     name = f"key {uuid.uuid4()}"
     first = created(broker, name)
@@ -130,6 +133,7 @@ def test_a_name_is_free_again_once_its_key_is_revoked(broker: BrokerProcess, wir
     assert [each["state"] for each in states] == ["revoked", "valid"]
 
 
+@pytest.mark.long
 def test_a_key_that_does_not_exist_is_reported_and_no_key_is_revoked(broker: BrokerProcess) -> None:
     valid = broker.database_url, "api_keys", "revoked_at IS NULL"
     before = count_rows(*valid)
@@ -138,6 +142,7 @@ def test_a_key_that_does_not_exist_is_reported_and_no_key_is_revoked(broker: Bro
     assert count_rows(*valid) == before
 
 
+@pytest.mark.long
 def test_a_text_that_means_several_keys_ends_none_of_them(
     broker: BrokerProcess, wire: Wire
 ) -> None:
@@ -153,6 +158,7 @@ def test_a_text_that_means_several_keys_ends_none_of_them(
     ask(wire, key).expect(200)
 
 
+@pytest.mark.long
 def test_a_key_is_shown_once_and_nowhere_else(broker: BrokerProcess) -> None:
     name = f"key {uuid.uuid4()}"
     key = created(broker, name)
@@ -208,6 +214,7 @@ def test_the_last_key_can_be_revoked_and_no_start_makes_another_one(
         ask(wire, broker.api_key).expect(200)
 
 
+@pytest.mark.long
 def test_both_commands_that_create_a_key_print_it_alone(broker: BrokerProcess) -> None:
     for command in (["create-api-key"], ["api-keys", "create"]):
         name = f"key {uuid.uuid4()}"
@@ -216,6 +223,7 @@ def test_both_commands_that_create_a_key_print_it_alone(broker: BrokerProcess) -
         assert admin_json(broker, *command, f"{name} 2")["name"] == f"{name} 2"
 
 
+@pytest.mark.long
 def test_a_key_can_be_made_before_the_first_start(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "new")
     broker.settings["api_key"] = ""

@@ -22,8 +22,6 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.writers import authorized, delete_key_file, delete_user, ordered, store, storing
 from tests.server.conftest import NewUser, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 @pytest.mark.long
 def test_each_act_of_an_operator_and_of_users_on_their_accounts_is_one_entry(
@@ -94,6 +92,7 @@ def test_a_new_version_and_a_restored_backup_are_recorded_at_the_next_start(
         assert entry["details"]["version"] == scbroker.__version__
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 @pytest.mark.parametrize("statement", ["UPDATE audit SET actor = 'x'", "DELETE FROM audit"])
 def test_the_database_refuses_to_change_and_to_delete_entries(
@@ -223,6 +222,7 @@ def test_entries_that_are_written_at_once_make_one_chain(broker: BrokerProcess) 
     assert {str(ring.userId) for some in rings for ring in some} <= named
 
 
+@pytest.mark.long
 def test_a_refused_act_leaves_no_entry(broker: BrokerProcess, new_user: NewUser) -> None:
     alice = new_user()
     before = count_rows(broker.database_url, "audit")
@@ -256,6 +256,7 @@ def test_entries_are_chosen_by_time_action_and_user(
     admin(broker, "audit", "--user", "ffffffff").expect(3)
 
 
+@pytest.mark.long
 def test_a_line_has_the_fields_of_an_entry_in_a_pipe_too(broker: BrokerProcess) -> None:
     lines = [line.split("\t") for line in admin(broker, "audit").expect(0).lines]
     assert all(len(line) == 6 for line in lines)

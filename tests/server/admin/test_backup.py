@@ -236,6 +236,7 @@ REFUSED: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", REFUSED)
 def test_a_backup_that_is_not_whole_is_refused_and_nothing_is_made(
     served: BrokerProcess, backed_up: Path, tmp_path: Path, what: str
@@ -257,6 +258,7 @@ def test_a_damaged_backup_is_restored_for_what_is_left_of_it_where_that_is_asked
         assert [line.endswith("its object is missing.") for line in done.lines] == [True, False]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["backup", "restore"])
 def test_neither_backup_nor_restore_writes_into_a_folder_that_is_not_empty(
     served: BrokerProcess, backed_up: Path, tmp_path: Path, command: str
@@ -272,6 +274,7 @@ def test_neither_backup_nor_restore_writes_into_a_folder_that_is_not_empty(
     assert "not empty" in admin(served, "restore", backed_up, at=at).expect(2).error
 
 
+@pytest.mark.long
 def test_a_backup_names_what_is_damaged_and_takes_all_the_rest(
     served: BrokerProcess, backed_up: Path, tmp_path: Path
 ) -> None:
@@ -288,6 +291,7 @@ def test_a_backup_names_what_is_damaged_and_takes_all_the_rest(
     ).exists()
 
 
+@pytest.mark.long
 def test_the_key_is_left_out_unless_it_is_asked_for_and_a_broker_without_it_says_so(
     served: BrokerProcess, backed_up: Path, tmp_path: Path
 ) -> None:
@@ -306,6 +310,7 @@ def test_the_key_is_left_out_unless_it_is_asked_for_and_a_broker_without_it_says
         pass
 
 
+@pytest.mark.long
 def test_a_key_that_was_put_there_first_stays(
     served: BrokerProcess, backed_up: Path, tmp_path: Path
 ) -> None:
@@ -317,6 +322,7 @@ def test_a_key_that_was_put_there_first_stays(
         admin(other, "check").expect(0)
 
 
+@pytest.mark.long
 def test_a_broker_does_not_start_where_a_restore_was_cut_off(
     served: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -383,6 +389,7 @@ def test_dated_backups_are_kept_up_to_a_number_and_nothing_else_is_removed(
         admin(other, "check").expect(0)
 
 
+@pytest.mark.long
 def test_a_damaged_backup_removes_no_older_one(
     served: BrokerProcess, new_provider: NewProvider, tmp_path: Path
 ) -> None:

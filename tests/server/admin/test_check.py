@@ -14,7 +14,7 @@ import pytest
 from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server import commands
 from scbroker.server.settings import Settings
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.cases import some_daily
 from tests.kit.fixtures import StartBroker
@@ -133,8 +133,9 @@ LINE = re.compile(
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [[], ["--quick"]], ids=["whole", "quick"])
-@postgresql_when_long
+@both_engines
 def test_a_check_of_a_whole_broker_counts_everything_and_changes_nothing(
     kept: Kept, options: list[str]
 ) -> None:
@@ -352,6 +353,7 @@ def _name(kept: Kept, whose: str) -> str:
     return f"user {found.id}: " if isinstance(found, User) else whose
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("what", some_daily(DAMAGE, 3))
 def test_each_kind_of_damage_is_found_and_named_by_its_name_alone(copied: Kept, what: str) -> None:
     damage, whose, said, by_quick = DAMAGE[what]
@@ -383,6 +385,7 @@ def test_a_check_that_finds_a_fault_exits_with_status_1(copied: Kept) -> None:
     admin(copied.broker, "check", "--quick").expect(0)
 
 
+@pytest.mark.long
 def test_a_missing_database_or_one_of_another_version_is_refused_and_nothing_is_created(
     copied: Kept, tmp_path: Path
 ) -> None:

@@ -31,8 +31,6 @@ from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User, authorized, stalled, store, storing
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 _WAITING_FOR_CHECKS: Final = (
     "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'checks'::regclass"
 )
@@ -92,6 +90,7 @@ def test_after_a_rotation_all_key_files_open_and_they_are_sealed_under_the_new_k
     admin(fresh_broker, "check").expect(0)
 
 
+@pytest.mark.long
 def test_a_key_can_be_rotated_again_and_again(fresh_broker: BrokerProcess) -> None:
     user = Registered(fresh_broker)
     seen = {key_of(fresh_broker)}
@@ -174,6 +173,7 @@ def test_a_rotation_that_is_killed_at_any_step_locks_nobody_out_and_goes_on(
         open_stored(key_of(fresh_broker), KEY_FILE, user_id, key_file)
 
 
+@pytest.mark.long
 def test_a_broker_goes_on_with_the_keys_that_it_has_while_a_rotation_renames_their_files(
     fresh_broker: BrokerProcess,
 ) -> None:
@@ -190,6 +190,7 @@ def test_a_broker_goes_on_with_the_keys_that_it_has_while_a_rotation_renames_the
     assert read(url, held.at).active == new
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("small_pages")
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_command_that_another_one_overtook_does_not_end_the_next_rotation(
@@ -270,6 +271,7 @@ def test_users_who_replace_their_key_files_during_rotations_have_none_under_an_o
         user.check()
 
 
+@pytest.mark.long
 @on_sqlite
 def test_the_command_rotates_beside_a_broker_and_says_what_to_keep(
     fresh_broker: BrokerProcess,
@@ -360,6 +362,7 @@ def test_a_broker_without_the_new_key_says_so_and_serves_everything_else(
     user.check()
 
 
+@pytest.mark.long
 def test_a_key_of_the_settings_needs_the_new_one_as_a_setting(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path, broker_key=os.urandom(32).hex()) as broker:
         done = admin(broker, "rotate-broker-key").expect(2)
@@ -381,6 +384,7 @@ def test_a_backup_is_refused_during_a_rotation_and_has_the_key_that_opens_it_aft
     assert (tmp_path / "copy" / "broker.key").read_bytes() == key_of(fresh_broker)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_check_names_a_damaged_proof_of_a_passphrase(fresh_broker: BrokerProcess) -> None:
     user = Registered(fresh_broker)
@@ -390,6 +394,7 @@ def test_check_names_a_damaged_proof_of_a_passphrase(fresh_broker: BrokerProcess
     assert f"{user.ring.userId}: The proof of their passphrase" in "\n".join(done.lines)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_damaged_key_file_does_not_stop_a_rotation(fresh_broker: BrokerProcess) -> None:
     damaged, other = Registered(fresh_broker), Registered(fresh_broker)
@@ -424,6 +429,7 @@ def test_a_running_broker_forgets_the_old_key_two_minutes_after_it_was_replaced(
     assert not held.is_keyed(tag, "nonce", b"fresh")
 
 
+@pytest.mark.long
 @on_sqlite
 def test_a_log_in_and_a_device_pass_from_before_a_rotation_are_accepted_right_after_it(
     start_broker: StartBroker,
@@ -443,6 +449,7 @@ def test_a_log_in_and_a_device_pass_from_before_a_rotation_are_accepted_right_af
         wire.open_key_file(user.ring.userId, user.auth, old_pass, "192.0.2.1").expect(200)
 
 
+@pytest.mark.long
 def test_a_missing_first_key_is_reported(fresh_broker: BrokerProcess) -> None:
     rotate_to_the_end(fresh_broker)
     query(

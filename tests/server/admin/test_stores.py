@@ -123,6 +123,7 @@ def test_with_another_store_everything_that_is_missing_is_named_and_opens_again_
     assert _files(right) == before
 
 
+@pytest.mark.long
 def test_a_database_without_an_id_is_refused_until_its_broker_starts(
     stopped: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -159,6 +160,7 @@ def test_a_key_that_cannot_be_written_is_named_and_not_used(
     asyncio.run(work())
 
 
+@pytest.mark.long
 def test_a_refused_start_keeps_the_first_api_key_for_the_one_that_serves(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "new")
     del broker.settings["api_key"]
@@ -226,6 +228,7 @@ def test_a_second_broker_on_a_data_folder_is_refused_and_commands_run_beside_the
             pass
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", [None, bytes(32)], ids=["missing", "wrong"])
 def test_a_check_without_the_brokers_key_says_so_and_checks_everything_but_the_key_files(
     stopped: BrokerProcess, key: bytes | None

@@ -11,7 +11,7 @@ import pytest
 
 from scbroker.records.container_record import Role
 from tests.kit import objects as stored
-from tests.kit.both_engines import postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import ENGINES, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
@@ -69,7 +69,7 @@ def planted(broker: BrokerProcess, hours: float, *, pending: float | None = None
 
 @pytest.mark.long
 @pytest.mark.only_on(*ENGINES)  # an S3 dates its objects itself
-@postgresql_when_long
+@both_engines
 def test_a_sweep_deletes_exactly_what_is_due_and_says_how_much(start_broker: StartBroker) -> None:
     broker = start_broker()
     url = broker.database_url

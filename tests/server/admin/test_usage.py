@@ -9,7 +9,7 @@ import pytest
 from scbroker.errors import ConflictError
 from scbroker.server.admin import usage
 from tests.kit.beside import beside
-from tests.kit.both_engines import on_sqlite, postgresql_when_long
+from tests.kit.both_engines import both_engines, on_sqlite
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin, admin_json, settings_of
@@ -31,7 +31,7 @@ def people(start_broker: StartBroker, new_user: NewUser) -> tuple[BrokerProcess,
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_usage_lists_users_by_bytes_with_their_share_quotas_and_totals(
     people: tuple[BrokerProcess, User, User],
 ) -> None:
@@ -87,6 +87,7 @@ def test_quotas_are_set_shown_and_removed_for_many_and_for_all(
     assert shown() == {"default": (None, None), alice.id: ("unlimited", None)}
 
 
+@pytest.mark.sampled
 @on_sqlite
 @pytest.mark.parametrize(
     "arguments,status,words",
@@ -111,7 +112,7 @@ def test_a_wrong_option_is_refused_with_what_to_do_and_nothing_is_changed(
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
     people: tuple[BrokerProcess, User, User],
 ) -> None:
@@ -133,7 +134,7 @@ def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_a_recount_corrects_parts_that_a_broker_of_the_version_before_has_committed(
     people: tuple[BrokerProcess, User, User],
 ) -> None:
@@ -150,7 +151,8 @@ def test_a_recount_corrects_parts_that_a_broker_of_the_version_before_has_commit
     admin(broker, "check", "--quick").expect(0)
 
 
-@postgresql_when_long
+@pytest.mark.long
+@both_engines
 def test_a_recount_beside_writers_keeps_what_they_write_meanwhile(
     people: tuple[BrokerProcess, User, User], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_recount_beside_writers_keeps_what_they_write_meanwhile(
     check_usage(url)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_of_two_recounts_at_once_the_one_that_started_last_takes_effect(
     people: tuple[BrokerProcess, User, User], monkeypatch: pytest.MonkeyPatch
@@ -191,6 +194,7 @@ def test_of_two_recounts_at_once_the_one_that_started_last_takes_effect(
     check_usage(url)
 
 
+@pytest.mark.long
 @on_sqlite
 def test_records_that_cannot_be_read_are_left_out_of_the_sums(
     people: tuple[BrokerProcess, User, User],

@@ -25,14 +25,13 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user
 from tests.server.conftest import NewUser, Unchanged
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def show(broker: BrokerProcess, user: User) -> dict[str, object]:
     found: dict[str, object] = admin_json(broker, "users", "show", user.id)
     return found
 
 
+@pytest.mark.long
 def test_a_list_shows_each_user_with_what_they_store_and_their_last_log_in(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -52,6 +51,7 @@ def test_a_list_shows_each_user_with_what_they_store_and_their_last_log_in(
     assert (found[bob.id]["containers"], found[bob.id]["bytes"]) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_user_without_a_session_has_no_known_log_in(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -100,6 +100,7 @@ def test_what_is_no_user_id_is_not_looked_for(text: str) -> None:
         find(nothing, text)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["show", "suspend", "resume", "delete"])
 def test_what_is_no_user_id_is_refused_and_changes_nothing(
     broker: BrokerProcess, command: str, unchanged: Unchanged
@@ -109,6 +110,7 @@ def test_what_is_no_user_id_is_refused_and_changes_nothing(
     assert "is not a user id" in done.error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("command", ["show", "suspend", "resume", "delete"])
 def test_an_unknown_user_is_reported(
     broker: BrokerProcess, command: str, unchanged: Unchanged
@@ -201,6 +203,7 @@ def test_keys_of_a_user_whom_the_operator_deletes_stay_open_while_others_need_th
     assert show(broker, alice)["fingerprint"] is None
 
 
+@pytest.mark.long
 def test_other_users_programs_treat_a_user_whom_the_operator_deleted_as_deleted(
     broker: BrokerProcess, new_provider: NewProvider
 ) -> None:
@@ -267,6 +270,7 @@ def test_each_order_has_the_largest_or_newest_users_first_on_pages_without_gap(
     assert [each.id for each in listed(url, Order.Id, beginning).users] == sorted(same)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("beginning", ["x", "0" * 33, "0x", "é", f"{uuid.UUID(int=0)}0"])
 @on_sqlite
 def test_a_beginning_that_no_id_can_have_is_refused(

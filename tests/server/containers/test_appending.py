@@ -20,8 +20,6 @@ from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 from tests.server.conftest import NewUser, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def test_a_first_record_is_taken_and_its_receipt_names_its_hash(new_user: NewUser) -> None:
     alice = new_user()
@@ -269,6 +267,7 @@ def scene(new_user: NewUser) -> Scene:
     return Scene(story, alice, bob)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_each_wrong_request_is_refused_with_its_own_code_and_changes_nothing(
     scene: Scene, unchanged: Unchanged, subtests: pytest.Subtests
@@ -459,6 +458,7 @@ def test_nothing_follows_a_tombstone_and_the_id_is_never_used_again(
         story.send(alice, story.begin(content=b"again")).expect(409, "exists")
 
 
+@pytest.mark.long
 def test_a_deletion_leaves_what_proves_it_and_nothing_else(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
@@ -504,6 +504,7 @@ def test_a_deletion_leaves_what_proves_it_and_nothing_else(
     assert {container_type for _, container_type in told} == {None}
 
 
+@pytest.mark.long
 def test_a_list_has_no_more_members_than_the_broker_allows(
     new_user: NewUser, start_broker: Any
 ) -> None:
@@ -517,6 +518,7 @@ def test_a_list_has_no_more_members_than_the_broker_allows(
     story.tell(alice, story.follow(alice, content=bytes(1000)))
 
 
+@pytest.mark.long
 def test_of_many_writers_of_one_version_exactly_one_succeeds(new_user: NewUser) -> None:
     alice = new_user()
     story = Story(alice).created()

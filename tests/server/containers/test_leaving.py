@@ -55,8 +55,6 @@ from tests.kit.writers import (
 )
 from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 MODIFIER: Final = WRITER | Level.ModifyAccess
 NO_VIEW: Final = Level.Download | Level.Decrypt
 
@@ -272,6 +270,7 @@ def test_each_record_of_a_batch_names_the_departures_of_its_own_list(new_user: N
     assert [item.problem and item.problem.code for item in found] == ["conflict", None]
 
 
+@pytest.mark.long
 def test_a_user_without_access_cannot_leave(
     new_user: NewUser, unchanged: Unchanged, pass_until: PassUntil
 ) -> None:
@@ -450,6 +449,7 @@ def test_a_deleted_container_cannot_be_left(new_user: NewUser) -> None:
     leave(story, bob, message).expect(410, "deleted")
 
 
+@pytest.mark.long
 def test_a_container_whose_last_member_is_deleted_goes_with_its_departures(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -545,6 +545,7 @@ def test_a_departure_and_a_record_of_the_same_moment_are_stored_one_after_the_ot
     other.expect(409, "conflict")
 
 
+@pytest.mark.long
 def test_a_departure_outlives_the_broker(start_broker: StartBroker, new_user: NewUser) -> None:
     broker = start_broker()
     alice, bob = new_user(at=broker), new_user(at=broker)
@@ -582,6 +583,7 @@ def test_the_check_finds_every_fault_of_a_departure(
     assert any(fault in line for line in done.lines), done.lines
 
 
+@pytest.mark.long
 def test_the_check_finds_a_member_who_left(start_broker: StartBroker, new_user: NewUser) -> None:
     broker = start_broker()
     alice, bob = new_user(at=broker), new_user(at=broker)

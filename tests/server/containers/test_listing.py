@@ -21,8 +21,6 @@ from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, delete_user
 from tests.server.conftest import NewUser
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 LIST = "/v1/containers/list"
 WITHOUT_TYPE = READER & ~Level.ViewType
 WITH_TYPE = READER | Level.ViewType
@@ -57,6 +55,7 @@ def ids(*stories: Story) -> list[str]:
     return sorted(str(story.uuid) for story in stories)
 
 
+@pytest.mark.long
 def test_a_list_has_each_container_of_the_user_once_by_id_and_no_other(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     own = [Story(alice).created() for _ in range(3)]
@@ -185,6 +184,7 @@ def test_a_deletion_removes_the_type_from_the_rows_of_all_members(
     assert query(broker.database_url, types, story.id) == [(None,)] * 2
 
 
+@pytest.mark.long
 def test_a_page_of_large_views_ends_early_and_the_next_goes_on_there(new_user: NewUser) -> None:
     alice = new_user()
     stories = [Story(alice).created(header=bytes(65_000), content=None) for _ in range(34)]
@@ -211,6 +211,7 @@ def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) ->
     assert names(*found) == ids(*stories)
 
 
+@pytest.mark.long
 def test_a_list_with_headers_is_recorded_as_a_fetch_and_one_without_is_not(
     new_user: NewUser,
 ) -> None:
@@ -241,6 +242,7 @@ def test_the_deletion_of_a_user_removes_all_their_member_rows(
     assert query(broker.database_url, rows, bob.ring.userId.bytes) == [(0,)]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "fields",
     [

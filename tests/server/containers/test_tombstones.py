@@ -25,7 +25,7 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
 from tests.kit.ageing import DAY, age, drop_old_events
 from tests.kit.beside import beside
-from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
@@ -110,7 +110,7 @@ def secrets_of(story: Story) -> dict[str, bytes]:
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_broker(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_is_killed_meanwhile(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -231,7 +231,7 @@ def plant(broker: BrokerProcess, story: Story, user: User) -> None:
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_numbering_reading_and_retention_beside_a_purge_leave_logs_unchanged(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,8 +36,6 @@ from tests.kit.writers import (
 )
 from tests.server.conftest import NewUser, Unchanged
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 VIEWER = Level.Download | Level.Decrypt
 """Everything that a reader needs, and a list without the others."""
 
@@ -58,6 +56,7 @@ def _wraps(story: Story, number: int = -1) -> dict[bytes, bytes | None]:
     return {parse_entry(entry.entry).fingerprint: entry.wrap for entry in entries}
 
 
+@pytest.mark.long
 def test_a_fresh_reader_gets_governing_records_head_and_their_own_wrap(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
@@ -191,6 +190,7 @@ def test_a_reader_with_a_mark_gets_the_records_from_it_to_the_head(new_user: New
         assert view.governing[0].accessList is not None, "its list comes along"
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text",
     ["since=0", "since=-1", "since=01", "since=x", "since=", "since=9007199254740992", "since=1&since=1",
@@ -369,6 +369,7 @@ def test_an_expired_entry_shows_nothing_from_that_moment_on(
         bob.wire.call("GET", story.path + path).expect(404, "not-found")
 
 
+@pytest.mark.long
 def test_a_view_is_of_one_moment_however_much_is_written(new_user: NewUser) -> None:
     """Torn reads look like tampering: head, governing records, wrap and type belong together."""
     alice = new_user()
@@ -459,6 +460,7 @@ def test_a_fetch_is_noted_if_its_page_ends_before_others_got_access(
     assert beside(broker, read) == {(story.id, session_of(alice).id)}
 
 
+@pytest.mark.long
 def test_writers_who_ask_hear_whose_keys_moved_and_nobody_else_does(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:

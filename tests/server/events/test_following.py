@@ -96,6 +96,7 @@ def test_the_answer_begins_at_once_and_ends_without_a_page_when_its_time_is_over
         wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 1)  # the longer one
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "query",
@@ -107,6 +108,7 @@ def test_a_wait_without_start_id_or_with_criteria_is_refused(reader: Reader, que
     reader.wire.send("GET", f"/v1/events?{query}").expect(400, "invalid")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("start", [2, 7])
 def test_a_start_beyond_the_next_id_is_answered_at_once(reader: Reader, start: int) -> None:
@@ -114,6 +116,7 @@ def test_a_start_beyond_the_next_id_is_answered_at_once(reader: Reader, start: i
     assert answer.message(Events) == Events(events=[], firstId=1, lastId=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_a_log_out_ends_the_waiting_requests_of_its_session_without_a_page(reader: Reader) -> None:
     with reader.ask("startId=1&wait=600") as connection:
@@ -122,6 +125,7 @@ def test_a_log_out_ends_the_waiting_requests_of_its_session_without_a_page(reade
         assert rest_of(connection) == b""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_closed_connection_is_not_counted_as_a_follower(
     reader: Reader, fresh_broker: BrokerProcess
@@ -133,6 +137,7 @@ def test_a_closed_connection_is_not_counted_as_a_follower(
     wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_followers_take_no_slot_of_other_requests(
     start_broker: StartBroker, new_reader: NewReader
@@ -150,6 +155,7 @@ def test_followers_take_no_slot_of_other_requests(
     assert metric(broker, "scbroker_requests_present") == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "settings, most", [({"max_followers": 3}, 3), ({"max_connections": 8}, 6), ({}, 32)]
@@ -172,6 +178,7 @@ def test_more_followers_than_are_allowed_are_refused_and_others_are_served(
         assert b" 200 " in head_of(connection)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_a_stop_of_the_broker_ends_all_waiting_requests(
     start_broker: StartBroker, new_reader: NewReader

@@ -24,8 +24,6 @@ from tests.kit.waiting import tick, wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User
 from tests.server.conftest import NewUser, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 MEMBER = Level.Download | Level.Decrypt
 PAGE = "/v1/events"
 
@@ -34,6 +32,7 @@ def _told(events: list[Event]) -> list[tuple[str, int, list[str]]]:
     return [(event.eventType, event.version, list(event.changes)) for event in events]
 
 
+@pytest.mark.long
 def test_each_member_gets_one_event_of_each_record_that_they_can_see(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     everyone: Grants = {alice: OWNER, bob: OWNER}
@@ -249,6 +248,7 @@ def test_a_users_log_is_theirs_alone(new_user: NewUser) -> None:
     assert len(alice.events()) == 1
 
 
+@pytest.mark.long
 def test_many_events_come_in_pages_that_join(new_user: NewUser) -> None:
     alice = new_user()
     story = Story(alice).created()
@@ -291,6 +291,7 @@ def test_a_fetch_is_recorded_for_members_with_receive_access_events_and_once_an_
     assert len(_wait_for(lambda: alice.events(eventType="Accessed"), 3)) == 3
 
 
+@pytest.mark.long
 def test_only_sealed_bytes_that_were_given_are_a_fetch(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: READER, carol: READER})
@@ -307,6 +308,7 @@ def test_only_sealed_bytes_that_were_given_are_a_fetch(new_user: NewUser) -> Non
     assert event.relatedUserId == carol.id
 
 
+@pytest.mark.long
 def test_fetches_are_recorded_before_the_broker_stops(
     fresh_broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -344,6 +346,7 @@ async def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: P
     assert broker.accesses.keys() == {first, second}
 
 
+@pytest.mark.long
 def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(new_user: NewUser) -> None:
     """A reader at id n never misses an event that commits later with a smaller id."""
     reader = new_user()
@@ -383,6 +386,7 @@ def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(new_use
     assert len(set(dates)) == len(dates)
 
 
+@pytest.mark.long
 def test_events_of_one_container_are_in_the_order_of_its_versions(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     other = new_user(bob.ring)

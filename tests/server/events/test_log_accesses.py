@@ -86,6 +86,7 @@ def _change(url: str, *statements: str) -> Awaitable[None]:
     return asyncio.to_thread(work)
 
 
+@pytest.mark.long
 @both_engines
 def test_fetches_not_written_are_recorded_when_the_database_works_again(noted: Scene) -> None:
     async def work(broker: Broker) -> None:
@@ -165,6 +166,7 @@ def test_fetches_wait_while_postgresql_is_away_and_are_recorded_when_it_is_back(
             _check_all(found)
 
 
+@pytest.mark.long
 @both_engines
 def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(noted: Scene) -> None:
     refused = {
@@ -216,6 +218,7 @@ def test_a_fetch_at_which_the_database_fails_waits_behind_the_others(
     _check_all(noted)
 
 
+@pytest.mark.long
 def test_waiting_fetches_are_bounded_and_the_oldest_are_kept(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,8 +29,6 @@ from tests.kit.writers import (
 )
 from tests.server.conftest import LASTS, NewUser, PassUntil, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def _log(user: User) -> list[Event]:
     """The whole of a user's log, which has no gap."""
@@ -91,6 +89,7 @@ def test_an_expired_member_gets_one_event_dated_at_the_expiry(
     assert _told(scene.alice, scene.story) == [("Added", 1)]
 
 
+@pytest.mark.long
 def test_without_view_type_an_expiry_does_not_tell_the_type(
     new_user: NewUser, pass_until: PassUntil
 ) -> None:
@@ -149,6 +148,7 @@ CASES: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
 def test_events_of_a_writer_follow_an_earlier_expiry(
     new_user: NewUser, looks: bool, pass_until: PassUntil
@@ -187,6 +187,7 @@ def test_a_member_who_is_added_again_gets_new_events_and_the_next_expiry(
     assert [e.date for e in _log(scene.bob) if e.eventType == "Deleted"] == [scene.ends, again]
 
 
+@pytest.mark.long
 def test_a_writers_expiry_comes_before_what_another_container_brings(
     new_user: NewUser, pass_until: PassUntil
 ) -> None:
@@ -243,6 +244,7 @@ def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     assert {event.eventType for event in found} == {"Deleted"}
 
 
+@pytest.mark.long
 def test_an_expiry_is_recorded_for_the_expired_members_only(
     new_user: NewUser, pass_until: PassUntil
 ) -> None:
@@ -290,6 +292,7 @@ def test_an_expiry_after_a_tombstone_is_not_recorded(
     assert _told(scene.bob, scene.story) == [("Added", 0), ("Deleted", 2)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
 def test_a_writer_with_a_slow_clock_records_no_expiry_twice(
     new_user: NewUser, looks: bool, pass_until: PassUntil
@@ -364,6 +367,7 @@ def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(
     assert sum(counts) > 0, "something was written before"
 
 
+@pytest.mark.long
 def test_concurrent_readers_of_a_log_record_an_expiry_once(
     new_user: NewUser, pass_until: PassUntil
 ) -> None:

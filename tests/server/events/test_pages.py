@@ -18,8 +18,6 @@ from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import events
 from scbroker.wire.events import EventQuery
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 T = TypeVar("T")
 
 USERS: Final = [UserId(bytes([n]) * 16) for n in (1, 2)]
@@ -87,6 +85,7 @@ def _done(database_url: str, work: Callable[[Connection], T]) -> T:
     return asyncio.run(run())
 
 
+@pytest.mark.long
 def test_every_combination_of_criteria_finds_what_matches_in_order(database_url: str) -> None:
     rows, queries = _rows(), _queries()
 

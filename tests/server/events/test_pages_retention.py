@@ -16,8 +16,6 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user
 from tests.server.conftest import NewUser
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def log_of(user: User, text: str = "") -> Events:
     return user.wire.call("GET", f"/v1/events?{text}").expect(200).message(Events)
@@ -37,6 +35,7 @@ def grown(user: User, count: int) -> Story:
     return story
 
 
+@pytest.mark.long
 def test_old_events_are_deleted_and_the_log_has_its_first_id(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -106,6 +105,7 @@ def test_an_old_event_behind_a_younger_one_stays_until_that_is_old_too(
     assert [event.id for event in log_of(alice).events] == []
 
 
+@pytest.mark.long
 def test_a_long_log_goes_in_bites_and_others_do_not_keep_it(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -135,6 +135,7 @@ def write_rows(broker: BrokerProcess, user: User, count: int, date: int) -> None
         query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
 
 
+@pytest.mark.long
 def test_brokers_that_drop_at_once_beside_writers_and_readers_leave_every_log_whole(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

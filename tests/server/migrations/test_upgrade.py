@@ -28,8 +28,6 @@ from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import OWNER, Story
 from tests.server.conftest import NewUser
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 FOLDER = Path(__file__).parent
 ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
 REVISION = "SELECT version_num FROM alembic_version"
@@ -103,6 +101,7 @@ def test_upgrading_again_changes_nothing(database_url: str) -> None:
     assert before["api_keys"] == {(key, "x", 1, None, None)}
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("revision", ["0009", "9999"])
 def test_a_database_of_an_unknown_revision_is_refused_unchanged_with_what_to_do(
     database_url: str, revision: str

@@ -22,8 +22,6 @@ from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, chunks_of
 from tests.server.conftest import NewUser, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 @pytest.fixture(scope="session")
 def plaintext() -> bytes:
@@ -51,6 +49,7 @@ def _chunk_list(user: User, story: Story, part: Part) -> list[ChunkState]:
     return answer.message(Chunks).chunks
 
 
+@pytest.mark.long
 def test_a_large_content_is_served_as_sent_by_any_range(
     new_user: NewUser, plaintext: bytes
 ) -> None:
@@ -158,6 +157,7 @@ def test_a_chunk_is_replaced_until_a_record_names_its_part_and_never_after(
     assert _segments(alice, story, part, 0, 1).body == sealed
 
 
+@pytest.mark.long
 def test_an_incomplete_content_is_not_committed_and_changes_nothing(
     new_user: NewUser, plaintext: bytes, unchanged: Unchanged
 ) -> None:
@@ -194,6 +194,7 @@ def test_a_chunk_beyond_the_end_or_of_another_size_is_refused_at_commit(
     story.tell(alice, story.follow(alice, content=part))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("size", [0, 1, 72, SEALED_SEGMENT + 1])
 def test_a_chunk_whose_size_no_sealed_segments_have_is_invalid(
     new_user: NewUser, unchanged: Unchanged, size: int
@@ -219,6 +220,7 @@ def test_a_chunk_has_at_most_eight_segments_and_a_place_in_a_content(
     story.chunk(alice, part, 2**17 - 1, bytes(100)).expect(204)
 
 
+@pytest.mark.long
 def test_chunks_are_for_those_who_may_upload(new_user: NewUser, unchanged: Unchanged) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER})
@@ -263,6 +265,7 @@ def test_reading_segments_needs_download(new_user: NewUser) -> None:
     bob.wire.call("GET", _part_path(story, part, "hashes")).expect(403, "permission")
 
 
+@pytest.mark.long
 def test_a_replaced_part_is_served_for_its_grace_and_is_gone_then(
     new_user: NewUser, start_broker: StartBroker
 ) -> None:
@@ -291,6 +294,7 @@ def _sweep_by_deleting_another(user: User) -> None:
     other.tell(user, other.follow(user, tombstone=True))
 
 
+@pytest.mark.long
 def test_a_deletion_removes_every_object_of_the_container_at_once_and_no_other(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -308,6 +312,7 @@ def test_a_deletion_removes_every_object_of_the_container_at_once_and_no_other(
     assert _segments(alice, kept, part, 0, 1).expect(200).body == left
 
 
+@pytest.mark.long
 def test_chunks_that_no_record_names_are_swept_after_their_time_and_not_before(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -324,6 +329,7 @@ def test_chunks_that_no_record_names_are_swept_after_their_time_and_not_before(
     story.tell(alice, story.follow(alice, content=new))
 
 
+@pytest.mark.long
 def test_an_object_that_a_replaced_chunk_left_is_removed_by_the_next_sweep(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -337,6 +343,7 @@ def test_an_object_that_a_replaced_chunk_left_is_removed_by_the_next_sweep(
     assert left == sealed
 
 
+@pytest.mark.long
 def test_a_chunk_sent_by_many_at_once_is_whole(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -356,6 +363,7 @@ def test_a_chunk_sent_by_many_at_once_is_whole(
     assert list(objects(fresh_broker).values()) == [sealed]
 
 
+@pytest.mark.long
 def test_a_content_that_is_committed_while_it_is_sent_again_stays_as_signed(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -377,6 +385,7 @@ def test_a_content_that_is_committed_while_it_is_sent_again_stays_as_signed(
             again.result().expect(204)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_user_begins_no_more_contents_than_the_broker_allows(
     new_user: NewUser, start_broker: StartBroker
@@ -393,6 +402,7 @@ def test_a_user_begins_no_more_contents_than_the_broker_allows(
     story.chunk(alice, third, 0, sealed).expect(204)
 
 
+@pytest.mark.long
 def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
     new_user: NewUser, start_broker: StartBroker
 ) -> None:
@@ -407,6 +417,7 @@ def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
     story.chunk(alice, third, 0, sealed).expect(204)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_tiny_chunks_do_not_bypass_the_quota(new_user: NewUser, start_broker: StartBroker) -> None:
     broker = start_broker(max_pending_bytes=40 * 65_536 // 3)  # one session has 3 quarters
@@ -428,6 +439,7 @@ def test_contents_larger_than_the_broker_allows_are_refused_before_they_are_sent
     story.send(alice, story.follow(alice, content=large)).expect(413, "too-large")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_an_object_that_is_missing_is_a_fault_and_not_an_empty_answer(
     new_user: NewUser, fresh_broker: BrokerProcess
@@ -446,6 +458,7 @@ def test_an_object_that_is_missing_is_a_fault_and_not_an_empty_answer(
     assert all(line.startswith("{") for line in fresh_broker.log.splitlines())
 
 
+@pytest.mark.long
 @pytest.mark.only_on(*ENGINES)  # a folder is made a file
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_store_that_does_not_take_a_chunk_is_overloaded_and_keeps_nothing(
@@ -496,6 +509,7 @@ def test_a_broker_on_a_folder_gives_no_presigned_urls_and_accepts_no_reports_of_
         alice.wire.call("GET", f"{path}?{text}").expect(400, "invalid")
 
 
+@pytest.mark.long
 def test_large_contents_of_many_at_once_all_arrive(new_user: NewUser, plaintext: bytes) -> None:
     users = [new_user() for _ in range(3)]
 

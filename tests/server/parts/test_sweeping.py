@@ -25,8 +25,6 @@ from tests.kit.tables import query
 from tests.kit.writers import Story, session_of
 from tests.server.conftest import NewUser
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 HOUR = 3_600_000_000
 Between = Callable[[], Awaitable[object]]
 
@@ -247,6 +245,7 @@ async def test_objects_that_cannot_be_deleted_hold_up_no_others_and_are_tried_ag
         assert scene.pending().keys() == set(stuck[1:])
 
 
+@pytest.mark.long
 @pytest.mark.only_on(*ENGINES)  # it looks into the folder
 async def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_fault(
     new_user: NewUser, fresh_broker: BrokerProcess
@@ -273,6 +272,7 @@ async def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_faul
             await chunks.segments(broker, scene.call(), asked)
 
 
+@pytest.mark.long
 @pytest.mark.only_on(*ENGINES)  # it looks into the folder
 def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
     new_user: NewUser, fresh_broker: BrokerProcess
@@ -288,6 +288,7 @@ def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
     assert "a row references it" in fresh_broker.log
 
 
+@pytest.mark.long
 def test_a_content_whose_first_chunks_are_swept_is_gone(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:

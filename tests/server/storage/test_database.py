@@ -28,6 +28,8 @@ from tests.kit.waiting import PATIENCE, tick
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
+pytestmark = pytest.mark.postgresql_too
+
 CREATE = "CREATE TABLE things (id INTEGER PRIMARY KEY, half INTEGER, data TEXT)"
 
 
@@ -202,6 +204,7 @@ async def test_a_read_cannot_write_on_postgresql(postgres_url: str) -> None:
             await database.read(lambda c: _add(c, 1))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("state", ["40001", "40P01"])
 async def test_a_serialisation_failure_is_tried_again_and_nothing_of_the_first_try_stays(
     postgres_url: str, state: str
@@ -225,6 +228,7 @@ def _raise(connection: Connection, state: str) -> None:
     connection.execute(text(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$"))
 
 
+@pytest.mark.long
 async def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retry_then(
     postgres_url: str,
 ) -> None:
@@ -241,6 +245,7 @@ async def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retr
         assert tries == 8
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "state, expected",
     [("53100", OverloadedError), ("57014", OverloadedError), ("08006", OverloadedError),
@@ -343,6 +348,7 @@ async def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> N
     await database.close()
 
 
+@pytest.mark.long
 async def test_a_migration_may_take_longer_than_any_statement(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

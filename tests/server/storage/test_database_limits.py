@@ -35,6 +35,7 @@ def count(connection: Connection) -> int:
     return int(connection.execute(text("SELECT count(*) FROM things")).scalar_one())
 
 
+@pytest.mark.long
 async def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +62,7 @@ async def test_a_write_that_waited_too_long_for_its_turn_is_refused_and_not_done
         assert await database.read(count) == 1
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "limit, statement",
     [("statement_timeout", "SELECT pg_sleep(600)"), ("lock_timeout", "LOCK TABLE things")],

@@ -30,8 +30,6 @@ from tests.kit.writers import (
 )
 from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def block(user: User, other: User) -> Answer:
     return user.wire.call("PUT", f"/v1/blocks/{other.id}")
@@ -153,6 +151,7 @@ def test_access_from_before_the_block_stays_also_in_lists_that_the_blocked_autho
     refused(story.send(bob, again), alice)
 
 
+@pytest.mark.long
 def test_a_user_whose_access_expired_counts_as_without_access(
     new_user: NewUser, pass_until: PassUntil
 ) -> None:
@@ -166,6 +165,7 @@ def test_a_user_whose_access_expired_counts_as_without_access(
     refused(story.send(bob, story.follow(bob, grants={bob: OWNER, alice: READER})), alice)
 
 
+@pytest.mark.long
 def test_each_record_of_a_batch_is_refused_by_itself_and_counts_no_grant(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -181,6 +181,7 @@ def test_each_record_of_a_batch_is_refused_by_itself_and_counts_no_grant(
     assert alice.id in found[0].problem.detail
 
 
+@pytest.mark.long
 def test_blocks_outlive_the_broker_the_session_and_a_change_of_keys(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:

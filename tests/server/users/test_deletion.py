@@ -55,8 +55,6 @@ from tests.kit.writers import (
 )
 from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 LARGE: Final = 70_000
 """How long an expiring access lasts, in microseconds: long enough to grant it on a busy machine."""
 
@@ -261,6 +259,7 @@ def world(broker: BrokerProcess, new_user: NewUser, pass_until: PassUntil) -> Wo
     return World(broker, alice, bob, carol, {**own, "never begun": new}, others, unfinished)
 
 
+@pytest.mark.long
 def test_after_a_users_deletion_only_rows_that_others_need_are_left(world: World) -> None:
     url, alice = world.url, world.alice
     named = {(table, column) for table, column, _ in _traces(url, alice)}
@@ -306,6 +305,7 @@ def test_after_a_users_deletion_only_rows_that_others_need_are_left(world: World
     assert len(log) > 9
 
 
+@pytest.mark.long
 def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
     url, mine = world.url, world.alice.ring.userId.bytes
     before = dump(url)
@@ -357,6 +357,7 @@ def _columns(table: str, rows: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+@pytest.mark.long
 def test_others_are_served_the_same_bytes_after_the_end_of_a_user(world: World) -> None:
     """But for the record that closes the user's key chain."""
     before = {name: _everything(user, story) for name, (story, user) in world.others.items()}
@@ -368,6 +369,7 @@ def test_others_are_served_the_same_bytes_after_the_end_of_a_user(world: World) 
         assert _everything(user, story) == (chains, served), name
 
 
+@pytest.mark.long
 def test_a_container_deleted_with_its_user_is_unknown_and_its_id_stays_taken(
     world: World, unchanged: Unchanged
 ) -> None:
@@ -385,6 +387,7 @@ def test_a_container_deleted_with_its_user_is_unknown_and_its_id_stays_taken(
     given.send(bob, given.follow(bob, content=part)).expect(404, "not-found")
 
 
+@pytest.mark.long
 def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(world: World) -> None:
     delete_user(world.alice).expect(204)
     told = {event.containerId: event for event in world.bob.events(eventType="Deleted")}
@@ -426,6 +429,7 @@ def key_records_of(user: User, asker: User) -> u.UserKeyRecords:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shares", [True, False], ids=["needed", "not needed"])
 def test_the_key_records_of_a_deleted_user_are_closed_where_they_are_needed_and_gone_elsewhere(
     new_user: NewUser, shares: bool
@@ -667,6 +671,7 @@ def test_a_deletion_needs_no_session_and_takes_no_heed_of_one(new_user: NewUser)
         user.wire.call("GET", "/v1/events").expect(401, "session")
 
 
+@pytest.mark.long
 def test_one_deletion_sent_by_many_at_once_happens_once(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -683,6 +688,7 @@ def test_one_deletion_sent_by_many_at_once_happens_once(
     _assert_forgotten(broker.database_url, alice, set())
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("shares", [False, True])
 async def test_a_deletion_of_a_user_who_was_deleted_meanwhile_succeeds(
     broker: BrokerProcess, new_user: NewUser, shares: bool
@@ -701,6 +707,7 @@ async def test_a_deletion_of_a_user_who_was_deleted_meanwhile_succeeds(
 # Later acts of other users
 
 
+@pytest.mark.long
 def test_later_changes_by_others_write_no_row_for_a_deleted_user(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -972,6 +979,7 @@ def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
     _assert_forgotten(broker.database_url, alice, {story.id})
 
 
+@pytest.mark.long
 def test_a_user_of_many_containers_is_deleted_in_one_go(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

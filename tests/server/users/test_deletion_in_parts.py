@@ -20,7 +20,7 @@ from scbroker.server.broker import Broker
 from scbroker.server.users import deletion
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.beside import beside
-from tests.kit.both_engines import both_engines, postgresql_when_long
+from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
@@ -90,7 +90,7 @@ def check(broker: BrokerProcess) -> None:
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished_by_anybody(
     start_broker: StartBroker,
     new_user: NewUser,
@@ -149,7 +149,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -189,6 +189,7 @@ def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
     _assert_forgotten(broker.database_url, alice, {shared.id})
 
 
+@pytest.mark.long
 def test_the_same_order_sent_again_continues_an_interrupted_deletion(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
@@ -235,7 +236,7 @@ def test_a_running_broker_continues_a_deletion_that_another_started(
 
 
 @pytest.mark.long
-@postgresql_when_long
+@both_engines
 def test_others_write_between_the_parts_of_a_large_deletion_that_is_ordered_twice(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:

@@ -57,8 +57,6 @@ from tests.kit.writers import (
 )
 from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 SIGNING, ENCRYPTION = KeyType.Signing, KeyType.Encryption
 AHEAD: Final = 10 * MINUTE
 
@@ -204,6 +202,7 @@ FOLLOWERS: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", FOLLOWERS, ids=lambda case: case.name)
 def test_a_key_file_follows_the_stored_one_and_is_not_older(
     new_user: NewUser, unchanged: Unchanged, case: Next
@@ -248,6 +247,7 @@ def test_after_a_deletion_a_key_file_replaces_nothing_and_is_not_older(
             store(alice, message).expect(409, "conflict")
 
 
+@pytest.mark.long
 def test_of_two_storings_at_once_exactly_one_wins(new_user: NewUser) -> None:
     alice = new_user()
     sessions = [alice, *(new_user(alice.ring) for _ in range(3))]
@@ -428,6 +428,7 @@ def scene(request: pytest.FixtureRequest, broker: BrokerProcess, new_user: NewUs
     return Scene(alice, new_user(), action, digests.get(action, NO_DIGEST), send)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_every_fault_in_an_order_is_a_challenge_error_and_changes_nothing(
     scene: Scene, unchanged: Unchanged, subtests: pytest.Subtests
@@ -440,6 +441,7 @@ def test_every_fault_in_an_order_is_a_challenge_error_and_changes_nothing(
     scene.send(scene.order()).expect(204)
 
 
+@pytest.mark.sampled
 def test_an_order_of_more_than_1024_bytes_is_invalid_and_changes_nothing(
     scene: Scene, unchanged: Unchanged
 ) -> None:
@@ -448,12 +450,14 @@ def test_an_order_of_more_than_1024_bytes_is_invalid_and_changes_nothing(
         scene.send(long).expect(400, "invalid")
 
 
+@pytest.mark.sampled
 def test_all_refused_orders_are_one_answer(scene: Scene) -> None:
     faults = ("another user's", "a retired key", "any digest", "an expired nonce", "no bytes")
     answers = [scene.send(FAULTS[name](scene)) for name in faults]
     assert len({answer.body for answer in answers}) == 1
 
 
+@pytest.mark.sampled
 def test_an_order_is_good_over_a_nonce_that_runs_out_soon(scene: Scene) -> None:
     scene.send(scene.order(nonce=_nonce(scene.alice, MINUTE))).expect(204)
 
@@ -575,6 +579,7 @@ def test_a_storing_that_happened_is_answered_as_before_and_changes_nothing(
             store(alice, replace(message, authorization=order, replaces=None)).expect(204)
 
 
+@pytest.mark.long
 def test_a_storing_that_happened_is_known_after_its_nonce_ran_out(
     new_user: NewUser, unchanged: Unchanged, pass_until: PassUntil
 ) -> None:
@@ -739,6 +744,7 @@ def _extended(ring: KeyRing, *kinds: KeyType) -> KeyRing:
     return ring
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "introduced, retired, taken",
@@ -842,6 +848,7 @@ BROKEN: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_key_records_that_break_a_rule_are_rejected_and_leave_the_old_key_file(
     new_user: NewUser, unchanged: Unchanged, subtests: pytest.Subtests
@@ -899,6 +906,7 @@ def test_a_key_file_that_is_a_conflict_takes_its_key_records_with_it(
 # Sessions
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("ends", [True, False], ids=["ended", "kept"])
 def test_a_storing_ends_the_other_sessions_if_it_says_so_and_no_others(
     new_user: NewUser, ends: bool
@@ -918,6 +926,7 @@ def test_a_storing_ends_the_other_sessions_if_it_says_so_and_no_others(
 # A retirement and what comes at the same time
 
 
+@pytest.mark.long
 def test_no_record_is_stored_after_the_retirement_of_the_key_that_signed_it(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -1073,6 +1082,7 @@ def test_a_key_files_deletion_deletes_no_later_one(new_user: NewUser, unchanged:
         delete_key_file(alice, order).expect(401, "challenge")
 
 
+@pytest.mark.long
 def test_of_a_storing_and_a_deletion_at_once_one_comes_first(new_user: NewUser) -> None:
     alice = new_user()
     other = new_user(alice.ring)
@@ -1095,6 +1105,7 @@ def test_of_a_storing_and_a_deletion_at_once_one_comes_first(new_user: NewUser) 
 # Guesses
 
 
+@pytest.mark.long
 def test_a_wrong_auth_is_throttled_with_and_without_a_key_file(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=4)
     with Wire(broker) as wire:
@@ -1207,6 +1218,7 @@ def test_a_chain_read_in_a_write_is_not_cached_because_the_write_may_fail(
     assert chains.read(key_table, UserId(ring.userId.bytes), 2) is kept
 
 
+@pytest.mark.long
 def test_no_member_makes_later_changes_of_access_impossible_by_retiring_their_newest_key(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:

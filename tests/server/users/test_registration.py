@@ -13,8 +13,6 @@ from tests.kit.tables import dump, query
 from tests.kit.writers import MINUTE, rotate
 from tests.server.conftest import NewUser, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def _registration(ring: KeyRing, **changes: object) -> u.Registration:
     records = [SignedObject.of(signed) for signed in ring.first_records(clock())]
@@ -241,6 +239,7 @@ def test_deleted_users_keep_their_chains_and_their_sessions_are_over(
     bob.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
 
 
+@pytest.mark.long
 def test_after_too_many_wrong_guesses_a_right_one_has_to_wait(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=3, guess_seconds=100)
     auth = random_bytes(32)
@@ -260,6 +259,7 @@ def _guess(wire: Wire, ring: KeyRing, auth: bytes | None = None, **headers: str)
     return wire.call("POST", path, {"auth": auth or random_bytes(32)}, **headers)
 
 
+@pytest.mark.long
 def test_a_right_guess_takes_itself_out_of_the_count(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=3)
     auth = random_bytes(32)
@@ -272,6 +272,7 @@ def test_a_right_guess_takes_itself_out_of_the_count(start_broker: StartBroker) 
         _guess(wire, ring).expect(429, "throttled")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_count_begins_again_after_its_window(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=1)
@@ -285,6 +286,7 @@ def test_the_count_begins_again_after_its_window(start_broker: StartBroker) -> N
         _guess(wire, ring).expect(401)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_guesses_at_unknown_users_are_counted_like_any_other(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=2)
@@ -294,6 +296,7 @@ def test_guesses_at_unknown_users_are_counted_like_any_other(start_broker: Start
     assert answers == [401, 401, 429]
 
 
+@pytest.mark.long
 def test_parallel_guesses_are_never_more_than_the_limit(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=5)
     ring = broker.new_user()
@@ -305,6 +308,7 @@ def test_parallel_guesses_are_never_more_than_the_limit(start_broker: StartBroke
     assert sorted(at_once(guess, range(24))) == [401] * 5 + [429] * 19
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_guesses_are_counted_by_user_and_by_address_behind_a_trusted_proxy(
     start_broker: StartBroker,
@@ -326,6 +330,7 @@ def test_guesses_are_counted_by_user_and_by_address_behind_a_trusted_proxy(
         assert guess(strangers[6], "2001:db8:0:1::1") == 401, "another subscriber"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_nobody_else_is_believed_about_the_address(start_broker: StartBroker) -> None:
     broker = start_broker(guesses=2)

@@ -15,8 +15,6 @@ from tests.kit.tables import count_rows, query
 from tests.kit.writers import User, authorized, rotate, store, storing
 from tests.server.conftest import NewUser, Unchanged, at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 ASK = {"users": [{"userId": "00000000-0000-8000-8000-000000000000"}]}
 
 
@@ -29,6 +27,7 @@ def _is_in_session(wire: Wire) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_a_session_lasts_for_its_lifetime(start_broker: StartBroker) -> None:
     broker = start_broker(session_seconds=1000)
     ring = broker.new_user()
@@ -43,6 +42,7 @@ def test_a_session_lasts_for_its_lifetime(start_broker: StartBroker) -> None:
         assert not _is_in_session(wire)
 
 
+@pytest.mark.long
 def test_a_nonce_is_good_for_one_log_in(wire: Wire, broker: BrokerProcess) -> None:
     request = wire.log_in_request(broker.new_user())
     wire.call("POST", "/v1/sessions", request).expect(201)
@@ -61,6 +61,7 @@ def test_a_nonce_is_good_for_one_log_in_also_when_used_by_many_at_once(
     assert sorted(at_once(log_in, range(8))) == [201] + [401] * 7
 
 
+@pytest.mark.long
 def test_a_nonce_outlives_a_restart_and_is_still_good_once(fresh_broker: BrokerProcess) -> None:
     ring = fresh_broker.new_user()
     with Wire(fresh_broker) as wire:
@@ -117,6 +118,7 @@ def test_a_log_in_made_for_another_broker_is_refused(
             wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
 
 
+@pytest.mark.long
 def test_a_broker_takes_log_ins_and_orders_for_each_of_its_configured_origins_and_no_other(
     start_broker: StartBroker,
 ) -> None:

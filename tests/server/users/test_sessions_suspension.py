@@ -22,8 +22,6 @@ from tests.kit.writers import OWNER, READER, Story, User, delete_user, stalled
 from tests.server.conftest import NewUser
 from tests.server.events.test_following import metric
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def suspend(broker: BrokerProcess, user: User) -> Done:
     return admin(broker, "users", "suspend", user.id)
@@ -41,6 +39,7 @@ def sessions_of(broker: BrokerProcess, user: User) -> int:
     return count_rows(broker.database_url, "sessions", "user_id = ?", user.ring.userId.bytes)
 
 
+@pytest.mark.long
 def test_every_session_of_a_suspended_user_ends_at_once_and_no_log_in_is_accepted_until_the_end(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -58,6 +57,7 @@ def test_every_session_of_a_suspended_user_ends_at_once_and_no_log_in_is_accepte
     alice.wire.call("GET", "/v1/key-file").expect(401, "session")
 
 
+@pytest.mark.long
 def test_a_suspended_user_cannot_open_the_key_file_or_delete_the_account(
     broker: BrokerProcess, wire: Wire, new_user: NewUser
 ) -> None:
@@ -94,6 +94,7 @@ def test_only_a_proof_of_the_passphrase_or_the_key_discloses_a_suspension(
     assert ask() == before
 
 
+@pytest.mark.long
 def test_others_read_and_write_what_a_suspended_user_shared_and_share_with_them(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

@@ -20,8 +20,6 @@ from tests.kit.tables import dump, query
 from tests.kit.writers import User, authorized, store, storing
 from tests.server.conftest import at_once
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 # Each limit is another number, so that a count shows which one was reached.
 LIMITS: Final = {"guesses": 3, "guesses_user": 5, "guesses_address": 7}
 HOME: Final = "203.0.113.1"
@@ -71,6 +69,7 @@ def scene(start_broker: StartBroker) -> Iterator[Scene]:
         yield Scene(broker, wire.log_in(ring), ring, auth)
 
 
+@pytest.mark.long
 def test_guesses_by_strangers_do_not_lock_a_known_device_out(scene: Scene) -> None:
     """From everywhere, and from the device's own address, as behind one NAT."""
     for number in range(20):
@@ -94,6 +93,7 @@ def test_guesses_with_a_pass_are_counted_against_it_and_touch_no_counter_of_stra
     assert scene.statuses(4) == [401] * 3 + [429]
 
 
+@pytest.mark.long
 def test_guesses_with_all_passes_of_a_user_together_are_bounded(scene: Scene) -> None:
     passes = [scene.another_pass() for _ in range(8)]
     assert [scene.guess(each).status for each in passes] == [401] * 5 + [429] * 3
@@ -101,6 +101,7 @@ def test_guesses_with_all_passes_of_a_user_together_are_bounded(scene: Scene) ->
     scene.guess(right=True).expect(200)
 
 
+@pytest.mark.long
 def test_a_right_guess_with_a_pass_is_taken_out_of_the_count(scene: Scene) -> None:
     for _ in range(LIMITS["guesses"] - 1):
         scene.guess(scene.device_pass).expect(401, "credentials")
@@ -109,12 +110,14 @@ def test_a_right_guess_with_a_pass_is_taken_out_of_the_count(scene: Scene) -> No
     assert scene.statuses(2, scene.device_pass) == [401, 429]
 
 
+@pytest.mark.long
 def test_the_count_of_a_pass_begins_anew_when_its_window_ends(scene: Scene) -> None:
     assert scene.statuses(4, scene.device_pass) == [401] * 3 + [429]
     query(scene.broker.database_url, "UPDATE guesses SET ends_at = 1")
     assert scene.statuses(4, scene.device_pass) == [401] * 3 + [429]
 
 
+@pytest.mark.long
 def test_concurrent_guesses_with_one_pass_are_counted_exactly(scene: Scene) -> None:
     device_pass = scene.device_pass
 
@@ -153,6 +156,7 @@ WORTHLESS: dict[str, Callable[[Scene], bytes]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("case", WORTHLESS)
 def test_another_users_pass_counts_as_no_pass_and_is_not_reported(scene: Scene, case: str) -> None:
@@ -169,6 +173,7 @@ def test_another_users_pass_counts_as_no_pass_and_is_not_reported(scene: Scene, 
     scene.guess(scene.device_pass, right=True).expect(200)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.mark.parametrize(
     "malformed", [b"", bytes(47), bytes(49), bytes(100_000), "x" * 48, 7, [0] * 48, True], ids=range(8)
@@ -182,6 +187,7 @@ def test_a_malformed_pass_is_invalid_and_is_not_counted(scene: Scene, malformed:
     assert bytes(40) not in answer.body
 
 
+@pytest.mark.long
 def test_a_pass_of_one_user_does_not_help_with_another(scene: Scene) -> None:
     auth = random_bytes(32)
     bob = scene.broker.new_user(auth)
@@ -191,6 +197,7 @@ def test_a_pass_of_one_user_does_not_help_with_another(scene: Scene) -> None:
     assert scene.statuses(3, scene.device_pass) == [401] * 3
 
 
+@pytest.mark.long
 def test_a_pass_has_the_form_of_the_specification_and_is_not_stored(scene: Scene) -> None:
     key = (scene.broker.directory / "broker.key").read_bytes()
     passes = {scene.device_pass, *(scene.another_pass() for _ in range(3))}
@@ -206,6 +213,7 @@ def test_a_pass_has_the_form_of_the_specification_and_is_not_stored(scene: Scene
             assert part.hex() not in kept
 
 
+@pytest.mark.long
 def test_a_pass_is_good_at_every_process_with_the_key_and_after_a_restart(
     scene: Scene, start_broker: StartBroker
 ) -> None:

@@ -10,13 +10,12 @@ from tests.kit.tables import query
 from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser
 
-pytestmark = pytest.mark.mostly_on_sqlite
-
 
 def usage(user: User) -> Usage:
     return user.wire.call("GET", "/v1/usage").expect(200).message(Usage)
 
 
+@pytest.mark.long
 def test_a_user_reads_their_own_usage_and_the_quotas_in_force(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:
