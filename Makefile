@@ -167,5 +167,5 @@ $(RUNNING): requirements.txt pyproject.toml | $(BIN)/uv
 
 $(INSTALLED): requirements-dev.txt pyproject.toml $(RUNNING)
 	@echo "Installing what tests and checks need"
-	@$(UV) --group dev || $(OFFLINE)
+	@$(UV) --requirement pyproject.toml --all-extras --group dev || $(OFFLINE)
 	@touch $@
