@@ -95,10 +95,10 @@ docs: $(INSTALLED) ## Build the site into site/; REPOSITORY=https://... links ev
 docs-serve: $(INSTALLED) ## Serve the site at http://127.0.0.1:8000, and build a page again when it changes
 	$(BIN)/python -m zensical serve
 
-conformance: $(INSTALLED) ## Break each operation in turn, expect its row's tests to fail, write docs/mutants.md (6 min)
+conformance: $(INSTALLED) ## Break each operation in turn, expect its row's tests to fail, write docs/mutants.md (8 min)
 	$(BIN)/python -m assurance.mutations.conformance.run --jobs 2
 
-attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write docs/attacks.md (10 min)
+attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write docs/attacks.md (30 min)
 	$(BIN)/python -m assurance.mutations.attacks.run --jobs 2
 
 exhaustive: $(INSTALLED) ## Try every small history on the rules of validity, print how many there were (1 h)
@@ -114,8 +114,9 @@ crash: $(INSTALLED) ## Kill brokers and databases under load, compare with all t
 	$(BIN)/python -m assurance.faults.histories --histories 20
 	$(BIN)/python -m assurance.faults.histories --histories 20 --engine postgresql
 
-bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (15 min)
-	$(BIN)/python -m benchmarks --markdown docs/performance.md --plots docs/images $(BENCH)
+bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (30 min and more)
+	$(BIN)/python -m benchmarks --markdown docs/performance.md --json docs/performance.json --plots docs/images \
+	  $(BENCH)
 
 scale: $(INSTALLED) ## Measure beside a million containers, write docs/scale.md (30 min, 20 GB)
 	$(BIN)/python -m benchmarks.scale --markdown docs/scale.md $(SCALE)

@@ -7,9 +7,11 @@ from typing import Final, Protocol
 
 from benchmarks import (
     batches,
+    bulk,
     command_line,
     crowd,
     follow,
+    groups,
     growth,
     large,
     listing,
@@ -17,6 +19,7 @@ from benchmarks import (
     page,
     plots,
     postgresql,
+    slow_disk,
     small,
     start,
 )
@@ -30,14 +33,17 @@ class Part(Protocol):
 PARTS: Final[dict[str, Part]] = {
     "small": small.run,
     "batches": batches.run,
+    "bulk": bulk.run,
     "listing": listing.run,
     "crowd": crowd.run,
     "follow": follow.run,
     "overload": overload.run,
+    "slow-disk": slow_disk.run,
     "postgresql": postgresql.run,
     "large": large.run,
     "command-line": command_line.run,
     "growth": growth.run,
+    "groups": groups.run,
     "start": start.run,
 }
 
@@ -46,18 +52,18 @@ def main() -> int:
     options = _options()
     if options.plots:
         plots.check()  # now, not after hours of work
-    runs: list[Run] = []
+    runs = page.read_json(options.json) if options.json else dict[str, Run]()
     for name in options.only:
         with tempfile.TemporaryDirectory(prefix="bench-") as folder:
             found = PARTS[name](Path(folder), quick=options.quick)
         print(f"\n{name}\n\n{table(found)}", flush=True)
-        runs.append(page.run_of(name, found, quick=options.quick))
+        runs[name] = page.run_of(name, found, quick=options.quick)
         if options.markdown:  # after each part: a later one may fail
-            page.write(options.markdown, runs[-1])
-    if options.json:
-        page.write_json(options.json, runs)
+            page.write(options.markdown, runs[name])
+        if options.json:
+            page.write_json(options.json, list(runs.values()))
     if options.plots:
-        plots.draw(runs, options.plots)
+        plots.draw(list(runs.values()), options.plots)
     return 0
 
 
@@ -66,11 +72,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="*", choices=PARTS, default=list(PARTS), metavar="PART",
                         help=f"some of {', '.join(PARTS)}")  # fmt: skip
     parser.add_argument("--quick", action="store_true", help="smaller sizes, fewer rounds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the results for programs")
+    parser.add_argument("--json", type=Path, metavar="FILE",
+                        help="put the results in here; those of parts that do not run now stay")  # fmt: skip
     parser.add_argument("--markdown", type=Path, metavar="FILE",
                         help="put the tables between their comments in this page")  # fmt: skip
     parser.add_argument("--plots", type=Path, metavar="FOLDER",
-                        help="plots of what grows, as SVG; needs matplotlib")  # fmt: skip
+                        help="plots of the results, and of those in the JSON file, as SVG")  # fmt: skip
     return parser.parse_args()
 
 

@@ -35,7 +35,7 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
         gets = together(broker, "get", USERS, seconds)
     return [
         rate(f"createContainer, {USERS} users at once", creates, "/s", at_least=700),
-        rate(f"getContainer, {USERS} users at once", gets, "/s", at_least=2000),
+        rate(f"getContainer, {USERS} users at once", gets, "/s", at_least=3000),
     ]
 
 

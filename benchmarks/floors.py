@@ -7,9 +7,11 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
 import aiohttp
@@ -25,6 +27,7 @@ from scbroker.crypto.seal import (
     wrap_key,
 )
 from scbroker.crypto.verify import VerifyingKey, sha256
+from scbroker.server.storage.blobs import sync
 
 _INFO: Final = b"floor"
 _STREAMED: Final = 262_144
@@ -158,15 +161,35 @@ def hashing(size: int) -> Callable[[], object]:
     return lambda: sha256(data)
 
 
-def written(folder: Path, size: int, pieces: int) -> Callable[[], object]:
-    """Return a job that writes `pieces` blocks of `size` bytes to a file and syncs it."""
-    data, path = random_bytes(size), folder / "floor.bin"
+def read(path: Path, size: int) -> float:
+    """Return the seconds of reading a file in blocks of `size` bytes into the same memory."""
+    block = bytearray(size)
+    began = time.perf_counter()
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(block):
+            pass
+    return time.perf_counter() - began
 
-    def once() -> None:
-        with path.open("wb") as file:
-            for _ in range(pieces):
+
+def written(folder: Path, size: int, blocks: int) -> float:
+    """Return the seconds of writing `blocks` blocks of `size` bytes to a new file and syncing it."""
+    data = random_bytes(size)
+    with TemporaryDirectory(dir=folder) as inner:
+        began = time.perf_counter()
+        with (Path(inner) / "file").open("wb", buffering=0) as file:
+            for _ in range(blocks):
                 file.write(data)
-            file.flush()
             os.fsync(file.fileno())
+        return time.perf_counter() - began
 
-    return once
+
+def stored(folder: Path, size: int, files: int) -> float:
+    """Return the seconds of writing `files` new files of `size` bytes, syncing each and its folder."""
+    data = random_bytes(size)
+    with TemporaryDirectory(dir=folder) as inner:
+        began = time.perf_counter()
+        for number in range(files):
+            path = Path(inner) / str(number)
+            path.write_bytes(data)
+            sync(path, path.parent)
+        return time.perf_counter() - began

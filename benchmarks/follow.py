@@ -33,11 +33,11 @@ def run(folder: Path, *, quick: bool = False) -> list[Result]:
         writer = device(broker, stack)
         reader = _second(broker, writer, stack)
         floor = statistics.median(_reads(writer) for _ in range(writes))
-        alone = _delays(writer, reader, writes)
+        alone = delays(writer, reader, writes)
         before = _memory(broker)
         _crowd(broker, count, stack)
         after = _memory(broker)
-        crowded = _delays(writer, reader, writes)
+        crowded = delays(writer, reader, writes)
     floor_is = "a getEvents of one event"
     return [
         *_results("an event to another device", alone, floor, floor_is),
@@ -62,7 +62,7 @@ def _reads(provider: ServerProvider) -> float:
     return time.perf_counter() - began
 
 
-def _delays(writer: ServerProvider, reader: ServerProvider, writes: int) -> list[float]:
+def delays(writer: ServerProvider, reader: ServerProvider, writes: int) -> list[float]:
     """Return the seconds from the return of each write to its event."""
     known = reader.getEvents().result(_PATIENCE)
     found = []

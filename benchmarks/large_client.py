@@ -1,7 +1,7 @@
-"""Upload or download one large content in a process of its own, whose memory peak can be measured.
+"""Upload or download large contents in a process of its own, whose memory peak can be measured.
 
-`python -m benchmarks.large_client TASK` takes a `Task` as JSON. It prints the number of transferred bytes as
-it grows, and at the end a `Done` as JSON.
+`python -m benchmarks.large_client TASK` takes a `Task` as JSON. It prints the number of transferred bytes of
+a single content as it grows, and at the end a `Done` as JSON.
 """
 
 import sys
@@ -22,15 +22,17 @@ _PATIENCE: Final = 3600.0
 
 
 class Task(msgspec.Struct, frozen=True):
-    """The user, the job, and the file to read or write."""
+    """The user, the job, and the files to read or write, all at once."""
 
     job: Literal["create", "save"]
     url: str
     api_key: uuid.UUID
     user: uuid.UUID
     store: str
-    path: str
-    container: uuid.UUID | None = None
+    paths: list[str]
+    containers: list[uuid.UUID] = []
+    stores: tuple[str, ...] = ()
+    """Origins of object stores that the client may use."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -39,33 +41,35 @@ class Done(msgspec.Struct, frozen=True):
     seconds: float
     memory: float | None
     sent: int
-    container: uuid.UUID
+    containers: list[uuid.UUID]
 
 
 def main(task: Task) -> Done:
     provider: Any = ServerProvider(
-        task.api_key, task.url, "bench", trustStore=FileTrustStore(task.store)
-    )
+        task.api_key, task.url, "bench", trustStore=FileTrustStore(task.store),
+        objectStoreOrigins=task.stores,
+    )  # fmt: skip
     with provider:
         provider.logIn(task.user, passphrase=PASSPHRASE).result(_PATIENCE)
         job = _create if task.job == "create" else _save
         peak, began = Peak(), time.perf_counter()
         with traffic() as counted:
-            container = job(provider, task)
-        return Done(time.perf_counter() - began, peak.above(), counted.sent, container)
+            containers = job(provider, task)
+        return Done(time.perf_counter() - began, peak.above(), counted.sent, containers)
 
 
-def _create(provider: Any, task: Task) -> uuid.UUID:
-    made = provider.createContainer(Path(task.path), HEADER, progress=_say)
-    found: uuid.UUID = made.result(_PATIENCE).id
-    return found
+def _create(provider: Any, task: Task) -> list[uuid.UUID]:
+    report = {"progress": _say} if len(task.paths) == 1 else {}
+    made = [provider.createContainer(Path(path), HEADER, **report) for path in task.paths]
+    return [each.result(_PATIENCE).id for each in made]
 
 
-def _save(provider: Any, task: Task) -> uuid.UUID:
-    assert task.container is not None
-    size = provider.saveContainerContent(task.container, Path(task.path)).result(_PATIENCE)
-    assert size == Path(task.path).stat().st_size
-    return task.container
+def _save(provider: Any, task: Task) -> list[uuid.UUID]:
+    pairs = zip(task.containers, map(Path, task.paths), strict=True)
+    saving = [(path, provider.saveContainerContent(each, path)) for each, path in pairs]
+    for path, promise in saving:
+        assert promise.result(_PATIENCE) == path.stat().st_size
+    return task.containers
 
 
 def _say(done: int, total: int | None) -> None:

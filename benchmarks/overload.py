@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-import psutil
-
 from benchmarks.memory import Peak
 from benchmarks.offering import Crowd, Request, Requests, Tally
 from benchmarks.result import Result, amount, rate
-from benchmarks.small import CONTENT, HEADER, device
+from benchmarks.small import CONTENT, HEADER, device, processor_seconds
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.io_thread import _new_loop
 from scbroker.client.http.transport import Transport
@@ -68,20 +66,14 @@ async def _overloaded(broker: BrokerProcess, requests: Requests, seconds: float)
     async with Crowd("127.0.0.1", broker.port, _CONNECTIONS, requests) as crowd:
         normal = statistics.median([(await crowd.one())[1] for _ in range(_PROBES)])
         await crowd.work(_CLIENTS, 1)  # warm
-        began = _processor(broker)
+        began = processor_seconds(broker)
         peak = await crowd.work(_CLIENTS, seconds / 2)
-        between = _processor(broker)
+        between = processor_seconds(broker)
         load = await crowd.offer(_TIMES * served(peak), seconds)
-        ended = _processor(broker)
+        ended = processor_seconds(broker)
         recovery = await _recovery(crowd, normal)
         each = answered(peak) / (between - began), answered(load) / (ended - between)
         return Outcome(peak, load, memory.above(), recovery, each)
-
-
-def _processor(broker: BrokerProcess) -> float:
-    """Return the processor seconds that the broker has used."""
-    times = psutil.Process(broker.pid).cpu_times()
-    return float(times.user + times.system)
 
 
 async def _recovery(crowd: Crowd, normal: float) -> float:

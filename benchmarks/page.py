@@ -57,6 +57,12 @@ def _with(page: str, name: str, text: str) -> str:
     return head + block + rest.partition(end)[2]
 
 
+def read_json(path: Path) -> dict[str, Run]:
+    """Return the runs of a file by part; none if there is no file."""
+    runs = msgspec.json.decode(path.read_bytes(), type=list[Run]) if path.exists() else []
+    return {run.part: run for run in runs}
+
+
 def write_json(path: Path, runs: Sequence[Run]) -> None:
     path.write_bytes(msgspec.json.format(msgspec.json.encode(runs)) + b"\n")
 

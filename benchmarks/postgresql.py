@@ -28,6 +28,7 @@ _SECONDS: Final = 4.0
 _RATIO: Final = 1 / 3
 _PATIENCE: Final = 60.0
 _STATEMENTS: Final = {"create": "an INSERT of asyncpg", "get": "a SELECT of asyncpg"}
+_AT_LEAST: Final = {"create": 400, "get": 1300}
 _NAMES: Final = {"create": "createContainer", "get": "getContainer"}
 
 
@@ -105,5 +106,5 @@ def _together(job: str, broker: BrokerProcess, floor: str, octets: int, *, quick
     )
     return rate(
         f"{_NAMES[job]} on PostgreSQL, {USERS} users at once", ours, "/s", least,
-        f"{_STATEMENTS[job]} of {octets:,} bytes, {USERS} at once", ratio_at_least=_RATIO,
+        f"{_STATEMENTS[job]} of {octets:,} bytes, {USERS} at once", at_least=_AT_LEAST[job],
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -15,7 +15,7 @@ class Curve(msgspec.Struct, frozen=True):
     """A line of a plot: the milliseconds of a job as something grows."""
 
     plot: str
-    """The name of the plot's file; lines with the same name are drawn together."""
+    """The title of a panel; lines with the same title are drawn together."""
     across: str
     line: str
     points: list[tuple[float, float]]
@@ -36,6 +36,8 @@ class Result(msgspec.Struct, frozen=True):
     target: str = ""
     met: bool | None = None
     curve: Curve | None = None
+    peers: dict[str, float | None] = {}
+    """The figures of other programs at the same job in the same run; None if one is not installed."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -62,15 +64,17 @@ def cost(
 
 def amount(
     job: str, figure: float | None, unit: str, at_most: float | None = None,
-    floor: float | None = None, floor_is: str = "",
+    floor: float | None = None, floor_is: str = "", peers: Mapping[str, float | None] | None = None,
 ) -> Result:  # fmt: skip
     """Return the result of an amount of which less is better; None if it cannot be measured."""
     target = "" if at_most is None else f"<= {at_most:g} {unit}"
     if figure is None:
         return Result(job, None, unit, None, "the platform does not count it", None, target)
     met = None if at_most is None else figure <= at_most
-    ratio = None if floor is None else figure / floor
-    return Result(job, figure, unit, floor, floor_is, ratio, target, met)
+    ratio = figure / floor if floor else None  # a peak may be 0
+    return Result(
+        job, figure, unit, floor, floor_is, ratio, target, met, None, dict(peers or {})
+    )  # fmt: skip
 
 
 def share(
@@ -84,17 +88,18 @@ def share(
 def rate(
     job: str, each_second: float, unit: str, floor: float | None = None, floor_is: str = "",
     at_least: float | None = None, ratio_at_least: float | None = None,
+    peers: Mapping[str, float | None] | None = None,
 ) -> Result:  # fmt: skip
     """Return the result of a rate, per second, of which more is better."""
-    ratio = None if floor is None else each_second / floor
+    ratio, others = None if floor is None else each_second / floor, dict(peers or {})
     if ratio_at_least is not None and ratio is not None:
         return Result(
             job, each_second, unit, floor, floor_is, ratio,
-            f">= {ratio_at_least:.2g}x", ratio >= ratio_at_least,
+            f">= {ratio_at_least:.2g}x", ratio >= ratio_at_least, None, others,
         )  # fmt: skip
     met = None if at_least is None else each_second >= at_least
     target = "" if at_least is None else f">= {at_least:g} {unit}"
-    return Result(job, each_second, unit, floor, floor_is, ratio, target, met)
+    return Result(job, each_second, unit, floor, floor_is, ratio, target, met, None, others)
 
 
 def interleaved(jobs: Sequence[Callable[[], object]], count: int) -> list[float]:
@@ -128,15 +133,31 @@ def seconds_of(job: Callable[[], object]) -> float:
 
 
 def table(results: Sequence[Result]) -> str:
-    """Return the results as a Markdown table."""
+    """Return the results as a Markdown table; a column for peers if a result has one."""
+    has_peers = any(r.peers for r in results)
     lines = ["| job | figure | floor | ratio | target | |", "|---|--:|--:|--:|---|---|"]
+    if has_peers:
+        lines = [lines[0] + " peers |", lines[1] + "--:|"]
     for r in results:
         figure = "not measured" if r.figure is None else f"{_short(r.figure)} {r.unit}"
         floor = r.floor_is if r.floor is None else f"{_short(r.floor)} {r.unit}: {r.floor_is}"
         ratio = "" if r.ratio is None else f"{r.ratio:.2f}x"
         mark = {None: "", True: "met", False: "**missed**"}[r.met]
-        lines.append(f"| {r.job} | {figure} | {floor} | {ratio} | {r.target} | {mark} |")
+        line = f"| {r.job} | {figure} | {floor} | {ratio} | {r.target} | {mark} |"
+        lines.append(line + (f" {_beside(r)} |" if has_peers else ""))
     return "\n".join(lines)
+
+
+def _beside(result: Result) -> str:
+    """Return the figures of the peers, and this one compared with each."""
+    found = []
+    for peer, figure in result.peers.items():
+        if figure is None:
+            found.append(f"{peer}: not installed")
+        else:
+            compared = "" if result.figure is None else f" ({result.figure / figure:.2f}x)"
+            found.append(f"{peer}: {_short(figure)} {result.unit}{compared}")
+    return "; ".join(found)
 
 
 def _short(value: float) -> str:

@@ -67,14 +67,21 @@ def main(folder: Path | None) -> None:
                 with Image.open(target) as picture:
                     picture.quantize(_COLORS).save(target, optimize=True)
             return
+        with bob.session() as session:
+            session.createGroup("Choir", alice.ring.userId).result(30)
         picture_id, text_id = ids["photos/zoo.png"], ids["report 2026.md"]
+        groups = {each["name"]: each["id"] for each in alice.json("groups", "ls")}
+        family, choir = (f"/groups/{groups[name]}" for name in ("Family", "Choir"))
         views = ("/containers", "/containers?show=gallery", f"/containers/{picture_id}",
                  f"/containers/{text_id}", f"/containers/{text_id}/rename",
                  f"/containers/{text_id}/delete", f"/containers/{text_id}/people",
                  f"/containers/{text_id}/link", f"/containers/{text_id}/history",
                  f"/containers/{text_id}/broker", "/contacts", f"/contacts/{bob.ring.userId}",
                  f"/contacts/{bob.ring.userId}/compare", "/links", f"/links/{link}",
-                 "/history")  # fmt: skip
+                 "/history", "/groups", "/groups/new", family, f"{family}/add?person=", choir,
+                 f"{family}/member?user={bob.ring.userId}", f"{family}/rename",
+                 f"{family}/remove?user={bob.ring.userId}", f"{choir}/accept",
+                 f"/containers/{picture_id}/people")  # fmt: skip
         for number, view in enumerate(views):
             for scheme, size in (("light", _WIDE), ("dark", _WIDE), ("light", _PHONE)):
                 file = folder / f"{number}-{scheme}-{size['width']}.png"
@@ -97,15 +104,15 @@ def _store(alice: Person, bob: Person, folder: Path) -> uuid.UUID:
     with alice.session() as session:
         befriend(session, bob, "Bob")
         own = session.getUserId().result(30)
-        shared = [
-            AccessLevel(own, ContainerAccessLevel.DefaultOwnerPermissions),
-            AccessLevel(bob.ring.userId),
-        ]
+        owner = ContainerAccessLevel.DefaultOwnerPermissions
+        family = session.createGroup("Family", bob.ring.userId, "Photos of all of us").result(30)
+        shared = [AccessLevel(own, owner), AccessLevel(bob.ring.userId)]
+        of_all = [AccessLevel(own, owner), AccessLevel(family, owner)]
         for name, color in (("zoo", "#2f7d5b"), ("lake", "#2d6ea8"), ("roof", "#a8552d")):
             file = folder / f"{name}.png"
             _draw(file, color)
             header = {"name": f"photos/{name}.png", "mediaType": "image/png"}
-            access = shared if name == "zoo" else None
+            access = of_all if name == "zoo" else None
             session.createContainer(file, header, access, "photo").result(30)
         report = "# Report 2026\n\nThe broker stored 1,204 containers and could read none.\n"
         made = session.createContainer(
@@ -118,6 +125,7 @@ def _store(alice: Person, bob: Person, folder: Path) -> uuid.UUID:
         link = session.createLink(made.id, expiresAt=end, name="For the bank").result(30)
     with bob.session() as session:
         session.getContainerContent(made.id).result(30)
+        session.acceptGroup(family).result(30)
     return link.userId
 
 

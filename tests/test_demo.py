@@ -37,6 +37,7 @@ def test_the_demo_tells_its_whole_story_in_80_columns(
     assert [page for page in pages if not (ROOT / page).exists()] == []
 
 
+@pytest.mark.long
 def test_the_demo_takes_a_file_whose_name_would_steer_the_terminal(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -94,7 +95,7 @@ def test_make_passes_the_file_and_the_page_on(
     python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     python.chmod(0o755)
     done = subprocess.run(
-        ["make", "--silent", "demo", "RUNNING=", f"BIN={tmp_path}", *variables],
+        ["make", "--silent", "--no-print-directory", "demo", "RUNNING=", f"BIN={tmp_path}", *variables],
         cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.stdout.splitlines() == ["-m", "examples.demo", *arguments], done

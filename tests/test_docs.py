@@ -18,6 +18,7 @@ import pytest
 import scbroker
 from scbroker import BrokerError, ServerProvider, mainQueue
 from tests.kit.brokers import BrokerProcess
+from tests.kit.cases import in_one_case
 from tests.kit.keychains import keychain_in_memory
 
 ROOT = Path(__file__).parent.parent
@@ -144,7 +145,7 @@ def test_the_first_page_and_every_guide_show_an_example_or_commands(page: Path) 
     assert Page(page).examples or "console" in Page(page).languages
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@in_one_case("page", PAGES)
 def test_no_block_is_python_by_another_name_that_nobody_would_run(page: Path) -> None:
     assert Page(page).languages <= {"python", "text", "console", "mermaid"}
 

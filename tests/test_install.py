@@ -55,6 +55,14 @@ def _run(command: list[str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_pinned_packages_have_all_that_they_need() -> None:
+    """`make install` resolves nothing, so it would not notice a package that is missing in the list."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that `make wheel` builds."""
@@ -103,8 +111,8 @@ def test_without_an_extra_the_library_works_and_the_command_names_the_extras(
     )  # fmt: skip
     assert done.stdout == "b'some bytes'\n"
     refused = bare.run("scbroker", "whoami", status=1).stderr
-    assert '`pip install "scbroker[cli]"` for the commands of users' in refused
-    assert '`pip install "scbroker[server]"` to run a broker' in refused
+    assert "`pip install 'scbroker[cli]'` for the commands of users" in refused
+    assert "`pip install 'scbroker[server]'` to run a broker" in refused
 
 
 @on_sqlite
@@ -124,7 +132,7 @@ def test_with_cli_a_user_registers_stores_and_reads(
     user.run("scbroker", "put", "letter.txt")
     user.run("scbroker", "get", "letter.txt", "--output", "copy.txt")
     assert (user.home / "copy.txt").read_text() == "Dear Bob"
-    assert '"scbroker[server]"' in user.run("scbroker", "serve", status=1).stderr
+    assert "'scbroker[server]'" in user.run("scbroker", "serve", status=1).stderr
 
 
 @on_sqlite
@@ -148,7 +156,7 @@ def test_with_server_a_broker_serves_and_commands_of_users_name_their_extra(
         status=1, SCBROKER_API_KEY=str(broker.api_key),
         SCBROKER_PASSWORD="A password 1", SCBROKER_PASSPHRASE="A passphrase 1",
     )  # fmt: skip
-    assert '"scbroker[cli]"' in done.stderr
+    assert "'scbroker[cli]'" in done.stderr
 
 
 @on_sqlite

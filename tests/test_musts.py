@@ -6,13 +6,13 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from tests.kit.cases import in_one_case
 
 ROOT = Path(__file__).parents[1]
 SPEC = ROOT / "docs/spec"
 VECTORS = ROOT / "tests/vectors"
 CONFORMANCE = ROOT / "src/scbroker/conformance"
-PAGES = ("ids.md", "keyfile.md", "container.md", "protocol.md", "links.md")
+PAGES = ("ids.md", "keyfile.md", "container.md", "protocol.md", "links.md", "groups.md")
 MEANING = "MUST, MUST NOT, SHOULD and MAY are meant as in RFC 2119."
 _HEADING = re.compile(r"^##(?:#? (\d+(?:\.\d+)?)\b)?.*$", re.M)
 
@@ -53,7 +53,7 @@ SECTIONS = {name: text for page in PAGES for name, text in _sections(page).items
 ROWS = _rows()
 
 
-@pytest.mark.parametrize("section", [name for name, text in SECTIONS.items() if "MUST" in text])
+@in_one_case("section", [name for name, text in SECTIONS.items() if "MUST" in text])
 def test_every_must_of_a_section_is_in_the_table_once(section: str) -> None:
     listed = []
     for row in ROWS:

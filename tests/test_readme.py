@@ -3,6 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -20,6 +22,7 @@ def test_the_example_runs_as_it_stands_and_prints_what_it_says(
     stage.run(ROOT / "README.md", broker)
 
 
+@pytest.mark.long
 @both_engines
 def test_eight_writers_at_once_create_two_hundred_containers_and_none_fails(
     new_provider: NewProvider,

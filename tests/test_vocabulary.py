@@ -15,6 +15,7 @@ from scbroker.vocabulary import (
     AccessLevel,
     ContainerAccessLevel,
     ContainerEventType,
+    GroupRole,
     KeyType,
     member_of,
 )
@@ -60,6 +61,12 @@ def test_key_types_and_events_are_those_of_the_specification() -> None:
     text = (SPEC / "protocol.md").read_text("utf-8")
     assert "eventType is `Added`, `Updated`, `Accessed` or `Deleted`" in text
     assert [str(kind) for kind in ContainerEventType] == ["Added", "Updated", "Accessed", "Deleted"]
+
+
+def test_a_role_permits_what_the_mask_of_the_specification_has() -> None:
+    masks = {role.name: int(role.permissions) for role in GroupRole}
+    assert masks == {"Reader": 203, "Writer": 239, "Sharer": 511}
+    assert all(not role.permissions.missing() for role in GroupRole)
 
 
 def test_an_access_level_is_a_users_reading_access_without_end_and_cannot_be_changed() -> None:

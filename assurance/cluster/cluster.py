@@ -4,16 +4,18 @@ import secrets
 import uuid
 from collections.abc import Collection
 from contextlib import ExitStack
+from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, Self
 
 from assurance.cluster.ceph import ObjectGateway
 from assurance.cluster.deployment import Deployment
-from assurance.cluster.ground import Ground
+from assurance.cluster.ground import Ground, wait_until
 from assurance.cluster.patroni import Patroni
 from assurance.cluster.proxy import Proxy
 from scbroker.keys import KeyRing
 from scbroker.wire.users import canonical_origin
-from tests.kit.brokers import BrokerProcess, new_user
+from tests.kit.brokers import Address, BrokerProcess, Wire, new_user
 from tests.kit.engines import free_port
 
 PROXIED: Final = "127.0.0.1"
@@ -27,7 +29,7 @@ class Cluster:
             ring = cluster.new_user()
             provider = ServerProvider(cluster.api_key, cluster.url, "test")
             provider.logIn(userId=ring.userId, keyRing=ring).result()
-            cluster.kill_broker(0)                    # SIGKILL; cluster.brokers[0].start() again
+            cluster.kill_broker(0)                    # SIGKILL; cluster.restart_broker(0) starts it again
             killed = cluster.kill_primary()           # SIGKILL for its PostgreSQL
             cluster.patroni.await_primary(killed)     # two seconds later the standby takes writes
             cluster.start_member()                    # returns when a commit is on both again
@@ -66,6 +68,7 @@ class Cluster:
             self.brokers = self._new_brokers(ports)
             for broker in self.brokers:
                 stack.enter_context(broker)
+            self._wait_until_ready(*self.brokers)
             self._stack = stack.pop_all()
         return self
 
@@ -109,8 +112,9 @@ class Cluster:
         self.brokers[number].kill()
 
     def restart_broker(self, number: int, **settings: object) -> None:
-        """Send SIGTERM, wait, and start it on the same port; also after `kill_broker`."""
+        """Send SIGTERM, wait, start it again, and wait until it is ready; also after `kill_broker`."""
         self.brokers[number].restart(**settings)
+        self._wait_until_ready(self.brokers[number])
 
     def crash_osd(self) -> None:
         """Send SIGKILL to the process that keeps the objects."""
@@ -118,6 +122,16 @@ class Cluster:
 
     def start_osd(self) -> None:
         self._gateway.start_osd()
+
+    def _wait_until_ready(self, *brokers: BrokerProcess) -> None:
+        """Wait until these brokers are ready, and until the proxy has seen that one is."""
+
+        def complaint() -> str:
+            return "\n".join(["A broker is not ready:", *(broker.log for broker in brokers)])
+
+        for broker in brokers:
+            wait_until(partial(_is_ready, broker, "/health/ready"), complaint)
+        wait_until(partial(_is_ready, self, "/"), complaint)
 
     @property
     def _gateway(self) -> ObjectGateway:
@@ -154,3 +168,8 @@ class Cluster:
                 )
             )
         return found
+
+
+def _is_ready(at: Address, path: str) -> bool:
+    with Wire(at) as wire:
+        return wire.call("GET", path).status != HTTPStatus.SERVICE_UNAVAILABLE

@@ -88,7 +88,11 @@ class Patroni:
 
         Its Patroni gives up the lead within two seconds. With `node=True` Patroni is killed as well, as if
         the machine had failed: the lead then expires after twenty seconds.
+
+        It waits for a synchronous standby first: without one, Patroni starts the primary again.
         """
+        if len(self._running) > 1:
+            self.await_standby()
         name = self.primary
         processes = self._ground.processes(self.members[name].folder / "data")
         if node:

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from sqlalchemy import text
 
 from assurance.cluster.cluster import Cluster
 from assurance.cluster.conftest import NewDevice
@@ -69,7 +70,7 @@ def test_when_a_broker_is_killed_clients_go_on_at_the_others(
         load.wait_for_more(ENOUGH)
         cluster.kill_broker(1)
         load.wait_for_more(ENOUGH)
-    cluster.brokers[1].start()
+    cluster.restart_broker(1)
     everything_is_there(load, devices)
 
 
@@ -85,7 +86,7 @@ def test_a_broker_neither_writes_to_a_standby_nor_reads_from_it(cluster: Cluster
         try:
             for work in (database.read, database.query, database.write, database.migrate):
                 with pytest.raises(OverloadedError):
-                    await work(lambda connection: connection.exec_driver_sql("SELECT 1"))
+                    await work(lambda connection: connection.execute(text("SELECT 1")))
         finally:
             await database.close()
 
@@ -104,7 +105,7 @@ def test_a_broker_whose_url_names_all_members_finds_the_primary(cluster: Cluster
         database = open_database(url)
         try:
             show = "SELECT current_setting('port')"
-            return int(await database.query(lambda c: c.exec_driver_sql(show).scalar_one()))
+            return int(await database.query(lambda c: c.execute(text(show)).scalar_one()))
         finally:
             await database.close()
 

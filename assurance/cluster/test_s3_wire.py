@@ -28,6 +28,7 @@ from scbroker.wire.parts import (
 )
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
+from tests.kit.groups import SHARER, WRITER, Group
 from tests.kit.objects import store_of
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE, wait_until
@@ -274,6 +275,36 @@ def test_a_presigned_url_is_valid_no_longer_than_the_access(scene: Scene) -> Non
     path = path_of(story, part, "transfers?first=0&count=1")
     assert bob.wire.call("GET", path).expect(200).message(Transfers).seconds <= 600
     assert alice.wire.call("GET", path).expect(200).message(Transfers).seconds == 900
+
+
+def test_a_removed_member_gets_no_presigned_url_and_keeps_those_that_they_have_until_they_expire(
+    scene: Scene,
+) -> None:
+    """The object store checks only the URL. What the member puts there becomes part of no container."""
+    scene.begin()
+    alice, bob = scene.user(), scene.user()
+    team = Group(alice).created({alice: SHARER, bob: WRITER})
+    story = Story(alice).created({alice: OWNER, team: OWNER})
+    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
+    send(alice, story, part, sealed)
+    story.tell(alice, story.follow(alice, content=part))
+    own, late = story.seal(Role.Content, bob, bytes(70_000), story.key)
+    via = f"via={team.group_id}"
+    to_read = path_of(story, part, f"transfers?first=0&count=1&{via}")
+    to_write = path_of(story, own, f"transfers?{via}")
+    first = TransfersRequest(chunks=[0])
+    [reading] = bob.wire.call("GET", to_read).expect(200).message(Transfers).transfers
+    [writing] = bob.wire.call("POST", to_write, first).expect(200).message(Transfers).transfers
+
+    team.tell(alice, team.follow(alice, remove=[bob]))
+    bob.wire.call("GET", to_read).expect(404, "not-found")
+    bob.wire.call("POST", to_write, first).expect(404, "not-found")
+    with urlopen(reading.url, timeout=30) as body:
+        assert body.read() == sealed
+    assert put(writing.url, late) == 200
+    told = SentChunks(chunks=[SentChunk(index=0, name=writing.name, hashes=hashes_of(late))])
+    bob.wire.call("POST", path_of(story, own, f"chunks?{via}"), told).expect(404, "not-found")
+    story.send(bob, story.follow(bob, content=own, via=team)).expect(404, "not-found")
 
 
 def test_a_presigned_url_counts_as_a_whole_chunk_in_the_quota(scene: Scene) -> None:

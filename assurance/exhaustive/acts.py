@@ -36,7 +36,7 @@ class Right:
 
 
 Rights = tuple[Right | None, ...]
-"""One for each of USERS, in their order."""
+"""One for each of USERS, in their order; with groups, one for the group after them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class World:
 
     rights: Rights
     granted_by: int
-    """The user who made the list in force, and the container key with it."""
+    """The user, or the group, by whose entry the list in force and the container key were made."""
     granted_at: int
     time: int
     is_governing: bool
@@ -79,7 +79,11 @@ def rightful(world: World, act: Act) -> World | None:
     """Return the world after an act that the sharing guide allows; None if it does not."""
     if act.leaves:
         return _without(world, act)
-    mine = world.alive(act.author, act.time)
+    return permitted(world, act, world.alive(act.author, act.time), act.author)
+
+
+def permitted(world: World, act: Act, mine: Right | None, maker: int) -> World | None:
+    """Return the world after an act with these rights; `maker` has the entry by which the author acts."""
     if mine is None or world.is_deleted or act.time < world.time:
         return None
     needed = DELETE if act.deletes else UPLOAD | (MODIFY_TYPE if act.changes_type else 0)
@@ -92,7 +96,7 @@ def rightful(world: World, act: Act) -> World | None:
     governs = act.rights is not None or act.changes_type
     return World(
         rights=act.rights or world.rights,
-        granted_by=world.granted_by if act.rights is None else act.author,
+        granted_by=world.granted_by if act.rights is None else maker,
         granted_at=act.time if governs else world.granted_at,
         time=act.time,
         is_governing=governs,

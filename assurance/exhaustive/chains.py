@@ -20,7 +20,7 @@ from assurance.exhaustive import acts
 from assurance.exhaustive.acts import Act, Alphabet, Rights, World
 from scbroker.errors import BrokerError
 from scbroker.records import judge
-from scbroker.records.canonical import container_id_of, encode_object
+from scbroker.records.canonical import container_id_of, encode_object, group_name_of
 from scbroker.records.container_record import (
     AccessList,
     ContainerRecord,
@@ -40,7 +40,10 @@ from scbroker.records.key_record import KeyChain, Signed
 NAMES: Final = [letter.encode() * 32 for letter in acts.USERS]
 NONCE: Final = bytes(32)
 BOX: Final = container_id_of(NAMES[0], NONCE).bytes
-_LATE: Final = 10
+GROUP_NONCE: Final = b"g" * 32
+GROUP: Final = group_name_of(NAMES[0], GROUP_NONCE)
+LATE: Final = 10
+_LISTED: Final = [*NAMES, GROUP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class History:
 def list_of(rights: Rights) -> AccessList:
     entries = [
         Entry(
-            NAMES[user],
+            _LISTED[user],
             right.index,
             right.bits,
             None if right.end == acts.FOREVER else right.end,
@@ -67,6 +70,7 @@ def list_of(rights: Rights) -> AccessList:
         for user, right in enumerate(rights)
         if right is not None
     ]
+    entries.sort(key=lambda entry: entry.fingerprint)
     return AccessList.whole([SaltedEntry(bytes(32), encode_entry(entry)) for entry in entries])
 
 
@@ -112,15 +116,18 @@ def drafted(history: History, act: Act) -> tuple[ContainerRecord, AccessList | N
     return record, access
 
 
-class _Keys:
+class AnyKeys:
     """The chain of a user who signs whatever is wanted: signatures are left out."""
 
     def __init__(self, user: int) -> None:
         self.fingerprint, self.raw = NAMES[user], b""
 
-    def signing_key(self, index: int, time: int) -> "_Keys":
+    def signing_key(self, index: int, time: int) -> "AnyKeys":
         del index, time
         return self
+
+    def verify(self, label: str, body: bytes, signature: bytes) -> None:
+        """Accept everything."""
 
 
 def departure(history: History, act: Act) -> Departure:
@@ -133,9 +140,9 @@ def departure(history: History, act: Act) -> Departure:
 
 def left(history: History, act: Act, said: Departure) -> InForce | None:
     """Return what is in force after a departure; None if it is not valid."""
-    keys, signed = cast(KeyChain, _Keys(act.author)), Signed(encode_object(said), b"")
+    keys, signed = cast(KeyChain, AnyKeys(act.author)), Signed(encode_object(said), b"")
     try:
-        judge.verify_departure(signed, history.in_force, keys, _LATE)
+        judge.verify_departure(signed, history.in_force, keys, LATE)
     except BrokerError:
         return None
     users = history.in_force.left | {NAMES[act.author]}
@@ -146,7 +153,7 @@ def accepted(history: History, record: ContainerRecord, access: AccessList | Non
     """Return whether the judge accepts the record."""
     known = Known(record, b"?" * 32)
     try:
-        judge.judge_next(known, history.in_force, access, history.head, _LATE)
+        judge.judge_next(known, history.in_force, access, history.head, LATE)
     except BrokerError:
         return False
     return True
@@ -160,7 +167,7 @@ def followed(history: History, act: Act, world: World) -> History:
         return dataclasses.replace(history, world=world, in_force=in_force)
     record, access = drafted(history, act)
     known = Known(record, record_hash(encode_object(record)))
-    in_force = judge.judge_next(known, history.in_force, access, history.head, _LATE)
+    in_force = judge.judge_next(known, history.in_force, access, history.head, LATE)
     return History(world, known, in_force, history.number + 1)
 
 
@@ -169,7 +176,7 @@ def begun(act: Act) -> History | None:
     record, access = created(act)
     known = Known(record, record_hash(encode_object(record)))
     try:
-        in_force = judge.judge_first(known, access, _LATE)
+        in_force = judge.judge_first(known, access, LATE)
     except BrokerError:
         return None
     world = World(act.rights or (), 0, act.time, act.time, True, True, listed_at=act.time)

@@ -1,16 +1,31 @@
 """The short form of the exhaustive searches, and that each notices a rule that is taken out."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import structs
 
-from assurance.exhaustive import acts, chains, keychains, keyfiles, views
+from assurance.exhaustive import (
+    acts,
+    chains,
+    group_views,
+    groups,
+    keychains,
+    keyfiles,
+    rosters,
+    views,
+)
 from scbroker.client.core import judging
 from scbroker.client.users import accounts
-from scbroker.records import judge
-from scbroker.records.judge import InForce
+from scbroker.errors import RollbackError
+from scbroker.records import group, judge, roster
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Via
+from scbroker.records.group import GroupChain, Moment
+from scbroker.records.judge import Acting, InForce
 from scbroker.records.key_record import KeyChain
+from scbroker.records.roster import Member, MembershipProof
 
 
 def short() -> None:
@@ -22,16 +37,42 @@ def short_departures() -> None:
     chains.search(acts.KEPT["short-departures"], 3)
 
 
+def short_rosters() -> None:
+    roles = (rosters.READER, rosters.SHARER)
+    rosters.search(rosters.GroupAlphabet(users=2, roles=roles, times=(1,)), 2)
+
+
+def short_groups() -> None:
+    groups.search(groups.KEPT["short"], 2)
+
+
+def short_group_views() -> None:
+    group_views.search(2)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     "search",
     [
         short,
         short_departures,
+        short_rosters,
+        short_groups,
+        short_group_views,
         lambda: keychains.search(4),
         lambda: keyfiles.search(3),
         lambda: views.search(2),
     ],
-    ids=["records", "departures", "key chains", "KeyFiles", "views"],
+    ids=[
+        "records",
+        "departures",
+        "rosters",
+        "groups",
+        "views of groups",
+        "key chains",
+        "KeyFiles",
+        "views",
+    ],
 )
 def test_code_and_oracle_agree_on_every_small_history(search: Callable[[], None]) -> None:
     search()
@@ -41,6 +82,7 @@ def _allowed(*_: object, **__: object) -> None:
     """Stand in for a check that is taken out."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "search, owner, name",
     [
@@ -55,6 +97,21 @@ def _allowed(*_: object, **__: object) -> None:
         (short, InForce, "needs_renewal"),
         (short_departures, InForce, "needs_renewal"),
         (short_departures, judge, "verify_departure"),
+        (short_rosters, group, "_check_form"),
+        (short_rosters, group, "_check_epoch"),
+        (short_rosters, group, "_check_managers"),
+        (short_rosters, group, "check_roster"),
+        (short_rosters, group, "check_since"),
+        (short_rosters, group, "check_keys"),
+        (short_rosters, roster, "check_group_type"),
+        (short_groups, judge, "_check_acting"),
+        (short_groups, judge, "_check_governing"),
+        (short_groups, judge, "_check_key_indices"),
+        (short_groups, judge, "_check_renewal"),
+        (short_groups, judge, "check_delegation"),
+        (short_groups, InForce, "needs_renewal"),
+        (short_group_views, judge, "_check_acting"),
+        (short_group_views, judging.Evidence, "_is_unsettled"),
         (lambda: views.search(2), judging, "_check_disclosed"),
         (lambda: views.search(2), judging.Evidence, "_check_mark"),
         (lambda: keychains.search(4), KeyChain, "check_active"),
@@ -79,3 +136,81 @@ def test_a_rule_4_that_knows_no_departures_is_noticed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(judge, "check_delegation", ignoring)
     with pytest.raises(AssertionError):
         short_departures()
+
+
+def _acting_without(**conditions: Any) -> Callable[..., Acting]:
+    proven = GroupChain.acting
+
+    def acting(chain: GroupChain, via: Via, author: bytes, proof: Any) -> Acting:
+        return dataclasses.replace(proven(chain, via, author, proof), **conditions)
+
+    return acting
+
+
+def _without_epochs(acting: Acting, governing: InForce, record: ContainerRecord) -> Entry | None:
+    entry = governing.entry_of(acting.group, record.time)
+    bits = 0 if entry is None else roster.cut(entry.permissions, acting.role)
+    return entry and structs.replace(entry, permissions=bits, keyIndex=0)
+
+
+def _uncut(acting: Acting, governing: InForce, record: ContainerRecord) -> Entry | None:
+    return governing.entry_of(acting.group, record.time)
+
+
+def _checked_without_list(
+    record: ContainerRecord, acting: Acting, entry: Entry, access: AccessList | None
+) -> None:
+    del access
+    _check_acting(record, acting, entry, None)
+
+
+_check_acting = judge._check_acting
+
+
+def _shown(members: bytes, count: int, proof: MembershipProof) -> Member:
+    """Believe a proof that leads to another root."""
+    del members, count
+    return roster.parse_member(proof.leaf.member)
+
+
+@pytest.mark.parametrize(
+    "owner, name, changed",
+    [
+        (Acting, "entry_in", _uncut),
+        (Acting, "entry_in", _without_epochs),
+        (GroupChain, "acting", _acting_without(ended=None)),
+        (GroupChain, "acting", _acting_without(since=0)),
+        (GroupChain, "acting", _acting_without(deleted=None)),
+        (judge, "_check_acting", _checked_without_list),
+        (roster, "proven", _shown),
+    ],
+    ids=["V2 roles", "V3 epoch", "V4 end", "V5 begin", "V7 tombstone", "V6 own index", "V2 proof"],
+)
+def test_a_condition_on_acting_through_a_group_that_is_taken_out_is_noticed(
+    owner: Any, name: str, changed: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, changed)
+    with pytest.raises(AssertionError):
+        short_groups()
+
+
+def _any_version(chain: GroupChain, via: Via) -> Moment:
+    """Believe a version that is in the chain, whatever its hash."""
+    if via.version not in chain.moments:
+        raise RollbackError
+    return chain.moments[via.version]
+
+
+def _standing(*_: object) -> bool:
+    """Take everybody for a member who has a proof of any membership, or none."""
+    return True
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name, changed", [("at", _any_version), ("stands", _standing)])
+def test_a_member_who_believes_a_forked_group_or_a_former_member_is_noticed(
+    name: str, changed: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GroupChain, name, changed)
+    with pytest.raises(AssertionError):
+        short_group_views()

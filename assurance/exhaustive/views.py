@@ -33,8 +33,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.judge import InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import GoverningView, ListView
+from scbroker.wire.containers import GoverningView, ListView, SignedRecord
 
 _LATE: Final = 10
 OWNER, WRITER, READER = range(3)
@@ -174,7 +173,7 @@ def believed(
         body = bare_body(node.body) if is_deleted else node.body
         views.append(
             GoverningView(
-                record=SignedObject(body=body, signature=node.signed.signature), accessList=listed
+                record=SignedRecord(body=body, signature=node.signed.signature), accessList=listed
             )
         )
     head = None if served.views and served.views[-1] is served.head else served.head.signed

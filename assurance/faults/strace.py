@@ -57,6 +57,7 @@ class Tampering:
 
 
 def is_alive(pid: int) -> bool:
+    """Return whether a process runs: one that was killed stays as a zombie until its parent waits."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -19,6 +19,8 @@ from scbroker import ServerProvider
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
+from tests.kit.fixtures import NewProvider
+from tests.kit.group_acts import Act, Scene, each_act, start
 from tests.kit.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.long
@@ -102,6 +104,21 @@ def test_a_commit_cut_between_broker_and_database_happens_once_and_is_answered_t
     assert link.cuts == 7
     assert device.getContainerContent(made.id).result(PATIENCE) == LARGE
     cables.check(6)
+
+
+@answered
+@each_act
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_a_change_of_a_group_whose_commit_is_cut_happens_once(
+    cables: Cables, new_provider: NewProvider, act: Act, answered: bool
+) -> None:
+    link, scene = cables.to_database, Scene(cables.broker, new_provider)
+    assert link is not None
+    link.cut_once(b"COMMIT", answered=answered)
+    start(scene.manager, act, scene).result(PATIENCE)
+    assert link.cuts == 1
+    act.ends(scene, False)
+    assert check_stored(cables.broker) == []
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)

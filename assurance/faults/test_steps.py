@@ -4,8 +4,11 @@ The client gets success, or an error that is retryable. Once the fault is over t
 same operation, and nothing is half stored. strace injects the faults into a real broker on SQLite.
 """
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,13 @@ from assurance.faults.wholeness import check_stored
 from assurance.people import new_device
 from scbroker import AccessLevel, BrokerError, Promise, ServerProvider
 from scbroker.types import SecuredContainer
+from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
+from tests.kit.group_acts import NAME, Act, each_act, start
+from tests.kit.group_acts import Scene as Team
 from tests.kit.impatience import be_impatient
+from tests.kit.stops import Step, Stops
 from tests.kit.waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.long
@@ -90,20 +98,17 @@ def test_a_broker_killed_at_any_step_has_stored_all_or_nothing_and_the_client_fi
 def test_a_broker_killed_while_somebody_leaves_has_stored_the_departure_or_not_and_they_leave_once(
     scene: Scene, device: ServerProvider, tmp_path: Path, step: str
 ) -> None:
-    """The departure is one transaction. If the kill comes after it, the client has its answer already."""
+    """The departure is one transaction. If the kill comes after it, the client may have its answer."""
     leaver = scene.device(scene.first.new_user(), "the leaver")
     other = leaver.getUserId().result(PATIENCE)
     made = device.createContainer(b"shared").result(PATIENCE)
     device.grantAccess(made.id, AccessLevel(other)).result(PATIENCE)
-    leaver.getContainer(made.id).result(PATIENCE)
     victim = scene.victims[0]
     with Tampering(scene.first.pid, tmp_path / "strace", step):
         promise = leaver.leaveContainer(made.id)
+        wait_until(lambda: promise.done() or not is_alive(scene.first.pid))
         if step.endswith("1"):
-            wait_until_it_dies(scene)
             assert not promise.done(), "the client got an answer although the outcome is unknown"
-        else:
-            promise.result(PATIENCE)
     victim.kill()
     assert check_stored(scene.first) == []
     victim.revive()
@@ -113,6 +118,35 @@ def test_a_broker_killed_while_somebody_leaves_has_stored_the_departure_or_not_a
     with pytest.raises(BrokerError.notFoundError):
         leaver.getContainer(made.id).result(PATIENCE)
     assert check_stored(scene.first) == []
+
+
+@on_sqlite
+@pytest.mark.parametrize("commit", [1, 2])
+@each_act
+def test_a_broker_killed_at_any_commit_of_a_change_of_a_group_has_stored_all_or_nothing(
+    tmp_path: Path, new_provider: NewProvider, act: Act, commit: int
+) -> None:
+    """A change is one commit, a deletion and a renewal two. The client's second attempt does what is left.
+
+    It sends nothing while fresh devices look at what the broker has stored.
+    """
+    looked = threading.Event()
+    wait = partial(asyncio.to_thread, looked.wait, PATIENCE)
+    with BrokerProcess(tmp_path / "data") as broker:
+        team = Team(broker, new_provider)
+        with Tampering(broker.pid, tmp_path / "strace", f"fdatasync:signal=KILL:when={commit}"):
+            promise = start(team.manager, act, team)
+            wait_until(lambda: promise.done() or not is_alive(broker.pid))
+        broker.kill()
+        assert commit == 2 or not promise.done(), "it got an answer although the outcome is unknown"
+        assert check_stored(broker) == []
+        with Stops(NAME, Step(1, answered=False), wait):
+            broker.start()
+            act.is_done(team)
+            looked.set()
+            promise.result(PATIENCE)
+        act.ends(team, False)
+        assert check_stored(broker) == []
 
 
 FAILURES = {

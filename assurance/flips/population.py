@@ -10,22 +10,35 @@
 After a flip, each read gives exactly what it gave before or raises a `BrokerError`. Reads in
 `UNAUTHENTICATED` are exempt: no signature covers what they return. A departure may be missing as well:
 nothing proves that a user has left but the departure itself. So may the date of an event that the deletion of
-its container emptied: no digest covers it.
+its container emptied: no digest covers it. The broker's word alone says whether a user has accepted a group,
+and to a fresh device also which groups there are. A device that knows a group warns if the broker does not.
 """
 
 import argparse
+import dataclasses
+import logging
 import resource
 import sqlite3
 import tempfile
 import time
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 from assurance.people import OWNER, new_device
-from scbroker import AccessLevel, BrokerError, ContainerEvent, KeyRing, Promise, ServerProvider
+from scbroker import (
+    AccessLevel,
+    BrokerError,
+    ContainerEvent,
+    KeyRing,
+    NewContainer,
+    Promise,
+    SecuredContainer,
+    ServerProvider,
+)
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import BrokerProcess
 from tests.kit.tables import query
@@ -62,14 +75,39 @@ class Flip(NamedTuple):
     path: Path | None = None
 
 
+class _Warnings(logging.Handler):
+    """The warnings that clients log in its `with` block."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages = list[str]()
+
+    def __enter__(self) -> Self:
+        logging.getLogger("scbroker").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("scbroker").removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+    def tell_of(self, group: uuid.UUID) -> bool:
+        """Return whether one says that the broker does not know this group."""
+        said = f"The broker does not know group {group} any more"
+        return any(message.startswith(said) for message in self.messages)
+
+
 class Population:
     """Alice wrote, and Bob reads: on a device that has marks of everything, and on fresh ones."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._stack = ExitStack()
+        self._warnings = _Warnings()
 
     def __enter__(self) -> Self:
+        self._stack.enter_context(self._warnings)
         # Each flip in a verifier counts as a wrong guess.
         names = ("guesses", "guesses_user", "guesses_address", "reminders_address")
         limits: dict[str, Any] = dict.fromkeys(names, _MANY)
@@ -92,19 +130,28 @@ class Population:
         self._ring = bob.getKeyRing().result(PATIENCE)
         self._alice = alice.getUserId().result(PATIENCE)
         both = [AccessLevel(user, OWNER) for user in (self._alice, self._ring.userId)]
-        small = alice.createContainer(
-            b"one", {"name": "first"}, accessLevels=both, type="note"
-        ).result(PATIENCE)
+        carol = self._device(self._stack, self.broker.new_user())
+        leaver = AccessLevel(carol.getUserId().result(PATIENCE))
+        together = [
+            NewContainer(b"one", {"name": "first"}, accessLevels=both, type="note"),
+            NewContainer(b"", accessLevels=[*both, leaver]),
+        ]
+        small, left = _made(alice.createContainers(together).result(PATIENCE))
         alice.updateContainerHeader(small.id, {"name": "second"}).result(PATIENCE)
         bob.updateContainerContent(small.id, b"two").result(PATIENCE)
         large = alice.createContainer(_CONTENT, accessLevels=both, type="file").result(PATIENCE)
         deleted = alice.createContainer(b"gone", accessLevels=both).result(PATIENCE)
         alice.deleteContainer(deleted.id).result(PATIENCE)
         self._small, self._large, self._deleted = small.id, large.id, deleted.id
-        carol = self._device(self._stack, self.broker.new_user())
-        leaver = AccessLevel(carol.getUserId().result(PATIENCE))
-        self._left = alice.createContainer(b"", accessLevels=[*both, leaver]).result(PATIENCE).id
+        self._left = left.id
         carol.leaveContainer(self._left).result(PATIENCE)
+        team = alice.createGroup("Team", [self._ring.userId, leaver.userId]).result(PATIENCE)
+        self._team = bob.acceptGroup(team.id).result(PATIENCE).id
+        shared = [AccessLevel(self._alice, OWNER), AccessLevel(team, OWNER)]
+        through = alice.createContainer(b"for all", accessLevels=shared).result(PATIENCE)
+        bob.updateContainerContent(through.id, b"by one").result(PATIENCE)
+        self._through = through.id
+        carol.declineGroup(self._team).result(PATIENCE)
         bob.blockUser(leaver.userId).result(PATIENCE)
         url = self.broker.database_url
         query(url, "UPDATE api_keys SET expires_at = ?, last_used_at = 60000000", 2**62)
@@ -137,6 +184,13 @@ class Population:
     @contextmanager
     def flipped(self, flip: Flip) -> Iterator[bool]:
         """Flip a bit of the byte, and back at the end; give False if the database refuses the value."""
+        with self._flipped(flip) as taken:
+            yield taken
+        if self._warnings.messages:  # a device warns once, until it reads the group again
+            self._known.getGroups().result(PATIENCE)
+
+    @contextmanager
+    def _flipped(self, flip: Flip) -> Iterator[bool]:
         if flip.path is not None:
             whole = flip.path.read_bytes()
             flip.path.write_bytes(_flip(whole, flip.byte))
@@ -199,12 +253,21 @@ class Population:
                     or no_keys
                     or (hidden and len(result.access) == 3)
                     or (dated and _without_dates(result) == _without_dates(self._written[name]))
+                    or (
+                        name.endswith(" group")
+                        and (
+                            name.startswith("fresh") or result or self._warnings.tell_of(self._team)
+                        )
+                        and _is_brokers_word(result, self._written[name])
+                    )
+                    or (_is_departure(flip, name) and len(result) == 3)
                 )
                 assert is_exempt, f"{flip}: {name} gave {result!r}"
                 found["unauthenticated"] += 1
         return found
 
     def _read_all(self, flip: Flip) -> Reads:
+        self._warnings.messages.clear()
         if flip.path is not None:
             return {"large": _result(self._known.getContainerContent(self._large))}
         found = {f"known {name}": value for name, value in self._reads(self._known).items()}
@@ -230,6 +293,9 @@ class Population:
             "large": _result(device.getContainerContent(self._large)),
             "deleted": _result(device.getContainer(self._deleted)),
             "left": _result(device.getContainerMetadata(self._left)),
+            "group": _result(device.getGroups()),
+            "members": _result(device.getGroupMembers(self._team)),
+            "through": _result(device.getContainer(self._through)),
         }
 
     def _read_key_file(self, stack: ExitStack) -> Reads:
@@ -238,6 +304,25 @@ class Population:
             "reminder": _result(device.getReminder(user)),
             "KeyFile": _result(device.logIn(user, PASSWORD, PASSPHRASE)),
         }
+
+
+def _is_brokers_word(groups: Sequence[Any], written: Sequence[Any]) -> bool:
+    """Return whether nothing but the broker's word says what is wrong with a list of groups.
+
+    It says which groups there are, whether a group was accepted, and who has left. A group that is damaged is
+    in the list as its error.
+    """
+    unsigned = {"accepted": False, "memberCount": 0}
+    [expected] = [dataclasses.replace(each, **unsigned) for each in written]
+    return all(
+        isinstance(each, BrokerError) or dataclasses.replace(each, **unsigned) == expected
+        for each in groups
+    )
+
+
+def _is_departure(flip: Flip, name: str) -> bool:
+    """Return whether a flip may hide that a member has left, as it may for a container."""
+    return flip.table in ("group_members", "users") and name.endswith(" members")
 
 
 def _without_dates(log: list[ContainerEvent]) -> list[Any]:
@@ -255,6 +340,14 @@ def _result(promise: Promise[Any]) -> Any:
 
 def _flip(octets: bytes, byte: int) -> bytes:
     return octets[:byte] + bytes([octets[byte] ^ 1 << byte % 8]) + octets[byte + 1 :]
+
+
+def _made(found: Sequence[SecuredContainer | BrokerError]) -> list[SecuredContainer]:
+    """Return the containers of a batch; raise the first error among them."""
+    for each in found:
+        if isinstance(each, BrokerError):
+            raise each
+    return [each for each in found if isinstance(each, SecuredContainer)]
 
 
 def main() -> int:

@@ -1,5 +1,6 @@
 """Fuzz the answers that a client reads: problems, headers of containers, pages of the event log."""
 
+import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
@@ -20,7 +21,6 @@ from hypothesis import strategies as st
 from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import write
 from assurance.fuzz.messages import ID, named
-from assurance.fuzz.served import drive
 from assurance.fuzz.target import Target, kept
 from scbroker import errors
 from scbroker.client import events
@@ -247,7 +247,7 @@ def _events(data: bytes) -> None:
     for pages in (first, second):
         session.transport = _Pages(pages)
         criteria: events.Criteria = {"containerType": "note"} if filtered else {}
-        logs.append(drive(events.events(session, criteria)))
+        logs.append(asyncio.run(events.events(events.Source(session), criteria)))
         ids = [event.id for event in logs[-1]]
         kept(ids == sorted(set(ids)), "events out of order")
         highest = max(highest, *ids, 0)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from assurance.fuzz import variations as v
 from assurance.fuzz.messagepack import canonical
-from assurance.fuzz.served import HASHES, LINKS, NOW, SCENES, SIGNATURES, Served, drive, scene
+from assurance.fuzz.served import HASHES, LINKS, NOW, SCENES, SIGNATURES, Served, scene
 from assurance.fuzz.stage import fixed_clock, marked_signatures, stage
 from assurance.fuzz.target import kept
 from scbroker import errors
@@ -21,7 +21,7 @@ from scbroker.records.canonical import encode_object, user_id_of
 from scbroker.records.container_record import Role, list_hash, record_hash
 from scbroker.records.judge import Known, governing_of
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import MAX_INLINE, GoverningView
+from scbroker.wire.containers import GoverningView
 from tests.vectors.cast import DAY, cast
 
 _now = [NOW]
@@ -41,7 +41,7 @@ def _container(data: bytes) -> None:
     rings = {"erin": (1, 2, 2)}
     session = Session(served, cast()[reader].ring(*rings.get(reader, (1, 1, 1))), marks)
     session.token.value, session.token.expires = "token", float("inf")
-    fetched: Fetched = drive(fetching.fetch(session, container_id, header=True, content=True))
+    fetched: Fetched = asyncio.run(fetching.fetch(session, container_id, header=True, content=True))
     _check_state(fetched.state, served, mark)
     stored = marks.get(fetching.KIND, container_id.bytes)
     kept(stored == fetched.state.mark.encode(), "another mark was kept")
@@ -50,10 +50,7 @@ def _container(data: bytes) -> None:
     shown = opening.container(session, opened, None, None, asked=())
     creator = cast()["alice"].fingerprint if mark is None else mark.createdBy
     kept(shown.createdBy == user_id_of(creator), "another creator")
-    header, content = (
-        opening.read_part(session, opened, Role.Header),
-        _read_content(session, opened),
-    )
+    header, content = (opening.read_part(opened, Role.Header), _read_content(session, opened))
     if not found.fixups & SIGNATURES:
         _check_untouched(fetched.state)
         version = fetched.state.record.version
@@ -67,12 +64,7 @@ def _container(data: bytes) -> None:
 
 
 def _read_content(session: Session, opened: Opened) -> bytes | None:
-    part = opened.state.record.content
-    reading = contents.read(session, opened, lambda *_: None)
-    if part is None or part.paddedLength <= MAX_INLINE:
-        return drive(reading)  # type: ignore[no-any-return]
-    with asyncio.Runner() as runner:  # a large one is fetched by several tasks
-        return runner.run(reading)
+    return asyncio.run(contents.read(session, opened, lambda *_: None))
 
 
 def _mark_of(value: Any) -> Mark | None:

@@ -27,12 +27,18 @@ from scbroker.wire.containers import RecordsRequest
 from scbroker.wire.users import ChallengeRequest, KeyFileDeletion, KeyFileOpening, Registration
 from tests.kit import writers
 from tests.kit.brokers import clock
+from tests.kit.groups import READER, SHARER, Group
 from tests.kit.writers import Story, User
 
 _SIZES: Final = (0, 1, 16, 32, 48, 112, 200, 1168, 3373)
 AUTH: Final = bytes(32)
 QUERY: Final = {"from": 1, "to": 1, "first": 0, "count": 1}
 """Required parameters of queries, with values that exist."""
+
+
+def team_of(owner: User, member: User) -> Group:
+    """Create a group that is offered to a user."""
+    return Group(owner).created({owner: SHARER, member: READER})
 
 
 @cache
@@ -133,12 +139,19 @@ def in_the_document(value: Any) -> Any:
 
 @dataclass
 class Scene:
-    """A user with a session, a container with a content, and valid requests about them."""
+    """A user with a session, a container with a content, a group, and valid requests about them."""
 
     user: User
     other: User
     story: Story
     part: bytes
+    team: Group
+
+    def begin_anew(self) -> None:
+        """Take another container and another group."""
+        grants = {self.user: 511, self.other: 11}
+        self.story = Story(self.user).created(grants, header=b"{}", type="note")
+        self.team = team_of(self.other, self.user)
 
     @property
     def path(self) -> Mapping[str, list[Any]]:
@@ -147,6 +160,7 @@ class Scene:
         return {
             "userId": [self.user.id, self.other.id],
             "containerId": [self.story.path.rpartition("/")[2]],
+            "groupId": [self.team.group_id],
             "partId": [str(uuid.UUID(bytes=self.part))],
             "version": [version + 1, version, 1],
             "index": [0],
@@ -187,6 +201,10 @@ class Scene:
                 message = RecordsRequest(records=batch)
             case "DepartureRequest":
                 message = writers.departure(self.story, user)
+            case "GroupViewsRequest":
+                message = {"groups": [{"groupId": self.team.group_id, "membership": True}]}
+            case "GroupDepartureRequest":
+                message = self.team.departure(user)
             case "TransfersRequest":
                 message, path = {"chunks": [0, 3]}, {"partId": str(uuid.uuid4())}
             case "SentChunks":

@@ -13,7 +13,8 @@ from assurance.fuzz.stage import independent, stage
 from assurance.fuzz.target import Target, kept
 from assurance.fuzz.variations import bombs_in_messagepack, in_messagepack
 from scbroker.errors import IntegrityError
-from scbroker.records.canonical import encode_object
+from scbroker.records.batch import MAX_SIGNATURE, BatchSignature, root_of_path
+from scbroker.records.canonical import decode_object, encode_object
 from scbroker.records.container_record import (
     AccessList,
     SaltedEntry,
@@ -28,17 +29,19 @@ from scbroker.records.key_record import Signed, parse_key_record
 from scbroker.wire.users import parse_order, parse_statement
 from tests.independent import (
     access_lists,
+    batches,
     container_records,
     departures,
     key_records,
     orders,
     sessions,
 )
+from tests.independent.encodings import RefusedError
 from tests.vectors.cast import cast
 from tests.vectors.files import vectors
 
 
-def _parsed(
+def parsed(
     name: str,
     parse: Callable[[bytes], Any],
     encode: Callable[[Any], bytes],
@@ -109,17 +112,52 @@ def _access_lists() -> list[bytes]:
     return found
 
 
+def _batch_signatures() -> list[bytes]:
+    return [bytes.fromhex(item["batchSignature"]) for item in vectors("batches", "valid")]
+
+
+def _batch_signature(data: bytes) -> None:
+    """Both implementations find the same root, or both refuse the path."""
+    value = decode_object(BatchSignature, data, MAX_SIGNATURE)
+    kept(encode_object(value) == data, "it encodes to other bytes")
+    leaf = batches.leaf(value.salt, bytes(32))
+    try:
+        root = root_of_path(leaf, value)
+    except IntegrityError:
+        kept(_other_root(leaf, data) is None, "the second implementation accepts it")
+        raise
+    kept(
+        _other_root(leaf, data) == root,
+        "the second implementation refuses it or finds another root",
+    )
+
+
+def _other_root(leaf: bytes, data: bytes) -> bytes | None:
+    try:
+        other = batches.parse(data)
+        batches.check_form(other)
+    except RefusedError:
+        return None
+    kept(other.stored() == data, "the second implementation reads another value")
+    return batches.root_from(leaf, other.index, other.size, other.path)
+
+
 TARGETS: Final = (
-    _parsed("container-record", _container_record, encode_object, container_records.parse,
+    parsed("container-record", _container_record, encode_object, container_records.parse,
             lambda: [made.signed.body for made in stage().story]),
-    _parsed("key-record", lambda body: parse_key_record(Signed(body, b"")), encode_object,
+    parsed("key-record", lambda body: parse_key_record(Signed(body, b"")), encode_object,
             key_records.parse, lambda: [signed.body for signed in cast()["erin"].records]),
-    _parsed("entry", parse_entry, encode_entry, access_lists.parse_entry, _entries),
-    _parsed("departure", parse_departure, encode_object, departures.parse,
+    parsed("entry", parse_entry, encode_entry, access_lists.parse_entry, _entries),
+    Target(
+        "batch-signature", _batch_signature, (IntegrityError,), _batch_signatures,
+        lambda: in_messagepack(_batch_signatures()),
+        lambda: bombs_in_messagepack(_batch_signatures()[0]),
+    ),
+    parsed("departure", parse_departure, encode_object, departures.parse,
             lambda: [bytes.fromhex(item["body"]) for item in vectors("departures", "valid")[:6]]),
-    _parsed("statement", parse_statement, encode_object, sessions.parse,
+    parsed("statement", parse_statement, encode_object, sessions.parse,
             lambda: [bytes.fromhex(vectors("sessions", "valid")[0]["statement"])]),
-    _parsed("order", parse_order, encode_object, orders.parse,
+    parsed("order", parse_order, encode_object, orders.parse,
             lambda: [bytes.fromhex(item["order"]) for item in vectors("orders", "valid")[:3]]),
     Target("access-list", _access_list, (IntegrityError,), _access_lists,
            lambda: in_messagepack(_access_lists()), lambda: bombs_in_messagepack(_access_lists()[0])),

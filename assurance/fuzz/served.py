@@ -5,7 +5,7 @@ renewal and a tombstone. The fixups make right again what depends on an edited r
 """
 
 import uuid
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -316,13 +316,3 @@ class Served(Transport):
 def _pair(value: Any, *names: str) -> Any:
     """Return a list of two as a message with these fields, and any other value as it is."""
     return dict(zip(names, value, strict=True)) if len(v.list_of(value)) == 2 else v.tree(value)
-
-
-def drive(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that waits for nothing."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        return done.value
-    work.close()
-    raise AssertionError("it waits for something")

@@ -33,6 +33,7 @@ from assurance.fuzz.openapi import (
     on_the_wire,
     operation_of,
     schema,
+    team_of,
 )
 from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire.codec import (
@@ -64,7 +65,7 @@ def scene(broker: BrokerProcess, new_user: NewUser) -> Scene:
     story = Story(alice).created({alice: 511, bob: 11}, header=b"{}", type="note")
     part = story.upload(alice, bytes(70_000))
     story.tell(alice, story.follow(alice, content=part))
-    return Scene(alice, bob, story, part.partId)
+    return Scene(alice, bob, story, part.partId, team_of(bob, alice))
 
 
 class Sender:
@@ -136,8 +137,7 @@ class Sender:
             ("/records/{version}", "/departure")
         ):
             # The story does not know the record that was accepted, or that its user left: begin another.
-            grants = {user: 511, self.scene.other: 11}
-            self.scene.story = Story(user).created(grants, header=b"{}", type="note")
+            self.scene.begin_anew()
 
 
 def check(case: Any, answer: Any) -> None:

@@ -74,18 +74,31 @@ class Documents:
             return await answer.json()
 
 
+def credentials() -> tuple[str, str]:
+    """Return user id and passphrase; end the program if any variable that it needs is missing."""
+    names = ("SERVER_URL", "API_KEY", "APPLICATION_NAME", "USER_ID", "PASSPHRASE")
+    missing = [f"SCBROKER_{each}" for each in names if not os.environ.get(f"SCBROKER_{each}")]
+    if missing:
+        raise SystemExit(f"Set {', '.join(missing)} in the environment.")
+    return os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
+
+
+def printable(name: object) -> str:
+    """Escape control characters: other users choose names, and a terminal would obey them."""
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(name))
+
+
 async def main(address: str, command: str, *files: str) -> None:
+    user, passphrase = credentials()
     async with ServerProvider.fromEnvironment() as provider, aiohttp.ClientSession(address) as http:
-        await provider.logIn(
-            os.environ["SCBROKER_USER_ID"], passphrase=os.environ["SCBROKER_PASSPHRASE"]
-        )
+        await provider.logIn(user, passphrase=passphrase)
         documents = Documents(provider, http)
         await documents.log_in()
         for file in files:
             print(f"{file}: {await documents.put(Path(file))}")
         if command == "list":
             for name, each in (await documents.list()).items():
-                print(f"{name}: version {each['version']}, {each['members']} members")
+                print(f"{printable(name)}: version {each['version']}, {each['members']} members")
 
 
 if __name__ == "__main__":

@@ -25,13 +25,21 @@ from scbroker import AccessLevel, BrokerError, ContactCard, Container, ServerPro
 TYPE = "document"
 
 
+def credentials() -> tuple[str, str]:
+    """Return user id and passphrase; end the program if any variable that it needs is missing."""
+    names = ("SERVER_URL", "API_KEY", "APPLICATION_NAME", "USER_ID", "PASSPHRASE")
+    missing = [f"SCBROKER_{each}" for each in names if not os.environ.get(f"SCBROKER_{each}")]
+    if missing:
+        raise SystemExit(f"Set {', '.join(missing)} in the environment.")
+    return os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Log in as the service's own user, which is a user of the broker like any other."""
+    user, passphrase = credentials()
     async with ServerProvider.fromEnvironment() as provider:
-        await provider.logIn(
-            os.environ["SCBROKER_USER_ID"], passphrase=os.environ["SCBROKER_PASSPHRASE"]
-        )
+        await provider.logIn(user, passphrase=passphrase)
         app.state.provider = provider
         app.state.owners = {}  # a database, in a real service
         yield

@@ -12,7 +12,7 @@ import aiohttp.web
 import pytest
 import uvicorn
 
-from examples.documents.client import Documents
+from examples.documents.client import Documents, printable
 from examples.documents.service import app
 from scbroker import BrokerError, ContactCard, ServerProvider
 from scbroker.testing import PASSPHRASE, LocalBroker
@@ -135,3 +135,7 @@ def test_a_service_that_names_a_document_as_its_token_does_not_get_the_content(
                 assert "Authorization" not in http.headers
 
     asyncio.run(scenario())
+
+
+def test_a_name_with_control_characters_is_printed_with_escapes() -> None:
+    assert printable("\x1b[2J\u202eünd\n.txt") == "\\x1b[2J\\u202eünd\\n.txt"

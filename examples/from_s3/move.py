@@ -100,14 +100,23 @@ class Move:
         return sent.hexdigest()
 
 
+def credentials() -> tuple[str, str]:
+    """Return user id and passphrase; end the program if any variable that it needs is missing."""
+    names = ("SERVER_URL", "API_KEY", "APPLICATION_NAME", "USER_ID", "PASSPHRASE")
+    missing = [f"SCBROKER_{each}" for each in names if not os.environ.get(f"SCBROKER_{each}")]
+    if missing:
+        raise SystemExit(f"Set {', '.join(missing)} in the environment.")
+    return os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("bucket", help="the bucket's address, as s3://bucket/prefix")
     parser.add_argument("--delete", action="store_true", help="delete each object that was moved")
     arguments = parser.parse_args()
+    user, passphrase = credentials()
     bucket = from_url(arguments.bucket)
     with ServerProvider.fromEnvironment() as provider:
-        user, passphrase = os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
         provider.logIn(user, passphrase=passphrase).result()
         for line in Move(bucket, provider, arguments.delete).run():
             print(line)

@@ -75,3 +75,66 @@ def test_a_restart_fetches_what_changed_and_removes_what_is_gone(
         assert (tmp_path / "notes.txt").exists()
 
     asyncio.run(scenario())
+
+
+def test_a_folder_named_like_a_container_is_left_alone(
+    alice: ServerProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = tmp_path / "11111111-2222-8333-8444-555555555555"
+    (gone / "kept").mkdir(parents=True)
+
+    async def scenario() -> None:
+        hidden = await alice.createContainer(b"hidden by a folder")
+        (tmp_path / str(hidden.id)).mkdir()
+        note = await alice.createContainer(b"a note")
+        async with running(Mirror(alice, tmp_path)):
+            await until((tmp_path / str(note.id)).exists)
+            await alice.updateContainerContent(hidden.id, b"changed")
+            late = await alice.createContainer(b"late")
+            await until((tmp_path / str(late.id)).exists)
+        assert (tmp_path / str(hidden.id)).is_dir()
+
+    asyncio.run(scenario())
+    assert (gone / "kept").is_dir()
+    assert f"{gone} is a folder" in caplog.text
+
+
+def test_a_container_that_does_not_fit_is_left_out_and_fits_once_others_are_gone(
+    alice: ServerProvider, bob: ServerProvider, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bob's containers are shared with Alice, who has not asked for them."""
+
+    async def scenario() -> None:
+        both = [
+            AccessLevel(await bob.getUserId(), OWNER), AccessLevel(await alice.getUserId())
+        ]  # fmt: skip
+        note = await alice.createContainer(bytes(60_000))
+        async with running(Mirror(alice, tmp_path, most_bytes=100_000)):
+            await until(lambda: str(note.id) in contents(tmp_path))
+            large = await bob.createContainer(bytes(50_000), accessLevels=both)
+            await until(lambda: f"{large.id} was not mirrored: 50000 bytes" in caplog.text)
+            small = await bob.createContainer(bytes(40_000), accessLevels=both)
+            await until(lambda: str(small.id) in contents(tmp_path))
+            assert str(large.id) not in contents(tmp_path)
+
+            await alice.deleteContainer(note.id)
+            await until(lambda: str(note.id) not in contents(tmp_path))
+            await bob.updateContainerContent(large.id, bytes(55_000))
+            await until(lambda: str(large.id) in contents(tmp_path))
+
+    asyncio.run(scenario())
+
+
+def test_a_content_that_has_grown_since_it_was_measured_is_removed(
+    alice: ServerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        note = await alice.createContainer(bytes(60_000))
+        mirror = Mirror(alice, tmp_path, most_bytes=100)
+        answers = iter([True])
+        real = mirror._has_space
+        monkeypatch.setattr(mirror, "_has_space", lambda *of: next(answers, None) or real(*of))
+        await mirror._fetch(note.id)
+
+    asyncio.run(scenario())
+    assert contents(tmp_path) == {}

@@ -122,9 +122,18 @@ class NotesWindow:
         self.status["text"] = error.message
 
 
+def credentials() -> tuple[str, str]:
+    """Return user id and passphrase; end the program if any variable that it needs is missing."""
+    names = ("SERVER_URL", "API_KEY", "APPLICATION_NAME", "USER_ID", "PASSPHRASE")
+    missing = [f"SCBROKER_{each}" for each in names if not os.environ.get(f"SCBROKER_{each}")]
+    if missing:
+        raise SystemExit(f"Set {', '.join(missing)} in the environment.")
+    return os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
+
+
 def main() -> None:
+    user, passphrase = credentials()
     with ServerProvider.fromEnvironment() as provider:
-        user, passphrase = os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
         provider.logIn(user, passphrase=passphrase).result()
         NotesWindow(tkinter.Tk(), provider).root.mainloop()
         mainQueue.run(1)  # the window is closed: let the list that was under way end

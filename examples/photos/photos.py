@@ -86,6 +86,15 @@ def run(provider: ServerProvider, arguments: argparse.Namespace) -> Iterator[str
         yield from get(provider, arguments.folder)
 
 
+def credentials() -> tuple[str, str]:
+    """Return user id and passphrase; end the program if any variable that it needs is missing."""
+    names = ("SERVER_URL", "API_KEY", "APPLICATION_NAME", "USER_ID", "PASSPHRASE")
+    missing = [f"SCBROKER_{each}" for each in names if not os.environ.get(f"SCBROKER_{each}")]
+    if missing:
+        raise SystemExit(f"Set {', '.join(missing)} in the environment.")
+    return os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     commands = parser.add_subparsers(dest="command", required=True)
@@ -94,8 +103,8 @@ def main() -> None:
         commands.add_parser(command).add_argument("folder", type=Path)
     commands.choices["put"].add_argument("card", nargs="+")
     arguments = parser.parse_args()
+    user, passphrase = credentials()
     with ServerProvider.fromEnvironment() as provider:
-        user, passphrase = os.environ["SCBROKER_USER_ID"], os.environ["SCBROKER_PASSPHRASE"]
         provider.logIn(user, passphrase=passphrase).result()
         for line in run(provider, arguments):
             print(line)

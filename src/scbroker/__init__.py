@@ -40,6 +40,9 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.types import Container as Container
     from scbroker.types import ContainerEvent as ContainerEvent
     from scbroker.types import ContainerPage as ContainerPage
+    from scbroker.types import Group as Group
+    from scbroker.types import GroupMember as GroupMember
+    from scbroker.types import GroupRenewal as GroupRenewal
     from scbroker.types import Head as Head
     from scbroker.types import Header as Header
     from scbroker.types import Heads as Heads
@@ -48,12 +51,16 @@ if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __
     from scbroker.types import PublicKey as PublicKey
     from scbroker.types import SecuredContainer as SecuredContainer
     from scbroker.types import SentChange as SentChange
+    from scbroker.types import UnsettledAccess as UnsettledAccess
     from scbroker.types import Usage as Usage
     from scbroker.vocabulary import AccessLevel as AccessLevel
     from scbroker.vocabulary import Availability as Availability
     from scbroker.vocabulary import ContainerAccessLevel as ContainerAccessLevel
     from scbroker.vocabulary import ContainerEventType as ContainerEventType
+    from scbroker.vocabulary import GroupManager as GroupManager
+    from scbroker.vocabulary import GroupRole as GroupRole
     from scbroker.vocabulary import KeyType as KeyType
+    from scbroker.vocabulary import MemberRole as MemberRole
 
 _HOME = {
     "AccessChange": "types",
@@ -74,6 +81,11 @@ _HOME = {
     "ContentReader": "client.containers.contents",
     "FileSessionStore": "client.users.session_store",
     "FileTrustStore": "client.users.trust_store",
+    "Group": "types",
+    "GroupManager": "vocabulary",
+    "GroupMember": "types",
+    "GroupRenewal": "types",
+    "GroupRole": "vocabulary",
     "Head": "types",
     "Header": "types",
     "Heads": "types",
@@ -84,6 +96,7 @@ _HOME = {
     "Link": "types",
     "LinkProvider": "client.link_provider",
     "Marks": "client.users.trust_store",
+    "MemberRole": "vocabulary",
     "MemoryTrustStore": "client.users.trust_store",
     "NewContainer": "types",
     "Promise": "client.calls.operation",
@@ -95,6 +108,7 @@ _HOME = {
     "SessionStore": "client.users.session_store",
     "Stream": "client.calls.stream",
     "TrustStore": "client.users.trust_store",
+    "UnsettledAccess": "types",
     "Usage": "types",
     "WriteOutcome": "errors",
     "mainQueue": "client.calls.main_queue",

@@ -32,6 +32,7 @@ the default message.
     │   │   └── OfflineError        a cache answers for the broker, and cannot answer this
     │   ├── ThrottledError          too many requests: wait `retryAfter` seconds
     │   └── OverloadedError         the broker has no capacity at present
+    ├── UnsettledAccessError        a former member of a group may have changed access: confirm it
     ├── UntrustedError              what was served is not what its author made: do not use it
     │   ├── IntegrityError          a signature, hash or rule fails
     │   ├── RollbackError           older than what this device has seen
@@ -104,6 +105,7 @@ class BrokerError(Exception):
     offlineError: ClassVar[type[OfflineError]]
     throttledError: ClassVar[type[ThrottledError]]
     overloadedError: ClassVar[type[OverloadedError]]
+    unsettledAccessError: ClassVar[type[UnsettledAccessError]]
     untrustedError: ClassVar[type[UntrustedError]]
     integrityError: ClassVar[type[IntegrityError]]
     rollbackError: ClassVar[type[RollbackError]]
@@ -319,6 +321,19 @@ class ThrottledError(BrokerUnavailableError, code="throttled"):
 
 class OverloadedError(BrokerUnavailableError, code="overloaded"):
     """The broker has no capacity at present: try again after `retryAfter` seconds."""
+
+
+class UnsettledAccessError(BrokerError, code="unsettled"):
+    """A former member of a group may have changed access: compare the lists, and call confirmAccess."""
+
+    version: int
+    """The version that changed access."""
+    hash: bytes
+    """The hash of its record: `confirmAccess` accepts it."""
+
+    def __init__(self, message: str = "", *, version: int = 0, hash: bytes = b"") -> None:
+        super().__init__(message)
+        self.version, self.hash = version, hash
 
 
 class UntrustedError(BrokerError, code="untrusted"):

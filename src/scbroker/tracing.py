@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, Final, Self, TypeVar
 
 from scbroker.errors import BrokerError, InvalidArgumentError
+from scbroker.extras import install
 
 _API: Final = "opentelemetry.trace"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -37,8 +38,8 @@ def start(service: str) -> None:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ModuleNotFoundError:
         raise InvalidArgumentError(
-            'OTEL_EXPORTER_OTLP_… is set, and OpenTelemetry is missing: run pip install "scbroker[otel]", or '
-            "set OTEL_SDK_DISABLED=true."
+            f"OTEL_EXPORTER_OTLP_… is set, and OpenTelemetry is missing: run {install('otel')}, or set "
+            "OTEL_SDK_DISABLED=true."
         ) from None
     named = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME: service}
     provider = TracerProvider(resource=Resource.create(named))

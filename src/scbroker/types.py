@@ -16,14 +16,17 @@ from typing import BinaryIO, Final, Generic, TypeVar
 
 from scbroker.errors import BrokerError, WriteOutcome
 from scbroker.records.canonical import parse_fingerprint, show_fingerprint, user_id_of
+from scbroker.records.container_record import GROUP_TYPE
 from scbroker.vocabulary import (
     AccessLevel,
     Availability,
     ContainerAccessLevel,
     ContainerEventType,
+    GroupRole,
+    HolderRef,
     KeyType,
+    NamedGroup,
     Person,
-    UserRef,
 )
 
 T = TypeVar("T")
@@ -60,6 +63,12 @@ class Metadata:
     createdBy: uuid.UUID
     modifiedAt: dt.datetime
     modifiedBy: uuid.UUID
+    modifiedVia: uuid.UUID | None
+    """The group for which `modifiedBy` acted; None if they acted for themselves."""
+    modifierIsMember: bool | None
+    """Whether `modifiedBy` is a member of `modifiedVia` now; None without a group, or if it is not known."""
+    via: uuid.UUID | None
+    """The group through which the caller reads the container; None if they read by access of their own."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -81,6 +90,13 @@ class _Parts(Metadata):
         """Return whether the container has a header, even if hidden here; the signed record proves it."""
         return self.headerAvailability is not Availability.Absent
 
+    @property
+    def _through(self) -> str:
+        if self.modifiedVia is None:
+            return ""
+        former = " as a former member" if self.modifierIsMember is False else ""
+        return f" through group {self.modifiedVia}{former}"
+
     def __repr__(self) -> str:
         content = "content" if self.length is None else f"content of {self.length} bytes"
         shown = (
@@ -89,7 +105,7 @@ class _Parts(Metadata):
             _PHRASES[self.contentAvailability].format(content),
             _PHRASES[self.headerAvailability].format("header"),
             "members hidden" if self.access is None else _counted(len(self.access), "member"),
-            f"modified {self.modifiedAt:{_SECONDS}} by {self.modifiedBy}",
+            f"modified {self.modifiedAt:{_SECONDS}} by {self.modifiedBy}{self._through}",
         )
         return f"<{type(self).__name__} {self.id}: {', '.join(shown)}>"
 
@@ -174,13 +190,13 @@ class NewContainer:
 class AccessChange:
     """An item of `updateContainersAccessLevels`: the change of access to one container.
 
-    `add` and `remove` change the entries of these users and keep all others. `replace` is a whole list, as
-    for `updateContainerAccessLevels`, and cannot be combined with the other two.
+    `add` and `remove` change the entries of these users and groups, and keep all others. `replace` is a whole
+    list, as for `updateContainerAccessLevels`, and cannot be combined with the other two.
     """
 
     containerId: uuid.UUID | str
     add: Iterable[AccessLevel] = ()
-    remove: Iterable[UserRef] = ()
+    remove: Iterable[HolderRef] = ()
     replace: Iterable[AccessLevel] | None = None
 
 
@@ -218,6 +234,78 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRenewal:
+    """What `renewGroup` or `replaceGroup` has done."""
+
+    renewed: int
+    """The number of containers that have a new key."""
+    failed: Sequence[BrokerError]
+    """The errors of the others, each with its `containerId`."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Group(NamedGroup):
+    """A group of the caller, with the roster in force: verified, and opened with the group's key.
+
+    An access list takes it in place of a user: `AccessLevel(group, "Download|Decrypt")`.
+    """
+
+    name: str
+    description: str
+    role: GroupRole
+    """The caller's."""
+    isManager: bool
+    isOwner: bool
+    """Whether the caller is a manager who can change the managers and delete the group."""
+    accepted: bool
+    """Whether the caller accepted the group; until then it is an offer. This is the broker's word."""
+    memberCount: int
+    """The number of members who have not left."""
+    epoch: int
+    """How often the group's key was replaced; 16,383 is the last one."""
+    version: int
+    createdAt: dt.datetime
+    createdBy: uuid.UUID
+    modifiedAt: dt.datetime
+    """The time of the newest change of members, managers, name or description."""
+    modifiedBy: uuid.UUID
+    dropped: Sequence[uuid.UUID] = ()
+    """Members whom this change removed because the broker says, without a proof, that they were deleted."""
+    renewal: GroupRenewal | None = None
+    """The containers that `removeGroupMembers` has renewed; None without `renew`."""
+
+    def __repr__(self) -> str:
+        shown = (
+            f"role {self.role.name}",
+            "owner" if self.isOwner else "manager" if self.isManager else "not a manager",
+            "accepted" if self.accepted else "offered",
+            _counted(self.memberCount, "member"),
+            f"epoch {self.epoch}",
+            f"version {self.version}",
+            f"modified {self.modifiedAt:{_SECONDS}} by {self.modifiedBy}",
+        )
+        return f"<Group {self.id}: {', '.join(shown)}>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GroupMember(Person):
+    """A member of a group, by the roster in force. Operations that take a `UserRef` take it as well."""
+
+    role: GroupRole
+    isManager: bool
+    isOwner: bool
+    since: dt.datetime
+    """The time of the change that added the member, or changed the role or key last."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "userId", user_id_of(parse_fingerprint(self.fingerprint)))
+
+    def __repr__(self) -> str:
+        manages = ", an owner" if self.isOwner else ", a manager" if self.isManager else ""
+        return f"<GroupMember {self.userId}: {self.role.name}{manages}>"
+
+
+@dataclass(frozen=True, slots=True)
 class SentChange:
     """A change of a container that this device sent and that was not confirmed at once."""
 
@@ -243,6 +331,26 @@ class Heads:
     stored: Head | None
     """None if the device has no mark."""
     served: Head
+
+
+@dataclass(frozen=True, slots=True)
+class UnsettledAccess:
+    """A change of access by a user who is not in the group any more, or has a lower role there.
+
+    The client seals nothing new for the container until the caller has confirmed it.
+    """
+
+    head: Head
+    """Its version and hash: pass it to `confirmAccess` as `accept`."""
+    changedBy: uuid.UUID
+    changedVia: uuid.UUID
+    """The group for which `changedBy` acted."""
+    changedAt: dt.datetime
+    """The time, by the author's clock."""
+    before: Sequence[AccessLevel] | None
+    """The access list that was in force before; None without ViewAccess."""
+    after: Sequence[AccessLevel] | None
+    """The access list of the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +424,7 @@ class Contact(Person):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ContainerEvent:
-    """One entry of the caller's event log: the broker's word, unlike containers, which are verified."""
+    """One entry of an event log, the caller's or a group's: the broker's word, unlike containers."""
 
     id: int
     eventType: ContainerEventType
@@ -330,12 +438,20 @@ class ContainerEvent:
     changes: Sequence[str]
     previousContainerType: str | None
     """The type before an event that changed it; None if it had none, or without ViewType at that time."""
+    groupId: uuid.UUID | None = None
+    """The group in whose log this event is, with an id of that log; None for the caller's own log."""
+
+    @property
+    def isOfGroup(self) -> bool:
+        """Return whether `containerId` is the id of a group that changed, and not that of a container."""
+        return self.containerType == GROUP_TYPE
 
     def __repr__(self) -> str:
         changes = f" of {', '.join(self.changes)}" if self.changes else ""
         by = "" if self.relatedUserId is None else f" by {self.relatedUserId}"
+        log = "" if self.groupId is None else f" of group {self.groupId}"
         return (
-            f"<ContainerEvent {self.id}: {self.eventType}{changes}, container {self.containerId}, "
+            f"<ContainerEvent {self.id}{log}: {self.eventType}{changes}, container {self.containerId}, "
             f"type {self.containerType!r}, version {self.version}, {self.date:{_SECONDS}}{by} "
             f"in {self.applicationName!r}>"
         )

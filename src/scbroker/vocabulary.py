@@ -28,6 +28,29 @@ class KeyType(enum.IntEnum):
     Encryption = 1
 
 
+class GroupRole(enum.IntEnum):
+    """What a member of a group may do with its containers, as far as the group's entry there allows it."""
+
+    Reader = 0
+    """Read containers, their access lists and types."""
+    Writer = 1
+    """Also change content, header and type."""
+    Sharer = 2
+    """Everything, with changes of access and deletion."""
+
+    @property
+    def permissions(self) -> ContainerAccessLevel:
+        """Return what the role allows. Of these, a member has the permissions that the group's entry has."""
+        level = ContainerAccessLevel
+        reader = level.DefaultUserPermissions | level.ReceiveAccessEvents
+        by_role = {
+            GroupRole.Reader: reader,
+            GroupRole.Writer: reader | level.Upload | level.ModifyType,
+            GroupRole.Sharer: level.DefaultOwnerPermissions,
+        }
+        return by_role[self]
+
+
 class ContainerEventType(enum.StrEnum):
     """The kind of an event of a container, as one of its users sees it."""
 
@@ -90,8 +113,22 @@ class Person:
     """Derived from the fingerprint."""
 
 
+@dataclass(frozen=True, slots=True)
+class NamedGroup:
+    """A group with its whole fingerprint, as a Group has it."""
+
+    id: uuid.UUID
+    """Derived from the name."""
+    fingerprint: str
+    """The group's name: 16 groups of 4 hexadecimal digits, for people to compare."""
+
+
 UserRef: TypeAlias = uuid.UUID | str | Person
 """A user: a user id, its text, a ContactCard or a Contact."""
+GroupRef: TypeAlias = uuid.UUID | str | NamedGroup
+"""A group: a group id, its text, or a Group."""
+HolderRef: TypeAlias = UserRef | NamedGroup
+"""What an entry of an access list can name: a user or a group."""
 
 
 def instance_of(name: str, value: object, phrase: str, *kinds: type[T]) -> T:
@@ -139,6 +176,16 @@ def user_of(name: str, value: object) -> uuid.UUID:
     return value.userId if isinstance(value, Person) else uuid_of(name, value)
 
 
+def group_of(name: str, value: object) -> uuid.UUID:
+    """Return the group id of an argument that names a group: a UUID, its text, or a Group."""
+    return value.id if isinstance(value, NamedGroup) else uuid_of(name, value)
+
+
+def holder_of(name: str, value: object) -> uuid.UUID:
+    """Return the id of an argument that names a user or a group."""
+    return value.id if isinstance(value, NamedGroup) else user_of(name, value)
+
+
 def member_of(kind: type[E], value: object, name: str) -> E:
     """Return the member that an argument names: by itself, by its value, or by its name.
 
@@ -167,10 +214,11 @@ def member_of(kind: type[E], value: object, name: str) -> E:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AccessLevel:
-    """The access of one user to one container.
+    """The access of one user, or of one group, to one container.
 
-    `userId` is a uuid.UUID, its text, a Contact or a ContactCard. The client compares the whole fingerprint
-    of a contact or card with the user's keys before it encrypts anything for the user.
+    `userId` is a uuid.UUID, its text, a Contact, a ContactCard or a Group; the id of a group names the group.
+    The client compares the whole fingerprint of a contact or card with the user's keys, and the name of a
+    Group with the group's, before it encrypts anything for them.
     `permissions` is a ContainerAccessLevel, its value or its name, as in `"Download|Decrypt"`.
     `expiresAt` is an aware datetime. From then on the broker refuses the user, and the next writer's client
     removes them from the signed access list; until that happens, only the broker enforces the expiry.
@@ -183,25 +231,88 @@ class AccessLevel:
     permissions: ContainerAccessLevel = ContainerAccessLevel.DefaultUserPermissions
     expiresAt: dt.datetime | None = None
     fingerprint: str | None = field(init=False, compare=False)
-    """That of the Contact or ContactCard that was given, else None."""
+    """That of the Contact, ContactCard or Group that was given, else None."""
+    isGroup: bool = field(init=False, compare=False)
+    """Whether a Group was given. In a result: whether this device has verified that it is a group's id."""
 
     def __init__(
         self,
-        userId: UserRef,
+        userId: HolderRef,
         permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
         expiresAt: dt.datetime | None = None,
     ) -> None:
         for name, value in (
-            ("userId", user_of("userId", userId)),
+            ("userId", holder_of("userId", userId)),
             ("permissions", _checked_permissions(permissions)),
             ("expiresAt", None if expiresAt is None else aware_date("expiresAt", expiresAt)),
-            ("fingerprint", userId.fingerprint if isinstance(userId, Person) else None),
+            ("fingerprint", _fingerprint_of(userId)),
+            ("isGroup", isinstance(userId, NamedGroup)),
         ):
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         until = "" if self.expiresAt is None else f" until {self.expiresAt:%Y-%m-%d %H:%M:%S %Z}"
-        return f"<AccessLevel of user {self.userId}: {self.permissions.name}{until}>"
+        kind = "group" if self.isGroup else "user"
+        return f"<AccessLevel of {kind} {self.userId}: {self.permissions.name}{until}>"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class MemberRole:
+    """The role of one user in a group.
+
+    `userId` is a uuid.UUID, its text, a Contact or a ContactCard. The client compares the whole fingerprint
+    of a contact or card with the user's keys before it gives the user the group's key. `role` is a GroupRole,
+    its value or its name.
+
+    Raises `invalidArgumentError` for a wrong type.
+    """
+
+    userId: uuid.UUID
+    role: GroupRole = GroupRole.Writer
+    fingerprint: str | None = field(init=False, compare=False)
+    """That of the Contact or ContactCard that was given, else None."""
+
+    def __init__(self, userId: UserRef, role: GroupRole | int | str = GroupRole.Writer) -> None:
+        for name, value in (
+            ("userId", user_of("userId", userId)),
+            ("role", member_of(GroupRole, role, "role")),
+            ("fingerprint", _fingerprint_of(userId)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"<MemberRole of user {self.userId}: {self.role.name}>"
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class GroupManager:
+    """One user who manages a group: adds, removes and changes its members, and renames it.
+
+    With `owner`, the user also changes the managers and deletes the group. `userId` is a uuid.UUID, its text,
+    a Contact or a ContactCard, as in `MemberRole`.
+
+    Raises `invalidArgumentError` for a wrong type.
+    """
+
+    userId: uuid.UUID
+    owner: bool = False
+    fingerprint: str | None = field(init=False, compare=False)
+    """That of the Contact or ContactCard that was given, else None."""
+
+    def __init__(self, userId: UserRef, owner: bool = False) -> None:
+        for name, value in (
+            ("userId", user_of("userId", userId)),
+            ("owner", instance_of("owner", owner, "a bool", bool)),
+            ("fingerprint", _fingerprint_of(userId)),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __repr__(self) -> str:
+        return f"<GroupManager: user {self.userId}{', an owner' if self.owner else ''}>"
+
+
+def _fingerprint_of(ref: object) -> str | None:
+    return ref.fingerprint if isinstance(ref, Person | NamedGroup) else None
 
 
 def _checked_permissions(permissions: object) -> ContainerAccessLevel:

@@ -24,7 +24,7 @@ from scbroker.cli.run import Run
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.keychains import run_beside_gnome_keyring
-from tests.kit.people import Person, interrupted
+from tests.kit.people import Person, ended, interrupted
 from tests.kit.waiting import PATIENCE
 
 PASSWORD, PASSPHRASE = "correct Horse 7", "battery Staple 8"
@@ -207,16 +207,22 @@ def users_at(broker: BrokerProcess) -> int:
     return int(count)
 
 
-def test_a_machine_without_a_keychain_is_refused_before_secrets_are_asked_for(
-    stranger: Person,
+@pytest.mark.sampled
+@pytest.mark.parametrize("command", [["register"], ["login"], ["ui", "--no-open"]], ids=" ".join)
+def test_a_machine_without_a_keychain_is_refused_before_the_first_question(
+    stranger: Person, command: list[str]
 ) -> None:
     before = users_at(stranger.broker)
-    environment = {**broker_of(stranger), "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
-    error = stranger.run("register", status=1, **environment).error
+    terminal = stranger.at_terminal(
+        *command, PYTHON_KEYRING_BACKEND="keyring.backends.fail.Keyring"
+    )
+    error = " ".join(ended(terminal, 1).split())
     assert "no usable keychain" in error
     assert "--session-folder FOLDER" in error
     assert "anybody who can read this folder has the account" in error
     assert "sessionStore" not in error
+    assert "Address of the broker" not in error
+    assert "contact card" not in error
     assert users_at(stranger.broker) == before
 
 
@@ -354,10 +360,11 @@ def test_a_log_in_at_a_terminal_asks_for_user_broker_key_name_and_passphrase(
 
 
 def test_a_log_in_without_a_user_or_a_terminal_says_what_to_pass(stranger: Person) -> None:
-    assert "scbroker login USER" in stranger.run("login", status=2).error
-    error = stranger.run("login", str(uuid.uuid4()), status=2).error
+    folder = ["--session-folder", "sessions"]
+    assert "scbroker login USER" in stranger.run("login", *folder, status=2).error
+    error = stranger.run("login", str(uuid.uuid4()), *folder, status=2).error
     assert "pass --server, set SCBROKER_SERVER_URL" in error
-    error = stranger.run("login", "Alice", status=2).error
+    error = stranger.run("login", "Alice", *folder, status=2).error
     assert "'Alice' is neither a user id nor a contact card" in error
 
 

@@ -15,7 +15,7 @@ from scbroker import (
     SecuredContainer,
     ServerProvider,
 )
-from tests.kit.people import Person
+from tests.kit.people import Person, ended
 from tests.kit.waiting import PATIENCE
 
 
@@ -57,8 +57,11 @@ def test_rm_asks_names_who_loses_the_container_and_deletes_it(
     terminal = alice.at_terminal("rm", "a.txt")
     terminal.expect("undone")
     terminal.sendline("y")
-    terminal.expect(pexpect.EOF)
+    shown = ended(terminal)
     assert len(listed(session)) == 1
+    bar, _, after = shown.rpartition("STATUS")
+    assert "0/1" in bar  # containers, not bytes
+    assert "Deleting" not in after  # the bar does not come back after the table
 
 
 @pytest.mark.long

@@ -85,6 +85,7 @@ def named(alice: Person) -> Person:
             device.createContainer(b"", {"name": name}).result(PATIENCE)
         card = device.getContactCard("Bob O'Hara").result(PATIENCE)
         Contacts(device).add(card).result(PATIENCE)
+        device.createGroup("a group").result(PATIENCE)
     return alice
 
 
@@ -109,6 +110,12 @@ def test_commands_options_profiles_names_and_contacts_are_completed(named: Perso
     assert asked(named, "probe", "--profile", "default", "a") == ["a file.txt"]
     assert asked(named, "probe", "a", "Bo") == ["Bob O'Hara"]
     assert asked(named, "mirror", "folder", "") == ["tree/"]
+    assert asked(named, "groups", "rm", "") == ["a group"]
+    assert asked(named, "share", "plan", "a") == ["a group"]
+    both = ["Bob O'Hara", "a group"]
+    assert asked(named, "share", "plan", "--with", "") == both
+    assert asked(named, "put", "file", "--to", "a") == ["a group"]
+    assert asked(named, "groups", "accept", "") == []
     assert asked(named, "whoami", "") == []
 
 
@@ -139,6 +146,7 @@ def test_a_broker_that_does_not_answer_costs_two_seconds(alice: Person) -> None:
         assert asked(alice, "probe", "", SECONDS="0.5") == []
 
 
+@pytest.mark.long
 def test_words_of_the_program_are_completed_without_slow_imports(alice: Person) -> None:
     code = "import os, sys; from scbroker.cli import main; "
     code += "os._exit = lambda _: print(*sys.modules); main()"
@@ -329,7 +337,7 @@ def test_names_read_before_a_failure_or_the_time_limit_are_offered(
     def many() -> Iterator[str]:
         yield from map(str, range(10**6))
 
-    monkeypatch.setattr(completion, "_SECONDS", 0.5)
+    monkeypatch.setattr(completion, "_SECONDS", 2)
     assert candidates("o", failing) == ["one"]
     assert candidates("", endless) == ["one"]
     assert len(candidates("", many)) == 1000

@@ -7,6 +7,7 @@ import pytest
 
 from scbroker import BrokerError
 from scbroker.cli.dates import end_of, local
+from tests.kit.cases import in_one_case
 
 INVALID = BrokerError.invalidArgumentError
 
@@ -56,7 +57,7 @@ def test_a_time_with_its_zone_is_taken_as_it_is() -> None:
     assert end_of("2200-12-31 18:00:30.5-02:30").second == 30
 
 
-@pytest.mark.parametrize(
+@in_one_case(
     "text,words",
     [
         ("", "cannot be ''"),
@@ -73,7 +74,6 @@ def test_a_time_with_its_zone_is_taken_as_it_is() -> None:
         ("2020-01-01", "is in the past, at 2020-01-02"),
         ("2020-01-01T00:00Z", "is in the past"),
     ],
-    ids=range(13),
 )
 def test_anything_else_is_refused_and_the_message_says_what_to_pass(text: str, words: str) -> None:
     with pytest.raises(INVALID, match=words):

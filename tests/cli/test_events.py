@@ -68,6 +68,9 @@ def test_events_are_selected_by_container_kind_number_and_count(
         return [event["id"] for event in alice.json("events", *options)]
 
     assert ids() == [1, 2, 3, 4]
+    # The broker has emptied the events before a deletion: their version is no version.
+    assert [row["version"] for row in alice.json("events")] == [1, 0, 2, 2]
+    assert [line.split("\t")[5] for line in alice.run("events").lines] == ["1", "", "2", "2"]
     assert ids("--container", "first") == [1, 3]
     assert ids("--kind", "updated, Deleted") == [3, 4]
     assert ids("--since", "3") == [3, 4]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scbroker import errors
-from scbroker.cli.files import File, find, why_unread
+from scbroker.cli.files import File, find, read_small, why_unread
 
 NOON = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -112,6 +112,38 @@ def test_a_folder_that_cannot_be_read_is_an_error_of_its_own(
     [(path, error)] = failures
     assert path.endswith("secret")
     assert error.message == "The folder cannot be read: Permission denied."
+
+
+def test_a_small_file_is_read_here_and_any_other_by_the_library(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("text")
+    assert read_small(path, 4) == b"text"
+    assert read_small(path, 3) == path
+    path.write_text("")
+    assert read_small(path, 4) == path, "a file of the system may have no size"
+    path.unlink()
+    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: No such file"):
+        read_small(path, 4)
+
+
+@pytest.mark.parametrize("text, later", [("tex", 0), ("texts", 0), ("TEXT", 1000)])
+def test_a_small_file_that_is_written_to_while_it_is_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, later: int
+) -> None:
+    path = tmp_path / "a"
+    path.write_text("text")
+    real = os.fstat
+
+    def fstat(descriptor: int) -> os.stat_result:
+        """Write to the file after each look at it."""
+        state = real(descriptor)
+        path.write_text(text)
+        os.utime(path, ns=(0, state.st_mtime_ns + later))
+        return state
+
+    monkeypatch.setattr(os, "fstat", fstat)
+    with pytest.raises(errors.InvalidArgumentError, match="changed while it was read"):
+        read_small(path, 4)
 
 
 def test_why_a_file_was_not_read_is_said_without_words_of_the_library(tmp_path: Path) -> None:

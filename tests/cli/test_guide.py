@@ -1,10 +1,11 @@
-"""The guide to the command line: its blocks are run by two people and print what the page shows."""
+"""The guides to the command line: people run their blocks, which print what the pages show."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -14,11 +15,13 @@ import pytest
 
 from scbroker import cli
 from scbroker.cli.profiles import Profile
+from tests.cli.test_sharing import knows
 from tests.kit.brokers import BrokerProcess
 from tests.kit.consoles import is_as_shown, same_in_this_run, steps
 from tests.kit.people import Person
 
 GUIDE: Final = Path(__file__).parents[2] / "docs" / "guide" / "command-line.md"
+GROUPS: Final = GUIDE.with_name("groups.md")
 SECRETS: Final = {"password": "A password 1", "passphrase": "A passphrase 1"}
 
 
@@ -27,7 +30,7 @@ def at_terminal(person: Person, command: str) -> str:
     words = shlex.split(command)[1:]
     if words[0] in ("register", "login"):  # a test machine has no keychain
         words += ["--session-folder", str(person.home / "sessions")]
-    child = person.at_terminal(*words, TERM="dumb", NO_COLOR="1")
+    child = person.at_terminal(*words, TERM="dumb", NO_COLOR="1", COLUMNS="120", LINES="40")
     output = ""
     while child.expect([r"(password|passphrase|y/N)\]?(?: again)?: $", pexpect.EOF]) == 0:
         assert isinstance(child.match, re.Match)
@@ -56,6 +59,20 @@ def test_the_commands_of_the_guide_print_what_it_shows(
         output = at_terminal(people[step.who], command)
         assert is_as_shown(step.output, output), (step, output)
         real |= same_in_this_run(step.output, output, "card", "fingerprint")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_the_commands_of_the_guide_to_groups_print_what_it_shows(
+    person: Callable[[str], Person],
+) -> None:
+    people = {name.lower(): person(name) for name in ("Alice", "Bob", "Carol")}
+    for one in people.values():
+        knows(one, *(other for other in people.values() if other is not one))
+    write_files(people["alice"].home)
+    for step in steps(GROUPS):
+        output = at_terminal(people[step.who], step.command)
+        assert is_as_shown(step.output, output), (step, output)
 
 
 def write_files(home: Path) -> None:

@@ -130,6 +130,7 @@ def test_a_container_that_cannot_be_opened_is_a_failure_of_a_command_on_a_folder
     assert done.error.count(f"{spoilt}: ") == 1
 
 
+@pytest.mark.long
 def test_revoke_on_a_folder_does_not_say_success_while_a_container_cannot_be_read(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_link_makes_no_hidden_files(person: Callable[[str], Person], stranger:
     assert (stranger.home / "harmless").exists()
 
 
+@pytest.mark.long
 def test_a_member_does_not_hide_a_container_from_the_list_by_its_type(
     alice: Person, session: ServerProvider, mallory: ServerProvider
 ) -> None:

@@ -13,6 +13,7 @@ import pytest
 from scbroker import AccessLevel
 from scbroker.cli import files, output
 from scbroker.cli.paths import make_folder
+from tests.kit.fixtures import not_under_coverage
 from tests.kit.nursery import command
 from tests.kit.people import Person, befriend, interrupted, put
 from tests.kit.waiting import PATIENCE
@@ -91,6 +92,7 @@ def test_folders_above_are_made_for_the_user_alone_and_a_file_is_no_folder(tmp_p
         make_folder(tmp_path / "file" / "x")
 
 
+@pytest.mark.long
 def test_an_error_of_the_system_does_not_print_escape_sequences(stranger: Person) -> None:
     home = stranger.home / "a\x1b[31m"
     home.mkdir()
@@ -199,6 +201,7 @@ def test_an_error_does_not_repeat_the_secret_of_a_link(alice: Person) -> None:
 
 
 @pytest.mark.long
+@not_under_coverage
 def test_a_link_is_printed_although_its_qr_code_finds_no_room(alice: Person) -> None:
     """The link exists then: the person must be able to revoke it, or to use it."""
     with alice.session() as session:

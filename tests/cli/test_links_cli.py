@@ -11,8 +11,8 @@ import pytest
 
 from scbroker import Link
 from tests.cli.test_sharing import alice, bob, card_of, store
-from tests.kit.people import Person
-from tests.kit.waiting import PATIENCE
+from tests.kit.people import Person, damage_links
+from tests.kit.waiting import PATIENCE, wait_until
 
 __all__ = ["alice", "bob"]
 PASSWORD = "correct Horse 7"
@@ -229,3 +229,38 @@ def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
     weak = alice.run("link", "plan", *until, status=2, SCBROKER_LINK_PASSWORD="a").error
     assert "password" in weak
     assert links(alice) == []
+
+
+@pytest.mark.long
+def test_lists_name_the_user_of_a_link_by_the_links_name_and_by_its_id_if_the_list_is_damaged(
+    alice: Person,
+) -> None:
+    store(alice, "plan")
+    alice.run("link", "plan", "--until", "1d", "--name", "For Dave")
+    user = str(links(alice)[0].userId)
+
+    def shown(name: str) -> None:
+        [row] = alice.run("ls").lines
+        assert row.split("\t")[3] == f"you,{name}"
+        assert f"{name} (read until" in alice.run("info", "plan").output
+        access = alice.json("info", "plan")["access"]
+        assert {each["userId"]: each["name"] for each in access}[user] == name
+
+    shown("link For Dave")
+    with alice.session() as session:
+        damage_links(session)
+    shown(user)
+    assert "scbroker.links" in alice.run("links", status=1).error
+
+
+@pytest.mark.long
+def test_events_name_a_link_whose_user_has_read(alice: Person, stranger: Person) -> None:
+    alice.run("put", "-", "--name", "plan", stdin=b"the plan")
+    [url] = alice.run("link", "plan", "--until", "1d", "--name", "For Dave").lines
+    stranger.run("open", url, "-o", "copy")
+
+    def is_recorded() -> bool:  # the broker records a fetch after it has answered
+        rows = [line.split("\t") for line in alice.run("events", "--container", "plan").lines]
+        return ("Accessed", "link For Dave") in [(row[2], row[6]) for row in rows]
+
+    wait_until(is_recorded)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scbroker import errors
 from scbroker.cli import paths
 from scbroker.cli.paths import Folder, collision_key, container_name, file_name, relative_path
+from tests.kit.cases import in_one_case
 
 P = PurePosixPath
 _PIECES = st.sampled_from(
@@ -23,7 +24,7 @@ _PIECES = st.sampled_from(
 _NAMES = st.lists(_PIECES | st.characters(), max_size=8).map("".join) | st.text()
 
 
-@pytest.mark.parametrize(
+@in_one_case(
     "name,reason",
     [
         ("", "empty part"),

@@ -92,7 +92,7 @@ def test_the_help_lists_commands_by_panel_and_each_command_has_the_common_option
 
 
 def test_the_first_line_of_each_help_fits_into_the_lists_of_commands(stranger: Person) -> None:
-    groups = ("admin", "conformance", "contacts", "key-file", "links", "mark", "profiles")
+    groups = ("admin", "conformance", "contacts", "groups", "key-file", "links", "mark", "profiles")
     for group in ([], *([name] for name in groups)):
         listed = stranger.run(*group, "--help", COLUMNS="80").output
         assert "\n  " in listed
@@ -124,9 +124,18 @@ def test_a_broker_without_a_package_of_its_extra_names_the_extra(
     done = _without(module, *command, SCBROKER_DATA_DIR=str(folder))
     assert done.returncode == 1
     assert f"needs the Python package {module.replace('_', '-')}" in done.stderr
-    assert '`pip install "scbroker[server]"`' in done.stderr
+    assert "`pip install 'scbroker[server]'`" in done.stderr
     assert "Traceback" not in done.stderr
     assert not folder.exists()
+
+
+def test_files_by_path_without_fsspec_name_the_extra() -> None:
+    code = "import sys; sys.modules['fsspec'] = None; import scbroker.filesystem"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert "run pip install 'scbroker[fsspec]'." in done.stderr
 
 
 @pytest.mark.sampled
@@ -138,7 +147,7 @@ def test_a_command_of_users_without_a_package_of_its_extra_names_the_extra(
     done = _without(module, "card", text, "--svg", str(tmp_path / "new.svg"))
     assert done.returncode == 1
     assert f"needs the Python package {module}" in done.stderr
-    assert '`pip install "scbroker[cli]"`' in done.stderr
+    assert "`pip install 'scbroker[cli]'`" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

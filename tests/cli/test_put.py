@@ -153,10 +153,10 @@ def test_the_present_folder_is_stored_under_its_own_name_and_name_replaces_it(
 
 @pytest.mark.long
 def test_many_small_files_go_in_batches_and_each_has_its_own_content(alice: Person) -> None:
-    for number in range(150):
+    for number in range(300):
         write(alice.home, f"many/{number}", b"%d" % number)
     rows = alice.json("put", "-r", "many")
-    assert len({row["id"] for row in rows}) == 150
+    assert len({row["id"] for row in rows}) == 300
     with alice.session() as session:
         containers = session.getContainers([row["id"] for row in rows]).result(PATIENCE)
     contents = [getattr(each, "content", None) for each in containers]

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -13,7 +14,7 @@ from scbroker.cli.commands.putting import Sending, Work, standard_input
 from scbroker.cli.files import find
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, do_each
+from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE
 
@@ -36,7 +37,7 @@ def work(*jobs: Job, done: list[Outcome] | None = None) -> Run:
         return jobs
 
     run = Run(None, Output(as_json=False, quiet=False))
-    do_each(run, "items", None, given, COLUMNS, done or [])
+    do_each(run, "items", 1, given, COLUMNS, done or [])
     return run
 
 
@@ -144,20 +145,39 @@ def test_progress_is_the_sum_of_all_items() -> None:
     assert shown == [10, 15, 35, 42, 43]
 
 
+def test_no_bar_is_shown_for_nothing(capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    out = Output(as_json=False, quiet=False)
+    for total in (0, 1):
+        with out.progress("Working", total) as show:
+            show(total)
+        assert ("Working" in capfd.readouterr().err) == bool(total)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("content", ["text", ""])
+@pytest.mark.parametrize("left", [2, 0])
 def test_a_file_that_vanishes_fails_alone_and_not_with_its_batch(
-    person: Callable[[str], Person], tmp_path: Path
+    person: Callable[[str], Person], tmp_path: Path, content: str, left: int
 ) -> None:
     for name in ("a", "b", "c"):
         (tmp_path / "f" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "f" / name).write_text(name)
+        (tmp_path / "f" / name).write_text(content)
     files = find([str(tmp_path / "f")], None, recursive=True, skipped=print, failed=print)
-    (tmp_path / "f" / "b").unlink()
+    vanished = files[left:]
+    for file in vanished:
+        assert file.path is not None
+        file.path.unlink()
     with person("Alice").session() as session, Together() as together:
         sending = Sending(session, Work(new=files), together, Total(lambda _: None))
         outcomes = [outcome for job in sending.jobs() for outcome in job()]
     found = {each.item: each.result for each in outcomes}
-    assert isinstance(found.pop("f/b"), errors.InvalidArgumentError)
-    assert [row["status"] for row in found.values() if isinstance(row, dict)] == ["stored"] * 2
+    for file in vanished:
+        error = found.pop(file.name)
+        assert isinstance(error, errors.InvalidArgumentError)
+        assert "cannot be read: No such file" in error.message
+    assert [row["status"] for row in found.values() if isinstance(row, dict)] == ["stored"] * left
 
 
 def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,3 +196,10 @@ def test_a_character_and_a_line_end_may_be_cut_between_two_pieces() -> None:
     for pieces in ([b"a\r", b"b"], [b"a\r"], [b"\xc3"], [b"\xc3", b"a"]):
         with pytest.raises(errors.InvalidArgumentError, match="plain text"):
             joined(*pieces)
+
+
+def test_batches_have_all_items_in_order_and_end_at_256_items_or_4_mib() -> None:
+    mib = 1_048_576
+    assert [len(each) for each in batches(range(600), lambda _: 0)] == [256, 256, 88]
+    assert list(batches([1, 3, 1, 5, 1], lambda size: size * mib)) == [[1, 3], [1], [5], [1]]
+    assert list(batches([], int)) == []

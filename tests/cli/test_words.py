@@ -11,6 +11,7 @@ import scbroker
 from scbroker import errors
 from scbroker.cli.output import Size
 from scbroker.cli.words import in_words
+from tests.kit.cases import in_one_case
 
 SOURCE = Path(scbroker.__file__).parent
 # What only a program can do, and no command does.
@@ -21,10 +22,11 @@ OF_PROGRAMS = (
     "logIn needs the passphrase",
     "pass userId, one of",
     "what urllib.parse.urlsplit",
-    "The provider was closed",
+    "renameGroup needs",
 )
 TERMS = re.compile(
     r"keep=|sessionStore|trustStore|serverUrl|apiKey|logIn|resumeSession|changeCredentials|createOrUpdateKeyFile"
+    r"|confirmAccess|\b[a-z]+Group(?:Members|Roles|Managers)?\b"
 )
 
 
@@ -58,7 +60,7 @@ def test_messages_that_name_parameters_and_operations_are_found() -> None:
     assert len(FOUND) >= 15
 
 
-@pytest.mark.parametrize("message", FOUND)
+@in_one_case("message", FOUND)
 def test_no_message_of_a_session_speaks_to_programmers(message: str) -> None:
     if any(each in message for each in OF_PROGRAMS):
         return
@@ -77,6 +79,13 @@ def test_no_message_of_a_session_speaks_to_programmers(message: str) -> None:
         ),
         ("serverUrl must be an origin", "The broker's address must be an origin"),
         ("name must be printable: x", "--name must be printable: x"),
+        (
+            "Nobody else is a member of the group: delete it with deleteGroup instead.",
+            "delete it with `scbroker groups rm` instead",
+        ),
+        (str(errors.UnsettledAccessError()), "run `scbroker mark access`"),
+        ("Group x was deleted: remove the group from accessLevels.", "leave the group out"),
+        ("User x was deleted: remove the user from accessLevels.", "leave this person out"),
         ("startId must be from 0 to 9", "--since must be from 0 to 9"),
     ],
 )

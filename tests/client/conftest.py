@@ -83,10 +83,13 @@ def id_of(provider: ServerProvider) -> Any:
     return provider.getUserId().result(PATIENCE)
 
 
-def refusal(promise: Promise[Any], kind: type[BrokerError], words: str | None = None) -> None:
-    """Wait for an operation that has to fail with this error, whose message has these words."""
-    with pytest.raises(kind, match=words):
+def refusal(
+    promise: Promise[Any], kind: type[BrokerError], words: str | None = None
+) -> BrokerError:
+    """Wait for an operation that has to fail with this error, whose message has these words; return it."""
+    with pytest.raises(kind, match=words) as raised:
         promise.result(PATIENCE)
+    return raised.value
 
 
 def drop(promise: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, KeyType, ServerProvider
 from scbroker.client import arguments
+from tests.kit.cases import in_one_case
 
 ID = uuid.UUID(int=1)
 InvalidArgumentError = BrokerError.invalidArgumentError
@@ -20,9 +21,7 @@ def unreachable() -> Any:
     return ServerProvider(ID, "https://broker.invalid", "test")
 
 
-@pytest.mark.parametrize(
-    "annotation, value, message",
-    [
+@in_one_case("annotation, value, message", [
         ("uuid.UUID | str", "A passphrase", "it is not a UUID: pass"),
         ("uuid.UUID | str", None, "it must be a uuid.UUID or its text, not NoneType"),
         ("uuid.UUID | str | None", 7, "it must be a uuid.UUID or its text, not int"),
@@ -46,8 +45,7 @@ def unreachable() -> Any:
         ("builtins.type[T] | None", 7, "it must be a type that a header's JSON can be decoded into"),
         ("builtins.type[T]", {"a": int}, "it must be a type that a header's JSON can be decoded"),
         ("Progress | None", 7, "it must be a function of two numbers, done and total, not int"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_value_of_another_type_is_refused_with_the_name_of_the_argument(
     annotation: str, value: object, message: str
 ) -> None:

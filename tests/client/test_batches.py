@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -23,8 +24,12 @@ from scbroker import (
     WriteOutcome,
     mainQueue,
 )
+from scbroker.client.containers.writing import _batches
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import Octets
+from scbroker.crypto.verify import SIGNATURE_SIZE
+from scbroker.records.batch import MAX_SIGNATURE, BatchSignature
+from scbroker.records.canonical import decode_object
 from scbroker.wire.containers import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
@@ -118,6 +123,17 @@ def test_any_number_is_cut_into_requests(alice: ServerProvider, network: Network
     wanted = [*made, *made[:3]]
     assert contents(get(alice, wanted)) == [b"%d" % n for n in [*range(150), 0, 1, 2]]
     assert len(network.those("POST", VIEWS)) == 3
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("count, requests", [(30, 1), (31, 2), (64, 2)])
+def test_a_call_of_more_than_30_is_sent_in_two_requests(
+    alice: ServerProvider, network: Network, count: int, requests: int
+) -> None:
+    made = ids(alice, notes(count))
+    assert len(network.those("POST", RECORDS)) == requests
+    assert contents(get(alice, made)) == [b"%d" % n for n in range(count)]
+    assert len(network.those("POST", VIEWS)) == requests
 
 
 def test_what_is_large_makes_more_requests(alice: ServerProvider, network: Network) -> None:
@@ -513,3 +529,54 @@ def test_both_styles_give_the_same(alice: ServerProvider) -> None:
     )
     assert mainQueue.run(PATIENCE)
     assert contents(outcomes[1]) == [b"0", b"1"]
+
+
+# One signature for many records (docs/spec/ids.md, 2.7).
+
+
+def signatures(found: list[SecuredContainer | BrokerError]) -> list[bytes]:
+    return [each.signature for each in found if isinstance(each, SecuredContainer)]
+
+
+def test_the_containers_that_a_request_creates_have_one_signature(alice: ServerProvider) -> None:
+    found = signatures(alice.createContainers(notes(130)).result(PATIENCE))
+    read = [decode_object(BatchSignature, each, MAX_SIGNATURE) for each in found]
+    assert [(each.size, each.index) for each in read] == [
+        *((64, n) for n in range(64)), *((64, n) for n in range(64)), (2, 0), (2, 1)
+    ]  # fmt: skip
+    assert len({each.signature for each in read}) == 3
+    assert len({each.salt for each in read}) == 130
+
+
+def test_changes_of_access_at_once_have_one_signature(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    made = ids(alice, notes(3))
+    found = alice.grantAccess(made, AccessLevel(id_of(bob))).result(PATIENCE)
+    read = [decode_object(BatchSignature, each, MAX_SIGNATURE) for each in signatures(found)]
+    assert [(each.size, each.index) for each in read] == [(3, 0), (3, 1), (3, 2)]
+    assert len({each.signature for each in read}) == 1
+    read_by_bob = bob.getContainers(made).result(PATIENCE)
+    assert all(isinstance(each, Container) for each in read_by_bob)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("count", [1, 129])
+def test_a_container_that_is_created_alone_has_its_own_signature(
+    alice: ServerProvider, count: int
+) -> None:
+    *_, last = signatures(alice.createContainers(notes(count)).result(PATIENCE))
+    assert len(last) == SIGNATURE_SIZE
+    made = alice.createContainer(b"alone").result(PATIENCE)
+    assert len(made.signature) == SIGNATURE_SIZE
+
+
+def test_records_by_two_keys_are_not_signed_as_one_batch() -> None:
+    """The keys may change while a batch is prepared."""
+    drafts = [
+        SimpleNamespace(draft=SimpleNamespace(record=SimpleNamespace(keyIndex=n)))
+        for n in (0, 0, 1, 0, 1)
+    ]
+    made: list[Any] = list(enumerate(drafts))
+    found: list[Any] = list(_batches(made))
+    assert [[n for n, _ in some] for some in found] == [[0, 1, 3], [2, 4]]

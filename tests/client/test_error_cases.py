@@ -27,6 +27,7 @@ from scbroker import (
     CachedProvider,
     FileTrustStore,
     KeyRing,
+    MemberRole,
     MemoryTrustStore,
     Promise,
     ServerProvider,
@@ -400,6 +401,19 @@ def a_broker_whose_disk_takes_nothing(scene: Scene) -> Iterator[Attempt]:
     (broker.directory / "objects").write_bytes(b"no folder")
     with Network():  # without pauses between the attempts
         yield lambda **style: alice.createContainer(CONTENT, **style)
+
+
+@case(e.UnsettledAccessError, "unsettled", "confirmAccess")
+def a_change_of_access_by_a_member_who_was_removed(scene: Scene) -> Iterator[Attempt]:
+    alice, (bob, carol) = scene.new_provider(True), map(scene.new_provider, scene.members)
+    group = alice.createGroup("Team", [MemberRole(id_of(bob), "Sharer")]).result(PATIENCE)
+    bob.acceptGroup(group).result(PATIENCE)
+    levels = [AccessLevel(each, 511) for each in (id_of(alice), id_of(carol), group)]
+    box = alice.createContainer(b"x", accessLevels=levels).result(PATIENCE).id
+    carol.getContainer(box).result(PATIENCE)
+    bob.grantAccess(box, AccessLevel(id_of(bob))).result(PATIENCE)
+    alice.removeGroupMembers(group, id_of(bob)).result(PATIENCE)
+    yield lambda **style: carol.updateContainerContent(box, b"y", **style)
 
 
 @case(e.IntegrityError, "integrity", "signature", needs="a broker that changes a record")

@@ -23,6 +23,7 @@ from scbroker import (
 from scbroker.client import events, following
 from scbroker.client.users import session
 from scbroker.crypto.seal import Octets
+from scbroker.wire.codec import Message
 from scbroker.wire.events import HEARTBEAT, Event
 from tests.client.conftest import id_of
 from tests.kit.ageing import DAY, age, drop_old_events
@@ -71,6 +72,7 @@ def test_events_come_as_they_happen_each_once_and_in_order(alice: ServerProvider
     assert alice.getEvents().result(PATIENCE)[-1].id == 7
 
 
+@pytest.mark.long
 @both_engines
 def test_an_event_is_the_answer_to_the_request_that_waits_on_another_device(
     fresh_broker: BrokerProcess, new_provider: NewProvider
@@ -104,9 +106,10 @@ def test_the_stream_has_what_its_provider_changes_after_the_call_although_the_fi
     create(alice, 3)
     until_begun, changes = session.Session._until_begun, []
 
-    async def note(self: session.Session) -> None:
-        changes.append(self)
-        await until_begun(self)
+    async def note(self: session.Session, message: Message | None) -> None:
+        if message is not None and message.is_act:
+            changes.append(self)
+        await until_begun(self, message)
 
     async def delay(go: Go) -> Octets:
         await until(lambda: changes)
@@ -142,9 +145,9 @@ def test_a_fresh_device_at_the_end_of_a_long_log_does_not_read_the_log(
     read: list[int] = []
     public_event = events.public_event
 
-    def note(event: Event) -> ContainerEvent:
+    def note(event: Event, group: uuid.UUID | None) -> ContainerEvent:
         read.append(event.id)
-        return public_event(event)
+        return public_event(event, group)
 
     monkeypatch.setattr(events, "public_event", note)
     fresh = new_provider(alice.getKeyRing().result(PATIENCE), at=fresh_broker)
@@ -417,6 +420,7 @@ def test_dropped_events_end_the_stream_with_an_error_that_names_the_first_kept_i
         assert ids(take(stream, 1)) == [5]
 
 
+@pytest.mark.long
 def test_a_log_out_ends_a_waiting_stream_and_does_not_wait_for_it(
     fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:

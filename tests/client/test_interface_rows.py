@@ -277,6 +277,7 @@ def test_a_container_is_read_with_content_header_and_all_of_its_metadata(
         assert found.content == b"old"
         assert found.header == Header({"old": 1})
         assert availability_of(found) == (Availability.Available, Availability.Available)
+        assert (found.contentBy, found.asOf) == (id_of(alice), None)
     none = given(alice.getContainer(given(alice.createContainer(None)).id))
     assert (none.content, none.header) == (None, None)
     assert availability_of(none) == (Availability.Absent, Availability.Absent)
@@ -290,6 +291,7 @@ def test_the_metadata_of_a_container_come_alone(
         assert metadata_of(found) == metadata_of(shared)
         assert (found.content, found.header) == (None, None)
         assert availability_of(found) == (Availability.NotIncluded, Availability.NotIncluded)
+        assert (found.contentBy, found.asOf) == (id_of(alice), None)
 
 
 def test_metadata_are_the_creators_and_say_what_was_created(alice: ServerProvider) -> None:
@@ -753,6 +755,7 @@ def test_without_criteria_all_events_come_in_order_with_every_field(log: Log) ->
         is_emptied = event.version == 0
         assert event.relatedUserId == (None if is_emptied else id_of(log.provider))
         assert event.applicationName == ("" if is_emptied else "the program")
+        assert event.groupId is None
         assert log.began <= event.date <= dt.datetime.now(dt.UTC)
 
 

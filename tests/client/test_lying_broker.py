@@ -26,8 +26,7 @@ from scbroker.client.http.transport import Transport
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import SEALED_SEGMENT
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView
+from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, ListView, SignedRecord
 from scbroker.wire.events import Event, Events, details_hash
 from scbroker.wire.users import KeyRecords
 from tests.client.conftest import id_of, refusal
@@ -72,8 +71,8 @@ def with_record(view: Any, **changes: bytes) -> Any:
     return replace(view, governing=[*view.governing[:-1], replace(last, record=record)])
 
 
-def newest(view: Any) -> SignedObject:
-    record: SignedObject = view.head or view.governing[-1].record
+def newest(view: Any) -> SignedRecord:
+    record: SignedRecord = view.head or view.governing[-1].record
     return record
 
 

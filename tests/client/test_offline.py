@@ -34,7 +34,7 @@ from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Network, refused
+from tests.kit.network import HeldAnswer, Network, refused
 from tests.kit.waiting import PATIENCE, wait_until
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
@@ -499,6 +499,45 @@ def test_members_without_viewaccess_read_from_the_cache_as_well(
 
 
 @pytest.mark.long
+def test_a_change_between_the_first_read_and_the_start_of_following_reaches_the_cache(
+    alice: ServerProvider, new_cache: NewCache
+) -> None:
+    made, held = create(alice, b"1"), HeldAnswer()
+    cache = new_cache(alice.getKeyRing().result(PATIENCE))
+    with Network() as network:
+        network.treat("GET", "/v1/events", held.delay)
+        cache.getContainer(made).result(PATIENCE)
+        assert held.arrived.wait(PATIENCE)
+        alice.updateContainerContent(made, b"2").result(PATIENCE)
+        held.release.set()
+        wait_until(lambda: version_in(cache, made) == 2)
+
+
+@pytest.mark.long
+def test_a_change_during_the_reading_of_an_earlier_one_reaches_the_cache(
+    alice: ServerProvider, new_cache: NewCache
+) -> None:
+    made, held = create(alice, b"1"), HeldAnswer()
+    cache = new_cache(alice.getKeyRing().result(PATIENCE))
+    cache.getContainer(made).result(PATIENCE)
+    wait_until(lambda: cache._cache().copies.folder.has("place", b""))
+    with Network() as network:
+        network.treat("POST", "/v1/batches/views", held.hold)
+        alice.updateContainerContent(made, b"2").result(PATIENCE)
+        assert held.arrived.wait(PATIENCE)
+        waits = len(network.those("GET", "/v1/events"))
+        alice.updateContainerContent(made, b"3").result(PATIENCE)
+        wait_until(lambda: len(network.those("GET", "/v1/events")) > waits)
+        held.release.set()
+        wait_until(lambda: version_in(cache, made) == 3)
+
+
+def version_in(cache: CachedProvider, container: uuid.UUID) -> int | None:
+    copy = cache._cache().copies.find(container)
+    return None if copy is None else copy.version
+
+
+@pytest.mark.long
 def test_a_container_that_was_deleted_is_gone_from_the_cache(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
 ) -> None:
@@ -598,6 +637,7 @@ def test_without_the_trust_stores_marks_a_copy_is_refused_unless_it_proves_itsel
     assert member.getContainer(shared).result(PATIENCE).content == b"2"
 
 
+@pytest.mark.long
 def test_a_log_out_is_tried_twice_at_a_broker_that_is_away_and_leaves_the_cache_sealed(
     alice: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -772,7 +812,7 @@ def test_a_log_that_contradicts_the_device_ends_the_following_and_not_the_cache(
     made = create(alice, b"content")
     cache = new_cache(ring, follow=False)
     cache.getContainer(made).result(PATIENCE)
-    cache._cache().copies.folder.write("place", b"", msgspec.msgpack.encode(1000))
+    cache._cache().copies.folder.write("place", b"", msgspec.msgpack.encode({None: 1000}))
     cache.close()
     cache = new_cache(ring)
     cache.getContainer(made).result(PATIENCE)

@@ -13,6 +13,8 @@ from scbroker import (
     BrokerError,
     BrokerProvider,
     CachedProvider,
+    GroupManager,
+    MemberRole,
     MemoryTrustStore,
     NewContainer,
     ServerProvider,
@@ -20,6 +22,7 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client import cached_provider
+from scbroker.records.canonical import uuid8
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import brokers_by_engine
@@ -47,7 +50,7 @@ def test_every_operation_belongs_to_one_group() -> None:
 def world(
     new_stores: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[CachedProvider, uuid.UUID, Path]]:
-    """A provider whose cache has one container and a link to it, at a broker that was stopped."""
+    """A provider whose cache has one container, a link to it, and a group, at a broker that was stopped."""
     folder = tmp_path_factory.mktemp("cache")
     with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
         broker: BrokerProcess = broker_on("sqlite")
@@ -60,6 +63,7 @@ def world(
             cache.createLink(made, expiresAt=until).result(PATIENCE)
             cache.getLinks().result(PATIENCE)
             cache.getContainer(made).result(PATIENCE)
+            cache.getGroupMembers(cache.createGroup("Team").result(PATIENCE)).result(PATIENCE)
             broker.stop()
             wait_until(lambda: cache.awaySince is not None)
             yield cache, made, folder
@@ -69,9 +73,11 @@ def arguments(name: str, made: uuid.UUID, folder: Path) -> tuple[Any, ...]:
     """Arguments that an operation takes, for this container."""
     level = AccessLevel(uuid.uuid4())
     others: dict[str, tuple[Any, ...]] = {
+        "addGroupMembers": (made, uuid.uuid4()),
         "changeCredentials": (PASSWORD, PASSPHRASE),
         "createContainer": (b"",),
         "createContainers": ([NewContainer(b"")],),
+        "createGroup": ("Team",),
         "createOrUpdateKeyFile": (b"", PASSWORD, PASSPHRASE),
         "deleteKeyFile": (),
         "deleteUser": (),
@@ -84,12 +90,17 @@ def arguments(name: str, made: uuid.UUID, folder: Path) -> tuple[Any, ...]:
         "getUserId": (),
         "getContainers": ([made],),
         "getEvents": (),
+        "getGroups": (),
         "getKeyFile": (PASSPHRASE,),
         "getLatestActiveSigningKey": (uuid.uuid4(),),
         "getPublicKeys": (),
         "grantAccess": (made, level),
         "iterContainers": (),
         "listContainers": (),
+        "removeGroupMembers": (made, uuid.uuid4()),
+        "replaceGroup": (made, uuid.uuid4()),
+        "setGroupManagers": (made, [GroupManager(uuid.uuid4(), owner=True)]),
+        "setGroupRoles": (made, MemberRole(uuid.uuid4())),
         "needToSyncAccount": (uuid.uuid4(), b""),
         "resetEventMark": (),
         "revokeAccess": (made, uuid.uuid4()),
@@ -115,6 +126,9 @@ def test_a_read_of_a_cached_container_is_answered(
     name: str, world: tuple[CachedProvider, uuid.UUID, Path]
 ) -> None:
     cache, made, folder = world
+    if name == "getGroupMembers":
+        [team] = cache._cache().session.groups.names
+        made = uuid8(team)
     found = getattr(cache, name)(*arguments(name, made, folder))
     assert (next(found) if isinstance(found, Stream) else found.result(PATIENCE)) is not None
 

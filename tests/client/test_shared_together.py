@@ -21,14 +21,16 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client.containers import drafting, writing
+from scbroker.crypto.seal import Octets
 from scbroker.wire.containers import RecordsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.client.conftest import Users, drop, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
+from tests.kit.devices import outcome
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import HeldAnswer, Network, refused
+from tests.kit.network import Go, HeldAnswer, Network, refused
 from tests.kit.waiting import PATIENCE
 
 RECORDS = "/v1/batches/records"
@@ -406,7 +408,7 @@ def test_a_wrong_item_is_named_by_its_position_and_nothing_is_sent(
             r"changes\[2\] names the container of changes\[0\] again",
         ),
         ([good, AccessChange("x")], r"changes\[1\]: containerId is not a UUID"),
-        ([AccessChange(one, [level], [me])], rf"changes\[0\]: add and remove both name user {me}"),
+        ([AccessChange(one, [level], [me])], rf"changes\[0\]: add and remove both name {me}"),
         ([AccessChange(one, [level], replace=[level])], r"changes\[0\]: replace names the whole"),
         ([AccessChange(one, remove=[me], replace=[])], r"changes\[0\]: replace names the whole"),
         ([AccessChange(one, [level, level])], rf"changes\[0\]: add names user {me} twice"),
@@ -477,3 +479,37 @@ def test_more_containers_than_a_request_holds_and_many_users_are_cut_into_reques
     assert len(network.those("POST", VIEWS)) == 2
     assert len(network.those("POST", RECORDS)) - count >= 3
     assert len(members(alice, some[69])) == 21
+
+
+def test_the_keys_of_an_author_are_requested_once_for_reads_at_the_same_time(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, network: Network
+) -> None:
+    me, him = AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER)
+    containers = made(alice, 3, me, him)
+    device = new_provider(bob.getKeyRing().result(PATIENCE))
+    before = len(network.those("POST", KEYS))
+    reads = [device.getContainer(each) for each in containers]
+    assert [each.result(PATIENCE).content for each in reads] == [b"0", b"1", b"2"]
+    assert len(network.those("POST", KEYS)) == before + 1
+
+
+def test_keys_that_another_read_failed_to_fetch_are_requested_again(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, network: Network
+) -> None:
+    me, him = AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER)
+    containers = made(alice, 3, me, him)
+    device = new_provider(bob.getKeyRing().result(PATIENCE))
+    failures = [BrokerError.brokerFaultError("The answer is garbled.")]
+
+    async def once(go: Go) -> Octets:
+        answer = await go()
+        if failures:
+            raise failures.pop()
+        return answer
+
+    network.treat("POST", KEYS, once)
+    promises = [device.getContainer(each) for each in containers]
+    reads = [outcome(each) for each in promises]
+    errors = [each.error for each in reads if each.error is not None]
+    assert [type(each) for each in errors] == [BrokerError.brokerFaultError]
+    assert len([each for each in reads if each.error is None]) == 2

@@ -21,6 +21,10 @@ class _NoMarks:
     def get(self, kind: str, key: bytes) -> None:
         del kind, key
 
+    def page(self, kind: str, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        del kind, after, count
+        return []
+
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         del kind, key, expected, value
         return True

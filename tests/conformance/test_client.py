@@ -68,10 +68,15 @@ def test_a_client_without_marks_fails_the_scenes_that_name_them() -> None:
                 "another history than the device has seen",
                 "a shorter log than the device has seen",
                 "another event than the device has seen",
+                "a membership that is denied",
+                "a group that the list of groups leaves out",
                 "an older KeyFile than the device has seen",
             },
         ),
-        ("signatures", {"a changed signature of a record"}),
+        (
+            "signatures",
+            {"a changed signature of a record", "a changed signature of a record of a group"},
+        ),
     ],
     ids=["marks", "signatures"],
 )

@@ -20,6 +20,7 @@ DEFAULTS: Final[dict[str, tuple[object, ...]]] = {
     "nil": (None,),
     "[]": ((), None),
     "()": ((),),
+    '""': ("",),
     "false": (False,),
     "true": (True,),
     "64": (64,),
@@ -69,6 +70,7 @@ def test_the_page_marks_all_that_this_project_adds_and_nothing_else() -> None:
     assert [row.says for row in ROWS if row.is_beyond] == INTERFACE.cells_beyond
 
 
+@pytest.mark.long
 @each_row
 def test_a_row_names_tests_that_exist(row: Row) -> None:
     assert row.tests

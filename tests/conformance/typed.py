@@ -26,8 +26,9 @@ from typing import Any, Generic, TypeVar, assert_type
 from scbroker import (
     AccessChange, AccessLevel, BaseProvider, BrokerError, Container, ContainerAccessLevel, ContainerEvent,
     ContainerEventType, ContainerPage, ContactCard,
-    ContentReader, Head, Header, Heads, KeyRing, KeyType, Link, NewContainer, Promise, PublicKey,
-    SecuredContainer, SentChange, ServerProvider, Usage,
+    ContentReader, Group, GroupManager, GroupMember, GroupRenewal, Head, Header, Heads, KeyRing, KeyType,
+    Link, MemberRole, NewContainer, Promise, PublicKey, SecuredContainer, SentChange, ServerProvider,
+    UnsettledAccess, Usage,
 )
 
 T = TypeVar("T")

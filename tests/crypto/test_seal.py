@@ -185,6 +185,14 @@ def test_private_keys_are_neither_shown_nor_pickled_nor_copied() -> None:
             copy.deepcopy(key)
 
 
+@pytest.mark.parametrize("kind", [SigningKey, DecryptionKey])
+def test_seeds_of_a_wrong_size_make_no_private_key(
+    kind: type[SigningKey] | type[DecryptionKey],
+) -> None:
+    with pytest.raises(ValueError, match=r"seed|32 bytes"):
+        kind(bytes(31), bytes(32))
+
+
 def test_generated_keys_and_random_bytes_differ() -> None:
     assert SigningKey.generate().seeds != SigningKey.generate().seeds
     assert DecryptionKey.generate().seeds != DecryptionKey.generate().seeds

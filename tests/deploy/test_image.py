@@ -192,6 +192,7 @@ def download(wheels: Path) -> None:
         "pip",
         "download",
         "--quiet",
+        "--no-deps",
         "--require-hashes",
         "--only-binary=:all:",
     ]

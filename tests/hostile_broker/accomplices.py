@@ -39,11 +39,12 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import Registration
 from tests.hostile_broker.broker import Exchange, HostileBroker
-from tests.hostile_broker.protocol import KEYS, LIST, RECORD, VIEW
+from tests.hostile_broker.protocol import GROUPS, KEYS, LIST, RECORD, VIEW
 from tests.kit.brokers import Answer, Wire, clock
+from tests.kit.groups import Group
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import MINUTE, WRITER, Story, User, chain_of, stored_list
+from tests.kit.writers import MINUTE, WRITER, Recipient, Story, User, chain_of, stored_list
 
 MANAGER: Final = WRITER | ContainerAccessLevel.ModifyAccess
 HOUR: Final = 60 * MINUTE
@@ -56,6 +57,7 @@ _ASKING: Final = {
     "DELETE /v1/sessions/current",
     KEYS,
     LIST,
+    GROUPS,
 }
 """Requests that a client may still send after it found a lie: it renews its session, or asks again."""
 _NEVER_WRITTEN: Final = Path(tempfile.gettempdir()) / "of a refused container"
@@ -68,6 +70,7 @@ OPERATIONS: Final[Mapping[str, Callable[[ServerProvider, uuid.UUID], Promise[Any
     "getContainerMetadata": lambda device, it: device.getContainerMetadata(it),
     "getSecuredContainer": lambda device, it: device.getSecuredContainer(it),
     "getSentChanges": lambda device, it: device.getSentChanges(it),
+    "confirmAccess": lambda device, it: device.confirmAccess(it),
     "updateContainer": lambda device, it: device.updateContainer(
         it, content=b"secret", customHeaderObject=None, accessLevels=None, type=None
     ),
@@ -116,11 +119,11 @@ class Mallory(HostileBroker):
     # The victims' programs.
 
     def device_of(
-        self, user: User, *known: User, store: TrustStore | None = None
+        self, user: User, *known: Recipient, store: TrustStore | None = None
     ) -> ServerProvider:
-        """Return a user's own device, which has met these users, and has seen no container."""
+        """Return a user's own device, which has met those of these who are users, and no container."""
         device = self.device(user.ring, store)
-        for other in known:
+        for other in (each for each in known if isinstance(each, User)):
             device.getPublicKeys(other.ring.userId).result(PATIENCE)
         return device
 
@@ -135,7 +138,7 @@ class Mallory(HostileBroker):
         device.close()
         return self.device(ring, FileTrustStore(store.directory))
 
-    def restarted_device_of(self, user: User, story: Story, *known: User) -> ServerProvider:
+    def restarted_device_of(self, user: User, story: Story, *known: Recipient) -> ServerProvider:
         """Return a device that has read the container, has met its members, and was started again."""
         device = self.device_of(user, *{*story.grants, *known}, store=self.new_store())
         device.getContainerMetadata(story.uuid).result(PATIENCE)
@@ -254,6 +257,9 @@ class Mallory(HostileBroker):
             self._insert(
                 "access_lists", container_id=story.id, access_version=version, entries=entries
             )
+            named = sorted(each.id for each in story.grants if isinstance(each, Group))
+            groups = b"".join(named) or None
+            self.query("UPDATE containers SET groups = ? WHERE id = ?", groups, story.id)
         for item in request.accessList or ():
             entry = parse_entry(item.entry)
             self._insert(

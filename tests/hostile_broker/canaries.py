@@ -23,14 +23,17 @@ import pytest
 
 from scbroker import (
     AccessChange,
+    AccessLevel,
     BrokerError,
     CachedProvider,
     Contacts,
     FileSessionStore,
     FileTrustStore,
+    GroupManager,
     KeychainSessionStore,
     KeyFile,
     KeyRing,
+    MemberRole,
     NewContainer,
     Promise,
     SealedKeys,
@@ -200,6 +203,7 @@ class _Day:
         self.read(small, large)
         self.know_bob()
         self.change(small)
+        self.share_with_a_group()
         self.link(small)
         self.fail(small)
         self.keep_and_resume()
@@ -298,6 +302,37 @@ class _Day:
             type=self.type,
         ).result(PATIENCE)
         assert {each.userId for each in members} == {self.user, bob}
+
+    def share_with_a_group(self) -> None:
+        """A group is made, used, renewed, and left by a member whose last change has to be confirmed."""
+        name, about = canary("name of a group"), canary("description of a group")
+        self.evidence.note("groups", name.encode(), about.encode())
+        alice, bob = self.alice, self.bob.getUserId().result(PATIENCE)
+        role, manager = MemberRole(bob, "Sharer"), GroupManager(bob)
+        making = alice.createGroup(name, [role], about, managers=[manager])
+        group = making.result(PATIENCE)
+        accepting = self.bob.acceptGroup(group)
+        self.evidence.show(making, group, role, manager, accepting, accepting.result(PATIENCE))
+        self.evidence.show(*alice.getGroupMembers(group).result(PATIENCE))
+        self.evidence.show(*self.bob.getGroups().result(PATIENCE))
+        levels = [AccessLevel(self.user, 511), AccessLevel(group, 511)]
+        box = alice.createContainer(self.contents[0], self.header, levels).result(PATIENCE).id
+        self.evidence.show(*levels, self.bob.getContainer(box).result(PATIENCE))
+        self.bob.grantAccess(box, AccessLevel(bob)).result(PATIENCE)
+        alice.setGroupManagers(group, [GroupManager(self.user, owner=True)]).result(PATIENCE)
+        alice.removeGroupMembers(group, bob).result(PATIENCE)
+        self.attempt(lambda: alice.updateContainerContent(box, self.contents[1]))
+        confirming = alice.confirmAccess(box)
+        found = confirming.result(PATIENCE)
+        assert found is not None
+        alice.confirmAccess(box, found.head).result(PATIENCE)
+        self.evidence.show(confirming, found, alice.renewGroup(group).result(PATIENCE))
+        for device in (alice, self.bob):
+            for opened in device._session().groups._opened.values():
+                self.evidence.show(opened, opened.chain)
+                self.evidence.note("groups", *opened.secrets.values())
+                for epoch in opened.secrets:
+                    self.evidence.note("groups", *map(bytes, opened.key(epoch).seeds))
 
     def link(self, it: uuid.UUID) -> None:
         """A link with a password is made, opened, mistyped, listed and revoked."""

@@ -20,9 +20,8 @@ from scbroker.records.container_record import (
     wrap_hash,
     wrap_info,
 )
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import ContainerView, ListView, RecordRequest
-from tests.kit.writers import Story, User
+from scbroker.wire.containers import ContainerView, ListView, RecordRequest, SignedRecord
+from tests.kit.writers import Recipient, Story, User
 
 
 def instead(**fields: Any) -> Callable[[Any], Any]:
@@ -77,7 +76,7 @@ def with_wrap(
     return replace(story.altered(signer, request, governing=governing), accessList=entries)
 
 
-def content_of(signed: RecordRequest | SignedObject) -> Part:
+def content_of(signed: RecordRequest | SignedRecord) -> Part:
     """Return the content that a record names."""
     record = signed.record if isinstance(signed, RecordRequest) else signed
     content = parse_record(record.body).content
@@ -92,19 +91,19 @@ def governing_of(request: RecordRequest) -> Governing:
     return governing
 
 
-def wrap_of(request: RecordRequest, user: User) -> bytes:
-    """Return the wrap that a change of access has for a user."""
+def wrap_of(request: RecordRequest, user: Recipient) -> bytes:
+    """Return the wrap that a change of access has for a user or a group."""
     entries = request.accessList or ()
     [wrap] = [e.wrap for e in entries if parse_entry(e.entry).fingerprint == user.name]
     assert wrap is not None
     return wrap
 
 
-def wrapped_key(request: RecordRequest, user: User, index: int = 0) -> bytes:
-    """Return the container key that a change of access gives to a user."""
+def wrapped_key(request: RecordRequest, user: Recipient, index: int = 0) -> bytes:
+    """Return the container key that a change of access gives to a user, or to a group in an epoch."""
     container = parse_record(request.record.body).containerId
     info = wrap_info(container, governing_of(request), user.name, index)
-    return user.ring.encryption[index].unwrap(wrap_of(request, user), info)
+    return user.encryption[index].unwrap(wrap_of(request, user), info)
 
 
 def opened(request: RecordRequest, container_key: bytes) -> bytes:

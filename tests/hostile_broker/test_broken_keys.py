@@ -69,8 +69,15 @@ def spoiled(answer: Message) -> Iterator[tuple[tuple[Any, ...], str, type[Broker
 
 # What a view needs not have: bodies between, departures, and recipients whose keys moved, where there are
 # none; how long the authors' chains are, which a client finds out by itself; which governing record is the
-# last, which the head says as well.
+# last, which the head says as well; and what it says of groups, where none is in the list.
 NEEDLESS = {
+    ("via",),
+    ("headMembership",),
+    ("groupChains",),
+    ("groups",),
+    ("groupRecipients",),
+    ("governing", 0, "membership"),
+    ("governing", 0, "standing"),
     ("skipped",),
     ("recipients",),
     ("governing", 0, "accessList", "departures"),

@@ -15,8 +15,7 @@ from scbroker import BrokerError, ServerProvider
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import ContainerRecord, Link, parse_record
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import MAX_SKIPPED, Bodies
+from scbroker.wire.containers import MAX_SKIPPED, Bodies, SignedRecord
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
@@ -31,7 +30,7 @@ FAR: Final = 2**53 - 1
 _ENOUGH: Final = 5
 
 
-def head_at(story: Story, signer: User, version: int) -> SignedObject:
+def head_at(story: Story, signer: User, version: int) -> SignedRecord:
     """Return a record of this version, signed by this user, whose parent does not exist."""
     forged = story.follow(signer)
     return story.altered(signer, forged, version=version, parent=bytes(32)).record
@@ -54,7 +53,7 @@ def bodies(story: Story, head: ContainerRecord, *, governing: bool) -> Iterator[
 def endless(
     mallory: Mallory,
     story: Story,
-    head: SignedObject,
+    head: SignedRecord,
     *,
     at_once: int = MAX_SKIPPED,
     governing: bool = False,

@@ -4,6 +4,7 @@ Attacks 75 to 79 of `catalogue`. Each id is delivered once and in order or the s
 broker that answers without end is not asked without a pause.
 """
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -112,6 +113,7 @@ def counted(mallory: Mallory, answer: Any) -> Iterator[list[Exchange]]:
         yield asked
 
 
+@pytest.mark.long
 @attack(77, "a stream of empty answers")
 @pytest.mark.parametrize(
     "answer",
@@ -127,7 +129,7 @@ def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
         pauses.append(seconds)
         await tick()
 
-    monkeypatch.setattr(following, "asyncio", SimpleNamespace(sleep=pause))
+    monkeypatch.setattr(following, "asyncio", SimpleNamespace(**{**vars(asyncio), "sleep": pause}))
     monkeypatch.setattr(following, "monotonic", lambda: 0.0)
     [alice] = mallory.people(1)
     device = mallory.device_of(alice)

@@ -18,8 +18,7 @@ from scbroker.crypto.verify import labelled_hash
 from scbroker.records import container_record
 from scbroker.records.key_record import LABEL, Signed
 from scbroker.server.operations import OPERATIONS
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import ContainerView
+from scbroker.wire.containers import ContainerView, SignedRecord
 from scbroker.wire.problems import Problem
 from scbroker.wire.users import Authorization, SessionRequest
 from tests.hostile_broker.accomplices import Mallory, marks, records_of, verified_marks
@@ -87,14 +86,14 @@ def test_no_record_and_no_key_of_another_version_is_read_whoever_signed_it(
     device.getContainer(story.uuid).result(PATIENCE)
     [body] = [request.record.body for request in story.requests]
     for beginning in BEGINNINGS:
-        other = SignedObject.of(resigned(alice, container_record.LABEL, beginning + body[1:]))
+        other = SignedRecord.of(resigned(alice, container_record.LABEL, beginning + body[1:]))
         for reader in (device, mallory.device_of(alice)):
             mallory.check_lie_refused(reader, story, with_record(other), INTEGRITY)
     for records in of_other_versions(bob):
         mallory.check_keys_refused(device, bob, records, INTEGRITY)
 
 
-def with_record(signed: SignedObject) -> Callable[[ContainerView], ContainerView]:
+def with_record(signed: SignedRecord) -> Callable[[ContainerView], ContainerView]:
     return lambda view: replace(view, governing=[replace(view.governing[0], record=signed)])
 
 
@@ -152,7 +151,7 @@ def test_the_broker_speaks_one_version_and_keeps_objects_of_one(mallory: Mallory
     log_in = alice.wire.log_in_request(alice.ring)
     for beginning in BEGINNINGS:
         body = beginning + draft.record.body[1:]
-        signed = SignedObject.of(resigned(alice, container_record.LABEL, body))
+        signed = SignedRecord.of(resigned(alice, container_record.LABEL, body))
         story.send(alice, replace(draft, record=signed), 2).expect(422, "rejected")
         taken = resigned(alice, "order", beginning + order.order[1:])
         delete_user(alice, Authorization(order=taken.body, signature=taken.signature)).expect(401)
@@ -301,5 +300,5 @@ def test_a_value_that_nobody_specified_is_refused_and_unknown_headers_are_nothin
         for form in (body, container_record.bare_body(body))
     )
     signature = alice.ring.signing[0].sign(container_record.LABEL, signed)
-    lie = with_record(SignedObject(body=longer, signature=signature))
+    lie = with_record(SignedRecord(body=longer, signature=signature))
     mallory.check_lie_refused(fresh, story, lie, INTEGRITY)

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+import asyncpg
 import pytest
 from msgspec.structs import replace
-from sqlalchemy.exc import StatementError
 
 from scbroker import BrokerError, KeyRing, Promise
 from scbroker.crypto.seal import random_bytes, stretch
 from scbroker.crypto.verify import keyed_hash
 from scbroker.keys import PassphraseKeys, _password_key, open_key_file, seal_key_file
-from scbroker.server.storage.database import PostgresDatabase
+from scbroker.server.storage.driver import ServerError
 from scbroker.wire.users import KeyFileAnswer, ReminderAnswer
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import (
@@ -431,12 +431,12 @@ def test_a_fault_of_the_brokers_database_puts_nothing_of_the_request_into_its_lo
 
 @attack(34, "reminder leaks")
 def test_the_other_engine_keeps_what_a_statement_was_given_out_of_its_errors_as_well() -> None:
-    engine = PostgresDatabase("postgresql+asyncpg://localhost/none", 1, 1.0)._engine.sync_engine
-    error = StatementError(
-        "broken", "INSERT", {"reminder": "a canary"}, None, hide_parameters=engine.hide_parameters
-    )
-    assert "broken" in str(error)
-    assert "a canary" not in str(error) + repr(error)
+    error = asyncpg.UniqueViolationError("the key is not unique")
+    error.detail = "Key (reminder)=(a canary) already exists."
+    assert "a canary" in str(error)
+    shown = ServerError(error)
+    assert "the key is not unique" in str(shown)
+    assert "a canary" not in str(shown) + repr(shown)
 
 
 @attack(34, "reminder leaks")

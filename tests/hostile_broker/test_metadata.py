@@ -14,11 +14,10 @@ from scbroker import Container, ContainerEvent, ContainerEventType, SecuredConta
 from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import ED25519_SIGNATURE_SIZE, SIGNATURE_SIZE
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import LABEL, bare_body, parse_record
+from scbroker.records.container_record import LABEL, Via, bare_body, parse_record
 from scbroker.types import Metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import ContainerView, ListView, RecordReceipt, TypeText
+from scbroker.wire.containers import ContainerView, ListView, RecordReceipt, SignedRecord, TypeText
 from scbroker.wire.users import SESSION_LABEL
 from tests.hostile_broker.accomplices import (
     OPERATIONS,
@@ -56,7 +55,7 @@ def with_head(view: ContainerView, **changes: Any) -> ContainerView:
     return replace(view, head=_changed(view.head, changes))
 
 
-def _changed(signed: SignedObject, changes: dict[str, Any]) -> SignedObject:
+def _changed(signed: SignedRecord, changes: dict[str, Any]) -> SignedRecord:
     body = encode_object(replace(parse_record(signed.body), **changes))
     return replace(signed, body=body)
 
@@ -80,6 +79,7 @@ LIES: dict[str, Callable[[User, ContainerView], ContainerView]] = {
     "createdBy": lambda _, view: with_first(view, author=bytes(range(32))),
     "modifiedAt": lambda _, view: with_head(view, time=clock()),
     "modifiedBy": lambda eve, view: with_head(view, author=eve.name),
+    "modifiedVia": lambda eve, view: with_head(view, via=Via(eve.name, 0, 1, bytes(32))),
     "type": lambda _, view: replace(view, type=TypeText(salt=bytes(32), type="other")),
 }
 OF_THE_BEGINNING = {"createdAt", "createdBy"}
@@ -101,7 +101,8 @@ def by_alice_and_carol(who: Cast) -> Story:
 def test_nothing_that_is_shown_of_a_container_is_the_brokers_word(
     mallory: Mallory, marked: bool, who: Cast
 ) -> None:
-    assert set(LIES) == set(Metadata.__dataclass_fields__)
+    of_groups = {"via", "modifierIsMember"}  # test_through_groups.py
+    assert set(LIES) | of_groups == set(Metadata.__dataclass_fields__)
     story = by_alice_and_carol(who)
     device = mallory.victim(who.bob, story, marked=marked)
     device.getPublicKeys(who.eve.ring.userId).result(PATIENCE)

@@ -21,7 +21,7 @@ from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import Link, parse_record
 from scbroker.wire import codec
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import Bodies, ContainerView
+from scbroker.wire.containers import Bodies, ContainerView, SignedRecord
 from scbroker.wire.events import Events
 from scbroker.wire.parts import Chunks
 from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
@@ -313,7 +313,7 @@ def test_key_records_that_do_not_verify_are_not_collected(mallory: Mallory) -> N
                     author=random_bytes(32),
                 )
             )  # fmt: skip
-            signed = SignedObject(body=body, signature=bytes(len(first.record.signature)))
+            signed = SignedRecord(body=body, signature=bytes(len(first.record.signature)))
             views.append(replace(first, record=signed))
         return replace(view, governing=views, lastGoverning=39, head=None)
 

@@ -41,7 +41,7 @@ def test_no_secret_stands_in_any_spelling_where_others_can_look(
     assert set(evidence.secrets) == {
         "passwords", "passphrases", "mistyped", "contents", "headers", "private keys",
         "trust store keys", "container and part keys", "KeyFile keys", "stretched", "links",
-        "kept session keys",
+        "kept session keys", "groups",
     }  # fmt: skip
     assert all(len(each) >= 12 for wanted in evidence.secrets.values() for each in wanted)
     assert len(evidence.secrets["private keys"]) == 4 * 3, "Alice's, Bob's, and Alice's next"

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError
 from scbroker.records.container_record import bare_body
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import ContainerView
+from scbroker.wire.containers import ContainerView, SignedRecord
 from scbroker.wire.events import Event, details_hash
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, fresh_and_marked
 from tests.hostile_broker.catalogue import attack
@@ -44,7 +43,7 @@ def of_five_versions(alice: User, bob: User, carol: User) -> Story:
     return story
 
 
-def bared(served: SignedObject) -> SignedObject:
+def bared(served: SignedRecord) -> SignedRecord:
     return replace(served, body=bare_body(served.body))
 
 

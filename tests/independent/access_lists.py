@@ -17,7 +17,9 @@ NEEDS = {UPLOAD: DECRYPT | VIEW_ACCESS, MODIFY_TYPE: UPLOAD, MODIFY_ACCESS: UPLO
 @dataclass(frozen=True)
 class Entry:
     fingerprint: bytes
+    """Of a user, or the name of a group."""
     key_index: int
+    """Of a group it is the epoch."""
     permissions: int
     expires_at: int | None
     wrap_hash: bytes | None
@@ -35,7 +37,7 @@ def parse_entry(data: bytes) -> Entry:
     fields = e.array(e.decode(data), 5)
     entry = Entry(
         fingerprint=e.octets(fields[0], 32),
-        key_index=e.key_index(fields[1]),
+        key_index=e.entry_index(fields[1]),
         permissions=e.integer(fields[2], 1, EVERYTHING),
         expires_at=None if fields[3] is None else e.time(fields[3]),
         wrap_hash=e.octets_or_nil(fields[4], 32),

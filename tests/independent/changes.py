@@ -1,4 +1,4 @@
-"""Records valid and not, drawn to compare two judges on rules 1 to 5.
+"""Records valid and not, drawn to compare two judges on rules 1 to 5, and V3 to V7 of groups.
 
 Each draw starts from a record that is valid, or nearly, and changes a little of it or of its list. Draws
 come from a seeded generator rather than from Hypothesis: most faults show in one draw of a thousand.
@@ -12,11 +12,13 @@ from typing import Any
 from tests.independent import access_lists
 from tests.independent.access_lists import EVERYTHING, NEEDS, AccessList, Entry, Salted
 from tests.independent.container_records import (
+    Acting,
     ContainerRecord,
     Governing,
     InForce,
     Judge,
     Judged,
+    Via,
     record_hash,
 )
 from tests.independent.encodings import RefusedError, sha256
@@ -29,6 +31,7 @@ from tests.independent.key_records import (
     PublishedKey,
     Signed,
 )
+from tests.independent.rosters import SHARER
 from tests.independent.segments import Part
 
 USERS = sorted(sha256(bytes([n])) for n in range(3))
@@ -38,6 +41,7 @@ CONTAINER = container_id_of(CREATOR, NONCE)
 BORN = 1_800_000_000_000_000
 TIME = BORN + 60 * MINUTE
 """Of the record that is judged."""
+SLACK = 15 * MINUTE
 KEY = {SIGNING: [PublishedKey(b"", 0)], ENCRYPTION: list[PublishedKey]()}
 JUDGE = Judge(TIME, {user: KeyChain(user, keys=KEY) for user in USERS})
 
@@ -94,6 +98,8 @@ class Change:
     record: ContainerRecord
     new: SeenList | None
     left: frozenset[bytes]
+    acting: Acting | None
+    """Of the group of the record's via, which is verified but for its entry."""
 
     def is_valid(self) -> bool:
         body = self.first.stored()
@@ -110,7 +116,7 @@ class Change:
         access_or_none = None if self.new is None else self.new.access(self.record.version)
         signed = Signed(self.record.stored(), None)
         try:
-            JUDGE.next(signed, governing, access_or_none, parent)
+            JUDGE.next(signed, governing, access_or_none, parent, self.acting)
         except RefusedError:
             return False
         return True
@@ -153,19 +159,25 @@ class Draw:
         return Beginning(self._altered(record) if self._one_in(2) else record, access)
 
     def change(self) -> Change:
-        author = self._of(USERS)
+        holder = author = self._of(USERS)
+        via, acting = None, None
+        if self._one_in(2):  # the holder of the entry is a group, and somebody else acts for it
+            author = self._of([user for user in USERS if user != holder])
+            via, acting = self._via(holder), self._acting()
         kind = self._of(["edit", "type", "access", "access", "access", "both", "tombstone"])
         before = {user: self._entry(user) for user in USERS if self._one_in(2)}
-        before[author] = self._author(author, kind)
-        old = self._seen(before, author)
+        before[holder] = self._author(holder, kind)
+        old = self._seen(before, holder)
         seen = [user for n, user in enumerate(sorted(before)) if n in old.positions]
         left = frozenset(user for user in seen if self._one_in(3))
         governing = Governing(1, CREATOR, old.access(1).hash, b"k" * 32, b"t" * 32)
         first = _first(governing, *self._parts())
         second = _following(first, governing=None)
+        if self._one_in(3):
+            second = replace(second, via=self._via(self._of(USERS)))
         dead = replace(second, header=None, content=None, tombstone=True)
         parent = self._of([first] * 6 + [second] * 6 + [dead])
-        record = replace(_following(parent), author=author, time=TIME)
+        record = replace(_following(parent), author=author, time=TIME, via=via)
         new = None
         if kind == "edit" and self._one_in(2):
             part = self._part()
@@ -176,12 +188,27 @@ class Draw:
         if kind == "type":
             record = replace(record, governing=replace(governing, type=b"u" * 32))
         if kind in ("access", "both"):
-            new = self._seen(self._after(before, author, left), author)
+            after = self._after(before, holder, left)
+            if via is not None and holder in after and not self._one_in(6):
+                after[holder] = replace(after[holder], key_index=via.epoch)
+            new = self._seen(after, holder)
             record = _changed(record, new, b"u" * 32 if kind == "both" else b"t" * 32)
         if self._one_in(2):
             record = self._altered(record)
         at_hand = parent == first or not self._one_in(3)
-        return Change(first, old, parent if at_hand else None, record, new, left)
+        acting = None if record.via is None else acting or self._acting()
+        return Change(first, old, parent if at_hand else None, record, new, left, acting)
+
+    def _via(self, group: bytes) -> Via:
+        return Via(group, self._of([0, 1, 1, 2]), 1, b"h" * 32)
+
+    def _acting(self) -> Acting:
+        """Of a sharer in an epoch that has not ended, more often than not."""
+        if not self._one_in(3):
+            return Acting(SHARER, BORN, None, None)
+        times = [None, TIME, TIME - SLACK, TIME - SLACK + 1]
+        since = self._of([BORN, TIME, TIME + 1])
+        return Acting(self._of([0, 1, 2]), since, self._of(times), self._of(times))
 
     def _entry(self, user: bytes) -> Entry:
         permissions = self._of(self._of([USUAL, COMBINATIONS]))
@@ -252,6 +279,7 @@ class Draw:
             "content": [None, self._part(), self._like(record.content), self._like(record.content)],
             "governing": [None, self._governing_like(record.governing)],
             "tombstone": [True],
+            "via": [None, self._via(USERS[0]), self._via(USERS[1])],
         }
         name = self._of([*alterations, "header", "content", "governing", "governing"])
         changes = {name: self._of(alterations[name])}
@@ -272,6 +300,8 @@ class Draw:
                 {"access_version": 1},
                 {"access_version": 4},
                 {"access_author": USERS[1]},
+                {"access_via": USERS[1]},
+                {"access_via": None},
                 {"access_list": bytes(32)},
                 {"key_commitment": b"k" * 32},
                 {"type": b"t" * 32},
@@ -307,7 +337,14 @@ def _changed(record: ContainerRecord, new: SeenList, container_type: bytes) -> C
     digest = new.access(record.version).hash
     return replace(
         record,
-        governing=Governing(record.version, record.author, digest, b"l" * 32, container_type),
+        governing=Governing(
+            record.version,
+            record.author,
+            digest,
+            b"l" * 32,
+            container_type,
+            None if record.via is None else record.via.group,
+        ),
         header=None if record.header is None else replace(record.header, sealed_key=b"v" * 112),
         content=None if record.content is None else replace(record.content, sealed_key=b"v" * 112),
     )

@@ -1,9 +1,10 @@
-"""Container records and rules 1 to 5: docs/spec/container.md, 2, 5, 7 and 8."""
+"""Container records and their rules: docs/spec/container.md, 2, 5, 7 and 8, and docs/spec/groups.md, 6."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from tests.independent import departures, segments
+from tests.independent import batches, departures, rosters, segments
 from tests.independent import encodings as e
 from tests.independent.access_lists import (
     DECRYPT,
@@ -25,7 +26,7 @@ from tests.independent.encodings import (
 )
 from tests.independent.ids import container_id_of
 from tests.independent.key_records import MINUTE, KeyChain, Signed
-from tests.independent.keys import SigningKey, check_signature
+from tests.independent.keys import SigningKey
 from tests.independent.segments import CONTENT, HEADER, Part
 
 ENDLESS = e.TIME + 1
@@ -47,7 +48,24 @@ def type_hash(container_id: bytes, salt: bytes, container_type: str | None) -> b
     return labelled_hash("type", container_id + salt + e.encode(container_type))
 
 
+def check_ordinary(container_type: str | None) -> None:
+    """Of every container but a group's."""
+    need(not rosters.is_group_type(container_type), "a group's type in another container")
+
+
 # 2 ContainerRecord
+
+
+@dataclass(frozen=True)
+class Via:
+    group: bytes
+    epoch: int
+    version: int
+    """With the hash, the record of the group whose roster proves the membership."""
+    hash: bytes
+
+    def value(self) -> Value:
+        return [self.group, self.epoch, self.version, self.hash]
 
 
 @dataclass(frozen=True)
@@ -57,10 +75,12 @@ class Governing:
     access_list: bytes
     key_commitment: bytes
     type: bytes
+    access_via: bytes | None = None
+    """The group for which access_author acted."""
 
     def value(self) -> Value:
         fields: list[Value] = [self.access_version, self.access_author]
-        return [*fields, self.access_list, self.key_commitment, self.type, None]
+        return [*fields, self.access_list, self.key_commitment, self.type, self.access_via]
 
 
 @dataclass(frozen=True)
@@ -77,6 +97,7 @@ class ContainerRecord:
     header: Part | None
     content: Part | None
     tombstone: bool
+    via: Via | None = None
 
     def stored(self) -> bytes:
         fields: list[Value] = [self.container_id, self.nonce, self.version, self.parent]
@@ -84,7 +105,7 @@ class ContainerRecord:
         fields.append(None if self.link is None else list(self.link))
         parts = (self.governing, self.header, self.content)
         fields += [None if part is None else part.value() for part in parts]
-        return e.store([*fields, self.tombstone, None])
+        return e.store([*fields, self.tombstone, None if self.via is None else self.via.value()])
 
     def signed_by(self, key: SigningKey) -> Signed:
         return Signed(self.stored(), key.sign("container-record", bare(self.stored())))
@@ -97,7 +118,6 @@ class ContainerRecord:
 def parse(body: bytes) -> ContainerRecord:
     # The limit of 2,048 bytes needs no check: no record of this grammar is longer.
     fields = e.stored(body, 13)
-    need(fields[12] is None, "via is reserved")
     record = ContainerRecord(
         container_id=e.octets(fields[0], 16),
         nonce=e.octets_or_nil(fields[1], 32),
@@ -111,11 +131,15 @@ def parse(body: bytes) -> ContainerRecord:
         header=segments.parse(fields[9], HEADER),
         content=segments.parse(fields[10], CONTENT),
         tombstone=e.boolean(fields[11]),
+        via=_via(fields[12]),
     )
     first = record.version == 1
     need(record.nonce is None or first, "the nonce stands in version 1 only")
     need((record.parent is None) == first, "only version 1 has no parent")
     need(record.link is None or not first, "version 1 has no link")  # other versions: it names G
+    need(record.via is None or not first, "version 1 has no via")
+    access_via = None if record.governing is None else record.governing.access_via
+    need(access_via is None or not first, "version 1 has no accessVia")
     parts = [part.part_id for part in (record.header, record.content) if part is not None]
     need(len(set(parts)) == len(parts), "one id for two parts")
     return record
@@ -128,17 +152,29 @@ def _link(value: Value) -> tuple[int, bytes] | None:
     return e.uint(fields[0]), e.octets(fields[1], 32)
 
 
+def _via(value: Value) -> Via | None:
+    if value is None:
+        return None
+    fields = e.array(value, 4)
+    return Via(
+        group=e.octets(fields[0], 32),
+        epoch=e.entry_index(fields[1]),
+        version=e.uint(fields[2]),
+        hash=e.octets(fields[3], 32),
+    )
+
+
 def _governing(value: Value) -> Governing | None:
     if value is None:
         return None
     fields = e.array(value, 6)
-    need(fields[5] is None, "accessVia is reserved")
     return Governing(
         access_version=e.uint(fields[0]),
         access_author=e.octets(fields[1], 32),
         access_list=e.octets(fields[2], 32),
         key_commitment=e.octets(fields[3], 32),
         type=e.octets(fields[4], 32),
+        access_via=e.octets_or_nil(fields[5], 32),
     )
 
 
@@ -196,6 +232,22 @@ class InForce:
 
 
 @dataclass(frozen=True)
+class Acting:
+    """What a judge knows of the group of a record's via, once V2 holds but for the entry."""
+
+    role: int
+    since: int
+    """The time of the group's record that the via names."""
+    end: int | None
+    """The time of the record that begins the next epoch."""
+    deleted: int | None
+    """The time of the group's tombstone."""
+
+
+NO_GROUPS: Mapping[bytes, Acting] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
 class Judge:
     now: int
     chains: Mapping[bytes, KeyChain]
@@ -222,7 +274,7 @@ class Judge:
         need(all(part.author == record.author for part in parts), "another part author")
         self._key(signed, record)
         self._not_ahead(record)
-        _change_of_access(record, access, None)
+        _change_of_access(record, access, None, None)
         return InForce(record, record_hash(signed.body), governing, access, record.time)
 
     def next(
@@ -231,8 +283,13 @@ class Judge:
         governing: InForce,
         access: AccessList | None,
         parent: Judged | InForce | None,
+        acting: Acting | None = None,
     ) -> Judged | InForce:
-        """Rules 2 to 5. `access` is the list of a change of access; `parent` may not be at hand."""
+        """Rules 2 to 5, and V1 to V7.
+
+        `access` is the list of a change of access; `parent` may not be at hand. `acting` comes with a record
+        that has a via.
+        """
         record, g = self._read(signed.body), governing
         digest = record_hash(signed.body)
         need(record.container_id == g.record.container_id, "another container's")
@@ -243,7 +300,9 @@ class Judge:
             need(record.version > g.record.version, "not above G")
         else:
             _chain(record, parent)
-        _author(record, g)
+        author = _author(record, g, acting)
+        if acting is not None:
+            _through_a_group(record, author, acting, access)
         if record.tombstone:
             held = (record.header, record.content, record.governing)
             need(held == (None, None, None), "a tombstone that holds something")
@@ -261,7 +320,7 @@ class Judge:
             return replace(g, record=record, hash=digest, governing=record.governing)
         if access is None:
             raise UndecodableError("integrity", "a change of access without its list")
-        _change_of_access(record, access, g)
+        _change_of_access(record, access, g, author)
         return InForce(record, digest, record.governing, access, record.time)
 
     def departed(self, g: InForce, served: Sequence[Signed]) -> InForce:
@@ -281,25 +340,31 @@ class Judge:
         decodes(record.author in self.chains, "an author without a key chain")
         public = self.chains[record.author].signing_key(record.key_index, record.time)
         if signed.signature is not None:
-            check_signature(public, "container-record", bare(signed.body), signed.signature)
+            batches.check_record(public, bare(signed.body), signed.signature)
 
     def _not_ahead(self, record: ContainerRecord) -> None:
         need(record.time <= self.now + 15 * MINUTE, "rule 3: of the future", "clock")
 
     def fresh(
-        self, governing: Sequence[tuple[Signed, AccessList | None]], head: Signed | None
+        self,
+        governing: Sequence[tuple[Signed, AccessList | None]],
+        head: Signed | None,
+        acting: Mapping[bytes, Acting] = NO_GROUPS,
     ) -> Judged | InForce:
-        """8: what a fresh reader judges, G1 to Gk with their lists, and the head unless it is Gk."""
+        """8: what a fresh reader judges, G1 to Gk with their lists, and the head unless it is Gk.
+
+        `acting` is by the body of the record.
+        """
         (first, access), *others = governing
         if access is None:
             raise UndecodableError("integrity", "the first list is served")
         g = self.first(first, access)
         for signed, access in others:
-            judged = self.next(signed, g, access, None)
+            judged = self.next(signed, g, access, None, acting.get(signed.body))
             if not isinstance(judged, InForce):
                 raise UndecodableError("integrity", "governing records govern")
             g = judged
-        return g if head is None else self.next(head, g, None, None)
+        return g if head is None else self.next(head, g, None, None, acting.get(head.body))
 
 
 def _chain(record: ContainerRecord, parent: Judged | InForce) -> None:
@@ -308,21 +373,54 @@ def _chain(record: ContainerRecord, parent: Judged | InForce) -> None:
     governs = isinstance(parent, InForce)
     link = (parent.record.version, parent.hash) if governs else parent.record.link
     need(record.link == link, "another link than the parent leads to")
+    need(not falls(parent.record, record), "V3: an epoch before the parent's")
     need(not parent.record.tombstone, "nothing follows a tombstone")
 
 
-def _author(record: ContainerRecord, g: InForce) -> None:
-    entry = g.unexpired(record.time).get(record.author)
+def falls(parent: ContainerRecord, record: ContainerRecord) -> bool:
+    """Whether a record is made through a lower epoch of the group than its parent."""
+    before, via = parent.via, record.via
+    if before is None or via is None or before.group != via.group:
+        return False
+    return via.epoch < before.epoch
+
+
+def _author(record: ContainerRecord, g: InForce, acting: Acting | None) -> Entry | None:
+    """V1 and V2: the entry by which the author acts, with the permissions that they have by it."""
+    user = record.author if record.via is None or acting is None else record.via.group
+    entry = g.unexpired(record.time).get(user)
+    if entry is not None and acting is not None:
+        entry = replace(entry, permissions=entry.permissions & rosters.MASKS[acting.role])
     needed = DELETE if record.tombstone else UPLOAD
     governing = None if record.tombstone else record.governing
     if governing is not None and governing.type != g.governing.type:
         needed |= MODIFY_TYPE
     need(entry is not None and entry.permissions & needed == needed, "an author without permission")
+    return entry
+
+
+def _through_a_group(
+    record: ContainerRecord, entry: Entry | None, acting: Acting, access: AccessList | None
+) -> None:
+    """V3 to V7"""
+    assert record.via is not None
+    group, epoch, slack = record.via.group, record.via.epoch, 15 * MINUTE
+    low = entry is not None and epoch < entry.key_index
+    need(not low, "V3: an epoch before that of the group's entry")
+    ended = acting.end is not None and record.time >= acting.end + slack
+    need(not ended, "V4: after the end of the epoch")
+    need(record.time >= acting.since, "V5: before the group's record")
+    own = None if access is None else access.entries.get(group)
+    need(own is None or own.key_index == epoch, "V6: another epoch of the own group")
+    gone = acting.deleted is not None and record.time >= acting.deleted + slack
+    need(not gone, "V7: after the group's tombstone")
 
 
 def _governs(record: ContainerRecord, new: Governing, old: Governing) -> None:
     if record.changes_access:
         need(new.access_author == record.author, "a change of access in another's name")
+        via = None if record.via is None else record.via.group
+        need(new.access_via == via, "a change of access for another group")
         need(new.key_commitment != old.key_commitment, "a change of access with the old key")
     else:
         need(new == replace(old, type=new.type), "access changed without saying so")
@@ -348,7 +446,9 @@ def _parts(record: ContainerRecord, parent: ContainerRecord) -> None:
 # Rules 4 and 5
 
 
-def _change_of_access(record: ContainerRecord, access: AccessList, g: InForce | None) -> None:
+def _change_of_access(
+    record: ContainerRecord, access: AccessList, g: InForce | None, author: Entry | None
+) -> None:
     """`access` is N; without g it is the first record, whose author holds everything."""
     named = record.governing is not None and access.hash == record.governing.access_list
     need(named, "not the list that the record names")
@@ -357,7 +457,8 @@ def _change_of_access(record: ContainerRecord, access: AccessList, g: InForce | 
     need(not any(entry.is_expired_at(record.time) for entry in new.values()), "expired entries")
     held, until = EVERYTHING, ENDLESS
     if g is not None:
-        held, until = old[record.author].permissions, _end(old[record.author])
+        assert author is not None
+        held, until = author.permissions, _end(author)
     for user in old.keys() | new.keys():
         if user in new or access.complete:  # who is missing from a list not wholly seen is not out
             gone = g is not None and user in g.left
@@ -409,7 +510,7 @@ def _renewal(record: ContainerRecord, access: AccessList, g: InForce) -> None:
         need(both and _rights(old[user]) == _rights(new[user]), "a renewal that gives or takes")
     if g.access.complete and access.complete:
         expired = len(old) < len(g.access.entries)
-        chooser = old.get(g.governing.access_author)
+        chooser = old.get(g.governing.access_via or g.governing.access_author)
         left = chooser is None or not chooser.permissions & DECRYPT
         rises = any(
             new[user].key_index > entry.key_index for user, entry in old.items() if user in new

@@ -9,6 +9,7 @@ Value: TypeAlias = "bool | int | str | bytes | list[Value] | None"
 UINT = 2**53 - 1
 TIME = 253_402_300_799_999_999
 KEY_INDEX = 255
+ENTRY_INDEX = 16_383
 
 DEEPEST = 4
 """No structure of the format nests deeper: a KeyRing's seeds are at 3."""
@@ -169,6 +170,10 @@ def time(value: Value) -> int:
 
 def key_index(value: Value) -> int:
     return integer(value, 0, KEY_INDEX)
+
+
+def entry_index(value: Value) -> int:
+    return integer(value, 0, ENTRY_INDEX)
 
 
 def boolean(value: Value) -> bool:

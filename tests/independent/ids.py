@@ -1,4 +1,4 @@
-"""Names: docs/spec/ids.md, 3; docs/spec/container.md, 1."""
+"""Names: docs/spec/ids.md, 3; docs/spec/container.md, 1; docs/spec/groups.md, 1."""
 
 from tests.independent.encodings import labelled_hash, uuid8
 
@@ -16,5 +16,10 @@ def shown(fingerprint: bytes) -> str:
     return fingerprint.hex(" ", 2)
 
 
+def group_name_of(creator: bytes, nonce: bytes) -> bytes:
+    """The hash of which a container's id is made; of a group it is the name."""
+    return labelled_hash("container-id", creator + nonce)
+
+
 def container_id_of(creator: bytes, nonce: bytes) -> bytes:
-    return uuid8(labelled_hash("container-id", creator + nonce))
+    return uuid8(group_name_of(creator, nonce))

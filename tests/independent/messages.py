@@ -1,4 +1,4 @@
-"""Messages: docs/spec/protocol.md, 1. Only those of messages.json and the view of a container."""
+"""Messages: docs/spec/protocol.md, 1. Only those of messages.json and the views of containers and groups."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +11,7 @@ Check = Callable[[Any], object]
 
 def decode(data: bytes) -> Any:
     """The one value that the bytes are, maps as dicts, in the only encoding that it has."""
-    value, _ = _decode(data, 0, 8)
+    value, _ = _decode(data, 0, 12)
     need(encode(value) == data, "a message in its one encoding", "invalid")
     return value
 
@@ -104,6 +104,50 @@ def _number_of_departures(value: Any) -> None:
     need(e.uint(value) <= 1024, "at most as many departures as entries", "invalid")
 
 
+def _most(check: Check, count: int) -> Check:
+    """An array of at most so many items."""
+
+    def items(value: Any) -> None:
+        decodes(isinstance(value, list), "an array", "invalid")
+        need(len(value) <= count, "no more items than the most", "invalid")
+        for item in value:
+            typed(check, item)
+
+    return items
+
+
+def _octets_to(longest: int) -> Check:
+    def octets(value: Any) -> None:
+        decodes(isinstance(value, bytes), "a bin", "invalid")
+        need(len(value) <= longest, "no more bytes than the most", "invalid")
+
+    return octets
+
+
+def _leaf(value: Any) -> None:
+    salt = Field(lambda one: e.octets(one, 32))
+    message(value, {"salt": salt, "member": Field(_octets_to(64))})
+
+
+def _member_wrap(value: Any) -> None:
+    fingerprint = Field(lambda one: e.octets(one, 32))
+    message(value, {"fingerprint": fingerprint, "wrap": Field(lambda one: e.octets(one, 1168))})
+
+
+def _info(value: Any) -> None:
+    if value is not None:
+        _octets_to(563_000)(value)
+
+
+def _groups(value: Any) -> None:
+    decodes(isinstance(value, list), "groups is an array", "invalid")
+    need(1 <= len(value) <= 16, "1 to 16 groups", "invalid")
+    since = Field(lambda one: e.integer(one, 1, e.UINT), optional=True)
+    for item in value:
+        membership = Field(e.boolean, optional=True)
+        message(item, {"groupId": Field(_id), "since": since, "membership": membership})
+
+
 MESSAGES: dict[str, Mapping[str, Field]] = {
     "key records": {"users": Field(_users)},
     "challenge": {},
@@ -115,6 +159,14 @@ MESSAGES: dict[str, Mapping[str, Field]] = {
         "hash": Field(lambda value: e.octets_or_nil(value, 32)),
         "generation": Field(e.uint),
     },
+    "roster": {
+        "roster": Field(_octets_to(1536)),
+        "removed": Field(_most(lambda value: e.octets(value, 32), 1024), optional=True),
+        "leaves": Field(_most(_leaf, 1024), optional=True),
+        "wraps": Field(_most(_member_wrap, 1024), optional=True),
+        "info": Field(_info, optional=True),
+    },
+    "group views": {"groups": Field(_groups)},
 }
 
 

@@ -17,10 +17,10 @@ from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
 from scbroker.records import key_record as theirs
 from scbroker.records.container_record import AccessList, Role, SaltedEntry
-from scbroker.records.judge import InForce, Known, judge_first, judge_next
+from scbroker.records.judge import Acting, InForce, Known, judge_first, judge_next
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import Disclosed, GoverningView, ListView, TypeText
+from scbroker.wire.containers import Disclosed, GoverningView, ListView, SignedRecord, TypeText
 from scbroker.wire.users import Authorization, KeyFileStoring, parse_order, parse_statement
 from tests.independent import container_records, key_files, links, orders
 from tests.independent.changes import JUDGE, Beginning, Change, Draw, SeenList
@@ -156,11 +156,11 @@ def test_what_we_sealed_opens(story: Story, count: int) -> None:
         def unwrap(index: int, *rest: bytes, keys: tuple[DecryptionKey, ...] = keys) -> bytes:
             return keys[index].unwrap(*rest)
 
-        key = open_container_key(state, wrap, user.fingerprint, unwrap)
+        key = open_container_key(state, wrap, unwrap)
         assert key == told.container_key
         if user is story.alice:
             text = TypeText(salt=story.type_salts[container_type], type=container_type)
-            assert open_type(state, text, user.fingerprint) == container_type
+            assert open_type(state, text) == container_type
         for role, part, sealed in (
             (Role.Header, state.head.record.header, told.header),
             (Role.Content, state.head.record.content, told.content),
@@ -215,7 +215,7 @@ def test_orders_of_our_making_hold(
         auth=bytes(range(32)),
         reminder=reminder,
         replaces=replaces,
-        keyRecords=[_object(signed) for signed in key_records],
+        keyRecords=[SignedObject(body=b, signature=s) for b, s in map(_both, key_records)],
         endOtherSessions=end_others,
         authorization=Authorization(order=body, signature=signature),
     )
@@ -239,12 +239,9 @@ def _view(told: Told) -> GoverningView:
         for position, entry in enumerate(entries)
     ]
     access = ListView(entryHashes=b"".join(entry.hash for entry in entries), disclosed=disclosed)
-    return GoverningView(record=_object(told.signed), accessList=access if entries else None)
-
-
-def _object(signed: Signed) -> SignedObject:
-    body, signature = _both(signed)
-    return SignedObject(body=body, signature=signature)
+    body, signature = _both(told.signed)
+    record = SignedRecord(body=body, signature=signature)
+    return GoverningView(record=record, accessList=access if entries else None)
 
 
 def _both(signed: Signed) -> tuple[bytes, bytes]:
@@ -261,7 +258,7 @@ def _text(role: Role, count: int) -> bytes:
 @pytest.mark.long
 @each_count
 def test_both_judge_changes_alike(draws: int) -> None:
-    """Rules 2 to 5 give one verdict here and there, on lists wholly and partly seen."""
+    """Rules 2 to 5 and V3 to V7 give one verdict here and there, on lists wholly and partly seen."""
     valid = 0
     for number in range(draws):
         change = Draw(number).change()
@@ -295,8 +292,13 @@ def _scbroker_takes(change: Change) -> bool:
     governing = InForce(first, _theirs(change.old), first.record.time, change.left)
     parent = None if change.parent is None else Known.parse(change.parent.stored())
     access = None if change.new is None else _theirs(change.new)
+    acting = None
+    if change.acting is not None and change.record.via is not None:
+        of = change.acting
+        acting = Acting(change.record.via.group, of.role, of.since, of.end, of.deleted)
+    known = change.record.stored()
     try:
-        judge_next(Known.parse(change.record.stored()), governing, access, parent, JUDGE.now)
+        judge_next(Known.parse(known), governing, access, parent, JUDGE.now, acting)
     except BrokerError:
         return False
     return True

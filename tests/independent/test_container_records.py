@@ -4,11 +4,21 @@ from dataclasses import replace
 
 import pytest
 
-from tests.independent import access_lists, container_records, segments, wraps
+from tests.independent import (
+    access_lists,
+    container_records,
+    group_chains,
+    rosters,
+    segments,
+    wraps,
+)
 from tests.independent.access_lists import AccessList
-from tests.independent.container_records import InForce, Judge, Judged
+from tests.independent.container_records import Acting, InForce, Judge, Judged
 from tests.independent.encodings import RefusedError, sha256
+from tests.independent.group_chains import GroupChain
 from tests.independent.segments import CONTENT, HEADER
+from tests.independent.test_group_chains import served
+from tests.independent.test_rosters import proof_of
 from tests.independent.vectors import (
     Vector,
     cases,
@@ -55,7 +65,7 @@ def test_a_fresh_reader_finds_the_same(vector: Vector) -> None:
     ]
     newest = None if isinstance(head, InForce) else signed(records()[last])
     if "left" not in vector:  # departures come with views only
-        assert _judge(vector).fresh(governing, newest) == head
+        assert _judge(vector).fresh(governing, newest, _all_acting(vector)) == head
 
 
 @cases("container_records", "valid")
@@ -76,6 +86,10 @@ def test_types_have_the_hashes_of_the_vectors(vector: Vector) -> None:
 
 def check_type(vector: Vector) -> None:
     container_id, salt = octets(vector["containerId"]), octets(vector["salt"])
+    if "roster" in vector:
+        rosters.check_type(vector["type"], octets(vector["roster"]))
+    else:
+        container_records.check_ordinary(vector["type"])
     digest = container_records.type_hash(container_id, salt, vector["type"])
     assert digest == octets(vector["hash"])
 
@@ -186,7 +200,38 @@ def _judged(name: str, vector: Vector, before: list[Judged | InForce]) -> Judged
     parent = before[-1] if vector.get("parent", True) else None
     if judge.deleted and record.version > before[-1].record.version + 1:
         parent = None
-    return judge.next(stored, (linked or governing)[-1], access, parent)
+    acting = _acting(record, records()[name], vector)
+    return judge.next(stored, (linked or governing)[-1], access, parent, acting)
+
+
+def _acting(
+    record: container_records.ContainerRecord, stored: Vector, vector: Vector
+) -> Acting | None:
+    """What the reader knows of the group of a record's via."""
+    if record.via is None:
+        return None
+    [chain] = [one for one in _groups(vector) if one.name == record.via.group]
+    return group_chains.acting(chain, record, proof_of(stored["membership"]))
+
+
+def _all_acting(vector: Vector) -> dict[bytes, Acting]:
+    """What the reader knows of the groups of all records with a via, by body."""
+    found = {}
+    for name in vector["records"]:
+        body = octets(records()[name]["body"])
+        acting = _acting(container_records.parse_bare(body), records()[name], vector)
+        if acting is not None:
+            found[body] = acting
+    return found
+
+
+def _groups(vector: Vector) -> list[GroupChain]:
+    """The groups of a vector, each as far as the reader has it."""
+    given, judge = load("container_records")["given"]["groups"], Judge(vector["now"], chains())
+    return [
+        group_chains.judge(judge, [served(one) for one in given[name][:count]])
+        for name, count in vector["groups"].items()
+    ]
 
 
 def _access(name: str, vector: Vector) -> AccessList | None:

@@ -7,7 +7,15 @@ The hashes of ids.json, types.json and access_lists.json are made in the tests o
 
 from dataclasses import replace
 
-from tests.independent import access_lists, container_records, key_files, segments, wraps
+from tests.independent import (
+    access_lists,
+    container_records,
+    group_chains,
+    group_secrets,
+    key_files,
+    segments,
+    wraps,
+)
 from tests.independent.access_lists import Salted
 from tests.independent.container_records import ContainerRecord, Governing
 from tests.independent.encodings import sha256, u64, uuid_of_text
@@ -126,7 +134,13 @@ def test_wraps(vector: Vector) -> None:
     assert wrap_again(person, vector["privateIndex"], info, octets(vector["key"]), given) == given
 
 
-def wrap_again(person: Person, index: int, info: wraps.WrapInfo, key: bytes, given: bytes) -> bytes:
+def wrap_again(
+    person: Person,
+    index: int,
+    info: wraps.WrapInfo | group_secrets.WrapInfo,
+    key: bytes,
+    given: bytes,
+) -> bytes:
     encapsulation = given[:1120]
     shared = person.encryption[index].decapsulate(encapsulation)
     return sealed_under(shared, encapsulation, info.octets, key)
@@ -285,6 +299,48 @@ def _part_again(
             container_key, place.key_context(), part_key + u64(len(plaintext)), told.sealed_key
         ),
     )
+
+
+# Groups
+
+
+@cases("group_secrets", "valid", "wrap")
+def test_wraps_of_secrets(vector: Vector) -> None:
+    """From the encapsulation."""
+    info = group_secrets.WrapInfo(
+        octets(vector["groupName"]),
+        vector["epoch"],
+        octets(vector["commitment"]),
+        octets(vector["fingerprint"]),
+        vector["keyIndex"],
+    )
+    person, given = people()[vector["private"]], octets(vector["wrap"])
+    again_sealed = wrap_again(person, vector["privateIndex"], info, octets(vector["secret"]), given)
+    assert again_sealed == given
+
+
+@cases("group_secrets", "valid", "info")
+def test_infos(vector: Vector) -> None:
+    """From name, description and secrets."""
+    group, secret = octets(vector["groupName"]), octets(vector["secret"])
+    secrets = [None if one is None else octets(one) for one in vector["secrets"]]
+    info = group_secrets.Info(vector["name"], vector["description"], secrets)
+    given = octets(vector["sealed"])
+    key, context = (
+        group_secrets.info_key(group, secret),
+        group_secrets.context(group, vector["epoch"]),
+    )
+    assert again(key, context, info.stored(), given) == given
+
+
+@cases("group_departures", "valid")
+def test_departures_from_groups(vector: Vector) -> None:
+    """From their fields."""
+    for stored in vector["departures"]:
+        given = signed(stored)
+        departure = group_chains.parse_departure(given.body)
+        [person] = [one for one in people().values() if one.fingerprint == departure.fingerprint]
+        check_made(departure.signed_by(person.signing[departure.key_index]), given)
 
 
 # Statements and orders

@@ -19,17 +19,23 @@ import pytest
 
 from tests.independent import (
     headers,
-    messages,
     test_access_lists,
+    test_batches,
     test_contact_cards,
     test_container_records,
     test_departures,
     test_events,
+    test_group_chains,
+    test_group_departures,
+    test_group_names,
+    test_group_secrets,
     test_ids,
     test_key_files,
     test_key_records,
     test_key_rings,
     test_links,
+    test_messages,
+    test_rosters,
     test_segments,
     test_sessions,
     test_signatures,
@@ -41,18 +47,25 @@ from tests.independent.vectors import FOLDER, Vector, load, octets
 
 READERS: dict[str, Callable[[Vector], object]] = {
     "access_lists": test_access_lists._check,
+    "batches": test_batches.check,
     "contact_cards": test_contact_cards.check,
     "container_records": test_container_records.read,
     "departures": test_departures.check,
     "events": test_events.check,
+    "group_chains": test_group_chains.read,
+    "group_departures": test_group_departures.check,
+    "group_names": lambda vector: test_group_names.READERS[vector["kind"]](vector),
+    "group_secrets": lambda vector: test_group_secrets.READERS[vector["kind"]](vector),
     "headers": lambda vector: headers.parse(octets(vector["header"])),
     "ids": lambda vector: test_ids.READERS[vector["kind"]](vector),
     "key_files": test_key_files._open,
     "key_records": test_key_records._read,
     "key_rings": test_key_rings.check,
     "links": lambda vector: test_links.READERS[vector["kind"]](vector),
-    "messages": lambda vector: messages.read(vector["kind"], octets(vector["message"])),
+    "membership_proofs": test_rosters.check_proof,
+    "messages": test_messages.read,
     "orders": test_sessions._check_order,
+    "rosters": test_rosters.check_roster,
     "segments": lambda vector: test_segments.READERS[vector["kind"]](vector),
     "sessions": test_sessions._check_statement,
     "signatures": test_signatures.check,
@@ -73,6 +86,8 @@ TWICE: dict[str, str] = {
 NO_VECTOR: dict[str, str] = {
     "a key of another length": "the formats give every key its length",
     "an author without a key chain": "the vectors give the keys of all authors",
+    "a reader through a group is served a membership": "what this means depends on the membership that the "
+    "device has verified before",
 }
 """Checks that are not the rule of any vector, with the reason."""
 

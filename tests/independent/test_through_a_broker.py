@@ -18,6 +18,7 @@ from tests.independent import (
     access_lists,
     container_records,
     events,
+    group_chains,
     key_files,
     key_records,
     messages,
@@ -31,6 +32,7 @@ from tests.independent.access_lists import AccessList, Salted
 from tests.independent.container_records import InForce, Judge, Judged
 from tests.independent.departures import Departure
 from tests.independent.encodings import RefusedError, sha256, uuid_text
+from tests.independent.group_story import GroupStory
 from tests.independent.ids import user_id_of
 from tests.independent.key_records import MINUTE, KeyChain, Signed, Writer
 from tests.independent.keys import DecryptionKey, cobblestone_size
@@ -221,6 +223,68 @@ def test_a_broker_takes_a_departure_and_scbroker_reads_the_list_without_its_user
         uuid.UUID(bytes=story.container_id)
     )
     assert [str(level.userId) for level in found.result(PATIENCE).access or ()] == [alice.id]
+
+
+def test_a_broker_takes_and_scbroker_opens_a_group_that_is_written_here(
+    layer: HostileBroker, wires: tuple[Wire, Wire]
+) -> None:
+    """Alice, of this package, creates a group, adds Bob, and removes him; both read it by scbroker."""
+    start, origin = clock() - MINUTE, canonical_origin(layer.url)
+    story = GroupStory(Writer(start))
+    bob = Writer(start)
+    ours, other = Ours(origin, wires[0], story.alice), Ours(origin, wires[1], bob)
+    for user in (ours, other):
+        user.register(user.file, bytes(32))
+    group_id = uuid.UUID(bytes=story.container_id)
+    theirs, hers = layer.device(ring_of(bob)), layer.device(ring_of(story.alice))
+    story.create(start + SECOND)
+    append_group(ours, story)
+    story.add(bob, start + 2 * SECOND)
+    append_group(ours, story)
+    [offered] = theirs.getGroups().result(PATIENCE)
+    assert not isinstance(offered, BrokerError)
+    assert (offered.id, offered.name, offered.accepted) == (group_id, "team", False)
+    theirs.acceptGroup(group_id).result(PATIENCE)
+    levels = [AccessLevel(uuid.UUID(ours.id), ContainerAccessLevel.DefaultOwnerPermissions)]
+    levels.append(AccessLevel(group_id, WRITER))
+    box = hers.createContainer(b"for the group", accessLevels=levels).result(PATIENCE).id
+    assert theirs.getContainer(box).result(PATIENCE).content == b"for the group"
+    theirs.updateContainerContent(box, b"by a member").result(PATIENCE)
+    assert hers.getContainer(box).result(PATIENCE).modifiedVia == group_id
+    story.remove(bob, [story.alice], clock())
+    append_group(ours, story)
+    assert theirs.getGroups().result(PATIENCE) == []
+    [kept] = hers.getGroups().result(PATIENCE)
+    assert not isinstance(kept, BrokerError)
+    assert (kept.epoch, kept.memberCount, kept.name) == (1, 1, "team")
+    chain = group_chains.judge(
+        Judge(clock(), {story.alice.fingerprint: key_records.judge(story.alice.records, clock())}),
+        [step.served() for step in story.steps],
+    )
+    assert (chain.name, chain.roster.epoch) == (story.name, 1)
+
+
+def append_group(author: Ours, story: GroupStory) -> None:
+    """Send the newest record of a group."""
+    step = story.steps[-1]
+    salt, text = step.type
+    message: dict[str, Any] = {
+        "record": sent(step.signed),
+        "type": {"salt": salt, "type": text},
+        "roster": step.request,
+    }
+    if step.entries is not None:
+        message["accessList"] = [
+            {
+                "salt": entry.salt,
+                "entry": entry.entry,
+                "wrap": step.wraps[access_lists.parse_entry(entry.entry).fingerprint],
+            }
+            for entry in step.entries
+        ]
+    path = f"/v1/containers/{uuid_text(story.container_id)}/records/{len(story.steps)}"
+    answer = author.wire.call("PUT", path, message).expect(201).message(dict[str, Any])
+    assert answer["hash"] == container_records.record_hash(step.signed.body)
 
 
 def check_deletion(reader: Ours, story: Story) -> None:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tests.independent import views
-from tests.independent.vectors import Vector, cases, chains, expect, octets, people
+from tests.independent.encodings import uuid_of_text
+from tests.independent.vectors import Vector, cases, chains, expect, load, octets, people
 from tests.independent.views import Mark, Reader
 
 
@@ -16,7 +17,12 @@ def test_views_are_judged_as_the_vectors_say(vector: Vector) -> None:
 def check(vector: Vector) -> None:
     person = people()[vector["reader"]]
     reader = Reader(
-        person.fingerprint, person.encryption, chains(), vector["now"], _mark(vector["mark"])
+        person.fingerprint,
+        person.encryption,
+        chains(),
+        vector["now"],
+        _mark(vector["mark"]),
+        _groups(vector),
     )
     found = views.read(reader, octets(vector["containerId"]), octets(vector["view"]))
     if vector["result"] == "invalid":
@@ -27,6 +33,13 @@ def check(vector: Vector) -> None:
     assert found.header == _or_none(vector["header"])
     assert found.content == _or_none(vector["content"])
     assert found.type == vector["type"]
+    assert found.unsettled == vector.get("unsettled")
+
+
+def _groups(vector: Vector) -> dict[bytes, bytes]:
+    served = load("views")["given"]["groups"]
+    groups = vector.get("groups", {})
+    return {uuid_of_text(group): octets(served[name]) for group, name in groups.items()}
 
 
 def _mark(mark: dict[str, Any] | None) -> Mark | None:

@@ -21,7 +21,7 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, Self, TypeVar
@@ -36,6 +36,7 @@ from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
 from scbroker.wire.users import canonical_origin
 from tests.kit import clocks
+from tests.kit.engines import free_port
 from tests.kit.nursery import Forked, command, is_available, nursery
 from tests.kit.waiting import PATIENCE
 
@@ -74,7 +75,8 @@ class BrokerProcess:
 
     `settings` are the fields of `scbroker.server.settings.Settings`. Database and objects lie in
     `directory`, unless `database_url` or the settings say otherwise. `variables` are set in its
-    environment as they stand; it works in the folder `works_in`.
+    environment as they stand; it works in the folder `works_in`. `under` is a command that runs it,
+    such as strace, and keeps its process id.
     """
 
     def __init__(
@@ -87,6 +89,7 @@ class BrokerProcess:
         variables: Mapping[str, str] = {},
         works_in: Path | None = None,
         clock_ahead: float = 0.0,
+        under: Sequence[str] = (),
         **settings: object,
     ) -> None:
         self.directory = directory
@@ -108,6 +111,7 @@ class BrokerProcess:
         self._workers = workers
         self.variables = variables
         self._works_in = works_in
+        self._under = under
         self._ahead = clock_ahead
         self._process: subprocess.Popen[str] | Forked | None = None
         self._drain: threading.Thread | None = None
@@ -172,6 +176,7 @@ class BrokerProcess:
         """Starts the broker; after `stop` or `kill` on the same port and the same data."""
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         clocks.write(self._clock, self._ahead)
+        self.port = self.port or free_port()
         options = ["--port", str(self.port), "--data-dir", str(self.directory)]
         options += ["--workers", str(self._workers)]
         with self._log_path.open("ab") as log:
@@ -183,19 +188,19 @@ class BrokerProcess:
             self._process.stdout.close()
             self._process = None
             raise RuntimeError(f"The broker did not start:\n{first}{self.log}")
-        self.port = urllib.parse.urlsplit(first.split()[-1]).port or 0
         self.output = first
         self._drain = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._drain.start()
 
     def _launch(self, options: list[str], log: IO[bytes]) -> subprocess.Popen[str] | Forked:
         variables = environment(self.settings, self.variables)
-        arguments = serve_command(*options)
+        arguments = [*self._under, *serve_command(*options)]
         if self._workers == 1:
-            if is_available():
+            if is_available() and not self._under:
                 variables["CLOCK"] = str(self._clock)
                 return nursery().start(["serve", *options], variables, self._works_in, log)
-            arguments = [sys.executable, clocks.__file__, str(self._clock), "serve", *options]
+            command = [sys.executable, clocks.__file__, str(self._clock)]
+            arguments = [*self._under, *command, "serve", *options]
         return subprocess.Popen(
             arguments,
             stdin=subprocess.DEVNULL,

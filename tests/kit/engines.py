@@ -8,6 +8,7 @@ only trust authentication.
 PostgreSQL refuses to run as root. Where the tests do, every PostgreSQL process runs as `nobody`.
 """
 
+import itertools
 import os
 import pwd
 import secrets
@@ -17,7 +18,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -300,10 +301,31 @@ def _wheel() -> Path:
 
 
 def free_port() -> int:
+    """A port for a server that may be stopped and started again.
+
+    Linux gives the ports from 32,768 on to connections and to port 0, so another process could take
+    one of those while its server is stopped. The ports here lie below. Each
+    process of a test run (there are at most eight) takes ports from an eighth of its own. It starts at a
+    random one, since another run on this machine uses the same eighths.
+    """
+    return next(filter(_is_free, _PORTS))
+
+
+def _ports_in_turn() -> Iterator[int]:
+    count = (32_768 - 10_000) // 8
+    first = 10_000 + count * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8)
+    end = first + count
+    start = secrets.randbelow(count) + first
+    return itertools.cycle([*range(start, end), *range(first, start)])
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _is_ready(pid_file: Path, pid: int) -> bool:
@@ -313,3 +335,6 @@ def _is_ready(pid_file: Path, pid: int) -> bool:
     except FileNotFoundError:
         return False
     return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+
+_PORTS = _ports_in_turn()

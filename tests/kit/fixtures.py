@@ -5,6 +5,7 @@ import functools
 import gc
 import inspect
 import itertools
+import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from tests.kit.waiting import PATIENCE
 
 __all__ = ["pytest_addoption", "pytest_configure"]  # hooks
 
+settings.register_profile("everyday", deadline=None)  # of 200 ms, which a busy machine exceeds
+settings.load_profile("everyday")
 settings.register_profile(
     "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -43,6 +46,11 @@ settings.register_profile(
 """For `--hypothesis-profile`: minutes where the everyday run takes seconds."""
 
 want_it()
+
+not_under_coverage = pytest.mark.skipif(
+    "COVERAGE_PROCESS_CONFIG" in os.environ, reason="coverage writes a traceback of its own"
+)
+"""For processes that are interrupted, or whose disk is full, when coverage saves what it has counted."""
 
 
 @pytest.hookimpl(tryfirst=True)

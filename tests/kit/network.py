@@ -92,16 +92,23 @@ def lost(times: int) -> Treatment:
 
 
 class HeldAnswer:
-    """The broker does it at once; its answer comes when the test lets it."""
+    """Delays an exchange until `release` is set: `hold` the broker's answer, `delay` the request."""
 
     def __init__(self) -> None:
         self.arrived, self.release = threading.Event(), threading.Event()
 
     async def hold(self, go: Go) -> Octets:
         answer = await go()
+        await self._released()
+        return answer
+
+    async def delay(self, go: Go) -> Octets:
+        await self._released()
+        return await go()
+
+    async def _released(self) -> None:
         self.arrived.set()
         await until(self.release.is_set)
-        return answer
 
 
 def answered(message: Message | bytes = b"") -> Treatment:

@@ -38,6 +38,11 @@ import pexpect
 
 from tests.kit import clocks
 
+_ROOT: Final = str(Path(__file__).parents[2])
+_SCBROKER: Final = (
+    "import sys, scbroker; sys.argv[0] = scbroker.__name__; from scbroker.cli import main; main()"
+)
+_CHEAP: Final = "from tests.kit.nursery import make_argon2id_cheap; make_argon2id_cheap()"
 _LONGEST: Final = 262_144
 _ERRORS: Final = "surrogateescape"
 
@@ -137,7 +142,7 @@ class Nursery:
                 [sys.executable, "-m", "tests.kit.nursery", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                cwd=Path(__file__).parents[2],
+                cwd=_ROOT,
                 start_new_session=True,
             )
         atexit.register(self._close)
@@ -227,8 +232,14 @@ def nursery() -> Nursery:
 
 
 def command(*options: str) -> list[str]:
-    """The command line `scbroker` with these options, whatever PATH says."""
-    return [sys.executable, "-c", "from scbroker.cli import main; main()", *options]
+    """The command line `scbroker` with these options, whatever PATH says.
+
+    Tests on a machine without a nursery get Argon2id without its cost as well.
+    """
+    code = _SCBROKER
+    if _wanted and not is_available():
+        code = f"import sys; sys.path.append({json.dumps(_ROOT)}); {_CHEAP}; {code}"
+    return [sys.executable, "-c", code, *options]
 
 
 def run(
@@ -263,6 +274,14 @@ def run(
         return status, output, stderr.read().decode()
 
 
+def make_argon2id_cheap() -> None:
+    """Let the commands of this process use the Argon2id of the tests."""
+    import scbroker.keys
+    from tests.kit import argon2
+
+    vars(scbroker.keys)["stretch"] = argon2.stretch
+
+
 def _import_everything() -> None:
     # Beside the commands, what they import when they run, and what typer and uvicorn do.
     import aiohttp  # noqa: F401
@@ -280,11 +299,9 @@ def _import_everything() -> None:
     import scbroker.cli.profiles
     import scbroker.client.people.contacts
     import scbroker.client.server_provider
-    import scbroker.keys
-    import scbroker.server.commands
-    from tests.kit import argon2
+    import scbroker.server.commands  # noqa: F401  # imported for the forks
 
-    vars(scbroker.keys)["stretch"] = argon2.stretch
+    make_argon2id_cheap()
     gc.collect()
     gc.freeze()  # the first collection in a fork would copy every page
 

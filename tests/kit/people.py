@@ -26,6 +26,10 @@ from scbroker import (
     AccessLevel,
     ContactCard,
     Contacts,
+    Container,
+    Group,
+    KeyRing,
+    MemberRole,
     MemoryTrustStore,
     SecuredContainer,
     ServerProvider,
@@ -72,9 +76,12 @@ class Person:
     def config(self) -> Path:
         return self.home / ".config" / "scbroker" / "config.toml"
 
-    def join(self, name: str) -> None:
-        """Become a new user of the broker, with a profile and a kept session, without costly Argon2id."""
-        ring = self.ring = self.broker.new_user()
+    def join(self, name: str, ring: KeyRing | None = None) -> None:
+        """Become a new user of the broker, with a profile and a kept session, without costly Argon2id.
+
+        With the ring of a user, this is another device of that user.
+        """
+        ring = self.ring = ring or self.broker.new_user()
         folders = {each: str(self.home / each) for each in ("sessions", "trust")}
         with ServerProvider(
             self.broker.api_key, self.broker.url, "scbroker",
@@ -172,6 +179,26 @@ def befriend(provider: ServerProvider, other: Person, name: str) -> uuid.UUID:
     card = ContactCard.parse(other.json("whoami")["card"])
     Contacts(provider).add(card, name).result(PATIENCE)
     return card.userId
+
+
+def team(
+    owner: Person, name: str, *members: Person, role: str = "Writer", accepted: bool = True
+) -> Group:
+    """Make a group of these people, which they have accepted."""
+    with owner.session() as session:
+        roles = [MemberRole(each.ring.userId, role) for each in members]
+        made: Group = session.createGroup(name, roles).result(PATIENCE)
+    for each in members if accepted else ():
+        with each.session() as session:
+            session.acceptGroup(made).result(PATIENCE)
+    return made
+
+
+def damage_links(provider: ServerProvider) -> None:
+    """Write what is not a list of links into the container in which they are kept."""
+    [kept] = provider.listContainers("scbroker.links").result(PATIENCE).containers
+    assert isinstance(kept, Container)
+    provider.updateContainerContent(kept.id, b"not a list").result(PATIENCE)
 
 
 def screen(someone: Person, *arguments: str, status: int = 0) -> str:

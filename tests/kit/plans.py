@@ -13,36 +13,26 @@ import hashlib
 import itertools
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import msgspec
-from sqlalchemy import (
-    BindParameter,
-    Connection,
-    Executable,
-    Insert,
-    LargeBinary,
-    TextClause,
-    Update,
-    event,
-    text,
-)
+from sqlalchemy import BindParameter, Executable, Insert, LargeBinary, TextClause, Update, text
 from sqlalchemy.sql.visitors import iterate
 
 from scbroker.records.canonical import UserId
-from scbroker.server.admin import check
+from scbroker.server.admin import check, check_groups
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage import statements
 from scbroker.server.storage.database import open_database
+from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.tables import metadata
 from scbroker.wire.events import EventQuery
 
-MODULES: Final = (statements, check)
+MODULES: Final = (statements, check, check_groups)
 ROWS: Final = 5_000
 NAME: Final = "plans"
 NOW: Final = 1_800_000_000_000_000
@@ -50,6 +40,7 @@ ENGINES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _ID, _HASH = bytes(16), bytes(32)
 # As `_USER` below has them.
 _USUAL, _HEAVY = hashlib.md5(b"user1").digest(), hashlib.md5(b"user0").digest()
+_GROUP = hashlib.md5(b"group1").digest()
 # By the name of the parameter; what is long gone by `now` and `before` is little.
 _VALUES: Final[Mapping[str, Any]] = {
     "new_verifier": b"", "new_key_file": b"", "old": b"", "actions": ["version-started"], "after_id": 1,
@@ -58,9 +49,11 @@ _VALUES: Final[Mapping[str, Any]] = {
     "deleted_at": NOW, "deletion": 3, "marked": NOW, "end": 9, "ends": NOW, "first": 1, "from": 1,
     "gone": [_ID] * 10, "hash": _HASH, "id": _ID, "ids": [_ID] * 10, "kept": _HASH, "kept_users": [_ID] * 2,
     "key": _HASH, "last": _ID, "later": NOW, "more": 1, "names": ["name"] * 10, "now": NOW, "number": 1,
-    "one": _ID, "other": _ID, "part": _ID, "part_id": _ID, "replaced": [_ID] * 2, "row": 1,
+    "one": _ID, "part": _ID, "part_id": _ID, "replaced": [_ID] * 2, "row": 1,
     "session": _HASH, "some": [_ID] * 10, "time": NOW, "to": 2**53, "text": "letter", "token_hash": _HASH,
     "type": "letter", "until": NOW, "used": NOW, "user": _USUAL, "user_id": _USUAL, "value": _ID,
+    "group": _GROUP, "leaf": _HASH, "epoch": 1, "less": 1, "position": _HASH, "named": None, "below": 9,
+    "other": _ID,
     "version": 0, "versions": [1, 2], "wanted": True, "more_bytes": 1, "more_containers": 1, "size": 1,
 }  # fmt: skip
 # Rows as there are many: a container has three records, a user many containers, a heavy user a tenth.
@@ -81,6 +74,17 @@ _COLUMNS: Final = {
     "ends_at": f"{NOW} + n",
     "expiry_recorded": "false",
     "governing": "n % 3 = 0",
+    "accepted": "n % 10 <> 1",
+    "gone": "n % 100 = 0",
+    "groups": "CASE WHEN n % 10 = 0 THEN decode(md5('group' || n), 'hex') END",
+    "is_group": "CASE WHEN n % 100 = 7 THEN true END",
+    "group_id": "decode(md5('group' || n / 10), 'hex')",
+    "group_members.permissions": "CASE WHEN n % 10 = 0 THEN 511 ELSE 0 END",
+    "group_infos.group_id": "decode(md5('group' || n), 'hex')",
+    "pending_groups.group_id": "decode(md5('group' || n), 'hex')",
+    "rosters.version": "n % 10",
+    "group_version": "CASE WHEN n % 10 = 0 THEN n END",
+    "leaves.until": f"CASE WHEN n % 2 = 0 THEN {2**53} ELSE n % 10 + 1 END",
     "chunks.part_id": "decode(md5('part' || n / 3), 'hex')",
     "replaced_at": f"CASE WHEN n % 10 = 0 THEN {NOW} + n END",
     "sequence": "n % 3",
@@ -130,11 +134,11 @@ def asked() -> dict[str, tuple[Executable, dict[str, Any]]]:
             )
             if reads and not name.startswith("_"):  # what others are made of
                 numbered = f"{name} {number}" if isinstance(value, tuple) else name
-                found[numbered] = statement, _values_of(statement)
+                found[numbered] = statement, values_of(statement)
     return found | dict(_pages())
 
 
-def _values_of(statement: Any) -> dict[str, Any]:
+def values_of(statement: Any) -> dict[str, Any]:
     parameters = [each for each in iterate(statement) if isinstance(each, BindParameter)]
     names = {each.key for each in parameters if each.required}
     values = {key: _VALUES[key] for key in names}
@@ -194,11 +198,11 @@ def plans_for_any(database_url: str) -> dict[str, Plan]:
     found: dict[str, Plan] = {}
 
     def ask(connection: Connection) -> None:
-        connection.exec_driver_sql(_GENERIC)
+        connection.run(_GENERIC)
         for name, each in asked().items():
-            stopped = _stopped(partial(connection.execute, *each))
             answer = connection.execute(
-                text("SELECT pg_temp.generic(:statement)"), {"statement": stopped.statement}
+                text("SELECT pg_temp.generic(:statement)"),
+                {"statement": connection.plan(*each).sql},
             )
             found[name] = _read(answer.scalar_one())
 
@@ -244,41 +248,18 @@ def _expression(table: str, column: Any) -> str:
     return "n"
 
 
-class _Stopped(Exception):  # noqa: N818
-    """A statement as the driver would have had it."""
-
-    def __init__(self, statement: str, parameters: Any) -> None:
-        super().__init__()
-        self.statement, self.parameters = statement, parameters
-
-
-def _stop(_: object, __: object, statement: str, parameters: Any, *___: object) -> NoReturn:
-    raise _Stopped(statement, parameters)
-
-
 def _ask(connection: Connection) -> dict[str, Plan]:
     read = _of_postgresql if connection.dialect.name == "postgresql" else _of_sqlite
-    return {
-        name: read(connection, _stopped(partial(connection.execute, *each)))
-        for name, each in asked().items()
-    }
+    return {name: read(connection, *each) for name, each in asked().items()}
 
 
-def _stopped(execute: Any) -> _Stopped:
-    connection = execute.func.__self__
-    event.listen(connection, "before_cursor_execute", _stop)
-    try:
-        execute()
-    except _Stopped as stopped:
-        return stopped
-    finally:
-        event.remove(connection, "before_cursor_execute", _stop)
-    raise AssertionError("nothing was executed")
+def _of_postgresql(connection: Connection, statement: Any, values: Any) -> Plan:
+    return _read(_explained(connection, "EXPLAIN (FORMAT JSON)", statement, values)[0][0])
 
 
-def _of_postgresql(connection: Connection, stopped: _Stopped) -> Plan:
-    explain = f"EXPLAIN (FORMAT JSON) {stopped.statement}"
-    return _read(connection.exec_driver_sql(explain, stopped.parameters).scalar_one())
+def _explained(connection: Connection, explain: str, statement: Any, values: Any) -> Sequence[Any]:
+    plan = connection.plan(statement, values)
+    return connection.fetch(f"{explain} {plan.sql}", plan.arguments(values))[0]
 
 
 def _read(answer: Any) -> Plan:
@@ -301,10 +282,9 @@ def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from _nodes(inner)
 
 
-def _of_sqlite(connection: Connection, stopped: _Stopped) -> Plan:
-    explain = f"EXPLAIN QUERY PLAN {stopped.statement}"
+def _of_sqlite(connection: Connection, statement: Any, values: Any) -> Plan:
     plan = Plan()
-    for *_, detail in connection.exec_driver_sql(explain, stopped.parameters):
+    for *_, detail in _explained(connection, "EXPLAIN QUERY PLAN", statement, values):
         words = detail.replace("COVERING ", "").split()
         if words[0] == "SEARCH" and "AUTOMATIC" not in words:  # made for this once, of all rows
             plan.indexes.append(_index(words))

@@ -5,13 +5,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection
-
 from scbroker.keys import KeyRing
 from scbroker.server.admin import usage, users
 from scbroker.server.charges import RESOURCES
 from scbroker.server.settings import Settings
 from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.driver import Connection
 from tests.kit.writers import User
 
 T = TypeVar("T")
@@ -32,6 +31,11 @@ def read(url: str, work: Callable[[Connection], T]) -> T:
     """Return what a read of this database gives."""
     found: T = _opened(url, lambda database: database.read(work, large=True))
     return found
+
+
+def write(url: str, work: Callable[[Connection], object]) -> None:
+    """Do this work in a transaction of this database."""
+    _opened(url, lambda database: database.write(work))
 
 
 def amounts(url: str, user: User) -> tuple[int, int]:

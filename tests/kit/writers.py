@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import asyncpg
@@ -21,6 +21,7 @@ from scbroker.client.core.sealing import NewPart, make_type
 from scbroker.crypto.seal import DecryptionKey, SigningKey, random_bytes, wrap_key
 from scbroker.crypto.verify import labelled_hash, sha256
 from scbroker.keys import KeyRing
+from scbroker.records import batch
 from scbroker.records.canonical import (
     ContainerId,
     Fingerprint,
@@ -37,6 +38,7 @@ from scbroker.records.container_record import (
     Link,
     Part,
     Role,
+    Via,
     bare_body,
     encode_entry,
     key_commitment,
@@ -69,6 +71,7 @@ from scbroker.wire.containers import (
     DepartureRequest,
     RecordReceipt,
     RecordRequest,
+    SignedRecord,
 )
 from scbroker.wire.events import Event, Events
 from scbroker.wire.parts import CHUNK_SEGMENTS
@@ -107,6 +110,24 @@ def stored_list(items: Sequence[AccessEntry]) -> bytes:
     return StoredList.whole(b"".join(item.hash for item in salted), salted).encode()
 
 
+class Recipient(Protocol):
+    """A user or a group, as access lists name them."""
+
+    @property
+    def name(self) -> bytes: ...
+
+    @property
+    def encryption(self) -> Sequence[DecryptionKey]:
+        """The keys by index, or those of the epochs."""
+
+
+class Acting(Protocol):
+    """A group through which a record is made."""
+
+    @property
+    def via(self) -> Via: ...
+
+
 @dataclass(eq=False)
 class User:
     """A registered user with a session."""
@@ -121,6 +142,10 @@ class User:
     @property
     def name(self) -> bytes:
         return self.ring.rawFingerprint
+
+    @property
+    def encryption(self) -> Sequence[DecryptionKey]:
+        return self.ring.encryption
 
     def events(self, **query: object) -> list[Event]:
         """What the user's log has."""
@@ -142,7 +167,8 @@ class Grant:
     wrapped: bool | None = None
 
 
-Grants = Mapping[User, Grant | int]
+Grants = Mapping[Any, Grant | int]
+"""By `Recipient`."""
 
 
 @dataclass
@@ -154,9 +180,9 @@ class Story:
     records: list[ContainerRecord] = field(default_factory=list)
     requests: list[RecordRequest] = field(default_factory=list)
     key: bytes = field(default_factory=lambda: random_bytes(32))
-    grants: dict[User, Grant] = field(default_factory=dict)
+    grants: dict[Recipient, Grant] = field(default_factory=dict)
     parts: dict[bytes, tuple[NewPart, int]] = field(default_factory=dict)
-    _drafts: dict[bytes, tuple[ContainerRecord, bytes, dict[User, Grant]]] = field(
+    _drafts: dict[bytes, tuple[ContainerRecord, bytes, dict[Recipient, Grant]]] = field(
         default_factory=dict
     )
 
@@ -202,20 +228,27 @@ class Story:
         return msgspec.structs.replace(part, sealedKey=sealed)
 
     def access(
-        self, version: int, author: User, grants: Grants, key: bytes, type_digest: bytes
+        self,
+        version: int,
+        author: User,
+        grants: Grants,
+        key: bytes,
+        type_digest: bytes,
+        via: Via | None = None,
     ) -> tuple[Governing, list[AccessEntry]]:
+        group = None if via is None else via.group
         blank = Governing(
-            version, author.name, bytes(32), key_commitment(self.id, key), type_digest
+            version, author.name, bytes(32), key_commitment(self.id, key), type_digest, group
         )
         entries = []
         for user, given in sorted(grants.items(), key=lambda item: item[0].name):
             grant = given if isinstance(given, Grant) else Grant(given)
-            index = len(user.ring.encryption) - 1 if grant.key_index is None else grant.key_index
+            index = len(user.encryption) - 1 if grant.key_index is None else grant.key_index
             decrypts = bool(grant.permissions & Level.Decrypt)
             wrap = None
             if decrypts if grant.wrapped is None else grant.wrapped:
                 info = wrap_info(self.id, blank, user.name, index)
-                wrap = wrap_key(user.ring.encryption[-1].public, info, key)
+                wrap = wrap_key(user.encryption[-1].public, info, key)
             digest = None if wrap is None else wrap_hash(wrap)
             entry = Entry(user.name, index, grant.permissions, grant.expires_at, digest)
             entries.append(AccessEntry(salt=random_bytes(32), entry=encode_entry(entry), wrap=wrap))
@@ -260,9 +293,11 @@ class Story:
         content: bytes | Part | None = KEEP,
         type: str | None = KEEP,
         tombstone: bool = False,
+        via: Acting | Via | None = None,
         **changes: Any,
     ) -> RecordRequest:
-        """The record after the head: nothing is changed but what is named."""
+        """The record after the head: nothing is changed but what is named; `via` is the group to act for."""
+        acting = via if via is None or isinstance(via, Via) else via.via
         head, old = self.head, self.governing
         assert old.governing is not None
         version, key, governing, entries, text = head.version + 1, self.key, None, None, None
@@ -272,7 +307,7 @@ class Story:
             governing = msgspec.structs.replace(old.governing, type=digest)
         if grants is not None:
             key = random_bytes(32)
-            governing, entries = self.access(version, author, grants, key, digest)
+            governing, entries = self.access(version, author, grants, key, digest, acting)
         parts: dict[Role, Part | None] = {}
         sealed: dict[Role, bytes | None] = {}
         for role, wanted in {Role.Header: header, Role.Content: content}.items():
@@ -286,7 +321,7 @@ class Story:
         record = ContainerRecord(
             self.id, None, version, self.hash(head), author.name, len(author.ring.signing) - 1,
             clock(), Link(old.version, self.hash(old)), governing,
-            parts[Role.Header], parts[Role.Content], tombstone,
+            parts[Role.Header], parts[Role.Content], tombstone, acting,
         )  # fmt: skip
         record = msgspec.structs.replace(record, **changes)
         request = self.sign(author, record)
@@ -303,7 +338,7 @@ class Story:
         """A request with this record and nothing else."""
         body = encode_object(record)
         signature = author.ring.signing[key_index].sign(LABEL, bare_body(body))
-        return RecordRequest(record=SignedObject(body=body, signature=signature))
+        return RecordRequest(record=SignedRecord(body=body, signature=signature))
 
     def send(self, user: User, request: RecordRequest, version: int | None = None) -> Answer:
         if version is None:
@@ -391,7 +426,7 @@ def chunks_of(sealed: bytes) -> list[bytes]:
     return [sealed[at : at + size] for at in range(0, len(sealed), size)]
 
 
-def _grants(grants: Grants | None) -> dict[User, Grant]:
+def _grants(grants: Grants | None) -> dict[Recipient, Grant]:
     return {
         user: grant if isinstance(grant, Grant) else Grant(grant)
         for user, grant in (grants or {}).items()
@@ -525,6 +560,19 @@ def renewed(user: User) -> tuple[User, list[Signed]]:
 def delete_key_file(user: User, authorization: Authorization) -> Answer:
     message = KeyFileDeletion(authorization=authorization)
     return user.wire.call("POST", "/v1/key-file/deletion", message)
+
+
+def signed_together(author: User, requests: Sequence[RecordRequest]) -> list[RecordRequest]:
+    """The same records under one signature of the author (docs/spec/ids.md, 2.7)."""
+    digests = [record_hash(request.record.body) for request in requests]
+    salts = [random_bytes(32) for _ in requests]
+    signatures = batch.sign_each(author.ring.signing[-1].sign, digests, salts)
+    return [with_signature(*each) for each in zip(requests, signatures, strict=True)]
+
+
+def with_signature(request: RecordRequest, signature: bytes) -> RecordRequest:
+    record = msgspec.structs.replace(request.record, signature=signature)
+    return msgspec.structs.replace(request, record=record)
 
 
 def closing(user: User, *, signed_by: SigningKey | None = None, **changes: Any) -> SignedObject:

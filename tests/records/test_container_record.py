@@ -14,6 +14,7 @@ from scbroker.records.container_record import (
     Governing,
     Part,
     Role,
+    bare_body,
     check_segment_hashes,
     part_key_context,
     segment_context,
@@ -23,6 +24,9 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from tests.vectors.cast import chosen, decryption_key
+from tests.vectors.files import load
+
+RECORD: str = load("container_records")["given"]["records"]["create"]["body"]
 
 ids = st.sampled_from([bytes(16), bytes(15) + b"\1", b"\1" + bytes(15)])
 names = st.sampled_from([bytes(32), bytes(31) + b"\1", b"\1" + bytes(31)])
@@ -127,3 +131,9 @@ def test_a_type_hash_tells_apart_what_it_hashes(salt: bytes, text: str | None) -
     assert found != type_hash(box, sha256(salt), text)
     assert found != type_hash(box, long, "" if text is None else text + "x")
     assert (found == type_hash(box, long, None)) == (text is None)
+
+
+def test_no_bare_form_is_made_of_an_array_of_another_length() -> None:
+    for body in (b"\x01\x90", b"\x02" + bare_body(bytes.fromhex(RECORD))[1:], b"\x01\x91\x01"):
+        with pytest.raises(IntegrityError):
+            bare_body(body)

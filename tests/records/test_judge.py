@@ -1,5 +1,6 @@
 """What the vectors of container_records.json do not show of the judge."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from scbroker.records.container_record import (
     record_hash,
 )
 from scbroker.records.judge import (
+    Acting,
     InForce,
     Known,
     check_skipped,
@@ -24,13 +26,14 @@ from scbroker.records.judge import (
     verify_author,
 )
 from scbroker.records.key_record import Signed
-from scbroker.vocabulary import ContainerAccessLevel, KeyType
+from scbroker.vocabulary import ContainerAccessLevel, GroupRole, KeyType
 from tests.vectors.cast import DAY, MINUTE, START, person, signing_key
-from tests.vectors.container_records import Stage
+from tests.vectors.container_records import Stage, access_of
 from tests.vectors.files import load, signature_of
 from tests.vectors.keys_of_people import chains
 from tests.vectors.story import Container, Made, altered, follow, sign
 from tests.vectors.test_container_records import STORY, judge, list_of
+from tests.vectors.through_groups import Through
 
 NOW = START + 100 * DAY
 RECORDS = load("container_records")["given"]["records"]
@@ -211,3 +214,39 @@ def test_a_record_that_names_another_container_is_refused_without_its_parent() -
     judge_next(later, in_force, None, None, NOW)
     elsewhere = changed(later.record, containerId=bytes(16))
     refused(IntegrityError, judge_next, elsewhere, in_force, None, None, NOW)
+
+
+def test_a_record_is_judged_with_the_group_that_its_via_names_and_with_no_other() -> None:
+    world = Through()
+    access = AccessList.whole(access_of(world.first).salted)
+    governing = judge_first(Known.parse(world.first.signed.body), access, NOW)
+    via = world.group.via(world.step(2))
+    edits = world.edit([world.first], world.bob, START + 3 * DAY, via)
+    alone = world.edit([world.first], world.alice, START + 3 * DAY, None)
+    team = Acting(world.group.fingerprint, GroupRole.Writer, START, None, None)
+    found = Known.parse(edits.signed.body)
+    assert judge_next(found, governing, None, None, NOW, team) is governing
+    others = dataclasses.replace(team, group=world.others.fingerprint)
+    for record, acting in ((edits, None), (edits, others), (alone, team)):
+        known = Known.parse(record.signed.body)
+        refused(IntegrityError, judge_next, known, governing, None, None, NOW, acting)
+
+
+def test_the_end_of_an_epoch_and_of_a_group_bound_the_time_of_a_record_alike() -> None:
+    """V4 and V7, from both sides of the 15 minutes."""
+    world, time = Through(), START + 3 * DAY
+    access = AccessList.whole(access_of(world.first).salted)
+    governing = judge_first(Known.parse(world.first.signed.body), access, NOW)
+    made = world.edit([world.first], world.bob, time, world.group.via(world.step(2)))
+    known, team = Known.parse(made.signed.body), world.group.fingerprint
+    for end, deleted, good in (
+        (time - 15 * MINUTE + 1, None, True),
+        (time - 15 * MINUTE, None, False),
+        (None, time - 15 * MINUTE + 1, True),
+        (None, time - 15 * MINUTE, False),
+    ):
+        acting = Acting(team, GroupRole.Writer, START, end, deleted)
+        if good:
+            assert judge_next(known, governing, None, None, NOW, acting) is governing
+        else:
+            refused(IntegrityError, judge_next, known, governing, None, None, NOW, acting)

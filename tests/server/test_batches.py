@@ -30,7 +30,18 @@ from tests.kit.beside import further_broker
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.waiting import wait_until
-from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, rotate, session_of
+from tests.kit.writers import (
+    MINUTE,
+    OWNER,
+    READER,
+    Grant,
+    Story,
+    User,
+    rotate,
+    session_of,
+    signed_together,
+    with_signature,
+)
 from tests.server.conftest import NewUser, Unchanged
 
 RECORDS = "/v1/batches/records"
@@ -162,6 +173,70 @@ def test_a_record_after_a_refused_one_finds_the_container_as_it_is(new_user: New
     assert codes(append(bob, [bad])) == ["permission"]
     assert codes(append(alice, [replace(good, content=None), good])) == ["invalid", None]
     assert alice.view(story, "content=1").content == good.content
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("order", [1, -1], ids=["changed first", "new first"])
+def test_new_changed_and_deleted_containers_of_one_batch_have_the_members_of_their_own_records(
+    new_user: NewUser, order: int
+) -> None:
+    """Their rows are inserted together, and those of a changed container take the place of older ones."""
+    alice, bob, carol = new_user(), new_user(), new_user()
+    changed = [Story(alice).created({alice: OWNER, bob: READER}) for _ in range(3)]
+    deleted = Story(alice).created({alice: OWNER, bob: READER})
+    new = [Story(alice), Story(alice)]
+    for_carol = {alice: OWNER, carol: READER}
+    batch = [
+        ("Updated", changed[0], changed[0].follow(alice, grants=for_carol)),
+        ("Updated", changed[1], changed[1].follow(alice, grants=for_carol)),
+        ("Added", new[0], new[0].begin({alice: OWNER, bob: READER})),
+        ("Deleted", deleted, deleted.follow(alice, tombstone=True)),
+        ("Updated", changed[2], changed[2].follow(alice, grants=for_carol)),
+        ("Added", new[1], new[1].begin(for_carol)),
+    ][::order]
+    before = len(alice.events())
+    assert codes(append(alice, [request for _, _, request in batch])) == [None] * 6
+    told = [(event.eventType, event.containerId) for event in alice.events()[before:]]
+    assert told == [(kind, str(story.uuid)) for kind, story, _ in batch]
+    stories = [*changed, deleted, *new]
+    assert codes(view(bob, [asked(each) for each in stories])) == [
+        "not-found", "not-found", "not-found", None, None, "not-found",
+    ]  # fmt: skip
+    assert codes(view(carol, [asked(each) for each in stories])) == [
+        None, None, None, "not-found", "not-found", None,
+    ]  # fmt: skip
+
+
+def test_records_of_one_signature_are_stored_and_served_each_alone(new_user: NewUser) -> None:
+    alice = new_user()
+    stories, requests = begun(alice, 5)
+    taken = Story(alice).created()
+    together = signed_together(alice, [*requests, taken.begin(type="other")])
+    spoilt = with_signature(together[1], together[2].record.signature)
+    batch = [together[0], spoilt, *together[2:4], together[5]]
+    assert codes(append(alice, batch)) == [None, "rejected", None, None, "exists"]
+    assert codes(append(alice, [spoilt, together[0]])) == ["rejected", None]
+    stories[1].send(alice, together[1]).expect(201)
+    stories[4].send(alice, requests[4]).expect(201)  # by its own signature
+    stories[4].send(alice, together[4]).expect(200)
+    for n, request in enumerate([*together[:4], requests[4]]):
+        [served] = view(alice, [asked(stories[n])])
+        assert served.view is not None
+        assert served.view.governing[0].record == request.record
+
+
+def test_a_batch_by_a_retired_key_is_refused_and_its_stored_records_have_their_receipts(
+    broker: BrokerProcess, new_user: NewUser
+) -> None:
+    alice = new_user()
+    stored, late = (begun(alice, 2)[1] for _ in range(2))
+    first = signed_together(alice, stored)
+    receipts = append(alice, first)
+    second = signed_together(alice, late)
+    rotate(broker.database_url, alice, (KeyType.Signing, 0), signing=1)
+    assert codes(append(alice, second)) == ["rejected", "rejected"]
+    assert append(alice, first) == receipts
+    assert codes(append(alice, [*first, *second])) == [None, None, "rejected", "rejected"]
 
 
 def test_the_same_batch_again_gives_the_same_receipts_and_changes_nothing(

@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import QuotaExceededError
@@ -20,6 +19,7 @@ from scbroker.server.charges import Charges
 from scbroker.server.containers import appending, tombstones
 from scbroker.server.parts import chunks, presigned, sweeping
 from scbroker.server.storage.database import Database, Work
+from scbroker.server.storage.driver import Connection
 from scbroker.server.users import deletion
 from scbroker.wire import containers as wire
 from scbroker.wire import parts as p
@@ -30,6 +30,7 @@ from tests.kit.fixtures import StartBroker
 from tests.kit.objects import SigningFolder, folder_of, objects
 from tests.kit.quotas import amounts, check_usage, leave_free, set_quota, used
 from tests.kit.tables import count_rows, query
+from tests.kit.watching import watching
 from tests.kit.writers import (
     OWNER,
     WRITER,
@@ -335,11 +336,8 @@ class _Stopping:
             if self._left <= 0:
                 raise _StoppedError
 
-        event.listen(connection, "before_cursor_execute", stop)
-        try:
+        with watching(connection, before=stop):
             return work(connection)
-        finally:
-            event.remove(connection, "before_cursor_execute", stop)
 
 
 @pytest.mark.long
@@ -452,7 +450,7 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
         while await sweeping.sweep(at):
             pass
         assert await bytes_used() > 2 * MAX_CHUNK, "somebody may still put objects there"
-        await at.database.write(lambda c: c.exec_driver_sql("UPDATE pending_blobs SET since = 1"))
+        await at.database.write(lambda c: c.run("UPDATE pending_blobs SET since = 1"))
         # The names say until when their URLs are good.
         monkey = pytest.MonkeyPatch()
         with monkey.context() as patch:

@@ -108,6 +108,37 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(int(length))
 
 
+class Written(asyncio.Transport):
+    """A transport that keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.pieces.append(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "pieces, written",
+    [
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n", b"x"], 1),
+        ([b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n", b""], 1),
+        ([b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", b"x", b"y"], 3),
+        ([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"], 1),
+    ],
+)  # fmt: skip
+def test_the_head_of_a_response_with_a_length_is_written_with_its_body(
+    pieces: list[bytes], written: int
+) -> None:
+    transport = Written()
+    joining = capacity._Joining(transport)
+    for piece in pieces:
+        joining.write(piece)
+    assert b"".join(transport.pieces) == b"".join(pieces)
+    assert len(transport.pieces) == written
+
+
 async def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> None:
     """If it fails: compare capacity.py with uvicorn's httptools_impl.py before raising its bound."""
     source = inspect.getsource(Connection)
@@ -261,6 +292,63 @@ async def test_one_connection_carries_any_number_of_refusals_and_then_an_answer(
         assert server.gate.present == 7
 
 
+async def refused(server: Server, sent: bytes = GET) -> asyncio.StreamReader:
+    """Send to a full broker; return once the refusal waits."""
+    while server.gate.enter(Kind.Reading):
+        pass
+    waiting = server.gate.refusing
+    reader, _ = await server.open(sent)
+    while server.gate.refusing == waiting:
+        await tick()
+    return reader
+
+
+async def test_a_refusal_waits_and_what_is_pipelined_behind_it_is_refused_in_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capacity, "_REFUSAL_SECONDS", 0.1)
+
+    async with Server(hello, gate()).running() as server:
+        reserved = GET.replace(b"/v1/x", b"/health/live")  # would be admitted
+        reader = await refused(server, GET + reserved)
+        for _ in range(2):
+            assert (await answer(reader)).startswith(b"HTTP/1.1 503")
+        assert (server.asked, server.gate.refusing) == (0, 0)
+
+
+async def test_a_connection_that_ends_while_its_refusal_waits_is_no_longer_counted() -> None:
+    async with Server(hello, gate()).running() as server:
+        reader = await refused(server)
+        [connection] = server.gate.connections
+        connection.transport.abort()
+        assert (await ends(reader), server.gate.refusing) == (b"", 0)
+
+
+async def test_refusals_wait_on_three_quarters_of_the_connections_and_on_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capacity, "_REFUSAL_SECONDS", 2 * PATIENCE)
+
+    async with Server(hello, gate(max_connections=8)).running() as server:
+        for _ in range(6):
+            await refused(server)
+        reader, _ = await server.open(GET)
+        assert (await answer(reader)).startswith(b"HTTP/1.1 503")
+        assert server.gate.refusing == 6
+
+
+async def test_a_broker_that_stops_sends_the_refusals_that_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(capacity, "_REFUSAL_SECONDS", 2 * PATIENCE)
+
+    async with Server(hello, gate()).running() as server:
+        reader = await refused(server)
+        [connection] = server.gate.connections
+        connection.shutdown()
+        assert (await ends(reader)).startswith(b"HTTP/1.1 503")
+
+
 @pytest.mark.long
 async def test_a_refused_body_without_an_end_is_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
@@ -272,6 +360,40 @@ async def test_a_refused_body_without_an_end_is_not_awaited(
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 503")
         monkeypatch.setattr(capacity, "_HEAD_SECONDS", 0.0)
         await ends(reader)
+
+
+async def test_a_response_without_a_body_sends_its_head_at_once() -> None:
+    async with Server(hello, gate()).running() as server:
+        reader, _ = await server.open(GET.replace(b"GET", b"HEAD"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        assert b"content-length: 5" in head
+
+
+async def test_the_head_of_a_response_is_written_with_the_first_piece_of_its_body(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written = list[bytes]()
+    joining = capacity._Joining
+
+    class Recorder:
+        def __init__(self, transport: asyncio.Transport) -> None:
+            self._transport = transport
+
+        def write(self, data: bytes) -> None:
+            written.append(data)
+            self._transport.write(data)
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._transport, name)
+
+    monkeypatch.setattr(capacity, "_Joining", lambda transport: joining(Recorder(transport)))  # type: ignore[arg-type] # a transport in all that matters
+
+    async with Server(hello, gate()).running() as server:
+        reader, _ = await server.open(GET)
+        found = await answer(reader)
+        assert found.endswith(b"hello")
+        assert written == [found]
 
 
 async def test_pipelined_requests_are_let_in_one_by_one_and_few_of_them_are_kept() -> None:

@@ -1,6 +1,7 @@
 """docs/reference/log.md lists every event of the broker's log, with its level and fields."""
 
 import ast
+import functools
 import re
 import time
 import urllib.request
@@ -23,6 +24,7 @@ LOGGERS = ("_log", "_refused", "_throttled", "_traces", "unavailable")
 Event = tuple[str, str]
 
 
+@functools.cache
 def in_source() -> dict[Event, set[str]]:
     """The fields of each event, by its name and level."""
     found: dict[Event, set[str]] = {}

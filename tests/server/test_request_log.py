@@ -62,6 +62,7 @@ def test_two_ids_or_an_unknown_peer_are_not_believed() -> None:
 
 @pytest.mark.long
 @on_sqlite
+@pytest.mark.only_on("sqlite")
 def test_a_request_refused_at_its_head_has_an_id_and_a_line(
     start_broker: StartBroker, new_user: NewUser
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -303,11 +304,16 @@ def test_the_first_start_says_how_to_make_a_user_and_the_second_how_to_get_a_key
         )
         assert exported["SCBROKER_SERVER_URL"] == broker.url
         assert any("broker.key: store a copy elsewhere" in line for line in lines)
+        assert any(line.startswith("  data   new database in ") for line in lines)
         command = lines[-1].split()
     variables = environment() | exported | {"HOME": str(tmp_path)}
     assert run([*command[1:], "--help"], variables, PATIENCE)[0] == 0
+    broker.api_key = uuid.UUID(exported["SCBROKER_API_KEY"])
+    with broker:
+        broker.new_user()
     with broker:
         wait_until(lambda: "api-keys" in broker.output)
+        assert re.search("  data   existing database in .*, 1 user\n", broker.output)
         command = broker.output.splitlines()[-1].partition("scbroker ")[2].split()
     assert (
         run(["this" if each == "NAME" else each for each in command], variables, PATIENCE)[0] == 0
@@ -343,6 +349,11 @@ def test_ctrl_c_ends_a_broker_without_a_traceback_and_a_second_one_at_once(
     assert presses == 2 or "Traceback" not in error, "the second one cuts uvicorn's lifespan off"
     assert "graceful shutdown exceeded" not in error
     assert process.returncode in (0, 130, -signal.SIGINT)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as asking:
+        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _is_live(port: int) -> bool:

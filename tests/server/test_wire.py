@@ -98,7 +98,7 @@ def _value(info: Any) -> Any:
 def _request(operation: Operation, user: User) -> Request:
     """Return a well-formed request that names an unknown container and user."""
     path = operation.path.replace("{index}", "0").replace("{version}", "1")
-    for name in ("userId", "containerId", "partId"):
+    for name in ("userId", "containerId", "groupId", "partId"):
         path = path.replace(f"{{{name}}}", ID)
     query = "&".join(
         f"{info.encode_name}=1" for info in msgspec.structs.fields(operation.query) if info.required

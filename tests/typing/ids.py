@@ -3,12 +3,11 @@
 A call that is accepted here fails `make check`: its comment is unused then.
 """
 
-from sqlalchemy import Connection
-
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.containers import tombstones
 from scbroker.server.events import log
+from scbroker.server.storage.driver import Connection
 from scbroker.server.users import deletion
 
 

@@ -24,6 +24,11 @@ from scbroker import (
     ContainerEventType,
     ContainerPage,
     ContentReader,
+    Group,
+    GroupManager,
+    GroupMember,
+    GroupRenewal,
+    GroupRole,
     Head,
     Header,
     Heads,
@@ -31,6 +36,7 @@ from scbroker import (
     KeyType,
     Link,
     LinkProvider,
+    MemberRole,
     NewContainer,
     Promise,
     PublicKey,
@@ -38,6 +44,7 @@ from scbroker import (
     SentChange,
     ServerProvider,
     Stream,
+    UnsettledAccess,
     Usage,
     openLink,
 )
@@ -587,6 +594,117 @@ async def get_blocked_users(provider: ServerProvider) -> None:
     provider.getBlockedUsers(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
+async def create_group(provider: ServerProvider, user: uuid.UUID) -> None:
+    assert_type(await provider.createGroup("Team"), Group)
+    assert_type(
+        provider.createGroup(
+            "Team", [user, MemberRole(user)], "all of us", managers=[user]
+        ).result(),
+        Group,
+    )
+    provider.createGroup("Team", completionHandler=Takes[Group](), errorHandler=failed)
+    provider.createGroup("Team", completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_groups(provider: ServerProvider) -> None:
+    assert_type(await provider.getGroups(), list[Group | BrokerError])
+    assert_type(provider.getGroups().result(), list[Group | BrokerError])
+    provider.getGroups(completionHandler=Takes[list[Group | BrokerError]](), errorHandler=failed)
+    provider.getGroups(completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def get_group_members(provider: ServerProvider, group: Group) -> None:
+    assert_type(await provider.getGroupMembers(group), list[GroupMember])
+    assert_type(provider.getGroupMembers(group.id).result(), list[GroupMember])
+    provider.getGroupMembers(
+        group, completionHandler=Takes[list[GroupMember]](), errorHandler=failed
+    )
+    provider.getGroupMembers(group, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def accept_group(provider: ServerProvider, group: Group) -> None:
+    assert_type(await provider.acceptGroup(group), Group)
+    assert_type(provider.acceptGroup(str(group.id)).result(), Group)
+    provider.acceptGroup(group, completionHandler=Takes[Group](), errorHandler=failed)
+    provider.acceptGroup(group, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def decline_group(provider: ServerProvider, group: Group) -> None:
+    await assert_type(provider.declineGroup(group), Promise[None])
+    assert_type(provider.declineGroup(group.id), Promise[None]).result()
+    provider.declineGroup(group, completionHandler=nothing, errorHandler=failed)
+    provider.declineGroup(group, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def leave_group(provider: ServerProvider, group: Group) -> None:
+    await assert_type(provider.leaveGroup(group), Promise[None])
+    assert_type(provider.leaveGroup(group.id, abandon=True), Promise[None]).result()
+    provider.leaveGroup(group, completionHandler=nothing, errorHandler=failed)
+    provider.leaveGroup(group, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def add_group_members(provider: ServerProvider, group: Group, user: uuid.UUID) -> None:
+    assert_type(await provider.addGroupMembers(group, user), Group)
+    assert_type(
+        provider.addGroupMembers(group, [user, MemberRole(user, GroupRole.Reader)]).result(), Group
+    )
+    provider.addGroupMembers(group, user, completionHandler=Takes[Group](), errorHandler=failed)
+    provider.addGroupMembers(group, user, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def remove_group_members(provider: ServerProvider, group: Group, user: uuid.UUID) -> None:
+    assert_type(await provider.removeGroupMembers(group, user), Group)
+    assert_type(provider.removeGroupMembers(group, [user], renew=True).result(), Group)
+    provider.removeGroupMembers(group, user, completionHandler=Takes[Group](), errorHandler=failed)
+    provider.removeGroupMembers(group, user, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def set_group_roles(provider: ServerProvider, group: Group, user: uuid.UUID) -> None:
+    assert_type(await provider.setGroupRoles(group, MemberRole(user, "Reader")), Group)
+    assert_type(provider.setGroupRoles(group, [MemberRole(user)]).result(), Group)
+    provider.setGroupRoles(
+        group, MemberRole(user, "Reader"), completionHandler=Takes[Group](), errorHandler=failed
+    )
+    provider.setGroupRoles(group, [], completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def set_group_managers(provider: ServerProvider, group: Group, user: uuid.UUID) -> None:
+    assert_type(await provider.setGroupManagers(group, [user]), Group)
+    assert_type(provider.setGroupManagers(group, [GroupManager(user, owner=True)]).result(), Group)
+    provider.setGroupManagers(group, [user], completionHandler=Takes[Group](), errorHandler=failed)
+    provider.setGroupManagers(group, [user], completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def rename_group(provider: ServerProvider, group: Group) -> None:
+    assert_type(await provider.renameGroup(group, "New"), Group)
+    assert_type(provider.renameGroup(group, description="new").result(), Group)
+    provider.renameGroup(group, "New", completionHandler=Takes[Group](), errorHandler=failed)
+    provider.renameGroup(group, "New", completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def renew_group(provider: ServerProvider, group: Group) -> None:
+    assert_type(await provider.renewGroup(group), GroupRenewal)
+    assert_type(provider.renewGroup(group, newKey=True).result(), GroupRenewal)
+    provider.renewGroup(group, completionHandler=Takes[GroupRenewal](), errorHandler=failed)
+    provider.renewGroup(group, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def replace_group(provider: ServerProvider, group: Group) -> None:
+    assert_type(await provider.replaceGroup(group, group.id), GroupRenewal)
+    assert_type(provider.replaceGroup(group.id, group).result(), GroupRenewal)
+    provider.replaceGroup(
+        group, group.id, completionHandler=Takes[GroupRenewal](), errorHandler=failed
+    )
+    provider.replaceGroup(group, group.id, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def delete_group(provider: ServerProvider, group: Group) -> None:
+    await assert_type(provider.deleteGroup(group), Promise[None])
+    assert_type(provider.deleteGroup(group.id), Promise[None]).result()
+    provider.deleteGroup(group, completionHandler=nothing, errorHandler=failed)
+    provider.deleteGroup(group, completionHandler=Takes[None](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
 async def get_usage(provider: ServerProvider) -> None:
     assert_type(await provider.getUsage(), Usage)
     assert_type(provider.getUsage().result(), Usage)
@@ -635,6 +753,15 @@ async def get_sent_changes(provider: ServerProvider, container: uuid.UUID) -> No
         completionHandler=Takes[list[SentChange]](),  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
         errorHandler=failed,
     )
+
+
+async def confirm_access(provider: ServerProvider, container: uuid.UUID, head: Head) -> None:
+    assert_type(await provider.confirmAccess(container), UnsettledAccess | None)
+    assert_type(provider.confirmAccess(container, accept=head).result(), UnsettledAccess | None)
+    provider.confirmAccess(
+        container, completionHandler=Takes[UnsettledAccess | None](), errorHandler=failed
+    )
+    provider.confirmAccess(container, completionHandler=Takes[Head](), errorHandler=failed)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 async def reset_container_mark(provider: ServerProvider, container: uuid.UUID, head: Head) -> None:

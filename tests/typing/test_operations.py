@@ -34,6 +34,7 @@ def kinds(name: str) -> set[str]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_an_operation_is_expected_awaited_waited_for_and_with_a_right_and_a_wrong_handler(
     name: str,

@@ -55,12 +55,26 @@ def wholes() -> list[Vector]:
         valid("one entry", "The least.", **listed(row(0))),
         valid("three entries", "In ascending order.", **three),
         valid("without a wrap", "Decrypt and no wrapHash.", **listed(row(0, 11, None))),
+        valid("key index 255", "The largest of a user.", **listed(encoded(USERS[0], 255, 11, None, WRAP))),
+        valid("epoch 256", "Of a group. The list does not say whose entry it is.", **listed(
+            encoded(USERS[0], 256, 11, None, WRAP))),
+        valid("epoch 16,383", "The largest of a group.", **listed(
+            encoded(USERS[0], 16_383, 11, None, WRAP))),
+        valid("16 groups among users", "In ascending order, whatever the names are.", **listed(
+            *(encoded(name, epoch, 11, None, WRAP) for name, epoch in mixed()))),
         invalid("no entry", "A list has at least one.", INTEGRITY, **listed()),
         invalid("descending", "1 before 0.", INTEGRITY, **listed(row(1), row(0))),
         invalid("user twice", "With other permissions.", INTEGRITY, **listed(row(0), row(0, 15))),
         invalid("short salt", "31 bytes.", INTEGRITY, entries=short, entryHashes=hashes_of(short),
                 hash=list_hash(BOX, 3, hashes_of(short))),
     ]  # fmt: skip
+
+
+def mixed() -> list[tuple[bytes, int]]:
+    """Users and groups by name, each with a key index or an epoch."""
+    users = [(name, 0) for name in USERS]
+    groups = [(chosen("group of the list", n), 1000 * n) for n in range(16)]
+    return sorted([*users, *groups])
 
 
 def entries() -> list[Vector]:
@@ -86,7 +100,7 @@ def entries() -> list[Vector]:
         "permissions 0": ("At least one.", row(0, 0, None)),
         "permissions 512": ("At most 511.", row(0, 512, None)),
         "wrap without Decrypt": ("wrapHash is nil then.", row(0, 1, WRAP)),
-        "index 256": ("At most 255.", encoded(USERS[0], 256, 11, None, WRAP)),
+        "index 16,384": ("At most 16,383.", encoded(USERS[0], 16_384, 11, None, WRAP)),
         "short fingerprint": ("31 bytes.", encoded(USERS[0][:31], 0, 11, None, WRAP)),
         "short wrapHash": ("31 bytes.", encoded(USERS[0], 0, 11, None, WRAP[:31])),
         "time too large": ("The year 10000.", row(0, end=253402300800000000)),

@@ -21,6 +21,7 @@ _ABOUT: Final = {"id", "comment", "result", "error", "rule", "beside", "signatur
 _HASHES: Final = {"entryHashes", "hash"}
 _PREFIXES: Final = {
     "body": 1, "order": 1, "statement": 1, "keyRing": 1, "keyFile": 17, "entry": 0, "message": 0, "view": 0,
+    "batchSignature": 1, "roster": 1, "member": 0, "opened": 1,
 }  # fmt: skip
 """The fields that contain MessagePack, with the number of bytes before it."""
 _LAYOUTS: Final = {"wrap": (1088, 32, 32, 16), "sealed": (24, 32), "sealedKey": (24, 32, 40, 16)}
@@ -41,8 +42,13 @@ def spots(content: dict[str, Any], valid: Vector, invalid: Vector) -> int:
     names = (given & valid.keys() | invalid.keys()) - _ABOUT
     if "entries" in names:
         names -= _HASHES
+    if "roster" in names:
+        names -= {"type"}
     # A KeyRing inside of a KeyFile is sealed anew.
     names -= {"keyFile"} if "keyRing" in invalid else {"keyRing"}
+    if "opened" in names:
+        # An info is sealed anew, and its hash is that of the sealed bytes.
+        names -= {"info", "sealed"} if valid.get("opened") != invalid["opened"] else {"info"}
     records = content.get("given", {}).get("records")
     found = 0
     for name in names:
@@ -62,6 +68,8 @@ def _in_chains(valid: list[dict[str, Any]], invalid: list[dict[str, Any]]) -> in
     for one, other in zip(valid, invalid, strict=True):
         if one.get("accessList") != other.get("accessList"):
             return MANY
+        for name in ("roster", "type", "membership"):
+            found += _in_values(name, one.get(name), other.get(name))
         cut = -64 if found else None
         found += _in_values("body", one["body"][:cut], other["body"][:cut])
     return found

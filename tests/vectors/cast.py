@@ -49,6 +49,9 @@ class Person:
     def fingerprint(self) -> bytes:
         return fingerprint_of(signing_key(self.name).public)
 
+    def encryption(self, index: int) -> DecryptionKey:
+        return decryption_key(self.name, index)
+
     def next_record(
         self, kind: KeyType, index: int, time: int, state: int = ACTIVE, public: bytes | None = None
     ) -> KeyRecord:

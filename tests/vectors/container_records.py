@@ -19,6 +19,7 @@ from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, chosen, signing_key
 from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.groups import shown_step
 from tests.vectors.story import (
     Access,
     Container,
@@ -30,6 +31,7 @@ from tests.vectors.story import (
     sign,
     sign_body,
 )
+from tests.vectors.through_groups import Through, through_groups
 
 ALL = int(ContainerAccessLevel.DefaultOwnerPermissions)
 READ, WRITE, ADMIN, DELETE = 11, 15, 31, 256
@@ -48,6 +50,7 @@ class Book:
         self.with_signatures = False
         self._names: dict[int, str] = {}
         self._kept: list[Made] = []
+        self._proofs: dict[int, dict[str, Any]] = {}
 
     def add(self, made: Made, name: str) -> str:
         if id(made) not in self._names:
@@ -62,8 +65,18 @@ class Book:
                 entry["accessList"] = [
                     {"salt": item.salt, "entry": item.entry} for item in made.access.salted
                 ]
+            if id(made) in self._proofs:
+                entry["membership"] = self._proofs[id(made)]
             self.records[name] = entry
         return self._names[id(made)]
+
+    def has_proof(self, made: Made) -> bool:
+        return id(made) in self._proofs
+
+    def prove(self, made: Made, proof: dict[str, Any]) -> None:
+        """Serve a record with this proof of its author's membership."""
+        self._proofs[id(made)] = proof
+        self._kept.append(made)
 
     def valid(
         self, name: str, comment: str, history: Sequence[Made], last: Made, **fields: Any
@@ -95,20 +108,30 @@ def make() -> None:
         # A signature has 3,373 bytes: they are stored where they decide.
         book.with_signatures = chapter in (the_story, signatures, rule_2_key, deletions)
         chapter(book, stage)
+    book.with_signatures = False
+    world = Through()
+    through_groups(book, world)
     store(
         "container_records",
-        "docs/spec/container.md, 2 to 8. Each vector is a chain of records by name. All but the last "
-        "are valid; `result` is about the last. `parent` false: the parent is not at hand. "
+        "docs/spec/container.md, 2 to 8, and docs/spec/groups.md, 6. Each vector is a chain of records by "
+        "name. All but the last are valid; `result` is about the last. `parent` false: the parent is not at "
+        "hand. "
         "`disclosed` gives the positions that the reader sees of a record's list; else all are seen. "
         "`left` names the users of whom the reader has verified a departure from a record's list. "
         "`deleted` true: the reader was served a tombstone as head. The chain has only records that a "
         "broker keeps then, the governing ones are read in their bare form, and a parent is at hand where "
         "the chain has it. Authors' key records: people.json. A record without `signature` is to be "
-        "judged as one whose signatures hold. `secrets` opens what the story sealed.",
+        "judged as one whose signatures hold. `secrets` opens what the story sealed. `groups` gives the "
+        "number of records that the reader has of each group of `given`, and `membership` is what is served "
+        "with a record to prove its author's.",
         book.vectors,
         containerId=stage.box.id,
         secrets=stage.secrets(),
         records=book.records,
+        groups={
+            "team": [shown_step(step) for step in world.team.steps],
+            "others": [shown_step(world.others_first)],
+        },
     )
 
 
@@ -287,7 +310,6 @@ def formats(book: Book, stage: Stage) -> None:
     spoiled("array not shortest", "Thirteen elements as dc 000d.", b"\x01\xdc\0\x0d" + body[2:])
     rewritten("one element more", "Fourteen elements.", lambda rows: rows.append(None))
     rewritten("one element fewer", "No via.", lambda rows: rows.pop())
-    rewritten("via", "The reserved field holds bytes.", put(12, bytes(32)))
     link = b"\x92\x01\xc4\x20"
     if body.count(link) != 1:
         raise ValueError("The link stands elsewhere.")
@@ -317,11 +339,6 @@ def formats(book: Book, stage: Stage) -> None:
     largest = altered(stage.first.record, header={"paddedLength": 262_144})
     book.valid("largest header", "262,144 bytes.", [],
                sign(largest, stage.alice, stage.first.access))  # fmt: skip
-    rows = plain(stage.typed.record)
-    rows[8][5] = bytes(32)
-    via = sign_body(VERSION + msgspec.msgpack.encode(rows), stage.alice)
-    book.invalid("accessVia", "The reserved field of a governing record holds bytes.",
-                 stage.upto(2), Made(stage.typed.record, via))  # fmt: skip
     rewritten(
         "content too large",
         "One byte more than 2^20 segments.",

@@ -1,6 +1,7 @@
 """One complete exchange in bytes, between two users and a broker: docs/spec/overview.md."""
 
 import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ READER: Final = (
     ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt | ContainerAccessLevel.ViewAccess
 )
 """Without ViewType, which the exchange gives later."""
+WRITER: Final = READER | ContainerAccessLevel.Upload | ContainerAccessLevel.ViewType
 SECRETS: Final = {
     "alice": ("the Password of alice 1", "a Passphrase that alice knows, 1"),
     "bob": ("the Password of bob 2", "a Passphrase that bob knows, 2"),
@@ -70,16 +72,38 @@ class _Play:
         levels[1] = AccessLevel(ids["bob"], READER | ContainerAccessLevel.ViewType)
         self._act("alice", "change access", alice.updateContainerAccessLevels, made.id, levels)
         self._act("bob", "read under the new list", bob.getContainer, made.id)
+        group, shared = self._groups(ids)
         return self._vectors, {
             "origin": self._layer.origin,
             "apiKey": str(self._layer.behind.api_key),
             "now": clock(),
             "containerId": str(made.id),
+            "groupId": str(group),
+            "sharedId": str(shared),
             "users": {
                 name: {"userId": str(ids[name]), "password": password, "passphrase": passphrase}
                 for name, (password, passphrase) in SECRETS.items()
             },
         }
+
+    def _groups(self, ids: dict[str, uuid.UUID]) -> tuple[uuid.UUID, uuid.UUID]:
+        """A group from its creation to its deletion; return its id, and that of a container of its own."""
+        alice, bob = self._clients.values()
+        team = self._act("alice", "create a group", alice.createGroup, "team", None, "For all.")
+        self._act("alice", "add a member", alice.addGroupMembers, team, ids["bob"])
+        self._act("bob", "accept the group", bob.acceptGroup, team.id)
+        levels = [AccessLevel(each, WRITER) for each in (ids["alice"], team)]
+        levels[0] = AccessLevel(ids["alice"], ContainerAccessLevel.DefaultOwnerPermissions)
+        made = self._act("alice", "create for the group", alice.createContainer, b"for all", levels)
+        self._act("bob", "read through the group", bob.getContainer, made.id)
+        self._act("bob", "write through the group", bob.updateContainerContent, made.id, b"by bob")
+        self._act("alice", "remove the member", alice.removeGroupMembers, team, ids["bob"])
+        self._act("alice", "renew the containers", alice.renewGroup, team)
+        self._act("alice", "add the member again", alice.addGroupMembers, team, ids["bob"])
+        self._act("bob", "accept the group again", bob.acceptGroup, team.id)
+        self._act("bob", "leave the group", bob.leaveGroup, team.id)
+        self._act("alice", "delete the group", alice.deleteGroup, team)
+        return team.id, made.id
 
     def _act(
         self, who: str, act: str, operation: Callable[..., Any], *args: Any, **rest: Any

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.vectors import (
     access_lists,
+    batches,
     beside,
     contact_cards,
     container_records,
@@ -14,15 +15,21 @@ from tests.vectors import (
     docs,
     events,
     exchange,
+    group_chains,
+    group_departures,
+    group_names,
+    group_secrets,
     headers,
     ids,
     key_files,
     key_records,
     key_rings,
     links,
+    membership_proofs,
     messages,
     orders,
     people,
+    rosters,
     sealed,
     sessions,
     signatures,
@@ -33,8 +40,9 @@ from tests.vectors.files import Vector, load, rewrite
 
 def main() -> None:
     for maker in (
-        people, ids, key_records, key_files, access_lists, container_records, departures, sealed,
+        people, ids, key_records, key_files, access_lists, container_records, departures, batches, sealed,
         sessions, orders, links, headers, contact_cards, signatures, key_rings, events, messages,
+        group_names, rosters, membership_proofs, group_secrets, group_chains, group_departures,
         views, exchange,
     ):  # fmt: skip
         maker.make()

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tests.vectors.cast import chosen
-from tests.vectors.files import invalid, store, valid
+from tests.vectors.files import Vector, invalid, store, valid
 
 USER = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
 encode = msgspec.msgpack.encode
@@ -13,6 +13,101 @@ encode = msgspec.msgpack.encode
 
 def users(*items: Any) -> bytes:
     return encode({"users": list(items)})
+
+
+def _rosters() -> list[Vector]:
+    """A RosterRequest, and each of its fields missing, doubled, of another type, or above its limit."""
+    leaf = {"salt": chosen("salt"), "member": chosen("member", size=39)}
+    wrap = {"fingerprint": chosen("fingerprint"), "wrap": chosen("wrap", size=1168)}
+    plain: dict[str, Any] = {
+        "roster": chosen("roster", size=1360), "removed": [chosen("removed")], "leaves": [leaf],
+        "wraps": [wrap], "info": chosen("info", size=200),
+    }  # fmt: skip
+    found = list[Vector]()
+
+    def good(name: str, comment: str, message: bytes, **more: Any) -> None:
+        found.append(valid(name, comment, kind="roster", message=message, **more))
+
+    def refused(name: str, comment: str, message: bytes, **more: Any) -> None:
+        found.append(invalid(name, comment, "invalid", kind="roster", message=message, **more))
+
+    def other(name: str, comment: str, **changes: Any) -> None:
+        refused(name, comment, encode({**plain, **changes}))
+
+    good("roster", "All fields.", encode(plain))
+    good("roster alone", "removed, leaves and wraps are empty, and info is nil.",
+         encode({"roster": plain["roster"]}))  # fmt: skip
+    good("roster with nothing", "The defaults, written out.", encode(
+        {"roster": plain["roster"], "removed": [], "leaves": [], "wraps": [], "info": None}))  # fmt: skip
+    good(
+        "empty roster",
+        "The format of the bytes is not the message's.",
+        encode({**plain, "roster": b""}),
+    )
+    refused("roster left out", "It has no default.", encode({
+        name: value for name, value in plain.items() if name != "roster"}))  # fmt: skip
+    for name, value in plain.items():
+        row = encode({name: value})[1:]
+        refused(f"{name} doubled", "With one value.", b"\x86" + encode(plain)[1:] + row)
+    other("roster as nil", "It has no default.", roster=None)
+    other("roster as text", "One character.", roster="a")
+    other("removed as nil", "It may be empty.", removed=None)
+    other("short fingerprint removed", "31 bytes.", removed=[bytes(31)])
+    other("leaf without a salt", "The member alone.", leaves=[{"member": leaf["member"]}])
+    other("leaf without a member", "The salt alone.", leaves=[{"salt": leaf["salt"]}])
+    other("leaf with a short salt", "31 bytes.", leaves=[{**leaf, "salt": bytes(31)}])
+    other("leaf of 65 bytes", "One more than the most.", leaves=[{**leaf, "member": bytes(65)}])
+    other("leaf as array", "[salt, member].", leaves=[list(leaf.values())])
+    other("wrap without a fingerprint", "The wrap alone.", wraps=[{"wrap": wrap["wrap"]}])
+    other("wrap of a short fingerprint", "31 bytes.", wraps=[{**wrap, "fingerprint": bytes(31)}])
+    other("short wrap in a roster", "1,167 bytes.", wraps=[{**wrap, "wrap": bytes(1167)}])
+    other("unknown field of a leaf", "index.", leaves=[{**leaf, "index": 0}])
+    other("unknown field of a roster", "count.", count=1)
+    other("info as array", "[].", info=[])
+    other("roster of 1,537 bytes", "One more than the most.", roster=bytes(1537))
+    good("roster of 1,536 bytes", "The most.", encode({**plain, "roster": bytes(1536)}))
+    for name, one in (("removed", bytes(32)), ("leaves", leaf), ("wraps", wrap)):
+        item, head = encode(one), encode({"roster": b""})[1:] + encode(name)
+        for count, add in ((1024, good), (1025, refused)):
+            add(f"{count:,} {name}", "The most." if count == 1024 else "One more than the most.",
+                b"\x82" + head + b"\xdc" + count.to_bytes(2, "big"), repeated=item, count=count)  # fmt: skip
+    head = b"\x82" + encode({"roster": b""})[1:] + encode("info") + b"\xc6"
+    good("info of 563,000 bytes", "The most.", head + (563_000).to_bytes(4, "big"), repeated=b"\0",
+         count=563_000)  # fmt: skip
+    refused("info of 563,001 bytes", "One more than the most.", head + (563_001).to_bytes(4, "big"),
+            repeated=b"\0", count=563_001)  # fmt: skip
+    return found
+
+
+def _group_views() -> list[Vector]:
+    one = {"groupId": USER}
+    valids = {
+        "group": ("For an outsider without a mark.", {"groups": [one]}),
+        "group of a member": (
+            "With a mark.",
+            {"groups": [{**one, "since": 7, "membership": True}]},
+        ),
+        "16 groups": ("The most.", {"groups": [one] * 16}),
+    }
+    faults = {
+        "no group": ("At least one.", {"groups": []}),
+        "group in place of groups": ("A map.", {"groups": one}),
+        "17 groups": ("One more than the most.", {"groups": [one] * 17}),
+        "group without an id": ("since alone.", {"groups": [{"since": 7}]}),
+        "since 0": ("Versions count from 1.", {"groups": [{**one, "since": 0}]}),
+        "membership as integer": ("1 in place of true.", {"groups": [{**one, "membership": 1}]}),
+        "membership as nil": (
+            "It may be left out.",
+            {"groups": [{**one, "since": 7, "membership": None}]},
+        ),
+        "unknown field of a group": ("via.", {"groups": [{**one, "via": None}]}),
+    }
+    return [
+        *(valid(name, comment, kind="group views", message=encode(message))
+          for name, (comment, message) in valids.items()),
+        *(invalid(name, comment, "invalid", kind="group views", message=encode(message))
+          for name, (comment, message) in faults.items()),
+    ]  # fmt: skip
 
 
 def make() -> None:
@@ -94,12 +189,16 @@ def make() -> None:
         "messages",
         "docs/spec/protocol.md, 1. `message` is read as: `key records`, the request of POST /v1/key-records; "
         "`departure`, that of POST /v1/containers/{containerId}/departure; `challenge`, that of POST "
-        "/v1/session-challenges; `key file state`, the answer of GET /v1/key-file.",
+        "/v1/session-challenges; `key file state`, the answer of GET /v1/key-file; `roster`, a RosterRequest "
+        "(docs/spec/groups.md, 12); `group views`, the request of POST /v1/groups/views. After `message` "
+        "come the bytes `repeated`, `count` times.",
         [
             *(valid(name, comment, kind=kind, message=data)
               for name, (kind, comment, data) in valids.items()),
             *(invalid(name, comment, "invalid", kind=kind, message=data)
               for name, (kind, comment, data) in _checked(faults, {good, state}).items()),
+            *_rosters(),
+            *_group_views(),
         ],
     )  # fmt: skip
 

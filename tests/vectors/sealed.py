@@ -1,12 +1,17 @@
 """Wraps, sealed part keys, segments, lists of segments, types: docs/spec/container.md, 3, 5 and 6."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from scbroker.client.core.sealing import seal_part_key
 from scbroker.crypto.seal import seal, wrap_key
-from scbroker.crypto.verify import sha256
+from scbroker.crypto.verify import labelled_hash, sha256
+from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import (
+    GROUP_TYPE,
     SEGMENT,
     Governing,
     Role,
@@ -16,8 +21,10 @@ from scbroker.records.container_record import (
     type_hash,
     wrap_info,
 )
+from scbroker.records.roster import group_type
 from tests.vectors.cast import cast, chosen, decryption_key
 from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.groups import Team
 
 BOX, OTHER_BOX = chosen("box", size=16), chosen("other box", size=16)
 PART, OTHER_PART = chosen("part", size=16), chosen("other part", size=16)
@@ -40,7 +47,12 @@ def make() -> None:
         "whole. kind `list`: the hash that a part names. kind `size`: what follows from paddedLength.",
         [*segments(), *sealed_keys(), *parts(), *lists(), *sizes()],
     )
-    store("types", "docs/spec/container.md, 5: the hash of a type.", types())
+    store(
+        "types",
+        "docs/spec/container.md, 5, and docs/spec/groups.md, 2: the hash of a type. With `roster` the "
+        "container is a group's, and else an ordinary one.",
+        types(),
+    )
 
 
 def spoiled(data: bytes, position: int) -> bytes:
@@ -270,6 +282,20 @@ def sizes() -> list[Vector]:
 
 def types() -> list[Vector]:
     salt = chosen("type salt")
+    found = encode_object(replace(Team().steps[0].roster, info=chosen("info of a type")))
+    text = group_type(found)
+    groups = {
+        "another type in R": ("note", "The container is a group's, with this roster."),
+        "no type in R": (None, "The container is a group's, with this roster."),
+        "padding in the base64url": (text + "=", "A character more."),
+        "base64 in place of base64url": (
+            GROUP_TYPE + base64.b64encode(labelled_hash("roster", found)).rstrip(b"=").decode(),
+            "With + and / of the other alphabet.",
+        ),
+        "the type of another roster": (group_type(found[:-1] + b"\0"), "Its last byte differs."),
+    }
+    if groups["base64 in place of base64url"][0] == text:
+        raise ValueError("The hash is spelled alike in both alphabets.")
     cases = {
         "none": None,
         "empty": "",
@@ -301,5 +327,16 @@ def types() -> list[Vector]:
             invalid(f"type with {name}", "The hash is right.", INTEGRITY, containerId=BOX, salt=salt,
                     type=text, hash=type_hash(BOX, salt, text))
             for name, text in refused.items()
+        ),
+        valid("type of a group", "Of this roster.", containerId=BOX, salt=salt, roster=found, type=text,
+              hash=type_hash(BOX, salt, text)),
+        invalid("group type in another container", "It has no roster.", INTEGRITY, containerId=BOX,
+                salt=salt, type=text, hash=type_hash(BOX, salt, text)),
+        invalid("a short group type in another container", "It begins as one.", INTEGRITY, containerId=BOX,
+                salt=salt, type=GROUP_TYPE, hash=type_hash(BOX, salt, GROUP_TYPE)),
+        *(
+            invalid(name, comment, INTEGRITY, containerId=BOX, salt=salt, roster=found, type=spelled,
+                    hash=type_hash(BOX, salt, spelled))
+            for name, (spelled, comment) in groups.items()
         ),
     ]  # fmt: skip

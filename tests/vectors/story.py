@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from scbroker.client.core.sealing import seal_part_key
-from scbroker.crypto.seal import seal, wrap_key
+from scbroker.crypto.seal import DecryptionKey, seal, wrap_key
 from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
 from scbroker.records.canonical import container_id_of, encode_object
@@ -35,14 +35,24 @@ from scbroker.records.departure import LABEL as DEPARTURE
 from scbroker.records.departure import Departure
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
-from tests.vectors.cast import Person, chosen, decryption_key
+from tests.vectors.cast import Person, chosen
+
+
+class Recipient(Protocol):
+    """A user, or a group."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def fingerprint(self) -> bytes: ...
+    def encryption(self, index: int) -> DecryptionKey: ...
 
 
 @dataclass(frozen=True)
 class Grant:
-    """What one user is to have in a list."""
+    """What one user or group is to have in a list."""
 
-    person: Person
+    person: Recipient
     permissions: int
     expiresAt: int | None = None  # noqa: N815 - as in an entry
     keyIndex: int = 0  # noqa: N815 - as in an entry
@@ -108,7 +118,7 @@ class Container:
             who, digest = grant.person, None
             if grant.permissions & 2 and grant.wrapped:
                 info = wrap_info(self.id, governing, who.fingerprint, grant.keyIndex)
-                public = decryption_key(who.name, grant.keyIndex).public
+                public = who.encryption(grant.keyIndex).public
                 wraps[who.name] = wrap_key(public, info, key)
                 digest = wrap_hash(wraps[who.name])
             entry = Entry(

@@ -19,12 +19,14 @@ from scbroker.records.container_record import (
     wrap_hash,
     wrap_info,
 )
-from scbroker.records.judge import InForce, Known, judge_first, judge_next, verify_author
+from scbroker.records.group import GroupChain
+from scbroker.records.judge import Acting, InForce, Known, judge_first, judge_next, verify_author
 from scbroker.records.key_record import KeyChain, Signed
 from tests.kit.cases import in_one_case
 from tests.vectors.cast import decryption_key
 from tests.vectors.files import Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
+from tests.vectors.test_groups import chain_of, proof_of
 
 FILE = load("container_records")
 RECORDS: dict[str, dict[str, Any]] = FILE["given"]["records"]
@@ -56,9 +58,29 @@ def list_of(name: str, disclosed: list[int] | None) -> AccessList | None:
     return AccessList.disclosed(hashes, [(n, salted[n]) for n in disclosed])
 
 
+def groups_of(vector: Vector, authors: dict[bytes, KeyChain]) -> dict[bytes, GroupChain]:
+    """The groups of a vector by name, each as far as the reader has it."""
+    found = dict[bytes, GroupChain]()
+    for name, count in vector.get("groups", {}).items():
+        pool = {str(n): stored for n, stored in enumerate(FILE["given"]["groups"][name][:count])}
+        chain = chain_of(pool, list(pool), vector["now"], authors)
+        found[chain.name] = chain
+    return found
+
+
+def acting_of(name: str, known: Known, groups: dict[bytes, GroupChain]) -> Acting | None:
+    """The group for which the author of a record acts."""
+    via = known.record.via
+    if via is None:
+        return None
+    proof = proof_of(RECORDS[name]["membership"])
+    return groups[via.group].acting(via, known.record.author, proof)
+
+
 def judge(vector: Vector, count: int, authors: dict[bytes, KeyChain]) -> InForce:
     """Judges the first `count` records of a vector."""
     in_force: InForce | None = None
+    groups = groups_of(vector, authors)
     parent: Known | None = None
     for name in vector["records"][:count]:
         deleted = vector.get("deleted", False)
@@ -71,7 +93,8 @@ def judge(vector: Vector, count: int, authors: dict[bytes, KeyChain]) -> InForce
             assert access is not None
             in_force = judge_first(known, access, vector["now"])
         else:
-            in_force = judge_next(known, in_force, access, at_hand, vector["now"])
+            acting = acting_of(name, known, groups)
+            in_force = judge_next(known, in_force, access, at_hand, vector["now"], acting)
         if name in vector.get("left", {}):
             left = frozenset(chains()[user].fingerprint for user in vector["left"][name])
             in_force = replace(in_force, left=left)

@@ -10,6 +10,7 @@ from scbroker.records.container_record import AccessList, SaltedEntry
 from scbroker.records.departure import parse_departure
 from scbroker.records.judge import InForce, Known, judge_first, judge_next, verify_departure
 from scbroker.records.key_record import KeyChain, Signed
+from tests.kit.cases import in_one_case
 from tests.vectors.files import Vector, load, signature_of, vectors
 
 RECORDS: dict[str, dict[str, Any]] = load("departures")["given"]["records"]
@@ -57,7 +58,7 @@ def test_a_valid_departure_is_accepted(vector: Vector, authors: dict[bytes, KeyC
     assert encode_object(parse_departure(body)) == body
 
 
-@pytest.mark.parametrize("vector", vectors("departures", "invalid"), ids=lambda v: v["id"])
+@in_one_case("vector", vectors("departures", "invalid"))
 def test_an_invalid_departure_is_refused_with_the_error_of_its_vector(
     vector: Vector, authors: dict[bytes, KeyChain]
 ) -> None:

@@ -48,6 +48,7 @@ from scbroker.records.container_record import (
     wrap_info,
 )
 from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.roster import check_group_type
 from scbroker.server.broker import refusing
 from scbroker.server.keys import BrokerKeys
 from scbroker.server.operations import OPERATIONS
@@ -66,6 +67,8 @@ from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject, decode, encode, parse_query
 from scbroker.wire.containers import DepartureRequest
 from scbroker.wire.events import NO_EVENTS, Event, digest_with
+from scbroker.wire.groups import GroupViewsRequest
+from scbroker.wire.rosters import RosterRequest
 from scbroker.wire.users import (
     NO_DIGEST,
     ORDER_LABEL,
@@ -84,10 +87,10 @@ from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
 
 FILES = (
-    "access_lists", "contact_cards", "container_records", "departures", "events", "exchange", "headers",
-    "ids", "key_files", "key_records", "key_rings", "links", "messages", "orders", "people", "segments",
-    "sessions",
-    "signatures", "types", "views", "wraps",
+    "access_lists", "batches", "contact_cards", "container_records", "departures", "events", "exchange",
+    "group_chains", "group_departures", "group_names", "group_secrets", "headers", "ids", "key_files",
+    "key_records", "key_rings", "links", "membership_proofs", "messages", "orders", "people", "rosters",
+    "segments", "sessions", "signatures", "types", "views", "wraps",
 )  # fmt: skip
 
 
@@ -175,6 +178,7 @@ def _ids(vector: Vector) -> None:
         check_encryption_key((own or raw(vector, "mlKem")) + raw(vector, "x25519"))
 
 
+@pytest.mark.long
 @each("key_records")
 def test_key_records(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "now", lambda: vector["now"])
@@ -355,7 +359,10 @@ def test_types(vector: Vector) -> None:
 
 
 def _types(vector: Vector) -> None:
-    check_type(vector["type"])
+    if "roster" in vector:
+        check_group_type(vector["type"], raw(vector, "roster"))
+    else:
+        check_type(vector["type"])
     found = type_hash(raw(vector, "containerId"), raw(vector, "salt"), vector["type"])
     assert found == raw(vector, "hash")
 
@@ -472,13 +479,18 @@ def _events(vector: Vector) -> None:
 
 MESSAGES: dict[str, Any] = {
     "key records": KeyRecordsRequest, "challenge": ChallengeRequest, "key file state": KeyFileState,
-    "departure": DepartureRequest,
+    "departure": DepartureRequest, "roster": RosterRequest, "group views": GroupViewsRequest,
 }  # fmt: skip
 
 
 @each("messages")
 def test_messages(vector: Vector) -> None:
-    check(vector, lambda vector: decode(MESSAGES[vector["kind"]], raw(vector, "message")))
+    check(vector, lambda vector: decode(MESSAGES[vector["kind"]], message_of(vector)))
+
+
+def message_of(vector: Vector) -> bytes:
+    more = raw(vector, "repeated") * int(vector["count"]) if "repeated" in vector else b""
+    return raw(vector, "message") + more
 
 
 _OPERATIONS: Final = {f"{one.method} {one.path}": one for one in OPERATIONS}

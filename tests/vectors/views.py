@@ -2,123 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from scbroker.crypto.seal import wrap_key
-from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import Role, bare_body, key_commitment, wrap_info
+from scbroker.records.container_record import Role, key_commitment, wrap_info
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
-from scbroker.wire.codec import SignedObject, encode
-from scbroker.wire.containers import ContainerView, Disclosed, GoverningView, ListView, TypeText
-from scbroker.wire.users import KeyChainState
-from tests.vectors.cast import DAY, MINUTE, START, Person, cast, chosen, decryption_key
-from tests.vectors.container_records import ADMIN, ALL, READ, Stage, access_of
+from scbroker.wire.containers import ContainerView, GoverningView, SignedRecord
+from tests.vectors import views_of_groups
+from tests.vectors.cast import DAY, MINUTE, START, Person, chosen, decryption_key
+from tests.vectors.container_records import ADMIN, ALL, READ, Stage
 from tests.vectors.files import Vector, invalid, store, valid
-from tests.vectors.story import Access, Container, Grant, Made, altered, follow, leave, sign
+from tests.vectors.served import Served, found, given
+from tests.vectors.story import Access, Container, Grant, altered, follow, leave, sign
 
 INTEGRITY, FORK, ROLLBACK = "integrity", "fork", "rollback"
-NOW = START + 40 * DAY
-
-
-class Served:
-    """What an honest broker knows of a container."""
-
-    def __init__(self, box: Container, history: Sequence[Made], texts: dict[int, str]) -> None:
-        self.box, self.history, self.texts = box, list(history), texts
-        self.departures: dict[int, list[Signed]] = {}
-        """By the version of the list."""
-
-    def view(
-        self, reader: Person, since: int = 1, hidden: Sequence[str] = (), count: int | None = None
-    ) -> ContainerView:
-        """The view of the first `count` records; `hidden` are the people whose entries are not disclosed."""
-        told = self.history[:count]
-        head = told[-1]
-        governs = [made for made in told if made.record.governing is not None]
-        start = max(made.record.version for made in governs if made.record.version <= since)
-        served = [made for made in governs if made.record.version >= start]
-        listed, views = 0, []
-        for made in served:
-            governing = made.record.governing
-            assert governing is not None
-            shown = None
-            if governing.accessVersion != listed:
-                listed = governing.accessVersion
-                shown = self._list(listed, hidden)
-            body = bare_body(made.signed.body) if head.record.tombstone else made.signed.body
-            views.append(
-                GoverningView(record=SignedObject(body=body, signature=made.signed.signature),
-                              accessList=shown)
-            )  # fmt: skip
-        versions = {made.record.version for made in (*served, head)}
-        skipped = [made.signed.body for made in told
-                   if since <= made.record.version and made.record.version not in versions]  # fmt: skip
-        whole = ContainerView(
-            governing=views,
-            lastGoverning=governs[-1].record.version,
-            head=None if head is governs[-1] else SignedObject.of(head.signed),
-            skipped=skipped if since > 1 else [],
-            wrap=access_of(self.history[listed - 1]).wraps.get(reader.name),
-            type=self._type(reader, governs[-1].record.version),
-            header=self._sealed(told, Role.Header),
-            content=self._sealed(told, Role.Content),
-            keyChains=[
-                KeyChainState(
-                    userId=str(user_id_of(one.fingerprint)), sequence=len(one.records) - 1
-                )
-                for one in cast().values()
-            ],
-        )
-        if head.record.tombstone:
-            return replace(whole, skipped=[], wrap=None, type=None, header=None, content=None)
-        return whole
-
-    def _list(self, version: int, hidden: Sequence[str]) -> ListView:
-        salted = access_of(self.history[version - 1]).salted
-        names = {one.fingerprint: one.name for one in cast().values()}
-        shown = [
-            Disclosed(position=n, salt=item.salt, entry=item.entry)
-            for n, item in enumerate(salted)
-            if names[item.entry[3:35]] not in hidden
-        ]
-        return ListView(
-            entryHashes=b"".join(item.hash for item in salted),
-            disclosed=shown,
-            departures=[SignedObject.of(item) for item in self.departures.get(version, [])],
-        )
-
-    def after(self, version: int, *departures: Signed) -> Served:
-        """The same container after users left a list."""
-        left = Served(self.box, self.history, self.texts)
-        left.departures = {**self.departures, version: list(departures)}
-        return left
-
-    def _type(self, reader: Person, version: int) -> TypeText | None:
-        if reader.name != "alice":
-            return None
-        text = self.texts[max(v for v in self.texts if v <= version)]
-        return TypeText(salt=self.box.type_salt(text), type=text)
-
-    def _sealed(self, told: Sequence[Made], role: Role) -> bytes | None:
-        if told[-1].record.part(role) is None:
-            return None
-        sealed = [made.sealed.get(role.name.lower()) for made in told]
-        return [one for one in sealed if one is not None][-1]
-
-    def mark(self, version: int, **changes: Any) -> dict[str, Any]:
-        made = self.history[version - 1]
-        governs = [m for m in self.history[:version] if m.record.governing is not None][-1]
-        first = self.history[0].record
-        changed = self.history[governing_of(governs.record).accessVersion - 1]
-        return {
-            "version": version, "hash": made.hash, "governingVersion": governs.record.version,
-            "governingHash": governs.hash, "complete": True, "createdBy": first.author,
-            "createdAt": first.time, "accessTime": changed.record.time, **changes,
-        }  # fmt: skip
 
 
 def make() -> None:
@@ -135,43 +35,22 @@ def make() -> None:
                  header=sealed_header, content=sealed)  # fmt: skip
     second = sign(follow([first], stage.alice, START + 2 * DAY), stage.alice)
     closed = Served(box, [first, second], {1: "note"})
+    groups: dict[str, bytes] = {}
     store(
         "views",
         "docs/spec/container.md, 4, 5 and 8. A reader asks for the container `containerId` with header and "
         "content, has the mark `mark` or none, and gets `view`, the MessagePack of a ContainerView "
         "(protocol.md, 5). Every other request for this container is answered as if the broker had no "
         "more. Keys: people.json. After a valid view the reader has the given version, completeness, "
-        "header, content and type; of a deleted container only version and completeness.",
+        "header, content and type; of a deleted container only version and completeness. `groups` names what "
+        "the broker serves of each group by POST /v1/groups/views: in `given` the MessagePack of a GroupView "
+        "(docs/spec/groups.md, 12), from version 1 on. `unsettled` is the version of the newest unsettled "
+        "access (7).",
         [*_fresh(stage, story, closed), *_marked(stage, story), *_withheld(stage, story, closed),
-         *_deleted(stage, story), *_departures(stage, story, closed), *_deleted_after_a_departure(stage)],
+         *_deleted(stage, story), *_departures(stage, story, closed), *_deleted_after_a_departure(stage),
+         *_unknown_keys(stage), *views_of_groups.vectors(groups)],
+        groups=groups,
     )  # fmt: skip
-
-
-def given(
-    served: Served, reader: Person, view: ContainerView, mark: dict[str, Any] | None = None,
-    now: int = NOW,
-) -> dict[str, Any]:  # fmt: skip
-    return {
-        "containerId": served.box.id, "reader": reader.name, "mark": mark, "now": now,
-        "view": encode(view),
-    }  # fmt: skip
-
-
-def found(
-    version: int,
-    header: bytes | None,
-    content: bytes | None,
-    text: str | None,
-    *,
-    complete: bool = True,
-) -> dict[str, Any]:
-    return {
-        "version": version,
-        "complete": complete,
-        "header": header,
-        "content": content,
-        "type": text,
-    }
 
 
 HEADER, ONCE, UPON = b'{"name":"story"}', b"Once", b"upon a time"
@@ -275,10 +154,10 @@ def _marked(stage: Stage, story: Served) -> list[Vector]:
                 INTEGRITY, **given(hiding, alice, hides, hiding.mark(2))),
         invalid("governing record as if it were none", "The head, a change of type.", INTEGRITY, **given(
             story, stage.bob, replace(story.view(stage.bob, count=2),
-                                      head=SignedObject.of(stage.typed.signed)))),
+                                      head=SignedRecord.of(stage.typed.signed)))),
         invalid("record that does not govern among those that do", "Version 2.", INTEGRITY, **given(
             story, alice, replace(typed, governing=[
-                typed.governing[0], GoverningView(record=SignedObject.of(stage.edit.signed), accessList=None),
+                typed.governing[0], GoverningView(record=SignedRecord.of(stage.edit.signed), accessList=None),
                 *typed.governing[1:]]))),
         invalid("governing record left out", "Version 3, a change of type, before another.", INTEGRITY,
                 **given(retyped, alice, replace(again, governing=[again.governing[0], again.governing[2]]))),
@@ -448,6 +327,22 @@ def _departures(stage: Stage, story: Served, closed: Served) -> list[Vector]:
                 story.after(1, leave(stage.first, dora, time)), alice,
                 story.after(1, leave(stage.first, dora, time)).view(alice, count=2)),
     ]  # fmt: skip
+
+
+def _unknown_keys(stage: Stage) -> list[Vector]:
+    """The reader knows the key chains of people.json."""
+    alice, vectors = stage.alice, list[Vector]()
+    for index, result in ((0, valid), (1, invalid), (256, invalid)):
+        box = Container(f"key {index}", alice)
+        access = box.access(1, alice, [Grant(alice, ALL), Grant(stage.bob, READ, None, index)])
+        served = Served(box, [sign(box.begin(START + DAY, access), alice, access)], {1: "note"})
+        fields = given(served, alice, served.view(alice))
+        name, comment = f"a user's key index {index}", "Bob has encryption key 0 alone."
+        if result is valid:
+            vectors.append(valid(name, comment, **fields, **found(1, None, None, "note")))
+        else:
+            vectors.append(invalid(name, comment, INTEGRITY, **fields))
+    return vectors
 
 
 def _deleted_after_a_departure(stage: Stage) -> list[Vector]:

@@ -20,10 +20,12 @@ from tests.vectors.files import load
 
 HASH = bytes(range(32))
 SIGNED = SignedObject(body=b"\x01body", signature=bytes(3373))
+RECORD = containers.SignedRecord(body=b"\x01body", signature=bytes(3608))
 ID = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
 ENTRY = AccessEntry(salt=HASH, entry=b"entry", wrap=bytes(1168))
 EXAMPLES: list[Message] = [
     SIGNED,
+    RECORD,
     users.Registration(keyRecords=[SIGNED, SIGNED], keyFile=b"x", auth=HASH),
     users.Registration(keyRecords=[SIGNED, SIGNED], keyFile=b"x", auth=HASH, reminder="ö"),
     users.Registered(userId=ID),
@@ -37,8 +39,8 @@ EXAMPLES: list[Message] = [
     users.KeyRecords(users=[users.UserKeyRecords(userId=ID, keyRecords=[SIGNED], deleted=True)]),
     TypeText(salt=HASH, type="note"),
     TypeText(salt=HASH, type=None),
-    RecordRequest(record=SIGNED),
-    RecordRequest(record=SIGNED, accessList=[ENTRY], type=TypeText(salt=HASH, type=None),
+    RecordRequest(record=RECORD),
+    RecordRequest(record=RECORD, accessList=[ENTRY], type=TypeText(salt=HASH, type=None),
                   header=b"h", content=b"c"),
     containers.RecordReceipt(version=2**53 - 1, hash=HASH),
     ListView(entryHashes=HASH, disclosed=[Disclosed(position=0, salt=HASH, entry=b"e")]),
@@ -255,6 +257,8 @@ LIMITS: list[tuple[type[Message], str, Any, Any]] = [
     (TypeText, "type", "x" * 256, "x" * 257),
     (TypeText, "type", "x", "\0"),
     (SignedObject, "signature", bytes(3373), bytes(3374)),
+    (containers.SignedRecord, "signature", bytes(3373), bytes(3372)),
+    (containers.SignedRecord, "signature", bytes(3608), bytes(3609)),
     (SignedObject, "body", bytes(4096), bytes(4097)),
     (containers.Bodies, "bodies", [bytes(2048)], [bytes(2049)]),
     (containers.Bodies, "bodies", [b""] * 1000, [b""] * 1001),
@@ -296,6 +300,7 @@ def test_an_error_about_a_message_does_not_repeat_it() -> None:
 def test_signed_objects_and_entries_lead_to_the_records_own_types() -> None:
     signed = Signed(b"body", bytes(3373))
     assert SignedObject.of(signed).signed == signed
+    assert containers.SignedRecord.of(signed).signed == signed
     assert ENTRY.salted == SaltedEntry(HASH, b"entry")
 
 

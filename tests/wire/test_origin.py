@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.wire.users import canonical_origin
+from scbroker.wire.users import canonical_origin, is_this_machine
 from tests.kit.cases import in_one_case
 
 SPELLINGS = {
@@ -69,6 +69,18 @@ def test_what_is_no_address_of_a_broker_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         canonical_origin(url)
     assert caught.type is InvalidArgumentError
+
+
+@pytest.mark.parametrize(
+    "host, is_here",
+    [
+        ("localhost", True), ("app.localhost", True), ("127.1.2.3", True), ("::1", True),
+        ("broker.example", False), ("192.0.2.1", False), ("2001:db8::1", False),
+        ("", False), ("999.0.0.1", False), ("a b", False), ("::g", False), ("a" * 64, False),
+    ],
+)  # fmt: skip
+def test_only_names_and_addresses_of_loopback_are_this_machine(host: str, is_here: bool) -> None:
+    assert is_this_machine(host) is is_here
 
 
 def test_a_password_in_an_address_is_not_in_the_error() -> None:

@@ -9,6 +9,7 @@ from scbroker.wire.codec import Message, NoQuery, parse_number, parse_query
 from scbroker.wire.containers import BodiesQuery, GoverningQuery, ViewQuery
 from scbroker.wire.events import EventQuery
 from scbroker.wire.parts import ChunksQuery, SegmentsQuery
+from tests.kit.cases import in_one_case
 
 ID = "bf00888a-fba6-8c71-9cf0-0a8aa7589293"
 MAX = str(2**53 - 1)
@@ -20,7 +21,7 @@ STRANGE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("text", STRANGE, ids=lambda text: ascii(text)[:20])
+@in_one_case("text", STRANGE)
 def test_a_number_in_any_other_spelling_is_refused(text: str) -> None:
     with pytest.raises(InvalidArgumentError):
         parse_number(text)
@@ -96,9 +97,7 @@ REFUSED: list[tuple[type[Message], list[tuple[str, str]]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "kind, query", REFUSED, ids=[f"{n} {kind.__name__}" for n, (kind, _) in enumerate(REFUSED)]
-)
+@in_one_case("kind, query", REFUSED)
 def test_a_query_that_the_protocol_does_not_define_is_refused(
     kind: type[Message], query: list[tuple[str, str]]
 ) -> None:

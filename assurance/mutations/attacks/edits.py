@@ -34,12 +34,16 @@ class Edit:
     def applied(self, source: str) -> str:
         """Return the changed source; `ValueError` unless exactly one place was changed."""
         tree = ast.parse(source)
+        self.apply(tree)
+        return ast.unparse(ast.fix_missing_locations(tree))
+
+    def apply(self, tree: ast.Module) -> None:
+        """Change the tree of the file; `ValueError` unless exactly one place was changed."""
         count = self.change(_symbol(tree, self.symbol))
         if count != 1:
             raise ValueError(
                 f"{self.file}, {self.symbol}: {self.says} fits {count} places, not one"
             )
-        return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def never(file: str, symbol: str, error: str, about: str = "") -> Edit:
@@ -132,10 +136,12 @@ class Mutation:
         """Raise `ValueError` unless every edit fits the code as it is now."""
         if not self.tests:
             raise ValueError(f"{self.defence}: no test is named")
-        sources: dict[str, str] = {}
+        trees = {
+            path: ast.parse((ROOT / path).read_text("utf-8"))
+            for path in {edit.path for edit in self.edits}
+        }
         for edit in self.edits:
-            source = sources.get(edit.path) or (ROOT / edit.path).read_text("utf-8")
-            sources[edit.path] = edit.applied(source)
+            edit.apply(trees[edit.path])
 
 
 OPERATIONS: Final[dict[str, Callable[..., Edit]]] = {

@@ -32,11 +32,15 @@ from scbroker import (
     BrokerError,
     Container,
     ContainerEvent,
+    Group,
+    GroupMember,
+    GroupRenewal,
     Header,
     KeyRing,
     KeyType,
     PublicKey,
     SecuredContainer,
+    UnsettledAccess,
 )
 from tests.conformance.interface import Operation, Parameter
 
@@ -46,6 +50,8 @@ def in_its_place(provider: Any, parameter: Parameter) -> Any:
     match parameter.type:
         case _ if parameter.name == "progress":
             return lambda *_: None
+        case _ if parameter.default == '""':
+            return ""
         case _ if parameter.default is not None or parameter.type.endswith("?"):
             return None
         case "UUID" if parameter.name == "userId" and provider._current is not None:
@@ -61,6 +67,8 @@ def in_its_place(provider: Any, parameter: Parameter) -> Any:
         case "KeyRing":
             return KeyRing.generate()
         case "[NewContainer]" | "[UUID]" | "[AccessChange]" | "[AccessLevel]":
+            return []
+        case "[MemberRole]" | "[GroupManager]":
             return []
         case "Path":
             return Path(tempfile.mkdtemp(), "somewhere")
@@ -130,7 +138,15 @@ def other_results(result: str) -> dict[str, Edit]:
             wrong |= a_list(PublicKey)
         case "[ContainerEvent]":
             wrong |= a_list(ContainerEvent)
-        case "[Result<SecuredContainer>]" | "[Result<Container>]" | "[UUID]":
+        case "[GroupMember]":
+            wrong |= a_list(GroupMember)
+        case "Group":
+            wrong |= an_object(Group)
+        case "GroupRenewal":
+            wrong |= an_object(GroupRenewal)
+        case "UnsettledAccess?":
+            wrong |= an_object(UnsettledAccess)
+        case "[Result<SecuredContainer>]" | "[Result<Container>]" | "[Result<Group>]" | "[UUID]":
             wrong |= a_list(None)
     return wrong
 

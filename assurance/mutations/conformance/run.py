@@ -138,7 +138,8 @@ class Run:
         honest = []
         if self._tries_rows:
             once = list(dict.fromkeys(item for mutant in chosen for item in found[mutant.row]))
-            honest = [Job(once[start :: self._at_a_time]) for start in range(self._at_a_time)]
+            count = min(self._at_a_time, len(once))
+            honest = [Job(once[start::count]) for start in range(count)]
         return honest + [Job(found[mutant.row], mutant) for mutant in chosen]
 
     def _fork(self, job: Job, warm_up: pytest.Item) -> int:

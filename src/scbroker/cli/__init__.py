@@ -7,6 +7,7 @@ from typing import Final
 
 import scbroker
 from scbroker import errors
+from scbroker.extras import install
 
 _EXTRAS: Final = {
     "cli": ("keyring", "rich", "segno", "tomlkit", "typer"),
@@ -94,10 +95,8 @@ def _what_to_install(error: ModuleNotFoundError) -> str:
     module = (error.name or str(error)).partition(".")[0]
     missing = f"This command needs the Python package {module.replace('_', '-')}"
     if sys.argv[1:2] == ["ui"]:
-        return f'{missing}: run `pip install "scbroker[ui]"`.'
-    commands = [
-        f'`pip install "scbroker[{extra}]"`' for extra, names in _EXTRAS.items() if module in names
-    ]
+        return f"{missing}: run `{install('ui')}`."
+    commands = [f"`{install(extra)}`" for extra, names in _EXTRAS.items() if module in names]
     if len(commands) > 1:
         users, brokers = commands
         return f"{missing}: run {users} for the commands of users, {brokers} to run a broker."

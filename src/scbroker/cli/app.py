@@ -18,7 +18,9 @@ from scbroker.cli.conformance import conformance
 # isort: off
 from scbroker.cli.commands import account, credentials, profiles  # noqa: F401
 from scbroker.cli.commands import putting, listing, getting, changing  # noqa: F401
-from scbroker.cli.commands import card, contacts, sharing, links  # noqa: F401
+from scbroker.cli.commands import card, contacts, sharing  # noqa: F401
+import scbroker.cli.commands.groups
+import scbroker.cli.commands.links
 from scbroker.cli.commands import events, mirror, checking, marks, doctor  # noqa: F401
 import scbroker.cli.commands.ui
 from scbroker.cli.admin import api_keys, users, usage, audit  # noqa: F401

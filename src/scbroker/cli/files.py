@@ -171,6 +171,25 @@ def _walk(folder: Path, top: str, skipped: Tell, failed: Fail) -> Iterator[File]
                 yield File(path, name, state.st_size, time_of(state))
 
 
+def read_small(path: Path, most: int) -> bytes | Path:
+    """Return the content of a file of 1 to `most` bytes; the path of any other, as of a file of the system.
+
+    Raises `InvalidArgumentError` if it cannot be read, or is written to meanwhile.
+    """
+    try:
+        with path.open("rb", buffering=0) as opened:
+            before = os.fstat(opened.fileno())
+            if not 0 < before.st_size <= most:
+                return path
+            content = opened.read(most + 1)
+            after = os.fstat(opened.fileno())
+    except OSError as error:
+        raise _unreadable("The file", error) from None
+    if len(content) != before.st_size or before.st_mtime_ns != after.st_mtime_ns:
+        raise _changed()
+    return content
+
+
 def why_unread(file: File, error: errors.BrokerError) -> errors.BrokerError:
     """Return the reason, in words of the command line, why the library could not read a file."""
     if file.path is None or not isinstance(error, errors.InvalidArgumentError):
@@ -181,10 +200,12 @@ def why_unread(file: File, error: errors.BrokerError) -> errors.BrokerError:
     except OSError as found:
         return _unreadable("The file", found)
     if (state.st_size, time_of(state)) != (file.size, file.modified):
-        return errors.InvalidArgumentError(
-            "The file changed while it was read: repeat the command."
-        )
+        return _changed()
     return error
+
+
+def _changed() -> errors.BrokerError:
+    return errors.InvalidArgumentError("The file changed while it was read: repeat the command.")
 
 
 def _unreadable(what: str, error: OSError | ValueError) -> errors.BrokerError:

@@ -17,7 +17,7 @@ import scbroker
 from scbroker import errors
 from scbroker.cli.output import SHORT_ID
 
-_PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
+PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
 _LONGEST_NAME: Final = 1024
 """Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
@@ -74,7 +74,7 @@ class Names:
 
         A beginning of an id can be a name as well. Other users choose the ids of what they share.
         """
-        ids = {text: self._by_prefix(text) for text in texts if _PREFIX.fullmatch(text)}
+        ids = {text: self._by_prefix(text) for text in texts if PREFIX.fullmatch(text)}
         names = {
             text: unicodedata.normalize("NFC", text)
             for text in texts

@@ -173,9 +173,10 @@ class Output:
         """Yield a function that takes how much is done of `total`, and shows a bar, rate and time left.
 
         `total` is None if it is not known; then the amount and the rate are shown. No bar is shown without a
-        terminal, or with `--quiet` or `--json`.
+        terminal, with `--quiet` or `--json`, or if there is nothing to do.
         """
-        if self.quiet or self.as_json or not sys.stderr.isatty() or _cannot_redraw():
+        is_hidden = self.quiet or self.as_json or not sys.stderr.isatty() or _cannot_redraw()
+        if is_hidden or total == 0:
             yield lambda _: None
             return
         from rich import progress as bars
@@ -200,16 +201,20 @@ class Output:
                 self._bar = None
 
     @contextmanager
-    def _without_bar(self) -> Iterator[None]:
-        """Take the bar off the terminal while something is written there."""
+    def _without_bar(self, *, is_over: bool = False) -> Iterator[None]:
+        """Take the bar off the terminal while something is written there; for good if the work is over."""
         if self._bar is None:
             yield
             return
-        self._bar.stop()
+        bar = self._bar
+        bar.stop()
+        if is_over:
+            self._bar = None
         try:
             yield
         finally:
-            self._bar.start()
+            if not is_over:
+                bar.start()
 
     def _print(self, text: str) -> None:
         with self._without_bar() if self.on_terminal else nullcontext():
@@ -237,7 +242,7 @@ class Output:
             least += min(width, _LEAST_TEXT) if is_text else width
         for row in listed:
             table.add_row(*(Text(_shown(row[key])) for key in columns))
-        with self._without_bar():
+        with self._without_bar(is_over=True):
             # Columns that a narrow terminal has no space for would vanish: it wraps these lines instead.
             console = _console(sys.stdout)
             console.width = max(console.width, least)

@@ -1,26 +1,115 @@
-"""Find people by what a person types: a contact's name, a user id, or a contact card."""
+"""Find people and groups by what a person types: a contact's name, a user id, a contact card, a group."""
 
 from __future__ import annotations
 
+import shlex
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
 import scbroker
+from scbroker import errors
+from scbroker.cli.groups import Groups, label_of_group, not_accepted
 from scbroker.cli.names import LINK_MARK
+from scbroker.cli.output import SHORT_ID
+from scbroker.cli.words import with_message
 
+T = TypeVar("T")
 CARD_PREFIX: Final = "scbroker-contact:"
+Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
+AnyHolder: TypeAlias = "Holder[Any]"
+"""A person or a group."""
+W = TypeVar("W", bound="Who | scbroker.Group")
+DAMAGED: Final = (errors.UntrustedError, errors.UnsupportedVersionError)
+"""Errors of a list of links that this version cannot read. The ids of their users are shown then."""
+
+
+class Holder(NamedTuple, Generic[W]):
+    """A person or a group that a command line names, with a name for messages."""
+
+    who: W
+    id: uuid.UUID
+    name: str
+
+    @property
+    def is_group(self) -> bool:
+        """Whether this is a group."""
+        return isinstance(self.who, scbroker.Group)
+
+    @property
+    def label(self) -> str:
+        """The name as lists show it."""
+        return f"group {self.who.name}" if isinstance(self.who, scbroker.Group) else self.name
+
+
+def holder_of(who: W) -> Holder[W]:
+    """Return a person or a group with its name for messages."""
+    if isinstance(who, uuid.UUID):
+        return Holder(who, who, str(who))
+    if isinstance(who, scbroker.Group):
+        return Holder(who, who.id, f"the group {who.name!r}")
+    return Holder(who, who.userId, who.name)
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names with commas, and with "and" before the last one."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def capital(name: str) -> str:
+    """Return a name for the beginning of a sentence: "the group" becomes "The group"."""
+    return f"The group{name.removeprefix('the group')}" if name.startswith("the group ") else name
+
+
+def warning_of(holder: AnyHolder) -> str | None:
+    """Return a warning that says how to make sure who a person is; None for a verified contact."""
+    if isinstance(holder.who, scbroker.Contact):
+        if holder.who.verified:
+            return None
+        return (
+            f"Warning: {holder.name} is not verified, so this may be somebody else's card. Compare "
+            f"fingerprints with `scbroker contacts verify {shlex.quote(holder.name)}`."
+        )
+    if isinstance(holder.who, scbroker.ContactCard):
+        return (
+            f"Warning: anybody can make a card that says {holder.name!r}. Add it with `scbroker contacts "
+            "add`, and compare fingerprints with `scbroker contacts verify`."
+        )
+    return (
+        f"Warning: an id alone does not say who the user {holder.id} is. Add the person's card with "
+        "`scbroker contacts add`, and compare fingerprints with `scbroker contacts verify`."
+    )
+
+
+def named_in(error: errors.BrokerError, holders: Sequence[AnyHolder]) -> errors.BrokerError:
+    """Return an error whose message has the names of people and groups in place of their ids."""
+    text = error.message
+    for each in holders:
+        if not isinstance(each.who, uuid.UUID):
+            for word in ("user", "User", "group", "Group"):
+                text = text.replace(f"{word} {each.id}", each.name)
+    return with_message(error, text)
+
+
+def with_names(work: Callable[[], T], holders: Sequence[AnyHolder]) -> T:
+    """Run the work; in the message of its error, put names of these people in place of their ids."""
+    try:
+        return work()
+    except errors.BrokerError as error:
+        raise named_in(error, holders) from None
 
 
 class People:
-    """The user's contacts, read once for each command."""
+    """The user's contacts, links and groups, read once for each command."""
 
     def __init__(self, session: scbroker.ServerProvider) -> None:
         self._session = session
         self.book: scbroker.Contacts = scbroker.Contacts(session)
+        self.groups: Groups = Groups(session, self.name_of)
 
     @cached_property
     def own_id(self) -> uuid.UUID:
@@ -31,7 +120,15 @@ class People:
     def _contacts(self) -> dict[uuid.UUID, scbroker.Contact]:
         return {each.userId: each for each in self.book.list().result()}
 
-    def find(self, text: str) -> scbroker.Contact | scbroker.ContactCard | uuid.UUID:
+    @cached_property
+    def _links(self) -> dict[uuid.UUID, scbroker.Link]:
+        """The user's links; none if the list is damaged, which `scbroker links` says."""
+        try:
+            return {each.userId: each for each in self._session.getLinks().result()}
+        except DAMAGED:
+            return {}
+
+    def find(self, text: str) -> Who:
         """Return the person of a contact's name, a user id or a card's text: the contact, if it is one.
 
         Raises `NotFoundError`, which suggests similar names, for an unknown name.
@@ -46,20 +143,70 @@ class People:
             return self.book.get(text).result()
         return self._contacts.get(user_id, user_id)
 
-    def name_of(self, user_id: uuid.UUID) -> str:
-        """Return the contact's name, "you" for the user's own id, or the id of somebody else."""
+    def holder(self, text: str) -> AnyHolder:
+        """Return the person or the accepted group of a text.
+
+        Raises `InvalidArgumentError` if it means both a contact and a group, `NotFoundError` if neither.
+        """
+        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK in text:
+            return holder_of(self.find(text))
+        group = self.groups.get(text)
+        try:
+            person = holder_of(self.find(text))
+        except errors.NotFoundError as error:
+            if group is None:
+                raise self._unknown(text, error) from None
+            return holder_of(group.readable())
+        if group is None:
+            return person
+        if isinstance(person.who, uuid.UUID):  # a whole id, which is that of the group
+            return holder_of(group.readable())
+        raise errors.InvalidArgumentError(
+            f"{text!r} is a contact and a group: use the id, {person.id} for the contact or {group.id} for "
+            "the group."
+        )
+
+    def _unknown(self, text: str, error: errors.BrokerError) -> errors.BrokerError:
+        if self.groups.is_offered(text):
+            return errors.NotFoundError(not_accepted(text))
+        return errors.NotFoundError(f"{error.message} No group of yours is named {text!r} either.")
+
+    def name_of(self, user_id: uuid.UUID, *, is_short: bool = False) -> str:
+        """Return the contact's name, "you" for the user's own id, "link NAME" for the user of one of the
+        user's links, "group NAME" for a group that the user has accepted, or the id of somebody else; if
+        `is_short`, the first digits of the id.
+        """
+        shown = user_id.hex[:SHORT_ID] if is_short else str(user_id)
         if user_id == self.own_id:
             return "you"
-        contact = self._contacts.get(user_id)
-        return str(user_id) if contact is None else contact.name
+        if (contact := self._contacts.get(user_id)) is not None:
+            return contact.name
+        if (link := self._links.get(user_id)) is not None:
+            return f"link {link.name or shown}"
+        if (group := self.groups.known(user_id)) is not None:
+            return label_of_group(user_id, group, is_short=is_short)
+        return shown
 
-    def others(self, container: scbroker.Metadata) -> list[str] | None:
+    def of_level(self, level: scbroker.AccessLevel, *, is_short: bool = False) -> str:
+        """Return the name of the user or of the group that an access level names."""
+        if level.isGroup:
+            return self.group_of(level.userId, is_short=is_short)
+        return self.name_of(level.userId, is_short=is_short)
+
+    def group_of(self, group_id: uuid.UUID, *, is_short: bool = False) -> str:
+        """Return "group NAME" for a group that the user has accepted, "group ID" for any other."""
+        return label_of_group(group_id, self.groups.known(group_id), is_short=is_short)
+
+    def is_of_group(self, container: scbroker.Container[Any]) -> bool:
+        """Return whether the user also reaches a container through a group that they have accepted."""
+        ids = [each.userId for each in container.access or ()]
+        return container.via is not None or any(self.groups.known(each) for each in ids)
+
+    def others(self, container: scbroker.Container[Any]) -> list[str] | None:
         """Return the names of the container's other members; None if the user may not see them."""
         if container.access is None:
             return None
-        return [
-            self.name_of(each.userId) for each in container.access if each.userId != self.own_id
-        ]
+        return [self.of_level(each) for each in container.access if each.userId != self.own_id]
 
 
 def complete_person(ctx: Any, incomplete: str) -> list[str]:
@@ -71,6 +218,20 @@ def complete_person(ctx: Any, incomplete: str) -> list[str]:
     def read() -> Iterator[str]:
         with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
             yield from (each.name for each in run.people.book.list().result())
+
+    return candidates(incomplete, read)
+
+
+def complete_holder(ctx: Any, incomplete: str) -> list[str]:
+    """Return the contacts and accepted groups that complete a word; nothing if they cannot be read."""
+    from scbroker.cli.completion import candidates
+    from scbroker.cli.output import Output
+    from scbroker.cli.run import Run
+
+    def read() -> Iterator[str]:
+        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
+            yield from (each.name for each in run.people.book.list().result())
+            yield from (each.name for each in run.people.groups.accepted)
 
     return candidates(incomplete, read)
 

@@ -15,7 +15,10 @@ from scbroker.cli.output import Row
 from scbroker.cli.run import Run
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 _AT_ONCE: Final = 3
+_BATCH: Final = 256
+_BATCH_BYTES: Final = 4 * 1_048_576
 END_ALL: Final = (errors.BrokerUnavailableError, errors.NotAuthenticatedError)
 """Errors of one item that every other item would meet as well."""
 
@@ -64,6 +67,23 @@ class Together:
         yield from (each.result() for each in concurrent.futures.as_completed(pending))
 
 
+def batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
+    """Cut items into batches of at most 256 items and, unless one item alone has more, 4 MiB.
+
+    Every batch costs requests and turns of threads; several batches are in memory at the same time.
+    """
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        if batch and (len(batch) == _BATCH or total + size(item) > _BATCH_BYTES):
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch
+
+
 class Total:
     """The sum of the progress of several transfers, for one bar."""
 
@@ -106,8 +126,12 @@ def do_each(
     jobs: Callable[[Together, Total], Iterable[Job]],
     columns: Mapping[str, str],
     done: Sequence[Outcome] = (),
+    *,
+    of_bytes: bool = True,
 ) -> None:
-    """Run jobs on items that have `size` bytes in all, and write a row for each item and for those of `done`.
+    """Run jobs on items, and write a row for each item and for those of `done`.
+
+    `size` is the sum of their bytes; without `of_bytes`, their number.
 
     An error of one item does not stop the others. After Ctrl-C, and after an error that every other item
     would meet as well, the rows of what is done are written before the error is raised.
@@ -128,7 +152,7 @@ def do_each(
         except (KeyboardInterrupt, *END_ALL) as error:
             interrupted.append(error)
 
-    with run.out.progress(what, size) as show, Together() as together:
+    with run.out.progress(what, size, of_bytes=of_bytes) as show, Together() as together:
         working = together.run(jobs(together, Total(show)))
         run.out.rows(rows(itertools.chain(done, itertools.chain.from_iterable(working))), columns)
         if interrupted:

@@ -8,13 +8,14 @@ import re
 from typing import Final
 
 from scbroker import errors
+from scbroker.extras import install
 
 _FOLDER: Final = (
     "pass --session-folder FOLDER to `scbroker register`, `login` or `ui`: the key is in a file then, and "
     "anybody who can read this folder has the account"
 )
 _PHRASES: Final = (
-    (r'run pip install "scbroker\[keychain\]", or', 'run `pip install "scbroker[cli]"`, or'),
+    (rf"run {re.escape(install('keychain'))}, or", f"run `{install('cli')}`, or"),
     (r"pass sessionStore= the path of a folder, in which the key is kept in a file", _FOLDER),
     (r"or pass another sessionStore", "or choose another with --session-folder"),
     (r"or pass another trustStore", "or choose another with --trust-folder"),
@@ -42,6 +43,7 @@ _PHRASES: Final = (
     (r"add the person's card first",
      "add the person's card with `scbroker contacts add` (the person's `scbroker whoami` shows it)"),
     (r"remove the user from accessLevels", "leave this person out"),
+    (r"remove the group from accessLevels", "leave the group out"),
     (r"delete (it|the container) with deleteContainer", r"delete \1 with `scbroker rm`"),
     (r"ContactCard.parse and `scbroker card` read it", "`scbroker card` shows it"),
     (r"openLink and `scbroker open` open it", "`scbroker open` opens it"),
@@ -56,7 +58,26 @@ _PHRASES: Final = (
     (r"^name of a link", "--name of a link"),
     (r"^newName (?=must)", "The new name "),
 )  # fmt: skip
-_REPLACEMENTS: Final = tuple((re.compile(phrase), words) for phrase, words in _PHRASES)
+_OF_GROUPS: Final = {
+    "acceptGroup": "groups accept",
+    "addGroupMembers": "groups add",
+    "confirmAccess": "mark access",
+    "deleteGroup": "groups rm",
+    "leaveGroup": "groups leave",
+    "renewGroup": "groups renew",
+    "replaceGroup": "groups replace",
+    "setGroupManagers": "groups managers",
+    "setGroupRoles": "groups role",
+}
+"""Operations that the library's messages name, and the commands that the command line names instead."""
+_REPLACEMENTS: Final = (
+    *((re.compile(phrase), words) for phrase, words in _PHRASES),
+    *(
+        (re.compile(rf"call {name}\b"), f"run `scbroker {words}`")
+        for name, words in _OF_GROUPS.items()
+    ),
+    *((re.compile(rf"\b{name}\b"), f"`scbroker {words}`") for name, words in _OF_GROUPS.items()),
+)
 
 
 def with_request(error: errors.BrokerError) -> str:
@@ -65,6 +86,13 @@ def with_request(error: errors.BrokerError) -> str:
     if error.requestId is None or not is_of_broker:
         return error.message
     return f"{error.message} (request {error.requestId})"
+
+
+def with_message(error: errors.BrokerError, text: str) -> errors.BrokerError:
+    """Return a copy of an error with another message."""
+    changed = error.fresh()
+    changed.args = (text,)
+    return changed
 
 
 def in_words(message: str) -> str:

@@ -15,12 +15,10 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from scbroker import errors
 from scbroker.cards import ContactCard
 from scbroker.keys import KeyRing, checked_secret
-from scbroker.records.canonical import check_printable, parse_fingerprint
+from scbroker.records.canonical import check_printable, json_decoder, parse_fingerprint
 from scbroker.records.container_record import MAX_ENTRIES, MAX_TYPE
 from scbroker.records.judge import Grant
 from scbroker.types import AccessChange, Head, Link, NewContainer
@@ -28,9 +26,14 @@ from scbroker.vocabulary import (
     AccessLevel,
     ContainerAccessLevel,
     ContainerEventType,
+    GroupManager,
     KeyType,
+    MemberRole,
+    NamedGroup,
     Person,
     aware_date,
+    group_of,
+    holder_of,
     instance_of,
     member_of,
     user_of,
@@ -42,6 +45,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _log = logging.getLogger("scbroker")
 Check = Callable[[str, Any], Any]
 Item = TypeVar("Item", NewContainer, AccessChange)
+Given = TypeVar("Given", MemberRole, GroupManager)
 Validator = Callable[[str], str | None]
 
 
@@ -99,7 +103,7 @@ def _header_type(name: str, value: Any) -> Any:
     """Return a type that headers can be decoded into: one of msgspec's, or a model of pydantic's."""
     try:
         if not hasattr(value, "model_validate_json"):
-            msgspec.json.Decoder(value)
+            json_decoder(value)
     except Exception as error:  # msgspec resolves the type's annotations, which can raise anything
         raise errors.InvalidArgumentError(
             f"{name} must be a type that a header's JSON can be decoded into: {type(error).__name__}: {error}"
@@ -123,6 +127,17 @@ def _progress(name: str, value: Any) -> Callable[[int, int | None], None]:
     return report
 
 
+def _ids_by_uuid(name: str, value: Any) -> dict[uuid.UUID, int]:
+    if not isinstance(value, Mapping):
+        raise errors.InvalidArgumentError(
+            f"{name} must be a dict of UUID to int, not {type(value).__name__}"
+        )
+    return {
+        group_of(f"a key of {name}", key): instance_of(f"{name}[{key!r:.50}]", each, "an int", int)
+        for key, each in value.items()
+    }
+
+
 def _link_user(name: str, value: Any) -> uuid.UUID:
     return value.userId if isinstance(value, Link) else uuid_of(name, value)
 
@@ -133,8 +148,29 @@ def _link_url(name: str, value: Any) -> str:
     )
 
 
+def _member_role(name: str, value: Any) -> MemberRole:
+    return value if isinstance(value, MemberRole) else _of_user(name, value, MemberRole)
+
+
+def _group_manager(name: str, value: Any) -> GroupManager:
+    return value if isinstance(value, GroupManager) else _of_user(name, value, GroupManager)
+
+
+def _of_user(name: str, value: Any, kind: Callable[[Any], Given]) -> Given:
+    user_of(name, value)  # its error has the name of the argument
+    return kind(value)
+
+
 _CHECKS: Final[dict[str, Check]] = {
     "uuid.UUID | str": uuid_of,
+    "GroupRef": group_of,
+    "MemberRole | UserRef | Iterable[MemberRole | UserRef]": _one_or_list_of(
+        "MemberRole", (MemberRole, uuid.UUID, str, Person), _member_role
+    ),
+    "MemberRole | Iterable[MemberRole]": _one_or_list_of(
+        "MemberRole", MemberRole, _instance("a MemberRole", MemberRole)
+    ),
+    "Iterable[GroupManager | UserRef]": _list_of("GroupManager", _group_manager),
     "UserRef": user_of,
     "ContactCard": _instance("a ContactCard, as ContactCard.parse returns it", ContactCard),
     "str": _instance("a str", str),
@@ -144,12 +180,14 @@ _CHECKS: Final[dict[str, Check]] = {
     "os.PathLike[str]": _instance("a pathlib.Path", os.PathLike),
     "KeyRing": _instance("a KeyRing", KeyRing),
     "Head": _instance("a Head", Head),
+    "Mapping[uuid.UUID, int]": _ids_by_uuid,
     "KeyType | int | str": lambda name, value: member_of(KeyType, value, name),
     "ContainerEventType | str | Iterable[ContainerEventType | str]": _event_types,
     "Iterable[AccessLevel]": _list_of("AccessLevel", _instance("an AccessLevel", AccessLevel)),
     "Iterable[NewContainer]": _list_of("NewContainer", _instance("a NewContainer", NewContainer)),
     "Iterable[uuid.UUID | str]": _list_of("UUID", uuid_of),
     "Iterable[UserRef]": _list_of("UUID", user_of),
+    "Iterable[HolderRef]": _list_of("UUID", holder_of),
     "Iterable[AccessChange]": _list_of("AccessChange", _instance("an AccessChange", AccessChange)),
     "AccessLevel | Iterable[AccessLevel]": _one_or_list_of(
         "AccessLevel", AccessLevel, _instance("an AccessLevel", AccessLevel)
@@ -158,6 +196,9 @@ _CHECKS: Final[dict[str, Check]] = {
         "UUID", (uuid.UUID, str), uuid_of
     ),
     "UserRef | Iterable[UserRef]": _one_or_list_of("UUID", (uuid.UUID, str, Person), user_of),
+    "HolderRef | Iterable[HolderRef]": _one_or_list_of(
+        "UUID", (uuid.UUID, str, Person, NamedGroup), holder_of
+    ),
     "Progress": _progress,
     "builtins.type[T]": _header_type,
     "ContainerAccessLevel | int | str": lambda name, value: member_of(
@@ -230,27 +271,35 @@ def check_named_once(name: str, containers: Sequence[uuid.UUID]) -> None:
 def checked_grants(
     levels: Iterable[AccessLevel] | None, name: str = "accessLevels"
 ) -> dict[uuid.UUID, Grant]:
-    """Return the access list of an argument, empty for None; each user at most once, expiry in the future."""
+    """Return the access list of an argument, empty for None; each id at most once, expiry in the future."""
     grants: dict[uuid.UUID, Grant] = {}
     for level in levels or ():
         if level.userId in grants:
             raise errors.InvalidArgumentError(
-                f"{name} names user {level.userId} twice: give each user one level."
+                f"{name} names {_kind(level)} {level.userId} twice: give each user or group one level."
             )
         given = None if level.fingerprint is None else parse_fingerprint(level.fingerprint)
-        grants[level.userId] = Grant(int(level.permissions), _checked_expiry(level), given)
+        grants[level.userId] = Grant(
+            int(level.permissions), _checked_expiry(level), given, level.isGroup
+        )
     if len(grants) > MAX_ENTRIES:
         raise errors.InvalidArgumentError(
-            f"{name} must name at most {MAX_ENTRIES} users, not {len(grants)}"
+            f"{name} must name at most {MAX_ENTRIES} users and groups, not {len(grants)}"
         )
     return grants
+
+
+def _kind(level: AccessLevel) -> str:
+    return "group" if level.isGroup else "user"
 
 
 def _checked_expiry(level: AccessLevel) -> int | None:
     if level.expiresAt is None:
         return None
     if level.expiresAt <= dt.datetime.now(dt.UTC):
-        raise errors.InvalidArgumentError(f"expiresAt of user {level.userId} is in the past.")
+        raise errors.InvalidArgumentError(
+            f"expiresAt of {_kind(level)} {level.userId} is in the past."
+        )
     return (level.expiresAt - _EPOCH) // dt.timedelta(microseconds=1)
 
 

@@ -42,7 +42,7 @@ from scbroker.types import (
     NewContainer,
     SecuredContainer,
 )
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, user_of, uuid_of
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, holder_of, uuid_of
 from scbroker.wire.containers import MAX_BATCH
 
 _log = logging.getLogger("scbroker")
@@ -196,7 +196,7 @@ class BaseProvider(BrokerProvider):
         progress: Progress = no_progress,
     ) -> Work[Container[Any]]:
         async def use(session: Session, opened: opening.Opened) -> Container[Any]:
-            header = _header(opening.read_part(session, opened, Role.Header), headerType)
+            header = _header(opening.read_part(opened, Role.Header), headerType)
             content = await contents.read(session, opened, progress)
             return opening.container(session, opened, content, header)
 
@@ -240,8 +240,8 @@ class BaseProvider(BrokerProvider):
     def _getContainerHeader(
         self, containerId: uuid.UUID, headerType: builtins.type[Any] | None = None
     ) -> Work[Header[Any] | None]:
-        async def use(session: Session, opened: opening.Opened) -> Header[Any] | None:
-            return _header(opening.read_part(session, opened, Role.Header), headerType)
+        async def use(_: Session, opened: opening.Opened) -> Header[Any] | None:
+            return _header(opening.read_part(opened, Role.Header), headerType)
 
         return self._read(containerId, use, header=True)
 
@@ -347,7 +347,7 @@ def _access_change(number: int, item: AccessChange) -> tuple[uuid.UUID, Grants |
 
 
 def _grants(item: AccessChange) -> Grants | Merge:
-    add, remove = list(item.add), frozenset(user_of("remove", user) for user in item.remove)
+    add, remove = list(item.add), frozenset(holder_of("remove", each) for each in item.remove)
     if item.replace is not None:
         if add or remove:
             raise errors.InvalidArgumentError(
@@ -357,6 +357,6 @@ def _grants(item: AccessChange) -> Grants | Merge:
     grants = arguments.checked_grants(add, "add")
     if both := remove & grants.keys():
         raise errors.InvalidArgumentError(
-            f"add and remove both name user {min(both)}: name each user in one of them"
+            f"add and remove both name {min(both)}: name each user or group in one of them"
         )
     return Merge(grants, remove)

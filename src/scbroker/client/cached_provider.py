@@ -47,6 +47,7 @@ ANSWERED: Final = (
     "getContainerHeader",
     "getContainerMetadata",
     "getContainers",
+    "getGroupMembers",
     "getLinks",
     "getPublicKeys",
     "listContainers",
@@ -55,27 +56,41 @@ ANSWERED: Final = (
 )
 """Operations that the cache answers while the broker is away; `iterContainers` is one more."""
 REFUSED: Final = (
+    "acceptGroup",
+    "addGroupMembers",
     "blockUser",
     "changeCredentials",
+    "confirmAccess",
     "createContainer",
     "createContainers",
+    "createGroup",
     "createLink",
     "createOrUpdateKeyFile",
+    "declineGroup",
     "deleteContainer",
+    "deleteGroup",
     "deleteKeyFile",
     "getBlockedUsers",
     "getEvents",
+    "getGroups",
     "getKeyFile",
     "getLatestActiveSigningKey",
     "getSentChanges",
     "getUsage",
     "grantAccess",
     "leaveContainer",
+    "leaveGroup",
     "needToSyncAccount",
+    "removeGroupMembers",
+    "renameGroup",
+    "renewGroup",
+    "replaceGroup",
     "resetContainerMark",
     "resetEventMark",
     "revokeAccess",
     "revokeLink",
+    "setGroupManagers",
+    "setGroupRoles",
     "unblockUser",
     "updateContainer",
     "updateContainerAccessLevels",
@@ -400,7 +415,7 @@ class CachedProvider(BaseProvider):
             "Try again when it is back."
         )
 
-    def _change(self, name: str, *args: Any, **kwargs: Any) -> Work[Any]:
+    def _change(self, name: str, /, *args: Any, **kwargs: Any) -> Work[Any]:
         """Return the work of an operation that needs the broker; read anew what it changed."""
         cached = self._cache()
 

@@ -14,14 +14,17 @@ import itertools
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.client.arguments import moment
+from scbroker.client.groups.via import query_of
+from scbroker.client.http.transport import Query
 from scbroker.client.users.session import Session
+from scbroker.records.canonical import decoder
 from scbroker.types import ContainerEvent, Head, Heads
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, Events, digest_with
@@ -54,6 +57,36 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     @property
     def head(self) -> Head:
         return Head(self.read, self.digest)
+
+
+class Source(NamedTuple):
+    """An event log: that of the session's user, or of a group of which the user is a member."""
+
+    session: Session
+    group: uuid.UUID | None = None
+
+    @property
+    def _key(self) -> bytes:
+        return b"" if self.group is None else self.group.bytes
+
+    @property
+    def query(self) -> Query:
+        return query_of(self.group)
+
+    async def call(self, query: Query) -> Events:
+        return await self.session.call("GET", "/v1/events", Events, query={**query, **self.query})
+
+    def mark(self) -> tuple[bytes | None, Mark]:
+        """Return this device's mark of the log as it is stored, and decoded."""
+        stored = self.session.marks.get(_KIND, self._key)
+        return stored, Mark() if stored is None else decoder(Mark).decode(stored)
+
+    def swap(self, stored: bytes | None, value: bytes) -> bool:
+        return self.session.marks.swap(_KIND, self._key, stored, value)
+
+    def shown(self, found: Sequence[Event]) -> list[ContainerEvent]:
+        """Return events as callers see them."""
+        return [public_event(event, self.group) for event in found]
 
 
 @dataclass(slots=True)
@@ -106,25 +139,24 @@ def checked_criteria(
     return criteria
 
 
-async def events(session: Session, criteria: Criteria) -> list[ContainerEvent]:
+async def events(source: Source, criteria: Criteria) -> list[ContainerEvent]:
     """Return all matching events, up to the last one that the log had at the first page."""
-    mark = _mark(session)[1]
-    log = await _fetch(session, criteria, mark)
+    mark = source.mark()[1]
+    log = await _fetch(source, criteria, mark)
     if not _FILTERS & criteria.keys():
-        log = await _follow(session, criteria, mark, log)
-    return [public_event(event) for event in log.events]
+        log = await _follow(source, criteria, mark, log)
+    return source.shown(log.events)
 
 
-async def end_of_log(session: Session) -> int:
+async def end_of_log(source: Source) -> int:
     """Return the highest id of the log. No event is read, and the mark stays as it is."""
-    mark = _mark(session)[1]
-    query = {"startId": str(_MAX_ID), "limit": "1"}
-    page = await session.call("GET", "/v1/events", Events, query=query)
+    mark = source.mark()[1]
+    page = await source.call({"startId": str(_MAX_ID), "limit": "1"})
     _check_ends(page, _Ends(mark.first, mark.last))
     return page.lastId
 
 
-async def check_page(session: Session, first: int, page: Events) -> list[Event]:
+async def check_page(source: Source, first: int, page: Events) -> list[Event]:
     """Verify a page that was requested from `first` on without filters; return its events.
 
     Raises the mark if the events continue it.
@@ -134,39 +166,39 @@ async def check_page(session: Session, first: int, page: Events) -> list[Event]:
             f"The broker's event log ends at {page.lastId}, so that {first} is not its next id: if startId "
             "came from this log, the broker lost events."
         )
-    mark = _mark(session)[1]
+    mark = source.mark()[1]
     criteria: Criteria = {"startId": str(first), "endId": str(min(first + MAX_PAGE - 1, _MAX_ID))}
-    log = await _fetch(session, criteria, mark, page)
-    return (await _follow(session, criteria, mark, log)).events
+    log = await _fetch(source, criteria, mark, page)
+    return (await _follow(source, criteria, mark, log)).events
 
 
-async def reset_mark(session: Session, accept: Head | None) -> Heads:
+async def reset_mark(source: Source, accept: Head | None) -> Heads:
     """Return the end of the log that this device has read, and of the one that the broker serves.
 
     If the latter is `accept`, it becomes the device's mark in place of the former.
     """
-    stored, mark = _mark(session)
-    served = await _read_afresh(session, _MAX_ID if accept is None else accept.version)
+    stored, mark = source.mark()
+    served = await _read_afresh(source, _MAX_ID if accept is None else accept.version)
     heads = Heads(None if stored is None else mark.head, served.head)
     if accept is not None and accept != heads.served:
         raise errors.ConflictError(
             f"The event log does not have the accepted end {accept.version}: call resetEventMark without "
             "accept, and compare again."
         )
-    if accept is not None and not session.marks.swap(_KIND, b"", stored, served.encode()):
+    if accept is not None and not source.swap(stored, served.encode()):
         raise errors.ConflictError(
             "The event log was read meanwhile: call resetEventMark without accept, and compare again."
         )
     return heads
 
 
-async def _read_afresh(session: Session, last: int) -> Mark:
+async def _read_afresh(source: Source, last: int) -> Mark:
     """Read the log up to an id, as a device without a mark does, in parts; return the mark of that."""
-    mark = (await _fetch(session, {"endId": "1"}, Mark())).before
+    mark = (await _fetch(source, {"endId": "1"}, Mark())).before
     while mark.read < last:
         end = min(mark.read + _AT_ONCE, last)
         criteria: Criteria = {"startId": str(mark.read + 1), "endId": str(end)}
-        log = await _fetch(session, criteria, mark)
+        log = await _fetch(source, criteria, mark)
         _check_whole(log, mark, mark)
         if not log.events:
             break
@@ -174,7 +206,7 @@ async def _read_afresh(session: Session, last: int) -> Mark:
     return mark
 
 
-async def _follow(session: Session, criteria: Criteria, begun: Mark, log: _Log) -> _Log:
+async def _follow(source: Source, criteria: Criteria, begun: Mark, log: _Log) -> _Log:
     """Check a log without gaps against the mark, and raise the mark to the log's end.
 
     Other operations and programs may share the mark and have read meanwhile: the log must agree with that. If
@@ -182,12 +214,12 @@ async def _follow(session: Session, criteria: Criteria, begun: Mark, log: _Log) 
     """
     wanted = int(str(criteria.get("endId", _MAX_ID)))
     for _ in range(_ROUNDS):
-        stored, mark = _mark(session)
+        stored, mark = source.mark()
         if log.end < mark.read <= wanted:
-            log = await _fetch(session, criteria, mark)
+            log = await _fetch(source, criteria, mark)
         _check_whole(log, begun, mark)
         new = _advanced(mark, log)
-        if new == mark or session.marks.swap(_KIND, b"", stored, new.encode()):
+        if new == mark or source.swap(stored, new.encode()):
             return log
     raise errors.ConflictError(
         "Others read the event log faster than this call can check it: try again."
@@ -195,7 +227,7 @@ async def _follow(session: Session, criteria: Criteria, begun: Mark, log: _Log) 
 
 
 async def _fetch(
-    session: Session, criteria: Criteria, mark: Mark, fetched: Events | None = None
+    source: Source, criteria: Criteria, mark: Mark, fetched: Events | None = None
 ) -> _Log:
     """Fetch all pages; `fetched` is the first one if the caller has it already.
 
@@ -209,7 +241,7 @@ async def _fetch(
     begun: Events | None = None
     last, count = None, 0
     while True:
-        page = fetched or await session.call("GET", "/v1/events", Events, query=query)
+        page = fetched or await source.call(query)
         fetched = None
         _check_ends(page, ends)
         if page.firstId > expected:
@@ -336,18 +368,8 @@ def _advanced(mark: Mark, log: _Log) -> Mark:
     return Mark(last, log.end, _digest(start, log, log.end), first)
 
 
-def _mark(session: Session) -> tuple[bytes | None, Mark]:
-    """Return the mark as it is stored, and decoded."""
-    stored = session.marks.get(_KIND, b"")
-    return stored, _decoded(stored)
-
-
-def _decoded(stored: bytes | None) -> Mark:
-    return Mark() if stored is None else msgspec.msgpack.decode(stored, type=Mark)
-
-
-def public_event(event: Event) -> ContainerEvent:
-    """Return an event as callers see it."""
+def public_event(event: Event, group: uuid.UUID | None) -> ContainerEvent:
+    """Return an event as callers see it; `group` is the one whose log has it."""
     return ContainerEvent(
         id=event.id,
         eventType=ContainerEventType(event.eventType),
@@ -359,4 +381,5 @@ def public_event(event: Event) -> ContainerEvent:
         applicationName=event.applicationName,
         changes=tuple(event.changes),
         previousContainerType=event.previousContainerType,
+        groupId=group,
     )

@@ -18,7 +18,7 @@ import builtins
 import datetime as dt
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload, runtime_checkable
 
 from scbroker.cards import ContactCard
@@ -41,6 +41,9 @@ from scbroker.types import (
     ContainerEvent,
     ContainerPage,
     ContentSource,
+    Group,
+    GroupMember,
+    GroupRenewal,
     Head,
     Header,
     Heads,
@@ -49,13 +52,18 @@ from scbroker.types import (
     PublicKey,
     SecuredContainer,
     SentChange,
+    UnsettledAccess,
     Usage,
 )
 from scbroker.vocabulary import (
     AccessLevel,
     ContainerAccessLevel,
     ContainerEventType,
+    GroupManager,
+    GroupRef,
+    HolderRef,
     KeyType,
+    MemberRole,
     UserRef,
 )
 
@@ -699,13 +707,13 @@ class BrokerProvider(Protocol):
     def revokeAccess(
         self,
         containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        userIds: UserRef | Iterable[UserRef],
+        userIds: HolderRef | Iterable[HolderRef],
     ) -> Promise[list[SecuredContainer | BrokerError]]: ...
     @overload
     def revokeAccess(
         self,
         containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        userIds: UserRef | Iterable[UserRef],
+        userIds: HolderRef | Iterable[HolderRef],
         **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
     ) -> Self: ...
     @operation
@@ -1151,6 +1159,320 @@ class BrokerProvider(Protocol):
         Raises `notAuthenticatedError` without a session. The broker learns that the list is read."""
 
     @overload
+    def createGroup(
+        self,
+        name: str,
+        members: MemberRole | UserRef | Iterable[MemberRole | UserRef] | None = None,
+        description: str = "",
+        *,
+        managers: Iterable[GroupManager | UserRef] | None = None,
+    ) -> Promise[Group]: ...
+    @overload
+    def createGroup(
+        self,
+        name: str,
+        members: MemberRole | UserRef | Iterable[MemberRole | UserRef] | None = None,
+        description: str = "",
+        *,
+        managers: Iterable[GroupManager | UserRef] | None = None,
+        **handlers: Unpack[Handlers[Group]],
+    ) -> Self: ...
+    @operation
+    def createGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Create a group of users who share a key. The caller is its first owner, and a member.
+
+        `members` are users, who become writers, or MemberRoles. The caller is a sharer unless `members` names
+        another role. `managers` are further users who manage the group; they become writers unless `members`
+        names them. Each user gets an offer, and can use the group after `acceptGroup`. An access list takes
+        the group in place of a user: `AccessLevel(group)`.
+
+        Raises `invalidArgumentError` for a name that is blank, of several lines or longer than 256 bytes, for
+        a description longer than 4,096 bytes, and for a user who is named twice; `notFoundError` for an
+        unknown or deleted user, `keySubstitutionError` if a contact's or card's fingerprint is not the
+        user's, `blockedError` if a user has blocked the caller, `tooLargeError` for more than 1,024 members
+        or 16 managers, `quotaExceededError`.
+        The broker learns members, roles and managers, but not name and description."""
+
+    @overload
+    def getGroups(self, *, offered: bool = True) -> Promise[list[Group | BrokerError]]: ...
+    @overload
+    def getGroups(
+        self, *, offered: bool = True, **handlers: Unpack[Handlers[list[Group | BrokerError]]]
+    ) -> Self: ...
+    @operation
+    def getGroups(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the groups that the caller is a member of, offered ones included, ascending by id.
+
+        An offered group has `accepted` False; `offered=False` leaves out those, and does not read them.
+        Everybody can offer a group, and a long history takes a while to read: cancel the Promise to stop. A
+        group that cannot be verified or opened is in the list as its error, with its id in `containerId`.
+
+        Raises `integrityError` if the broker's list leaves out a group of which the caller is a member.
+        The broker learns that the groups are read."""
+
+    @overload
+    def getGroupMembers(self, groupId: GroupRef) -> Promise[list[GroupMember]]: ...
+    @overload
+    def getGroupMembers(
+        self, groupId: GroupRef, **handlers: Unpack[Handlers[list[GroupMember]]]
+    ) -> Self: ...
+    @operation
+    def getGroupMembers(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the members of a group as of now, ascending by fingerprint, without users who have left.
+
+        Raises `notFoundError` if the caller is not a member, `deletedError` after deletion, and an
+        `untrustedError` for members whom no manager signed. The broker learns that the group is read."""
+
+    @overload
+    def acceptGroup(self, groupId: GroupRef) -> Promise[Group]: ...
+    @overload
+    def acceptGroup(self, groupId: GroupRef, **handlers: Unpack[Handlers[Group]]) -> Self: ...
+    @operation
+    def acceptGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Accept the offer of a group: from now on the caller reads and writes its containers.
+
+        A group that was accepted already stays as it is.
+
+        Raises `notFoundError` if the caller is not a member, `deletedError` after deletion, and an
+        `untrustedError` if the group cannot be verified. The broker learns that the caller accepts it."""
+
+    @overload
+    def declineGroup(self, groupId: GroupRef) -> Promise[None]: ...
+    @overload
+    def declineGroup(self, groupId: GroupRef, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def declineGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Decline the offer of a group. A manager can offer it again.
+
+        Signs a departure, as `leaveGroup` does.
+
+        Raises `invalidArgumentError` for a group that the caller has accepted (leave it instead) and for its
+        only member; `notFoundError` if the caller is not a member, `deletedError` after deletion.
+        The broker learns who declines, and when."""
+
+    @overload
+    def leaveGroup(self, groupId: GroupRef, *, abandon: bool = False) -> Promise[None]: ...
+    @overload
+    def leaveGroup(
+        self, groupId: GroupRef, *, abandon: bool = False, **handlers: Unpack[VoidHandlers]
+    ) -> Self: ...
+    @operation
+    def leaveGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Leave a group: give up the membership by a signed departure. Another member must remain.
+
+        From then on the broker serves the caller nothing through the group. The next change by a manager
+        replaces the group's key; until then the broker alone keeps the caller out. With `abandon`, the only
+        owner may leave: nobody can change the managers or delete the group afterwards.
+
+        Raises `invalidArgumentError` for the only member, and for the only owner without `abandon`;
+        `notFoundError` if the caller is not a member, also after leaving; `deletedError` after deletion;
+        `conflictError` if the group was changed during each of 16 attempts. After an error whose `outcome` is
+        `Uncertain` the departure may take effect as long as the caller's membership is not changed.
+        The broker learns who leaves, and when."""
+
+    @overload
+    def addGroupMembers(
+        self, groupId: GroupRef, members: MemberRole | UserRef | Iterable[MemberRole | UserRef]
+    ) -> Promise[Group]: ...
+    @overload
+    def addGroupMembers(
+        self,
+        groupId: GroupRef,
+        members: MemberRole | UserRef | Iterable[MemberRole | UserRef],
+        **handlers: Unpack[Handlers[Group]],
+    ) -> Self: ...
+    @operation
+    def addGroupMembers(self, *args: Any, **kwargs: Any) -> Any:
+        """Add users to a group as writers, or with the role of their MemberRole.
+
+        The caller must be a manager. Each user gets an offer and the group's key, which opens everything that
+        the group could ever read. Changes that other managers make at the same time are kept. If a member has
+        left, was deleted or replaced a key, this change also replaces the group's key. `dropped` of the
+        result names members who were removed because the broker says, without a proof, that they were
+        deleted.
+
+        Raises `permissionDeniedError` if the caller is not a manager, `invalidArgumentError` for a member
+        with another role, `notFoundError` for an unknown or deleted user, `keySubstitutionError` if a
+        contact's or card's fingerprint is not the user's, `blockedError` if a user has blocked the caller,
+        `tooLargeError` beyond 1,024 members, `conflictError` if another manager changed the same user or
+        after 16 attempts. After an error whose `outcome` is `Uncertain`, the users may have the group's key:
+        `renewGroup(newKey=True)` replaces it.
+        The broker learns the users and their roles."""
+
+    @overload
+    def removeGroupMembers(
+        self,
+        groupId: GroupRef,
+        userIds: UserRef | Iterable[UserRef],
+        *,
+        renew: bool = False,
+        progress: Progress | None = None,
+    ) -> Promise[Group]: ...
+    @overload
+    def removeGroupMembers(
+        self,
+        groupId: GroupRef,
+        userIds: UserRef | Iterable[UserRef],
+        *,
+        renew: bool = False,
+        progress: Progress | None = None,
+        **handlers: Unpack[Handlers[Group]],
+    ) -> Self: ...
+    @operation
+    def removeGroupMembers(self, *args: Any, **kwargs: Any) -> Any:
+        """Remove users from a group and replace its key.
+
+        The caller must be a manager, and an owner to remove a manager. The broker refuses the users at once.
+        Each container of the group gets a new key at its next write; until then only the broker keeps the
+        users from reading it. With `renew`, all containers get one now: `progress` is that of `renewGroup`,
+        and `renewal` of the result is its result. Users may have kept copies of what they could read. A user
+        who is not a member is ignored. `dropped` of the result is that of `addGroupMembers`.
+
+        Raises `permissionDeniedError` if the caller is not a manager, or removes a manager without being an
+        owner; `invalidArgumentError` for the caller's own id: call leaveGroup; `tooLargeError` in the last
+        epoch, `throttledError` after 256 new keys in a day, `conflictError` if another manager changed the
+        same user or after 16 attempts. After an error whose `outcome` is `Stored`, the users are removed, and
+        containers are left to be renewed. The broker learns the users."""
+
+    @overload
+    def setGroupRoles(
+        self, groupId: GroupRef, roles: MemberRole | Iterable[MemberRole]
+    ) -> Promise[Group]: ...
+    @overload
+    def setGroupRoles(
+        self,
+        groupId: GroupRef,
+        roles: MemberRole | Iterable[MemberRole],
+        **handlers: Unpack[Handlers[Group]],
+    ) -> Self: ...
+    @operation
+    def setGroupRoles(self, *args: Any, **kwargs: Any) -> Any:
+        """Change the roles of these members; all others keep theirs. The caller must be a manager.
+
+        If a role falls, the group's key is replaced. Changes of other managers are kept. `dropped` of the
+        result is that of `addGroupMembers`.
+
+        Raises `permissionDeniedError` if the caller is not a manager, `notFoundError` for a user who is not a
+        member, `invalidArgumentError` for a user who is named twice, `tooLargeError` in the last epoch,
+        `conflictError` if another manager changed the same user or after 16 attempts.
+        The broker learns the roles."""
+
+    @overload
+    def setGroupManagers(
+        self, groupId: GroupRef, managers: Iterable[GroupManager | UserRef]
+    ) -> Promise[Group]: ...
+    @overload
+    def setGroupManagers(
+        self,
+        groupId: GroupRef,
+        managers: Iterable[GroupManager | UserRef],
+        **handlers: Unpack[Handlers[Group]],
+    ) -> Self: ...
+    @operation
+    def setGroupManagers(self, *args: Any, **kwargs: Any) -> Any:
+        """Replace the list of a group's managers. The caller must be an owner.
+
+        `managers` is the whole list: 1 to 16 users or GroupManagers, one of them an owner. A manager who is
+        not a member becomes one, as a writer, with an offer. A manager who is left out stays a member.
+
+        Raises `permissionDeniedError` if the caller is not an owner, `invalidArgumentError` for a list
+        without an owner and for a user who is named twice, `notFoundError` for an unknown or deleted user,
+        `keySubstitutionError` and `blockedError` as `addGroupMembers`, `tooLargeError` for more than 16,
+        `conflictError` if another owner changed the managers or after 16 attempts.
+        The broker learns the managers."""
+
+    @overload
+    def renameGroup(
+        self, groupId: GroupRef, name: str | None = None, description: str | None = None
+    ) -> Promise[Group]: ...
+    @overload
+    def renameGroup(
+        self,
+        groupId: GroupRef,
+        name: str | None = None,
+        description: str | None = None,
+        **handlers: Unpack[Handlers[Group]],
+    ) -> Self: ...
+    @operation
+    def renameGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Change name or description of a group; None keeps it. The caller must be a manager.
+
+        A manager to whom another manager gave a wrong key repairs the group by passing both: then the key is
+        replaced.
+
+        Raises `invalidArgumentError` for a name or description that `createGroup` refuses, and for neither;
+        `permissionDeniedError` if the caller is not a manager, `conflictError` if another manager changed the
+        same text or after 16 attempts. The broker learns that the group was changed."""
+
+    @overload
+    def renewGroup(
+        self, groupId: GroupRef, *, newKey: bool = False, progress: Progress | None = None
+    ) -> Promise[GroupRenewal]: ...
+    @overload
+    def renewGroup(
+        self,
+        groupId: GroupRef,
+        *,
+        newKey: bool = False,
+        progress: Progress | None = None,
+        **handlers: Unpack[Handlers[GroupRenewal]],
+    ) -> Self: ...
+    @operation
+    def renewGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Give each container of a group a new key that former members of the group do not have.
+
+        The caller must be a writer or a sharer. 64 containers are renewed at a time; `progress` gets the
+        number of those that are done, and None. A repeated call does what is left. With `newKey`, a manager
+        first replaces the group's key. `failed` of the result has the errors of the other containers.
+
+        Raises `permissionDeniedError` for a reader, and with `newKey` for a caller who is not a manager;
+        `notFoundError` if the caller is not a member, and what `removeGroupMembers` raises for a new key.
+        The broker learns that the containers are renewed together."""
+
+    @overload
+    def replaceGroup(
+        self, groupId: GroupRef, newGroupId: GroupRef, *, progress: Progress | None = None
+    ) -> Promise[GroupRenewal]: ...
+    @overload
+    def replaceGroup(
+        self,
+        groupId: GroupRef,
+        newGroupId: GroupRef,
+        *,
+        progress: Progress | None = None,
+        **handlers: Unpack[Handlers[GroupRenewal]],
+    ) -> Self: ...
+    @operation
+    def replaceGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Replace a group by another one in each of its containers, with the same permissions.
+
+        Use it for a group that nobody can manage any more, or whose key cannot be replaced any more. The
+        caller must be a sharer of the old group, and creates the new one first. 64 containers are changed at
+        a time; `progress` gets the number of those that are done, and None. A repeated call does what is
+        left. `failed` of the result has the errors of the other containers: a `permissionDeniedError` where
+        the old group's access lacks ModifyAccess.
+
+        Raises `permissionDeniedError` if the caller is not a sharer of the old group, `notFoundError` if a
+        group is unknown, `invalidArgumentError` for the same group twice.
+        The broker learns that the group is replaced."""
+
+    @overload
+    def deleteGroup(self, groupId: GroupRef) -> Promise[None]: ...
+    @overload
+    def deleteGroup(self, groupId: GroupRef, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    @operation
+    def deleteGroup(self, *args: Any, **kwargs: Any) -> Any:
+        """Delete a group for all members. The caller must be an owner. Nobody can undo this.
+
+        The client first removes all other members, then deletes the group; a repeated call does what is left.
+        A container to which nobody else has access is deleted with the group if the group could only read or
+        write it.
+
+        Raises `permissionDeniedError` if the caller is not an owner, `rejectedError` while a container that
+        the group can share or delete has nobody else: give somebody access, or delete it; `deletedError`
+        after deletion. The broker learns who deletes the group, and when."""
+
+    @overload
     def getUsage(self) -> Promise[Usage]: ...
     @overload
     def getUsage(self, **handlers: Unpack[Handlers[Usage]]) -> Self: ...
@@ -1179,7 +1501,7 @@ class BrokerProvider(Protocol):
         version, and `Uncertain` as long as the history has not reached its version. Any other update of
         the container decides: it takes that version, unless the change has it already. The device remembers
         the last 32 changes of a container; changes that were confirmed when they were sent are not among
-        them.
+        them. `containerId` may be a group's id.
 
         Raises what `getContainer` raises, but no `notFoundError` and no `deletedError`: what is known of the
         changes is then returned. The broker learns that the caller reads the metadata."""
@@ -1203,25 +1525,59 @@ class BrokerProvider(Protocol):
         broker's present state, as after its operator has restored a backup. Without `accept` nothing changes:
         compare both heads with another member. With `accept=heads.served` the device forgets the history that
         it has verified, and follows the accepted one. Never do this because an error says so: it is what a
-        broker that hides changes wants.
+        broker that hides changes wants. `containerId` may be a group's id.
 
         Raises `conflictError` if the broker serves another head than `accept` by now; an `untrustedError` if
         the served history is not valid by itself. The broker learns that the caller reads the metadata as a
         new device does."""
 
     @overload
-    def resetEventMark(self, accept: Head | None = None) -> Promise[Heads]: ...
+    def confirmAccess(
+        self, containerId: uuid.UUID | str, accept: Head | None = None
+    ) -> Promise[UnsettledAccess | None]: ...
+    @overload
+    def confirmAccess(
+        self,
+        containerId: uuid.UUID | str,
+        accept: Head | None = None,
+        **handlers: Unpack[Handlers[UnsettledAccess | None]],
+    ) -> Self: ...
+    @operation
+    def confirmAccess(self, *args: Any, **kwargs: Any) -> Any:
+        """Show a change of access by a former member of a group, and accept it.
+
+        For a container whose updates raise an `unsettledAccessError`. The author acted for a group, and is
+        not in it any more, or has a lower role there. They may have made the change while they were allowed
+        to; or they made it afterwards, together with a broker that lies. Without `accept` nothing changes:
+        compare `before` and `after`, and ask the author or another member. With
+        `accept=found.head` the client writes into the container again. Otherwise set the whole access list
+        with updateContainerAccessLevels, which removes what should not be there. None means that nothing has
+        to be confirmed.
+
+        Raises `conflictError` if another change than `accept` is the newest one by now, and what
+        `getContainer` raises. The broker learns that the caller reads the container's metadata and two of its
+        access lists."""
+
     @overload
     def resetEventMark(
-        self, accept: Head | None = None, **handlers: Unpack[Handlers[Heads]]
+        self, accept: Head | None = None, *, groupId: GroupRef | None = None
+    ) -> Promise[Heads]: ...
+    @overload
+    def resetEventMark(
+        self,
+        accept: Head | None = None,
+        *,
+        groupId: GroupRef | None = None,
+        **handlers: Unpack[Handlers[Heads]],
     ) -> Self: ...
     @operation
     def resetEventMark(self, *args: Any, **kwargs: Any) -> Any:
         """Show up to which event this device has read, and where the log ends now; accept the latter.
 
-        For a log that raises a `rollbackError` or `forkError` although you trust the broker's present state.
-        Without `accept` nothing changes. With `accept=heads.served` the device forgets which events it has
-        read, and follows the accepted log. The whole log is read both times.
+        For a log that raises a `rollbackError` or `forkError` although you trust the broker's present state:
+        the user's own, or that of a group. Without `accept` nothing changes. With `accept=heads.served` the
+        device forgets which events it has read, and follows the accepted log. The whole log is read both
+        times.
 
         Raises `conflictError` if the log does not contain the accepted end; `integrityError` for a log with
         gaps. The broker learns that the log is read."""
@@ -1279,6 +1635,8 @@ class BrokerProvider(Protocol):
         containerType: str | None = None,
         startId: int | None = None,
         endId: int | None = None,
+        *,
+        groupId: GroupRef | None = None,
     ) -> Promise[Sequence[ContainerEvent]]: ...
     @overload
     def getEvents(
@@ -1288,11 +1646,16 @@ class BrokerProvider(Protocol):
         containerType: str | None = None,
         startId: int | None = None,
         endId: int | None = None,
+        *,
+        groupId: GroupRef | None = None,
         **handlers: Unpack[Handlers[Sequence[ContainerEvent]]],
     ) -> Self: ...
     @operation
     def getEvents(self, *args: Any, **kwargs: Any) -> Any:
         """Return the events of the session's user that match, ascending; both ids are inclusive.
+
+        With `groupId` they are those of a group of which the caller is a member. Containers that the caller
+        reaches through a group have their events in the group's log. Each log has ids of its own.
 
         `eventType` is a ContainerEventType or its name, or several. `containerType` matches an event that
         changed the type by the type before it as well as by the one after. Events are the broker's word: what
@@ -1314,6 +1677,8 @@ class BrokerProvider(Protocol):
         eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
         containerId: uuid.UUID | str | None = None,
         containerType: str | None = None,
+        *,
+        groupStartIds: Mapping[uuid.UUID, int] | None = None,
     ) -> Stream[ContainerEvent]: ...
     @overload
     def followEvents(
@@ -1322,16 +1687,23 @@ class BrokerProvider(Protocol):
         eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
         containerId: uuid.UUID | str | None = None,
         containerType: str | None = None,
+        *,
+        groupStartIds: Mapping[uuid.UUID, int] | None = None,
         **handlers: Unpack[EventHandlers[ContainerEvent]],
     ) -> Stream[ContainerEvent]: ...
     @stream_operation
     def followEvents(self, *args: Any, **kwargs: Any) -> Any:
         """Return a stream of the user's matching events, each once and in order, as they happen.
 
+        It has the events of the user's own log, and those of the log of each group that the user has
+        accepted; these have a `groupId`, and ids of their own. It follows a group from when the user accepts
+        it until the membership ends. A container that the user reaches in two ways has its events twice.
+
         Without `startId` the stream begins behind the end that the log has when the broker first answers.
         It has what this provider changes after the call, unless the first request fails; a change that others
         make before the answer may be missing.
-        `startId=last.id + 1` continues after an event that was delivered, also in another process. The
+        `startId=last.id + 1` continues after an event that was delivered, also in another process.
+        `groupStartIds` has such ids for groups, by group id; the log of another group begins at its end. The
         criteria are those of `getEvents`; the client applies them, and reads every event from the start on.
         The stream has no end of its own: while the broker is unreachable or overloaded, the client tries
         again after growing pauses, and warns in the log.

@@ -14,6 +14,7 @@ import ssl as ssl_module
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Self, TypeVar, Unpack, overload
 from urllib.parse import ParseResult, SplitResult
 
@@ -28,7 +29,11 @@ from scbroker.client.calls.stream import Pages
 from scbroker.client.containers import fetching, marks, opening
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
+from scbroker.client.parts.content import Progress
 from scbroker.client.people import links
+from scbroker.client.rosters import leaving, renewing, writing
+from scbroker.client.rosters import marks as group_marks
+from scbroker.client.rosters import operations as groups
 from scbroker.client.users import accounts, blocks, usage
 from scbroker.client.users.kept import KeptSessions
 from scbroker.client.users.session import Session
@@ -38,15 +43,25 @@ from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing, check_key_file, checked_secret
 from scbroker.types import (
     ContainerEvent,
+    Group,
+    GroupMember,
+    GroupRenewal,
     Head,
     Heads,
     Link,
     PublicKey,
     SecuredContainer,
     SentChange,
+    UnsettledAccess,
     Usage,
 )
-from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType, KeyType
+from scbroker.vocabulary import (
+    ContainerAccessLevel,
+    ContainerEventType,
+    GroupManager,
+    KeyType,
+    MemberRole,
+)
 
 T = TypeVar("T")
 _CLOSE_SECONDS: Final = 5.0
@@ -236,6 +251,7 @@ class ServerProvider(BaseProvider):
     async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
         """Make a new session the current one; the one before is forgotten after its last operation."""
         session, result = await beginning
+        session.groups.raise_owed = partial(groups.raise_owed, session)
         before, self._current, self._is_closed = self._current, session, False
         if before is not None:
             before.leave()
@@ -369,6 +385,87 @@ class ServerProvider(BaseProvider):
         session = self._session()
         return session.hold(blocks.blocked(session))
 
+    def _createGroup(
+        self,
+        name: str,
+        members: Sequence[MemberRole] | None = None,
+        description: str = "",
+        managers: Sequence[GroupManager] | None = None,
+    ) -> Work[Group]:
+        session = self._session()
+        intents = groups.checked_creation(session, name, members or [], description, managers or [])
+        return session.hold(groups.create(session, intents))
+
+    def _getGroups(self, offered: bool = True) -> Work[list[Group | errors.BrokerError]]:
+        session = self._session()
+        return session.hold(groups.groups(session, offered=offered))
+
+    def _getGroupMembers(self, groupId: uuid.UUID) -> Work[list[GroupMember]]:
+        session = self._session()
+        return session.hold(groups.members(session, groupId))
+
+    def _acceptGroup(self, groupId: uuid.UUID) -> Work[Group]:
+        session = self._session()
+        return session.hold(groups.accept(session, groupId))
+
+    def _declineGroup(self, groupId: uuid.UUID) -> Work[None]:
+        session = self._session()
+        return session.hold(groups.decline(session, groupId))
+
+    def _leaveGroup(self, groupId: uuid.UUID, abandon: bool = False) -> Work[None]:
+        session = self._session()
+        return session.hold(leaving.leave(session, groupId, abandon=abandon))
+
+    def _addGroupMembers(self, groupId: uuid.UUID, members: Sequence[MemberRole]) -> Work[Group]:
+        session = self._session()
+        return session.hold(groups.change(session, groupId, groups.checked_addition(members)))
+
+    def _removeGroupMembers(
+        self,
+        groupId: uuid.UUID,
+        userIds: Sequence[uuid.UUID],
+        renew: bool = False,
+        progress: Progress | None = None,
+    ) -> Work[Group]:
+        session = self._session()
+        intents = groups.checked_removal(session, userIds)
+        return session.hold(groups.remove(session, groupId, intents, renew, progress))
+
+    def _setGroupRoles(self, groupId: uuid.UUID, roles: Sequence[MemberRole]) -> Work[Group]:
+        session = self._session()
+        return session.hold(groups.change(session, groupId, groups.checked_roles(roles)))
+
+    def _setGroupManagers(
+        self, groupId: uuid.UUID, managers: Sequence[GroupManager]
+    ) -> Work[Group]:
+        session = self._session()
+        return session.hold(groups.change(session, groupId, groups.checked_managers(managers)))
+
+    def _renameGroup(
+        self, groupId: uuid.UUID, name: str | None = None, description: str | None = None
+    ) -> Work[Group]:
+        session = self._session()
+        intents = groups.checked_texts(name, description)
+        return session.hold(groups.change(session, groupId, intents))
+
+    def _renewGroup(
+        self, groupId: uuid.UUID, newKey: bool = False, progress: Progress | None = None
+    ) -> Work[GroupRenewal]:
+        session = self._session()
+        return session.hold(groups.renew(session, groupId, newKey, progress))
+
+    def _replaceGroup(
+        self, groupId: uuid.UUID, newGroupId: uuid.UUID, progress: Progress | None = None
+    ) -> Work[GroupRenewal]:
+        session = self._session()
+        if groupId == newGroupId:
+            raise errors.InvalidArgumentError("newGroupId must name another group than groupId")
+        return session.hold(renewing.replace(session, groupId, newGroupId, progress))
+
+    def _deleteGroup(self, groupId: uuid.UUID) -> Work[None]:
+        session = self._session()
+        return session.hold(writing.delete(session, groupId))
+
     def _getUsage(self) -> Work[Usage]:
         session = self._session()
         return session.hold(usage.fetch(session))
@@ -430,17 +527,27 @@ class ServerProvider(BaseProvider):
 
     def _getSentChanges(self, containerId: uuid.UUID) -> Work[list[SentChange]]:
         session = self._session()
-        return session.hold(marks.sent_changes(session, containerId))
+        known = marks if session.groups.known(containerId) is None else group_marks
+        return session.hold(known.sent_changes(session, containerId))
+
+    def _confirmAccess(
+        self, containerId: uuid.UUID, accept: Head | None = None
+    ) -> Work[UnsettledAccess | None]:
+        session = self._session()
+        return session.hold(marks.confirm(session, containerId, accept))
 
     def _resetContainerMark(
         self, containerId: uuid.UUID, accept: Head | None = None
     ) -> Work[Heads]:
         session = self._session()
-        return session.hold(marks.reset(session, containerId, accept))
+        known = marks if session.groups.known(containerId) is None else group_marks
+        return session.hold(known.reset(session, containerId, accept))
 
-    def _resetEventMark(self, accept: Head | None = None) -> Work[Heads]:
+    def _resetEventMark(
+        self, accept: Head | None = None, groupId: uuid.UUID | None = None
+    ) -> Work[Heads]:
         session = self._session()
-        return session.hold(events.reset_mark(session, accept))
+        return session.hold(events.reset_mark(events.Source(session, groupId), accept))
 
     def _getContactCard(self, name: str) -> Work[ContactCard]:
         card = ContactCard(self._session().keys.ring.fingerprint, self.serverUrl, name)
@@ -475,10 +582,11 @@ class ServerProvider(BaseProvider):
         containerType: str | None = None,
         startId: int | None = None,
         endId: int | None = None,
+        groupId: uuid.UUID | None = None,
     ) -> Work[list[ContainerEvent]]:
         session = self._session()
         criteria = events.checked_criteria(eventType, containerId, containerType, startId, endId)
-        return session.hold(events.events(session, criteria))
+        return session.hold(events.events(events.Source(session, groupId), criteria))
 
     def _followEvents(
         self,
@@ -486,11 +594,13 @@ class ServerProvider(BaseProvider):
         eventType: list[ContainerEventType] | None = None,
         containerId: uuid.UUID | None = None,
         containerType: str | None = None,
+        groupStartIds: Mapping[uuid.UUID, int] | None = None,
     ) -> Pages[ContainerEvent]:
-        session = self._session()
-        events.checked_criteria(None, None, None, startId, None)
+        session, group_starts = self._session(), groupStartIds or {}
+        for start in (startId, *group_starts.values()):
+            events.checked_criteria(None, None, None, start, None)
         criteria = following.Criteria(eventType, containerId, containerType)
-        return following.follow(session, startId, criteria)
+        return following.follow(session, startId, group_starts, criteria)
 
 
 def check_key_ring(

@@ -11,7 +11,7 @@ import sys
 from typing import Any, Final
 from uuid import UUID
 
-from scbroker import AccessLevel, BrokerError, MemoryTrustStore, ServerProvider
+from scbroker import AccessLevel, BrokerError, Group, MemberRole, MemoryTrustStore, ServerProvider
 
 _PATIENCE: Final = 60.0
 _LONGEST: Final = 1024
@@ -41,9 +41,16 @@ class Devices:
         content = step.get("content", "").encode() * step.get("repeat", 1)
         container = UUID(step["containerId"]) if "containerId" in step else UUID(int=0)
         user = UUID(step["userId"]) if "userId" in step else UUID(int=0)
+        group = UUID(step["groupId"]) if "groupId" in step else UUID(int=0)
         members = [
-            AccessLevel(UUID(each["userId"]), "|".join(each["permissions"]))
+            AccessLevel(UUID(each.get("userId") or each["group"]), "|".join(each["permissions"]))
             for each in step.get("members", ())
+            if "permissions" in each
+        ]
+        roles = [
+            MemberRole(UUID(each["userId"]), each["role"])
+            for each in step.get("members", ())
+            if "role" in each
         ]
         match do:
             case "register":
@@ -73,6 +80,20 @@ class Devices:
                 events = device.getEvents().result(_PATIENCE)
                 kinds = [each.eventType.value for each in events if each.containerId == container]
                 return {"events": kinds}
+            case "createGroup":
+                created = device.createGroup(step["name"], roles).result(_PATIENCE)
+                return {"groupId": str(created.id)}
+            case "groups":
+                return {"groups": _ids(device.getGroups().result(_PATIENCE))}
+            case "acceptGroup":
+                device.acceptGroup(group).result(_PATIENCE)
+            case "addGroupMembers":
+                device.addGroupMembers(group, roles).result(_PATIENCE)
+            case "removeGroupMembers":
+                removed = [UUID(each) for each in step["userIds"]]
+                device.removeGroupMembers(group, removed).result(_PATIENCE)
+            case "leaveGroup":
+                device.leaveGroup(group).result(_PATIENCE)
             case _:
                 raise BrokerError.invalidArgumentError(f"{do!r} is not a step of this adapter.")
         return {}
@@ -80,6 +101,14 @@ class Devices:
 
 def _shown(content: bytes | None) -> dict[str, str]:
     return {} if content is None or len(content) > _LONGEST else {"content": content.decode()}
+
+
+def _ids(found: list[Group | BrokerError]) -> list[str]:
+    """Return the ids of groups; raise the error of one that cannot be read."""
+    for each in found:
+        if isinstance(each, BrokerError):
+            raise each
+    return [str(each.id) for each in found if isinstance(each, Group)]
 
 
 def main() -> None:

@@ -1,10 +1,10 @@
-"""Ask a broker about 190 questions, and compare its answers with docs/spec/protocol.md."""
+"""Ask a broker about 280 questions, and compare its answers with docs/spec/protocol.md and groups.md."""
 
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from scbroker.conformance import stories
+from scbroker.conformance import group_stories, stories
 from scbroker.conformance.by_hand import StoryError
 from scbroker.conformance.faults import every_operation
 from scbroker.conformance.outcomes import Outcome, Report
@@ -25,6 +25,10 @@ CHAPTERS: Final[tuple[Chapter, ...]] = (
     stories.reading,
     stories.transferring,
     stories.listing_events,
+    group_stories.making_groups,
+    group_stories.reading_groups,
+    group_stories.acting_through_groups,
+    group_stories.leaving_groups,
     stories.deleting_users,
 )
 

@@ -9,7 +9,7 @@ import ssl
 import time
 import urllib.parse
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -18,11 +18,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from scbroker.client.core.sealing import NewPart, OpenPart, make_access, make_type
+from scbroker.client.core.sealing import (
+    NewPart,
+    OpenPart,
+    Recipient,
+    make_access,
+    make_type,
+    recipient_of,
+)
 from scbroker.crypto.seal import random_bytes
-from scbroker.crypto.verify import sha256
+from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import BrokerError
 from scbroker.keys import KeyRing
+from scbroker.records import batch
 from scbroker.records import container_record as grammar
 from scbroker.records.canonical import container_id_of, encode_object
 from scbroker.records.container_record import ContainerRecord, Governing, Link, Part, Role
@@ -223,6 +231,14 @@ class User:
     def name(self) -> bytes:
         return self.ring.rawFingerprint
 
+    @property
+    def holder(self) -> uuid.UUID:
+        return self.ring.userId
+
+    def recipient(self) -> Recipient:
+        """Return what an access list names the user by, and wraps to."""
+        return recipient_of(self.chain())
+
     def send(self, method: str, path: str, message: Message | bytes | None = None) -> Answer:
         """Send a request in the user's session."""
         return self.at.send(Request(method, path, message, self.token))
@@ -301,13 +317,26 @@ class User:
         message = users.UserDeletion(keyRecord=closing, authorization=empty)
         return replace(message, authorization=self.order("delete-user", message.digest))
 
-    def sign(self, record: ContainerRecord) -> SignedObject:
+    def sign(self, record: ContainerRecord) -> containers.SignedRecord:
         body = encode_object(record)
         signature = self.ring.signing[-1].sign(grammar.LABEL, grammar.bare_body(body))
-        return SignedObject(body=body, signature=signature)
+        return containers.SignedRecord(body=body, signature=signature)
+
+    def sign_together(
+        self, requests: Sequence[containers.RecordRequest]
+    ) -> list[containers.RecordRequest]:
+        """Return the same records under one signature (ids.md, 2.7)."""
+        hashes = [grammar.record_hash(request.record.body) for request in requests]
+        salts = [random_bytes(HASH_SIZE) for _ in requests]
+        signatures = batch.sign_each(self.ring.signing[-1].sign, hashes, salts)
+        return [
+            replace(request, record=replace(request.record, signature=signature))
+            for request, signature in zip(requests, signatures, strict=True)
+        ]
 
 
-Grants = Mapping[User, int | Grant]
+Grants = Mapping[Any, int | Grant]
+"""By `User`, or by a group (`teams.Team`)."""
 
 
 @dataclass
@@ -364,10 +393,13 @@ class Box:
         if grants is not None:
             key = random_bytes(32) if head is not None else key
             given = {
-                user.ring.userId: each if isinstance(each, Grant) else Grant(each, None)
-                for user, each in grants.items()
+                each.holder: grant if isinstance(grant, Grant) else Grant(grant, None)
+                for each, grant in grants.items()
             }
-            known = {user.ring.userId: chains.get(user) or user.chain() for user in grants}
+            known = {
+                each.holder: recipient_of(chains[each]) if each in chains else each.recipient()
+                for each in grants
+            }
             access = make_access(self.id.bytes, version, author.name, digest, key, given, known, {})
             governing, entries = access.governing, list(access.entries)
         sealed = None
@@ -381,9 +413,9 @@ class Box:
             part = content
         record = ContainerRecord(
             containerId=self.id.bytes, nonce=None if head else self.nonce, version=version,
-            parent=_hash(head) if head else None, author=author.name,
+            parent=hash_of(head) if head else None, author=author.name,
             keyIndex=len(author.ring.signing) - 1, time=clock(),
-            link=Link(governs.version, _hash(governs)) if governs else None, governing=governing,
+            link=Link(governs.version, hash_of(governs)) if governs else None, governing=governing,
             header=None, content=part, tombstone=False,
         )  # fmt: skip
         record = replace(record, **changes)
@@ -421,5 +453,5 @@ class Box:
         return answer.message(containers.ContainerView)
 
 
-def _hash(record: ContainerRecord) -> bytes:
+def hash_of(record: ContainerRecord) -> bytes:
     return grammar.record_hash(encode_object(record))

@@ -20,6 +20,7 @@ from scbroker.errors import InvalidArgumentError
 _STEP_SECONDS: Final = 120.0
 _END_SECONDS: Final = 5.0
 _NOT_SENT: Final = {"ok", "error", "as"}
+_IDS: Final = ("containerId", "groupId", "userId")
 
 
 class _StepError(Exception):
@@ -120,7 +121,7 @@ class _Stage:
         self._broker.breaches.clear()
         for step in scene["steps"]:
             if "broker" in step:
-                self._broker.lie(step["broker"], step, step.get("times", 2**31))
+                self._broker.lie(step["broker"], self._filled(step), step.get("times", 2**31))
             elif "honest" in step:
                 self._broker.lies.clear()
             else:
@@ -130,7 +131,7 @@ class _Stage:
 
     def _take(self, step: dict[str, Any]) -> None:
         sent = self._filled({name: value for name, value in step.items() if name not in _NOT_SENT})
-        for name in ("content", "password", "passphrase"):
+        for name in ("content", "password", "passphrase", "name"):
             if name in sent:
                 self._broker.secrets.add(sent[name][:64].encode())
         came = self._client.exchange(sent)
@@ -144,12 +145,12 @@ class _Stage:
             return
         if not isinstance(found, dict):
             raise _StepError(f"{_shown(step)}: success was expected, and {error!r} came")
-        for name, value in step.get("ok", {}).items():
+        for name, value in self._filled(step.get("ok", {})).items():
             if found.get(name) != value:
                 raise _StepError(f"{_shown(step)}: {name} {value!r} was expected, "
                                  f"and {found.get(name)!r:.80} came")  # fmt: skip
         if "as" in step:
-            named = found.get("containerId", found.get("userId"))
+            named = next((found[name] for name in _IDS if name in found), None)
             if not isinstance(named, str):
                 raise _StepError(f"{_shown(step)}: the answer names no id")
             self._names["$" + step["as"]] = named

@@ -13,8 +13,9 @@ import msgspec
 
 from scbroker.conformance.by_hand import Box, Request
 from scbroker.conformance.probe import Probe
+from scbroker.conformance.teams import SHARER, WRITER, Team
 from scbroker.records.judge import ALL
-from scbroker.wire import codec, containers, parts, users
+from scbroker.wire import codec, containers, groups, parts, users
 
 _SOMEBODY: Final = "00000000-0000-8000-8000-000000000000"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
@@ -162,6 +163,7 @@ def every_operation(probe: Probe) -> None:
     member = probe.user()
     box, upload = Box(owner).created(content=None), Box(owner)
     shared = Box(member).created({member: ALL, owner: ALL})
+    team = Team(member).founded({member: SHARER, owner: WRITER})
     part, sealed = upload.large(owner)
     path, part_path = box.path, f"{upload.path}/parts/{uuid.UUID(bytes=part.partId)}"
     dropped = f"{upload.path}/parts/{uuid.uuid4()}"
@@ -171,6 +173,8 @@ def every_operation(probe: Probe) -> None:
     report = parts.SentChunks(chunks=[parts.SentChunk(index=0, name="x", hashes=bytes(32))])
     batch = containers.RecordsRequest(records=[Box(owner).draft()])
     views = containers.ViewsRequest(views=[containers.ViewRequest(containerId=str(box.id))])
+    group = f"/v1/groups/{team.id}"
+    asked = groups.GroupViewsRequest(groups=[groups.GroupViewRequest(groupId=str(team.id))])
     order = users.KeyFileDeletion(authorization=owner.order("delete-key-file"))
     valid: list[tuple[int | None, str, str, codec.Message | bytes | None]] = [
         (201, "POST", "/v1/users", newcomer.registration()),
@@ -203,6 +207,10 @@ def every_operation(probe: Probe) -> None:
         (200, "POST", "/v1/batches/views", views),
         (200, "POST", "/v1/containers/list", containers.ListRequest()),
         (200, "GET", "/v1/events?startId=1", None),
+        (200, "POST", "/v1/groups/views", asked),
+        (200, "GET", "/v1/groups?limit=1", None),
+        (204, "PUT", f"{group}/acceptance", None),
+        (204, "POST", f"{group}/departure", team.departure(owner)),
         (204, "POST", "/v1/key-file/deletion", order),
         (204, "DELETE", "/v1/sessions/current", None),
         (204, "POST", f"{leaving.path}/deletion", leaving.deletion()),

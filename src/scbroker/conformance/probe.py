@@ -23,8 +23,9 @@ class Probe:
         self.at: Connection = Connection(self.url, self.api_key)
 
     def ask(self, section: str, name: str, expected: str, came: object) -> None:
-        """Record a question; `came` is an answer, or a sentence about one."""
-        outcome = Outcome(name, f"protocol.md, {section}", expected, str(came))
+        """Record a question; `came` is an answer, or a sentence about one. Sections are of protocol.md."""
+        page = "" if section.startswith("groups.md") else "protocol.md, "
+        outcome = Outcome(name, f"{page}{section}", expected, str(came))
         self.outcomes.append(outcome)
         self.report(outcome)
 

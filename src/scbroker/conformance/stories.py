@@ -320,19 +320,27 @@ def writing(probe: Probe) -> None:
     refused("a wrap for a key that was retired", "409 stale-keys",
             box.draft(grants={owner: ALL, reader: _READER}, chains={reader: old}))
 
+    def append(requests: list[containers.RecordRequest]) -> str:
+        """Return the error of each record, or that it was stored."""
+        message = containers.RecordsRequest(records=requests)
+        answer = owner.send("POST", "/v1/batches/records", message)
+        outcomes = answer.message(containers.RecordsAnswer).records
+        return " ".join(each.problem.code if each.problem else "stored" for each in outcomes)
+
     batch = probe.about("5, POST /v1/batches/records")
     good, bad = Box(owner).draft(), box.draft(parent=bytes(32))
-    answer = owner.send(
-        "POST", "/v1/batches/records", containers.RecordsRequest(records=[bad, good])
-    )
-    batch(
-        "a record that is refused beside one that is stored",
-        "conflict stored",
-        " ".join(
-            item.problem.code if item.problem else "stored"
-            for item in answer.message(containers.RecordsAnswer).records
-        ),
-    )
+    batch("a record that is refused beside one that is stored", "conflict stored",
+          append([bad, good]))
+    one, two, three = owner.sign_together([Box(owner).draft() for _ in range(3)])
+    batch("a record of a batch without the others of the batch", "stored",
+          append([two]))
+    moved = replace(three, record=replace(three.record, signature=one.record.signature))
+    batch("a record with the signature of another one of its batch", "stored rejected",
+          append([one, moved]))
+    spoilt = three.record.signature[:-1] + bytes([three.record.signature[-1] ^ 1])
+    batch("a record with a changed path", "rejected",
+          append([replace(three, record=replace(three.record, signature=spoilt))]))
+    batch("the same record with its own path", "stored", append([three]))
     empty = containers.RecordsRequest(records=[])
     batch("a batch without records", "400 invalid",
           owner.send("POST", "/v1/batches/records", empty))

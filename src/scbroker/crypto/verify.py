@@ -4,6 +4,7 @@ Both ends use it; the broker uses nothing else of this package. Without I/O and 
 Spec: docs/spec/ids.md, sections 1 and 2.
 """
 
+import functools
 import hashlib
 import hmac
 from typing import Final
@@ -47,6 +48,7 @@ _X25519_SMALL_ORDER_U: Final = frozenset(
 )
 
 
+@functools.cache
 def label(name: str) -> bytes:
     """Return L(name), with which every hash, signature and context starts (ids.md, 1.4)."""
     return b"scbroker/1/" + name.encode("ascii") + b"\0"

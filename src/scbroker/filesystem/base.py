@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from scbroker.extras import install
+
 if TYPE_CHECKING:
     import io
 
@@ -33,5 +35,11 @@ if TYPE_CHECKING:
         def __getattr__(self, name: str) -> Any: ...
         def flush(self, force: bool = False) -> None: ...
 else:
-    from fsspec.spec import AbstractBufferedFile as AbstractBufferedFile
-    from fsspec.spec import AbstractFileSystem as AbstractFileSystem
+    try:
+        from fsspec.spec import AbstractBufferedFile as AbstractBufferedFile
+        from fsspec.spec import AbstractFileSystem as AbstractFileSystem
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"scbroker.filesystem needs the package fsspec: run {install('fsspec')}.",
+            name=error.name,
+        ) from None

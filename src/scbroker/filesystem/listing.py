@@ -42,6 +42,8 @@ class Entry:
     created_by: uuid.UUID
     created: dt.datetime
     modified: dt.datetime
+    via: uuid.UUID | None
+    """The group through which the user reads it."""
 
     @classmethod
     def of(cls, found: scbroker.Container[Any] | scbroker.SecuredContainer) -> Self:
@@ -52,6 +54,7 @@ class Entry:
             found.createdBy,
             found.createdAt,
             found.modifiedAt,
+            found.via,
         )
 
 
@@ -63,7 +66,7 @@ class Listing:
     ) -> None:
         self.user_id = user_id
         self.strangers = strangers
-        """How many containers are left out, because neither the user nor a contact created them."""
+        """How many containers are left out, because their creators are neither contacts nor group members."""
         self.read_at: float = time.monotonic()
         self._named: dict[str, list[Entry]] = {}
         for name, entry in sorted(entries, key=itemgetter(0)):
@@ -194,7 +197,10 @@ class Listings:
 
 
 def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool) -> Listing:
-    """Return a listing of all containers; without `everyone`, of those of the user and of contacts."""
+    """Return a listing of all containers; without `everyone`, of those of the user and of people they know.
+
+    These are the user's contacts and, for a container that is read through a group, the group's members.
+    """
     found, damaged = list[tuple[str, Entry]](), list[uuid.UUID | None]()
     for each in provider.iterContainers():
         if isinstance(each, errors.BrokerError):
@@ -210,8 +216,25 @@ def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool)
     if everyone or all(each.created_by == user_id for _, each in found):
         return Listing(user_id, found)
     known = {user_id, *(each.userId for each in scbroker.Contacts(provider).list().result())}
-    shown = [(name, each) for name, each in found if each.created_by in known]
+    groups = {each.via for _, each in found if each.created_by not in known}
+    members = {group: known | _members(provider, group) for group in groups}
+    shown = [
+        (name, each) for name, each in found if each.created_by in members.get(each.via, known)
+    ]
     return Listing(user_id, shown, len(found) - len(shown))
+
+
+def _members(provider: scbroker.BrokerProvider, group: uuid.UUID | None) -> set[uuid.UUID]:
+    """Return the members of a group that the user has accepted; containers that they created are listed.
+
+    Empty if the user was removed since the containers were listed, or if a cache lacks the group.
+    """
+    if group is None:
+        return set()
+    try:
+        return {each.userId for each in provider.getGroupMembers(group).result()}
+    except (errors.NotFoundError, errors.OfflineError):
+        return set()
 
 
 _listings: Final[weakref.WeakKeyDictionary[scbroker.BrokerProvider, Listings]] = (

@@ -35,7 +35,8 @@ class ContainerFileSystem(AbstractFileSystem):
     `provider` is a BrokerProvider with a session. Without it, the filesystem resumes the kept session of the
     user `userId` at the broker that the environment names; `sessionStore` and `trustStore` are paths of
     folders, as for a ServerProvider. Without `everyone`, the filesystem shows what the user and the user's
-    contacts created; with it, also what other people shared. A listing is read again after
+    contacts created and, of what the user reads through a group, what the group's members created; with it,
+    also what other people shared. A listing is read again after
     `listings_expiry_time` seconds (default: 10), or each time with `use_listings_cache=False`.
 
     Errors are FileNotFoundError, FileExistsError, PermissionError, and the other errors of the library.

@@ -5,8 +5,9 @@ reader keeps these and never encodes the Structs again. Ids are derived from wha
 """
 
 import re
+import threading
 import uuid
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, Final, NewType, TypeVar, cast
 
 import msgspec
@@ -23,12 +24,16 @@ Bin32 = Annotated[bytes, Meta(min_length=32, max_length=32)]
 MAX_UINT: Final = 2**53 - 1
 Uint = Annotated[int, Meta(ge=0, le=MAX_UINT)]
 KeyIndex = Annotated[int, Meta(ge=0, le=255)]
+EntryIndex = Annotated[int, Meta(ge=0, le=16_383)]
+"""Of an access entry: the index of a user's encryption key, or an epoch of a group."""
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
 
-# These four are all bytes at run time. They differ for the type checker alone, so that one id passed in the
+# These five are all bytes at run time. They differ for the type checker alone, so that one id passed in the
 # place of another is an error there.
 Fingerprint = NewType("Fingerprint", bytes)
 """32 bytes: the hash of a user's signing key 0."""
+GroupName = NewType("GroupName", bytes)
+"""32 bytes: the hash of which the id of a group's container is made (docs/spec/groups.md, 1)."""
 UserId = NewType("UserId", bytes)
 """16 bytes: a user id as the broker's database keeps it."""
 ContainerId = NewType("ContainerId", bytes)
@@ -43,9 +48,17 @@ PRINTABLE_PATTERN: Final = rf"^[^{_UNPRINTABLE}]*$(?!\n)"
 _FIRST_UNPRINTABLE: Final = re.compile(rf"[{_UNPRINTABLE}\ud800-\udfff]")
 _CANONICAL: Final = re.compile(UUID_PATTERN.replace("$", r"\Z"))
 _LOW_62: Final = 2**62 - 1
+_USERS: Final = 2048
 
 T = TypeVar("T")
 _encode: Final = msgspec.msgpack.Encoder().encode
+_MAKING: Final = threading.Lock()
+"""Held while a decoder is made.
+
+msgspec shares its description of a Struct among threads before the description is complete. A thread that
+makes a decoder of the same Struct at that moment gets an incomplete one, which ends the process by a
+segmentation fault.
+"""
 
 
 class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -54,7 +67,18 @@ class Row(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=Tr
 
 @cache
 def decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
-    return msgspec.msgpack.Decoder(kind)
+    """Return the MessagePack decoder of a type. Any thread may use it."""
+    with _MAKING:
+        return msgspec.msgpack.Decoder(kind)
+
+
+def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return a JSON decoder of a type, which may be an application's. Any thread may use it.
+
+    Raises what msgspec, or a look at the type's annotations, raises.
+    """
+    with _MAKING:
+        return msgspec.json.Decoder(kind)
 
 
 def encode_value(value: Any) -> bytes:
@@ -103,18 +127,26 @@ def fingerprint_of(signing_key_0: bytes) -> Fingerprint:
     return Fingerprint(labelled_hash("fingerprint", signing_key_0))
 
 
+@lru_cache(_USERS)
 def user_id_of(fingerprint: bytes) -> uuid.UUID:
+    """Return the user id for a fingerprint. An operation needs that of each member several times."""
     return uuid8(fingerprint)
 
 
+@lru_cache(_USERS)
 def stored_user_id(fingerprint: bytes) -> UserId:
     """Return the user id for a fingerprint, as the broker's database keeps it."""
     return UserId(uuid8(fingerprint).bytes)
 
 
+def group_name_of(creator: bytes, nonce: bytes) -> GroupName:
+    """Return the name of the group whose container this creator creates with this nonce."""
+    return GroupName(labelled_hash("container-id", creator, nonce))
+
+
 def container_id_of(creator: bytes, nonce: bytes) -> uuid.UUID:
     """Return the id of the container that this creator (a fingerprint) creates with this nonce."""
-    return uuid8(labelled_hash("container-id", creator, nonce))
+    return uuid8(group_name_of(creator, nonce))
 
 
 def parse_uuid(text: str) -> uuid.UUID:

@@ -15,13 +15,14 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from scbroker.crypto.verify import VerifyingKey
+from scbroker.crypto.verify import SIGNATURE_SIZE, VerifyingKey
 from scbroker.errors import ClockError, IntegrityError
+from scbroker.records import batch, departure
 from scbroker.records import container_record as records
-from scbroker.records import departure
 from scbroker.records.canonical import container_id_of
 from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Part, Role
 from scbroker.records.key_record import READER_TOLERANCE, KeyChain, Signed
+from scbroker.records.roster import cut_entry
 from scbroker.vocabulary import ContainerAccessLevel
 
 K = TypeVar("K")
@@ -33,12 +34,14 @@ _FOREVER: Final = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The access that one user gets. `expiresAt` is in microseconds since 1970."""
+    """The access that one user or group gets. `expiresAt` is in microseconds since 1970."""
 
     permissions: int
     expiresAt: int | None
     fingerprint: bytes | None = None
-    """That of the user, if the caller gave it: the keys that are wrapped to must have it."""
+    """That of the user or the group, if the caller gave it: the keys that are wrapped to must have it."""
+    is_group: bool = False
+    """Whether the caller gave a Group. If the caller gave an id, it can be that of a group as well."""
 
 
 Rights = Entry | Grant
@@ -60,6 +63,28 @@ class Known:
     def parse_bare(cls, body: bytes) -> Known:
         """Parse a record of a deleted container, whose parts are not judged (section 8)."""
         return cls(records.parse_bare(body), records.record_hash(body))
+
+
+@dataclass(frozen=True, slots=True)
+class Acting:
+    """The group for which a record's author acts, and what is verified of it (groups.md, 6).
+
+    Times are in microseconds since 1970.
+    """
+
+    group: bytes
+    role: int
+    since: int
+    """The time of the group's record that proves the membership."""
+    ended: int | None
+    """The time at which the epoch ended; None if it is the group's latest."""
+    deleted: int | None
+    """The time of the group's tombstone; None if it has none."""
+
+    def entry_in(self, governing: InForce, record: ContainerRecord) -> Entry | None:
+        """Return the group's entry, cut to the permissions that the author's role allows."""
+        entry = governing.entry_of(self.group, record.time)
+        return entry and cut_entry(entry, self.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +116,7 @@ class InForce:
 
     def needs_renewal(self, time: int) -> bool:
         """Whether a user without access knows the container key (rule 5; newer keys are another reason)."""
-        author = self.entry_of(self.governing.accessAuthor, time)
+        author = self.entry_of(self.governing.accessVia or self.governing.accessAuthor, time)
         return (
             author is None
             or not author.allows(ContainerAccessLevel.Decrypt)
@@ -113,8 +138,15 @@ def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> N
     """Verify that the author's key was in force at the record's time, and both signatures (rule 2, *key*)."""
     if chain.fingerprint != record.author:
         raise IntegrityError("A record was served with another user's keys than its author's.")
-    key = chain.signing_key(record.keyIndex, record.time)
-    key.verify(records.LABEL, records.bare_body(signed.body), signed.signature)
+    _verify_record(chain.signing_key(record.keyIndex, record.time), signed)
+
+
+def _verify_record(key: VerifyingKey, signed: Signed) -> None:
+    """Verify a record's own signature, or that of the batch in which it was signed (ids.md, 2.2 and 2.7)."""
+    if len(signed.signature) == SIGNATURE_SIZE:
+        key.verify(records.LABEL, records.bare_body(signed.body), signed.signature)
+    else:
+        batch.verify(key.raw, records.record_hash(signed.body), signed.signature)
 
 
 def verify_departure(signed: Signed, governing: InForce, chain: KeyChain, now: int) -> None:
@@ -169,20 +201,28 @@ def judge_first(known: Known, access: AccessList, now: int) -> InForce:
 
 
 def judge_next(
-    known: Known, governing: InForce, access: AccessList | None, parent: Known | None, now: int
+    known: Known,
+    governing: InForce,
+    access: AccessList | None,
+    parent: Known | None,
+    now: int,
+    acting: Acting | None = None,
 ) -> InForce:
     """Judge a later record by rules 2 to 5, once its signature was verified; return what it puts in force.
 
     `access` is the new list if the record changes access, else None; `parent` is None if it is not at hand.
+    `acting` is the verified membership in the group that the record's `via` names; None without a via.
     """
     record = known.record
     if parent is None and record.version == governing.record.version + 1:
         parent = governing.known  # the record before this one is always at hand then
     _check_chain(record, governing, parent)
     _check_time(record, governing.record, parent.record if parent else None, now)
-    author = governing.entry_of(record.author, record.time)
+    author = author_of(record, governing, acting)
     if author is None:
         raise IntegrityError("A record's author had no access at its time (rule 2).")
+    if acting is not None:
+        _check_acting(record, acting, author, access)
     renewal = record.changes_access and not author.allows(ContainerAccessLevel.ModifyAccess)
     needed = needed_permissions(record, governing)
     if renewal:
@@ -206,6 +246,34 @@ def judge_next(
         before, left = governing.access.unexpired(record.time), governing.left
         check_delegation(author, before, access.entries, complete=access.complete, left=left)
     return InForce(known, access, record.time)
+
+
+def author_of(record: ContainerRecord, governing: InForce, acting: Acting | None) -> Entry | None:
+    """Return the entry by which the author acts, with their own permissions; None without access (V1, V2)."""
+    if (record.via.group if record.via else None) != (acting.group if acting else None):
+        raise IntegrityError("A record was made through a group that was not verified (V2).")
+    if acting is None:
+        return governing.entry_of(record.author, record.time)
+    return acting.entry_in(governing, record)
+
+
+def _check_acting(
+    record: ContainerRecord, acting: Acting, entry: Entry, access: AccessList | None
+) -> None:
+    """Check the times and epochs of a record that was made through a group (V3 to V7)."""
+    epoch = record.via.epoch if record.via else 0
+    if epoch < entry.keyIndex:
+        raise IntegrityError("A record was made in an epoch before that of the access list (V3).")
+    for end in (acting.ended, acting.deleted):
+        if end is not None and record.time >= end + READER_TOLERANCE:
+            raise IntegrityError(
+                "A record was made through a group after its epoch ended (V4, V7)."
+            )
+    if record.time < acting.since:
+        raise IntegrityError("A record is older than the membership of its author (V5).")
+    own = access.entries.get(acting.group) if access is not None else None
+    if own is not None and own.keyIndex != epoch:
+        raise IntegrityError("A change of access names another epoch than its author's (V6).")
 
 
 def check_skipped(known: Known, governing: Known, parent: Known, now: int) -> None:
@@ -255,6 +323,9 @@ def _check_parent(record: ContainerRecord, parent: Known, governing: Known) -> N
         or record.containerId != parent.record.containerId
     ):
         raise IntegrityError("A record's parent is not the record before it (rule 2).")
+    via, before = record.via, parent.record.via
+    if via and before and via.group == before.group and via.epoch < before.epoch:
+        raise IntegrityError("A record was made in an epoch before that of its parent (V3).")
     if parent.record.tombstone:
         raise IntegrityError("A record follows the tombstone (rule 2).")
     if parent.record.governing is not None:
@@ -288,7 +359,11 @@ def _check_governing(record: ContainerRecord, governing: InForce) -> None:
     elif after is None:
         return
     elif after.accessVersion == record.version:
-        if after.accessAuthor != record.author or after.keyCommitment == before.keyCommitment:
+        made_by = after.accessAuthor, after.accessVia
+        if (
+            made_by != (record.author, record.via and record.via.group)
+            or after.keyCommitment == before.keyCommitment
+        ):
             raise IntegrityError(
                 "A change of access names another author, or keeps the container key (rule 2)."
             )

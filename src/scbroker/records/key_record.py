@@ -5,6 +5,7 @@ Rules K1 to K8 are those of docs/spec/ids.md, section 4.
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,8 @@ The earliest is two minutes after the latest record that a broker accepts. Broke
 clocks differ by up to a minute use up half of this margin, and `signed_until` the other half.
 """
 _CHAIN_TOLERANCE: Final = 1_200_000_000
+_LOADED: Final = 128
+"""Number of public signing keys that are kept loaded, besides the first ones of the chains."""
 ACTIVE: Final = 0
 RETIRED: Final = 1
 CLOSED: Final = 2
@@ -190,7 +193,10 @@ class KeyChain:
         """Return the newest key of a type, which is always active; a closed chain has none."""
         if self.closed:
             raise IntegrityError("This user was deleted and has no active key.")
-        return self.of_type(kind)[-1]
+        return max(
+            (key for (found, _), key in self.keys.items() if found == kind),
+            key=lambda key: key.index,
+        )
 
     @property
     def signing_sequence(self) -> int:
@@ -206,7 +212,7 @@ class KeyChain:
         key = self.keys.get((KeyType.Signing, index))
         if key is None or not key.is_good_at(time):
             raise IntegrityError("Signed with a key that was not in force at the record's time.")
-        return self._root if index == 0 else VerifyingKey(key.public)
+        return self._root if index == 0 else _loaded(key.public)
 
     def check_active(self, index: int) -> None:
         """Raise `IntegrityError` if the signing key was retired, at any time."""
@@ -220,6 +226,12 @@ class KeyChain:
             raise RollbackError("This device has verified newer key records of this user before.")
         if self.hashes[sequence] != digest:
             raise ForkError("This device has verified other key records of this user before.")
+
+
+@functools.lru_cache(_LOADED)
+def _loaded(public: bytes) -> VerifyingKey:
+    """Load a public signing key of a verified chain, once for all records of a batch."""
+    return VerifyingKey(public)
 
 
 def closing_fingerprint(signed: Signed) -> canonical.Fingerprint:

@@ -21,7 +21,7 @@ from scbroker.server import logs, measuring, metrics, request_log, requests
 from scbroker.server.answers import answer, problem
 from scbroker.server.broker import CLOCK_BOUND, SECOND, Broker
 from scbroker.server.capacity import Gate
-from scbroker.server.containers import tombstones
+from scbroker.server.containers import ended_groups, tombstones
 from scbroker.server.events import log, pages
 from scbroker.server.operations import OPERATIONS, document
 from scbroker.server.parts import sweeping
@@ -69,7 +69,9 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
         gc.freeze()  # what exists now lives as long as the process: do not scan it for garbage again
         started = time.monotonic()
         wake = broker.wake
-        with logs.noting_stop() as why_it_ends:
+        # After a second Ctrl-C uvicorn skips the shutdown, and asyncio cancels this task. Suppress that:
+        # uvicorn would log a traceback, as if the application had failed.
+        with logs.noting_stop() as why_it_ends, contextlib.suppress(asyncio.CancelledError):
             try:
                 async with broker.database.listening(wake), _background_work(broker):
                     yield {"gate": broker.gate}
@@ -111,6 +113,7 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
             ("drop events", _SWEEP, pages.drop_old),
             ("record uses of API keys", _SWEEP, record_api_key_uses),
             ("delete users", _SWEEP, deletion.finish),
+            ("delete groups", _SWEEP, ended_groups.finish),
             ("delete containers", _SWEEP, tombstones.finish),
         )
     ]

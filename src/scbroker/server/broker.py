@@ -12,8 +12,6 @@ from dataclasses import InitVar, dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeGuard, cast
 
-from sqlalchemy import Connection, Row
-
 from scbroker import errors
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
@@ -25,6 +23,7 @@ from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire.parts import MAX_CHUNK
 
 SECOND: Final = 1_000_000
@@ -35,6 +34,7 @@ API_KEY_SECONDS: Final = 5
 _REFUSED_NONCES: Final = 10_000  # about 0.2 kB each
 CLOCK_BOUND: Final = 30.0
 """Seconds by which this machine's clock may differ from the database's before operators are told."""
+SESSION_ENDED: Final = "The session has ended: log in again."
 _ASK_FOR_KEY: Final = "ask the broker's operator for another one."
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""
@@ -50,12 +50,12 @@ def not_found(what: str = "container") -> errors.NotFoundError:
     return errors.NotFoundError(f"No {what} with this id exists, or you have no access to it.")
 
 
-def is_unexpired(member: Row[Any] | None, moment: int) -> TypeGuard[Row[Any]]:
+def is_unexpired(member: Row | None, moment: int) -> TypeGuard[Row]:
     """Return whether there is a row of a member, whose access has not expired."""
     return member is not None and (member.expires_at is None or member.expires_at > moment)
 
 
-def check_unexpired(member: Row[Any] | None, moment: int, what: str = "container") -> Row[Any]:
+def check_unexpired(member: Row | None, moment: int, what: str = "container") -> Row:
     """Return the row of a member; raise `NotFoundError` without one, or if its access has expired."""
     if not is_unexpired(member, moment):
         raise not_found(what)
@@ -87,7 +87,7 @@ def add_to_counter(
         raise errors.ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
 
 
-def check_active(user: Row[Any]) -> Row[Any]:
+def check_active(user: Row) -> Row:
     """Return the row of an authenticated user; raise if the user was deleted or suspended.
 
     Either can happen after the session was found. So a writer checks the row again after it has locked it.
@@ -132,6 +132,8 @@ class Call:
     now: int = field(default_factory=now)
     """When the handler started, in microseconds since 1970. Handlers read no other clock."""
     api_key_hash: bytes = b""
+    via: bytes | None = None
+    """The id of the group that the query names."""
 
     @property
     def session(self) -> SessionUser:
@@ -141,6 +143,10 @@ class Call:
     @property
     def container_id(self) -> ContainerId:
         return ContainerId(self.path["containerId"])
+
+    @property
+    def group_id(self) -> ContainerId:
+        return ContainerId(self.path["groupId"])
 
     @property
     def part_id(self) -> PartId:
@@ -235,15 +241,15 @@ class RowCache:
 
     def __init__(self) -> None:
         self._version: int | None = None
-        self._rows: dict[bytes, Row[Any]] = {}
+        self._rows: dict[bytes, Row] = {}
 
-    def get(self, version: int | None, secret_hash: bytes) -> Row[Any] | None:
+    def get(self, version: int | None, secret_hash: bytes) -> Row | None:
         return self._rows.get(secret_hash) if version == self._version else None
 
     def clear(self) -> None:
         self._rows = {}
 
-    def keep(self, version: int | None, secret_hash: bytes, row: Row[Any]) -> None:
+    def keep(self, version: int | None, secret_hash: bytes, row: Row) -> None:
         """Cache a row that was read at this version of the database or later."""
         if version is None:
             return
@@ -293,39 +299,40 @@ class Broker:
             self.api_keys.clear()
         self.gate.followers.wake(users)
 
-    async def check_api_key(self, key_hash: bytes) -> None:
-        """Raise `ApiKeyError` unless the API key is valid, and note that it was used.
+    async def admit(self, key_hash: bytes, token_hash: bytes | None) -> SessionUser | None:
+        """Return the user of a session; None without a token, or if its session is unknown or has expired.
 
-        PostgreSQL's database has no version: there a row is read again after API_KEY_SECONDS.
+        Raises `ApiKeyError` unless the API key is valid, and notes that it was used. PostgreSQL's database
+        has no version: there an API key is read again after API_KEY_SECONDS, and a session each time.
         """
         version = self.database.version()
-        if version is None:
-            version = int(time.monotonic()) // API_KEY_SECONDS
-        row = self.api_keys.get(version, key_hash)
-        if row is None:
-            row = await self.database.query(lambda c: sql.one(c, sql.FIND_API_KEY, hash=key_hash))
-            if row is None:
+        of_keys = int(time.monotonic()) // API_KEY_SECONDS if version is None else version
+        cached_key = self.api_keys.get(of_keys, key_hash)
+        cached = None if token_hash is None else self.sessions.get(version, token_hash)
+
+        def read(connection: Connection) -> tuple[Row | None, Row | None]:
+            key = cached_key or sql.one(connection, sql.FIND_API_KEY, hash=key_hash)
+            if key is None or token_hash is None:
+                return key, None
+            return key, cached or sql.one(connection, sql.FIND_SESSION, token_hash=token_hash)
+
+        key, session = cached_key, cached
+        if key is None or (session is None and token_hash is not None):
+            key, session = await self.database.query(read)
+            if key is None:
                 raise errors.ApiKeyError()
-            self.api_keys.keep(version, key_hash, row)
+            self.api_keys.keep(of_keys, key_hash, key)
+            if session is not None and token_hash is not None:
+                self.sessions.keep(version, token_hash, session)
         moment = now()
-        if row.revoked_at is not None:
+        if key.revoked_at is not None:
             raise errors.ApiKeyError(f"This API key was revoked: {_ASK_FOR_KEY}")
-        if row.expires_at is not None and row.expires_at <= moment:
+        if key.expires_at is not None and key.expires_at <= moment:
             raise errors.ApiKeyError(f"This API key has expired: {_ASK_FOR_KEY}")
         self.api_key_uses[key_hash] = moment
-
-    async def find_session(self, token_hash: bytes) -> SessionUser:
-        """Return the user of a token; raise `NotAuthenticatedError` if it is unknown, ended or expired."""
-        version = self.database.version()
-        row = self.sessions.get(version, token_hash)
-        if row is None:
-            values = {"token_hash": token_hash}
-            row = await self.database.query(lambda c: sql.one(c, sql.FIND_SESSION, **values))
-            if row is not None:
-                self.sessions.keep(version, token_hash, row)
-        if row is None or row.expires_at <= now():
-            raise errors.NotAuthenticatedError("The session has ended: log in again.")
-        return SessionUser(row.id, row.fingerprint, row.chain_length, token_hash)
+        if session is None or token_hash is None or session.expires_at <= moment:
+            return None
+        return SessionUser(session.id, session.fingerprint, session.chain_length, token_hash)
 
     def record(
         self,

@@ -1,11 +1,11 @@
 """Limit requests, connections and the memory of large bodies, for one process.
 
 `Gate` counts the requests that a process works on. Requests above its limits are refused by `Connection` at
-their head, in microseconds: without task, routing or session. An admitted request is counted as present until
-the end of its response, except while it waits on client I/O. `LargeBodies` gives slots to requests and
-responses of megabytes: each user has a few, so that a client that sends or reads slowly delays only requests
-of its own user. Everything here runs on the event loop. How much of the work reaches the database at once is
-limited in `storage`.
+their head: without task, routing or session. The refusal waits for half a second, in which nothing is read
+from the connection. An admitted request is counted as present until the end of its response, except while it
+waits on client I/O. `LargeBodies` gives slots to requests and responses of megabytes: each user has a few, so
+that a client that sends or reads slowly delays only requests of its own user. Everything here runs on the
+event loop. How much of the work reaches the database at once is limited in `storage`.
 
 `Connection` is uvicorn's HTTP protocol with limits that uvicorn does not have: the head of a request is
 limited in size and time, and a connection is closed if the client does not read its response, or does not
@@ -41,6 +41,8 @@ _RESERVED: Final = 8
 _MAX_WAITING: Final = 4
 """At most 4 x max_requests requests may wait on client I/O."""
 _RETRY_SECONDS: Final = 3
+_REFUSAL_SECONDS: Final = 0.5
+"""A refusal waits so long: a client that repeats at once is read twice a second, not thousands of times."""
 _MAX_HEAD: Final = 32_768
 _CHUNKED_OVERHEAD: Final = 8
 """Bytes of framing around each byte of a body in chunks of one byte."""
@@ -61,6 +63,8 @@ _MAX_UNREAD_OF_A_USER: Final = 16 * 1_048_576
 _FOLLOWERS_OF_A_USER: Final = 32
 _READING_FOLLOWERS: Final = 8
 _SPREAD_SECONDS: Final = 2.0
+_CONTINUE: Final = b"HTTP/1.1 100 "
+_LENGTH: Final = b"\r\ncontent-length: "
 _ID_HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 _KEPT_BUFFERS: Final = 4
 _FIRST_BYTES: Final = 1_048_576
@@ -115,6 +119,8 @@ class Gate:
         self._present = [0] * len(Kind)
         self.waiting: int = 0
         """Requests that wait on client I/O."""
+        self.refusing: int = 0
+        """Connections with a refusal that waits."""
 
     @property
     def present(self) -> int:
@@ -139,17 +145,9 @@ class Gate:
     def leave(self, kind: Kind) -> None:
         self._present[kind] -= 1
 
-    @contextlib.contextmanager
-    def waiting_for_client(self, kind: Kind) -> Iterator[None]:
+    def waiting_for_client(self, kind: Kind) -> _Waiting:
         """Count the request as waiting while it receives its body or sends its response."""
-        self._present[kind] -= 1
-        self.waiting += 1
-        try:
-            with request_log.idling():
-                yield
-        finally:
-            self.waiting -= 1
-            self._present[kind] += 1
+        return _Waiting(self, self._present, kind)
 
     @contextlib.contextmanager
     def following(self, kind: Kind) -> Iterator[None]:
@@ -177,6 +175,58 @@ class Gate:
             connection.check(now)
 
 
+class _Waiting(request_log.idling):
+    """Counts a request as waiting for its client in place of being present, for the length of a block."""
+
+    __slots__ = ("_gate", "_kind", "_present")
+
+    def __init__(self, gate: Gate, present: list[int], kind: Kind) -> None:
+        self._gate, self._present, self._kind = gate, present, kind
+
+    def __enter__(self) -> None:
+        self._present[self._kind] -= 1
+        self._gate.waiting += 1
+        super().__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)
+        self._gate.waiting -= 1
+        self._present[self._kind] += 1
+
+
+class _Joining:
+    """The transport of one response: joins its head with the first piece of its body.
+
+    uvicorn writes them one after the other. That would be two system calls and two segments, and the client
+    would wake up and read twice. The head of a response without a length is not held back: the first piece
+    of a stream may come much later.
+    """
+
+    __slots__ = ("_has_begun", "_head", "_transport")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._has_begun = False
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        if self._has_begun:
+            head, self._head = self._head, b""
+            self._transport.write(b"".join((head, data)) if head else data)
+            return
+        self._has_begun = not data.startswith(_CONTINUE)
+        if self._has_begun and _LENGTH in data:
+            self._head = data
+        else:
+            self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._transport.close()
+
+
 class Connection(HttpToolsProtocol):
     """One client connection."""
 
@@ -190,6 +240,8 @@ class Connection(HttpToolsProtocol):
         self._stalled: float | None = None
         self._surplus = False
         """Above max_connections: only reserved requests are served, and the connection closes."""
+        self._refusals = b""
+        self._sending_refusals: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type] # uvicorn narrows it as well
@@ -201,6 +253,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gate.connections.discard(self)
+        self._send_refusals()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -215,6 +268,14 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._spare += (1 + _CHUNKED_OVERHEAD) * len(body)
+        if not self._idle:
+            # uvicorn would copy each piece into a bytearray, and again out of it. A bytes object it passes
+            # on as it is. Further pieces go to a bytearray: adding to bytes would copy all of it each time.
+            cycle: Any = self.cycle
+            if not cycle.body:
+                cycle.body, body = body, b""
+            elif isinstance(cycle.body, bytes):
+                cycle.body = bytearray(cycle.body)
         super().on_body(body)
 
     def on_headers_complete(self) -> None:
@@ -225,12 +286,16 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
             return
         kind = Kind.of(self.parser.get_method(), self.url)
-        if (self._surplus and kind < Kind.Reserved) or not self._gate.enter(kind):
+        # Behind a refusal that waits, an answer would come out of order.
+        too_early = self._sending_refusals is not None
+        if too_early or (self._surplus and kind < Kind.Reserved) or not self._gate.enter(kind):
             self._refuse(kind)
             return
         cast(Any, self.scope)[ADMITTED] = kind
         try:
             super().on_headers_complete()
+            if cast(Any, self.scope)["method"] != "HEAD":  # its response has no body to join
+                cast(Any, self.cycle).transport = _Joining(self.transport)
         except BaseException:  # uvicorn rejects the request, for example a URL without a path
             self._gate.leave(kind)
             raise
@@ -246,13 +311,31 @@ class Connection(HttpToolsProtocol):
         closes = self._surplus or self.expect_100_continue or not self.parser.should_keep_alive()
         id = self._gate.log.id_for(_host(self.scope), self.headers)
         head, rest = next(_REFUSALS[closes])
-        self.transport.write(head + id.encode() + rest)
+        self._refusals += head + id.encode() + rest
         self._gate.log.refused(id, self.parser.get_method().decode(), kind.name.lower())
+        # A quarter of the connections is never kept waiting: proxies open new ones if all others wait.
+        if closes or 4 * self._gate.refusing >= 3 * self._gate.max_connections:
+            self._send_refusals()
+        elif self._sending_refusals is None:
+            self._gate.refusing += 1
+            self.flow.pause_reading()
+            self._sending_refusals = self.loop.call_later(_REFUSAL_SECONDS, self._send_refusals)
         if closes:
             self.transport.close()
 
+    def _send_refusals(self) -> None:
+        if self._sending_refusals is not None:
+            self._gate.refusing -= 1
+            self._sending_refusals.cancel()
+            self._sending_refusals = None
+            self.flow.resume_reading()
+        refusals, self._refusals = self._refusals, b""
+        if refusals and not self.transport.is_closing():
+            self.transport.write(refusals)
+
     def shutdown(self) -> None:
         self._gate.followers.end()
+        self._send_refusals()
         super().shutdown()
 
     def on_response_complete(self) -> None:
@@ -367,8 +450,11 @@ class Followers:
         self._is_waking_all = self._wakes_all_again = False
         self.reading: asyncio.Semaphore = asyncio.Semaphore(_READING_FOLLOWERS)
 
-    def add(self, user_id: bytes) -> tuple[asyncio.Event, Release]:
-        """Count a request; return the event that wakes it, and the function that ends its wait."""
+    def add(self, user_id: bytes, group_id: bytes | None = None) -> tuple[asyncio.Event, Release]:
+        """Count a request; return the event that wakes it, and the function that ends its wait.
+
+        A request for the log of a group is woken with the group as well as with its user.
+        """
         own = self._of_user.setdefault(user_id, [])
         if self.count >= self._most or len(own) >= _FOLLOWERS_OF_A_USER:
             if not own:
@@ -376,19 +462,24 @@ class Followers:
             raise overloaded("Too many requests wait for events: try again later.")
         woken = asyncio.Event()
         own.append(woken)
+        if group_id is not None:
+            self._of_user.setdefault(group_id, []).append(woken)
         self.count += 1
         if (
             self.is_ending
         ):  # `end` has run: nothing else would wake the request before its heartbeat
             woken.set()
-        return woken, functools.partial(self._remove, user_id, woken)
+        return woken, functools.partial(self._remove, user_id, group_id, woken)
 
-    def _remove(self, user_id: bytes, woken: asyncio.Event) -> None:
-        own = self._of_user[user_id]
-        own.remove(woken)
+    def _remove(self, user_id: bytes, group_id: bytes | None, woken: asyncio.Event) -> None:
         self.count -= 1
-        if not own:
-            del self._of_user[user_id]
+        for each in (user_id, group_id):
+            if each is None:
+                continue
+            own = self._of_user[each]
+            own.remove(woken)
+            if not own:
+                del self._of_user[each]
 
     def wake(self, users: Collection[bytes] | None) -> None:
         """Wake the requests of these users; for None those of all users, within four seconds."""
@@ -489,7 +580,7 @@ class Buffers:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._free: list[bytearray] = []
+        self._free: list[memoryview] = []
 
     @contextlib.contextmanager
     def receiving(self) -> Iterator[Received]:
@@ -505,17 +596,19 @@ class Buffers:
 class Received:
     """The bytes of a body that have arrived. A buffer is taken only after the first megabyte."""
 
-    def __init__(self, size: int, free: list[bytearray]) -> None:
+    def __init__(self, size: int, free: list[memoryview]) -> None:
         self._buffer_size, self._free = size, free
         self._first = bytearray()
         self._size = 0
-        self.buffer: bytearray | None = None
+        # Assigning to a slice of a bytearray would copy the piece twice.
+        self.buffer: memoryview | None = None
 
     def add(self, piece: bytes) -> None:
         """Append a piece; the caller limits the sum to the size of a buffer."""
         end = self._size + len(piece)
         if self.buffer is None and end > _FIRST_BYTES:
-            self.buffer = self._free.pop() if self._free else bytearray(self._buffer_size)
+            new = self._free.pop() if self._free else memoryview(bytearray(self._buffer_size))
+            self.buffer = new
             self.buffer[: self._size] = self._first
             self._first = bytearray()
         if self.buffer is None:
@@ -526,4 +619,8 @@ class Received:
 
     @property
     def octets(self) -> memoryview:
-        return memoryview(self._first if self.buffer is None else self.buffer)[: self._size]
+        return (
+            memoryview(self._first)[: self._size]
+            if self.buffer is None
+            else self.buffer[: self._size]
+        )

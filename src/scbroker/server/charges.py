@@ -13,12 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
-
-from sqlalchemy import Connection, Row
+from typing import Final, Literal
 
 from scbroker.errors import QuotaExceededError
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 
 Resource = Literal["bytes", "containers"]
 RESOURCES: Final[tuple[Resource, ...]] = ("bytes", "containers")
@@ -77,7 +76,7 @@ class Charges:
                 _check(row, resource, change)
 
 
-def _charged(connection: Connection, user_id: bytes, change: _Change) -> Row[Any]:
+def _charged(connection: Connection, user_id: bytes, change: _Change) -> Row:
     """Change a user's row, which the user's first charge inserts; return it with the quotas in force."""
     values = {f"more_{resource}": more for resource, more in change.total.items()}
     row = sql.one(connection, sql.CHARGE, user=user_id, **values)
@@ -87,7 +86,7 @@ def _charged(connection: Connection, user_id: bytes, change: _Change) -> Row[Any
     return row
 
 
-def _check(row: Row[Any], resource: Resource, change: _Change) -> None:
+def _check(row: Row, resource: Resource, change: _Change) -> None:
     used, quota = getattr(row, resource), quota_of(row, resource)
     if (
         quota is not None
@@ -102,7 +101,7 @@ def _check(row: Row[Any], resource: Resource, change: _Change) -> None:
         )
 
 
-def quota_of(row: Row[Any], resource: Resource) -> int | None:
+def quota_of(row: Row, resource: Resource) -> int | None:
     """Return the quota in a row of `usage`, or None if it is not set or unlimited."""
     quota: int | None = getattr(row, f"quota_{resource}")
     return None if quota is None or quota >= UNLIMITED else quota

@@ -16,7 +16,7 @@ import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 import tenacity
@@ -45,6 +45,7 @@ from scbroker.server.settings import Settings as Settings
 from scbroker.server.settings import changed, load_settings
 from scbroker.server.settings import explain_settings as explain_settings
 from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.statements import COUNT_USERS
 from scbroker.wire.users import canonical_origin
 
 _log: Final = structlog.get_logger("scbroker.server")
@@ -114,9 +115,9 @@ def _serve(
     settings: Settings, address: str, origins: frozenset[str], listeners: list[socket.socket]
 ) -> None:
     key = uuid.uuid4()
-    is_first: bool = asyncio.run(_WAITING.copy()(_provision, settings, key))
+    found: _Found = asyncio.run(_WAITING.copy()(_provision, settings, key))
     _log_start(settings, address)
-    _greet(address, settings, key if is_first else None)
+    _greet(address, settings, key if found.needs_key else None, found)
     if settings.workers == 1:
         tracing.start("scbroker")
         app = create_app(lambda: open_broker(settings, origins))
@@ -223,39 +224,51 @@ async def create_api_key(
     """Create and return an API key, also before the first start; the broker stores only its hash."""
     prepare(settings)
     key = uuid.uuid4()
-    async with _upgraded(settings) as database:
+    async with _upgraded(settings) as (database, _):
         broker_key = await database.write(lambda c: stores.provision(c, settings))
         await database.write(lambda c: api_keys.create(c, broker_key, key, name, expires))
     return key
 
 
 @contextlib.asynccontextmanager
-async def _upgraded(settings: Settings) -> AsyncIterator[Database]:
-    """Open the database with the tables of this version."""
+async def _upgraded(settings: Settings) -> AsyncIterator[tuple[Database, bool]]:
+    """Open the database with the tables of this version; yield also whether it is new."""
     database = open_database(stores.database_url(settings))
     try:
         before, seconds = await bring_up(database)
         if before != newest():
             _log.info("tables upgraded", before=before, after=newest(), seconds=seconds)
-        yield database
+        yield database, before is None
     finally:
         await database.close()
 
 
-async def _provision(settings: Settings, new_key: uuid.UUID) -> bool:
-    """Upgrade and prepare the database; return whether the new API key became the broker's first."""
-    async with _upgraded(settings) as database:
+class _Found(NamedTuple):
+    """The database as a start has found it."""
+
+    users: int | None
+    """Users who are not deleted; None for a new database."""
+    needs_key: bool
+    """True if the new API key became the broker's first."""
+
+
+async def _provision(settings: Settings, new_key: uuid.UUID) -> _Found:
+    """Upgrade and prepare the database."""
+    async with _upgraded(settings) as (database, is_new):
+        users = (
+            None if is_new else await database.read(lambda c: c.execute(COUNT_USERS).scalar_one())
+        )
         broker_key = await database.write(lambda c: stores.provision(c, settings))
         await stores.open_objects(settings, database)  # report a wrong URL here, not in each worker
         if not settings.api_key:
             is_first = await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
             if is_first:
                 _log.info("API key made")
-            return is_first
+            return _Found(users, is_first)
         key = parse_uuid(settings.api_key)
         if not await database.write(lambda c: api_keys.add_of_settings(c, broker_key, key)):
             _log.warning("the API key of the settings was revoked or has expired")
-        return False
+        return _Found(users, False)
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -280,12 +293,21 @@ def _address_for_programs(address: str, settings: Settings) -> str:
     return origins[0]
 
 
-def _greet(address: str, settings: Settings, key: uuid.UUID | None) -> None:
+def _data(settings: Settings, found: _Found) -> str:
+    """Say where the data is, and whether it was there before: a wrong folder makes an empty broker."""
+    folder = str(settings.directory.resolve())
+    where = f"in {folder}" if stores.sqlite_file(settings) else f"on PostgreSQL, files in {folder}"
+    if found.users is None:
+        return f"new database {where}"
+    return f"existing database {where}, {found.users:,} user{'' if found.users == 1 else 's'}"
+
+
+def _greet(address: str, settings: Settings, key: uuid.UUID | None, found: _Found) -> None:
     """Print where the broker is, and what a newcomer does next. Programs read the first line."""
     print(f"scbroker serves {address}")
     if settings.origins:
         print(f"  for    {', '.join(settings.origins)}")
-    print(f"  data   {settings.directory.resolve()}")
+    print(f"  data   {_data(settings, found)}")
     print(f"  wire   {address}/openapi.json")
     if key is not None and not settings.broker_key:
         path = settings.directory.resolve() / KEY

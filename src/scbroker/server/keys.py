@@ -21,14 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sqlalchemy import Connection
-
 from scbroker.crypto.at_rest import open_stored, seal_stored
 from scbroker.crypto.verify import HASH_SIZE, equal, keyed_hash
 from scbroker.errors import IntegrityError, InvalidArgumentError, OverloadedError
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import sync
+from scbroker.server.storage.driver import Connection
 
 KEY: Final = "broker.key"
 NEXT_KEY: Final = "broker.key.next"

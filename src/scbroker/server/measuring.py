@@ -7,12 +7,13 @@ one row for each user.
 import shutil
 from typing import Any, Final
 
-from sqlalchemy import Connection, Select, bindparam, func, select, text
+from sqlalchemy import Select, bindparam, func, select, text
 
 from scbroker.server import metrics
 from scbroker.server.admin import health, usage
 from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.parts.sweeping import DUE_AFTER
+from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.tables import parts, pending_blobs, users
 
 _MOST: Final = 100_000
@@ -28,7 +29,11 @@ def _counted(column: Any, *conditions: Any) -> Select[Any]:
 _OBJECTS_DUE: Final = _counted(pending_blobs.c.since)
 _REPLACED: Final = _counted(parts.c.replaced_at)
 _ABANDONED: Final = _counted(parts.c.touched_at, ~parts.c.committed)
-_USERS: Final = select(func.count()).select_from(users).where(~users.c.deleted)
+# Groups have rows of `users` as well.
+_USERS: Final = select(
+    func.count(users.c.id).filter(users.c.group_version.is_(None)).label("users"),
+    func.count(users.c.group_version).label("groups"),
+).where(~users.c.deleted)
 # A role without pg_monitor reads the rows of standbys without their positions.
 _REPLICATION: Final = text(
     "SELECT count(*), coalesce(max(extract(epoch FROM replay_lag)), 0), "
@@ -52,11 +57,12 @@ def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
         values = {"before": moment - seconds * SECOND}
         return int(connection.execute(statement, values).scalar_one())
 
-    total = usage.total(connection)
+    total, users_and_groups = usage.total(connection), connection.execute(_USERS).one()
     found: dict[str, float] = {
         "stored_bytes": total.bytes,
         "containers": total.containers,
-        "users": connection.execute(_USERS).scalar_one(),
+        "users": users_and_groups.users,
+        "groups": users_and_groups.groups,
         "objects_due": count(_OBJECTS_DUE, DUE_AFTER // SECOND),
         "parts_due": (
             count(_REPLACED, settings.part_grace_seconds)

@@ -97,7 +97,7 @@ DATABASE_WAITING: Final = _gauge(
 _STORE_SECONDS: Final = _histogram(
     "store_seconds", "Seconds that a request to the object store took.", "action"
 )
-DURATIONS: Final = {"database": _DATABASE_SECONDS, "store": _STORE_SECONDS}
+_DURATIONS: Final = {"database": _DATABASE_SECONDS, "store": _STORE_SECONDS}
 STORE_FAILURES: Final = _counter(
     "store_failures", "Requests to the object store that failed, by action.", "action"
 )
@@ -106,6 +106,7 @@ STORED: Final = {
     name: _gauge(name, meaning)
     for name, meaning in (
         ("users", "Registered users."),
+        ("groups", "Groups that are not deleted."),
         ("containers", "Containers with which users are charged."),
         ("stored_bytes", "Bytes with which users are charged."),
         ("objects_due", "Objects that the sweeper must delete, counted up to 100,000."),
@@ -148,6 +149,12 @@ def _of_operation(
     return _REQUESTS.labels(method, path, str(status)), _REQUEST_SECONDS.labels(method, path)
 
 
+@functools.cache
+def durations(part: Literal["database", "store"], action: str) -> prometheus.Histogram:
+    """Return the histogram of an action's seconds in the database or the object store."""
+    return _DURATIONS[part].labels(action)
+
+
 def count_answered(method: str, path: str, status: int, seconds: float) -> None:
     """Count one answered request of an operation, and its duration in seconds."""
     count, durations = _of_operation(method, path, status)
@@ -163,13 +170,13 @@ def count_problem(error: BrokerError) -> None:
 
 def page() -> bytes:
     """Return all metrics of this process, or with several workers of all of them."""
-    registry = prometheus.CollectorRegistry()
     folder = os.environ.get(_FOLDER)
     if folder is None:
         return prometheus.generate_latest(_REGISTRY)
     _forget_ended_workers(Path(folder))
-    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-    registry.register(_Workers(Path(folder)))
+    registry = prometheus.CollectorRegistry()
+    registry.register(_Values(Path(folder)))
+    registry.register(_Processes(Path(folder)))
     return prometheus.generate_latest(registry)
 
 
@@ -195,10 +202,30 @@ def _forget_ended_workers(folder: Path) -> None:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
-            multiprocess.mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+            for path in folder.glob(f"gauge_live*_{pid}.db"):
+                path.unlink(missing_ok=True)  # another request may have removed it
 
 
-class _Workers(Collector):
+class _Values(Collector):
+    """The metrics of all workers together, without empty files.
+
+    The library's own collector fails on a file that a starting worker has created and not yet sized.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterable[Metric]:
+        filled = []
+        for path in self._folder.glob("*.db"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size:
+                    filled.append(str(path))
+        merged: Iterable[Metric] = multiprocess.MultiProcessCollector.merge(filled)  # type: ignore[no-untyped-call]
+        return merged
+
+
+class _Processes(Collector):
     """Memory, processor time and open files of each worker, with its process id as label."""
 
     def __init__(self, folder: Path) -> None:

@@ -11,7 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, leaving, listing, views
+from scbroker.server.containers import (
+    appending,
+    group_leaving,
+    group_views,
+    leaving,
+    listing,
+    views,
+)
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import (
@@ -26,6 +33,7 @@ from scbroker.server.users import (
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
+from scbroker.wire import groups as g
 from scbroker.wire import parts as p
 from scbroker.wire import users as u
 from scbroker.wire.codec import NoQuery
@@ -34,6 +42,7 @@ from scbroker.wire.problems import STATUS, Problem
 _USER: Final = "/v1/users/{userId}"
 _BLOCK: Final = "/v1/blocks/{userId}"
 _CONTAINER: Final = "/v1/containers/{containerId}"
+_GROUP: Final = "/v1/groups/{groupId}"
 _PART: Final = _CONTAINER + "/parts/{partId}"
 _REF: Final = "#/components/schemas/{name}"
 _STATUSES: Final = sorted(set(STATUS.values()))
@@ -99,18 +108,18 @@ OPERATIONS: Final = (
     Operation("GET", _CONTAINER + "/records", views.bodies, "Read records' bodies",
               None, c.Bodies, c.BodiesQuery),
     Operation("PUT", _PART + "/chunks/{index}", chunks.receive, "Send a chunk of a content",
-              bytes, status=204, limit=p.MAX_CHUNK),
-    Operation("DELETE", _PART, chunks.drop, "Drop an unfinished upload", status=204),
+              bytes, query=p.ViaQuery, status=204, limit=p.MAX_CHUNK),
+    Operation("DELETE", _PART, chunks.drop, "Drop an unfinished upload", query=p.ViaQuery, status=204),
     Operation("GET", _PART + "/chunks", chunks.list_chunks, "List the chunks that have arrived",
               None, p.Chunks, p.ChunksQuery),
     Operation("POST", _PART + "/transfers", presigned.to_send, "Get presigned URLs to put chunks to",
-              p.TransfersRequest, p.Transfers),
+              p.TransfersRequest, p.Transfers, p.ViaQuery),
     Operation("GET", _PART + "/transfers", presigned.to_read, "Get presigned URLs to get chunks from",
               None, p.Transfers, p.TransfersQuery),
     Operation("POST", _PART + "/chunks", presigned.sent, "Say which chunks were put there",
-              p.SentChunks, status=204, large=True),
+              p.SentChunks, query=p.ViaQuery, status=204, large=True),
     Operation("GET", _PART + "/hashes", chunks.segment_hashes, "Read the segments' hashes",
-              None, bytes),
+              None, bytes, p.ViaQuery),
     Operation("GET", _PART + "/segments", chunks.segments, "Read sealed segments",
               None, bytes, p.SegmentsQuery),
     Operation("POST", "/v1/batches/records", appending.append_records, "Append several records",
@@ -119,6 +128,13 @@ OPERATIONS: Final = (
               c.ViewsRequest, c.ViewsAnswer, large=True),
     Operation("POST", "/v1/containers/list", listing.list_containers, "List own containers",
               c.ListRequest, c.ContainerList, large=True),
+    Operation("POST", "/v1/groups/views", group_views.read_views, "Read several groups",
+              g.GroupViewsRequest, g.GroupViews, large=True),
+    Operation("GET", "/v1/groups", group_views.list_groups, "List own groups",
+              None, g.GroupList, g.GroupsQuery),
+    Operation("PUT", _GROUP + "/acceptance", group_views.accept, "Accept a group", status=204),
+    Operation("POST", _GROUP + "/departure", group_leaving.leave, "Leave a group",
+              g.GroupDepartureRequest, status=204),
     Operation("GET", "/v1/events", following.list_events, "List events, or wait for them",
               None, e.Events, e.EventQuery),
 )  # fmt: skip

@@ -69,15 +69,17 @@ def set_user(user_id: bytes) -> None:
         entry.user = str(uuid.UUID(bytes=user_id))
 
 
-@contextlib.contextmanager
-def idling() -> Iterator[None]:
+class idling:  # noqa: N801 - used as a function
     """Count the block's time as waiting for the client, which does not make the present request slow."""
-    entry, started = current(), time.perf_counter()
-    try:
-        yield
-    finally:
-        if entry is not None:
-            entry.idle += time.perf_counter() - started
+
+    __slots__ = ("_started",)
+
+    def __enter__(self) -> None:
+        self._started = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        if (entry := current()) is not None:
+            entry.idle += time.perf_counter() - self._started
 
 
 class measured:  # noqa: N801 - used as a function
@@ -98,7 +100,7 @@ class measured:  # noqa: N801 - used as a function
     def __exit__(self, *error: Any) -> None:
         seconds = time.perf_counter() - self._started
         self._span.__exit__(*error)
-        metrics.DURATIONS[self._part].labels(self._action).observe(seconds)
+        metrics.durations(self._part, self._action).observe(seconds)
         if (entry := current()) is not None:
             entry.add(self._part, seconds)
 

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import structlog
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -22,7 +22,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import parse_uuid
 from scbroker.server import logs, metrics, request_log
 from scbroker.server.answers import HEADERS, answer, problem
-from scbroker.server.broker import Broker, Call, SessionUser, now
+from scbroker.server.broker import SESSION_ENDED, Broker, Call, SessionUser, now
 from scbroker.server.capacity import ADMITTED, Gate, Release
 from scbroker.server.operations import Operation
 from scbroker.wire import codec
@@ -35,6 +35,7 @@ _unavailable: Final = {True: logs.Seldom(), False: logs.Seldom()}
 _APPLICATIONS: Final = 256
 _PIECE: Final = 262_144
 """Bytes of a large answer that are sent at once."""
+_TOKEN_LENGTH: Final = 43
 _BODY_SECONDS: Final = 30.0
 _SLOWEST: Final = 16_384
 """Bytes a second, in addition to `_BODY_SECONDS`: a slower body is refused."""
@@ -104,8 +105,7 @@ def _note(operation: Operation, error: errors.BrokerError, status: int) -> None:
 async def _perform(operation: Operation, request: Request) -> Response:
     broker: Broker = request.app.state.broker
     _check_version(request)
-    api_key_hash = await _check_headers(broker, request)
-    user = await _identify(broker, request) if operation.session else None
+    api_key_hash, user = await _identify(broker, operation, request)
     if user is not None:
         request_log.set_user(user.id)
     path = {
@@ -143,7 +143,11 @@ def _may_be_large(operation: Operation, request: Request) -> bool:
 
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
-    query = parse_query(operation.query, request.query_params.multi_items())
+    # As `request.query_params` parses it, which makes three copies of the pairs.
+    text = request.scope["query_string"].decode("latin-1")
+    query = parse_query(operation.query, urllib.parse.parse_qsl(text, keep_blank_values=True))
+    if (via := getattr(query, "via", None)) is not None:
+        call = dataclasses.replace(call, via=parse_uuid(via).bytes)
     if operation.message is None:
         # Refused, so that the broker does not wait for it.
         length = request.headers.get("Content-Length", "0")
@@ -182,27 +186,29 @@ def _check_version(request: Request) -> None:
         )
 
 
-async def _check_headers(broker: Broker, request: Request) -> bytes:
-    """Check API key and application name; return the hash of the API key."""
+async def _identify(
+    broker: Broker, operation: Operation, request: Request
+) -> tuple[bytes, SessionUser | None]:
+    """Check API key, application name and session; return the hash of the API key, and the session's user."""
     try:
         key = parse_uuid(request.headers.get(codec.API_KEY_HEADER, ""))
     except errors.InvalidArgumentError:
         raise errors.ApiKeyError() from None
-    key_hash = sha256(key.bytes)
-    await broker.check_api_key(key_hash)
+    key_hash, token_hash = sha256(key.bytes), None
+    if operation.session:
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme == "Bearer" and len(token) == _TOKEN_LENGTH:
+            token_hash = sha256(token.encode())
+    user = await broker.admit(key_hash, token_hash)
     if not 0 < len(request.headers.get(codec.APPLICATION_HEADER, "")) <= codec.MAX_APPLICATION:
         raise errors.InvalidArgumentError(
             f"The header {codec.APPLICATION_HEADER} is missing or too long."
         )
-    return key_hash
-
-
-async def _identify(broker: Broker, request: Request) -> SessionUser:
-    """Return the user of the request's session."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    if scheme != "Bearer" or len(token) != 43:
-        raise errors.NotAuthenticatedError("This needs a session: log in first.")
-    return await broker.find_session(sha256(token.encode()))
+    if operation.session and user is None:
+        raise errors.NotAuthenticatedError(
+            "This needs a session: log in first." if token_hash is None else SESSION_ENDED
+        )
+    return key_hash, user
 
 
 @functools.lru_cache(_APPLICATIONS)
@@ -224,22 +230,21 @@ async def _body(operation: Operation, request: Request) -> AsyncIterator[bytes]:
         raise errors.InvalidArgumentError(f"The content type must be {media_type}.")
     gate: Gate = request.scope["state"]["gate"]
     with gate.waiting_for_client(request.scope[ADMITTED]):
-        size, pieces = 0, aiter(request.stream())
+        size, has_more = 0, True
         until = asyncio.get_running_loop().time() + _BODY_SECONDS
         try:
-            while True:
+            while has_more:
                 async with asyncio.timeout_at(until + size / _SLOWEST):
-                    piece = await anext(pieces)
+                    event = await request.receive()
+                if event["type"] == "http.disconnect":
+                    raise errors.InvalidArgumentError("The request broke off.")
+                piece, has_more = event["body"], event["more_body"]
                 size += len(piece)
                 if size > operation.limit:
                     raise errors.TooLargeError(
                         f"This operation takes at most {operation.limit} bytes."
                     )
                 yield piece
-        except StopAsyncIteration:
-            pass
-        except ClientDisconnect:
-            raise errors.InvalidArgumentError("The request broke off.") from None
         except TimeoutError:
             text = "The request arrived too slowly: send it again."
             raise errors.OverloadedError(text, 1) from None

@@ -27,6 +27,7 @@ from msgspec import Meta
 from scbroker.errors import InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
 from scbroker.records.container_record import MAX_ENTRIES
+from scbroker.records.roster import MAX_GROUPS, MAX_MEMBERS
 
 PREFIX: Final = "SCBROKER_"
 # Names with the prefix that configure the client or are read elsewhere.
@@ -97,6 +98,12 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     comma-separated; "*" means all."""
     max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
     """Entries of an access list; the protocol allows no more than the default."""
+    max_listed_groups: Annotated[int, Meta(ge=0, le=MAX_GROUPS)] = MAX_GROUPS
+    """Groups in an access list; the protocol allows no more than the default."""
+    max_group_members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = MAX_MEMBERS
+    """Members of a group; the protocol allows no more than the default."""
+    max_new_epochs: Positive = 256
+    """How often the key of one group may change in a day."""
     max_content: Positive = 2**40
     """Bytes that one content may have."""
     max_pending_parts: Positive = 256

@@ -6,18 +6,20 @@ Each item of a batch is answered as the single operation would be, or with the p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, ClassVar, Final, Self
 
 import msgspec
 from msgspec import Meta
 
-from scbroker.crypto.verify import HASH_SIZE
+from scbroker.crypto.verify import HASH_SIZE, SIGNATURE_SIZE
+from scbroker.records import batch, roster
 from scbroker.records import container_record as records
 from scbroker.records.canonical import Uint
 from scbroker.records.container_record import AccessList, SaltedEntry
 from scbroker.records.key_record import Signed
 from scbroker.wire.codec import Hash, Id, Message, Printable, SignedObject, Wrap
 from scbroker.wire.problems import ItemProblem
+from scbroker.wire.rosters import GroupState, Membership, RosterRequest
 from scbroker.wire.users import KeyChainState
 
 MAX_BATCH: Final = 64
@@ -32,7 +34,10 @@ MAX_GOVERNING_WITHOUT_DELETE: Final = 128 * 1_048_576
 """The same for authors without Delete, so that they cannot use up what the others need."""
 DEPARTURE_SIZE: Final = 3584
 """The size of a departure in a view, with its signature: it counts as governing bytes."""
+MAX_GROUP_STATES: Final = 1024
+"""Groups through which the records of one page were made."""
 _SEALED_SLACK: Final = 8192
+_TYPE_OF_GROUP: Final = 128
 
 Salt = Annotated[bytes, Meta(min_length=32, max_length=32)]
 EntryBytes = Annotated[bytes, Meta(max_length=records.MAX_ENTRY)]
@@ -42,9 +47,28 @@ SealedInline = Annotated[bytes, Meta(max_length=MAX_INLINE + _SEALED_SLACK)]
 RecordBody = Annotated[bytes, Meta(max_length=records.MAX_RECORD)]
 
 
-def governing_size(signed: Signed, entries: int) -> int:
-    """Return about how many bytes a governing record takes in a view; `entries` are those of a new list."""
-    return len(signed.body) + len(signed.signature) + (HASH_SIZE + 256) * entries
+def governing_size(signed: Signed, entries: int, roster: bytes | None = None) -> int:
+    """Return about how many bytes a governing record takes in a view.
+
+    `entries` are those of a new list, and `roster` is a group's new one, which comes with its type.
+    """
+    more = 0 if roster is None else len(roster) + _TYPE_OF_GROUP
+    return len(signed.body) + len(signed.signature) + (HASH_SIZE + 256) * entries + more
+
+
+class SignedRecord(Message, frozen=True, kw_only=True):
+    """A container record with its signature: one of its own, or that of a batch."""
+
+    body: Annotated[bytes, Meta(max_length=4096)]
+    signature: Annotated[bytes, Meta(min_length=SIGNATURE_SIZE, max_length=batch.MAX_SIGNATURE)]
+
+    @classmethod
+    def of(cls, signed: Signed) -> Self:
+        return cls(body=signed.body, signature=signed.signature)
+
+    @property
+    def signed(self) -> Signed:
+        return Signed(self.body, self.signature)
 
 
 class AccessEntry(Message, frozen=True, kw_only=True):
@@ -64,7 +88,7 @@ class TypeText(Message, frozen=True, kw_only=True):
 
 class RecordRequest(Message, frozen=True, kw_only=True):
     is_act: ClassVar[bool] = True
-    record: SignedObject
+    record: SignedRecord
     accessList: (
         Annotated[list[AccessEntry], Meta(min_length=1, max_length=records.MAX_ENTRIES)] | None
     ) = None
@@ -72,7 +96,9 @@ class RecordRequest(Message, frozen=True, kw_only=True):
     header: SealedHeader | None = None
     content: SealedInline | None = None
     departures: Annotated[int, Meta(ge=0, le=records.MAX_ENTRIES)] = 0
-    """How many departures from the list in force the writer has seen."""
+    """How many departures from the list, or of a group from the roster, in force the writer has seen."""
+    roster: RosterRequest | None = None
+    """With a record of a group that has a new roster."""
 
 
 class RecordReceipt(Message, frozen=True, kw_only=True):
@@ -121,13 +147,18 @@ class DepartureRequest(Message, frozen=True, kw_only=True):
 
 
 class GoverningView(Message, frozen=True, kw_only=True):
-    record: SignedObject
+    record: SignedRecord
     accessList: ListView | None
+    membership: Membership | None = None
+    """Of the author in the group of `via`; None exactly without one."""
+    standing: Membership | None = None
+    """Of the author in the roster in force, for a change of access in an epoch that has ended."""
 
 
 class GoverningQuery(Message, frozen=True, kw_only=True):
     from_: Annotated[int, Meta(ge=1, le=2**53 - 1)] = msgspec.field(name="from")
     to: Annotated[int, Meta(ge=1, le=2**53 - 1)]
+    via: Id | None = None
 
 
 class GoverningPage(Message, frozen=True, kw_only=True):
@@ -137,7 +168,7 @@ class GoverningPage(Message, frozen=True, kw_only=True):
 class ContainerView(Message, frozen=True, kw_only=True):
     governing: Annotated[list[GoverningView], Meta(min_length=1)]
     lastGoverning: Uint
-    head: SignedObject | None
+    head: SignedRecord | None
     skipped: Annotated[list[RecordBody], Meta(max_length=MAX_SKIPPED)] = []
     wrap: Wrap | None
     type: TypeText | None
@@ -146,6 +177,16 @@ class ContainerView(Message, frozen=True, kw_only=True):
     keyChains: list[KeyChainState]
     recipients: Annotated[list[KeyChainState], Meta(max_length=records.MAX_ENTRIES)] = []
     """For a writer: members who have a newer encryption key than the one that their wrap is for."""
+    via: Id | None = None
+    """The group by whose entry the broker answered; None if it answered by the user's own."""
+    headMembership: Membership | None = None
+    """Of the head's author, where the head was made through a group."""
+    groupChains: Annotated[list[GroupState], Meta(max_length=MAX_GROUP_STATES)] = []
+    """Of each group that a `via` of the answer names."""
+    groups: Annotated[list[Id], Meta(max_length=roster.MAX_GROUPS)] = []
+    """The names of the list in force that are groups, as group ids, ascending."""
+    groupRecipients: Annotated[list[GroupState], Meta(max_length=roster.MAX_GROUPS)] = []
+    """For a writer: groups whose wrap is of an older epoch, or whose epoch is owed."""
 
 
 class ViewQuery(Message, frozen=True, kw_only=True):
@@ -153,11 +194,14 @@ class ViewQuery(Message, frozen=True, kw_only=True):
     header: Annotated[int, Meta(ge=0, le=1)] = 0
     content: Annotated[int, Meta(ge=0, le=1)] = 0
     recipients: Annotated[int, Meta(ge=0, le=1)] = 0
+    via: Id | None = None
+    """The group by whose entry the reader reads."""
 
 
 class BodiesQuery(Message, frozen=True, kw_only=True):
     from_: Annotated[int, Meta(ge=1, le=2**53 - 1)] = msgspec.field(name="from")
     count: Annotated[int, Meta(ge=1, le=MAX_SKIPPED)]
+    via: Id | None = None
 
 
 class Bodies(Message, frozen=True, kw_only=True):
@@ -186,6 +230,7 @@ class ViewRequest(Message, frozen=True, kw_only=True):
     header: bool = False
     content: bool = False
     recipients: bool = False
+    via: Id | None = None
 
 
 class ViewsRequest(Message, frozen=True, kw_only=True):
@@ -212,6 +257,10 @@ class ListRequest(Message, frozen=True, kw_only=True):
     type: TypeLabel | None = None
     header: bool = False
     known: Annotated[list[KnownContainer], Meta(max_length=MAX_BATCH)] = []
+    via: Id | None = None
+    """List the containers of this group in place of the user's own."""
+    stale: bool = False
+    """With `via`: those in which the group's entry names an older epoch than the latest."""
 
 
 class ListedContainer(Message, frozen=True, kw_only=True):

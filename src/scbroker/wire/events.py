@@ -38,6 +38,8 @@ class EventQuery(Message, frozen=True, kw_only=True):
     endId: Uint | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = MAX_PAGE
     wait: Annotated[int, Meta(ge=0, le=MAX_WAIT)] = 0
+    via: Id | None = None
+    """Read the log of this group in place of the user's own."""
 
     @property
     def follows(self) -> bool:

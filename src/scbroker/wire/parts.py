@@ -7,7 +7,7 @@ from msgspec import Meta
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.canonical import Uint
 from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT
-from scbroker.wire.codec import Hash, Message, Text
+from scbroker.wire.codec import Hash, Id, Message, Text
 
 CHUNK_SEGMENTS: Final = 8
 MAX_CHUNK: Final = CHUNK_SEGMENTS * SEALED_SEGMENT
@@ -21,7 +21,12 @@ Address = Annotated[str, Meta(min_length=1, max_length=8192)]
 SegmentHashes = Annotated[bytes, Meta(min_length=HASH_SIZE, max_length=HASH_SIZE * CHUNK_SEGMENTS)]
 
 
-class SegmentsQuery(Message, frozen=True, kw_only=True):
+class ViaQuery(Message, frozen=True, kw_only=True):
+    via: Id | None = None
+    """The group by whose entry the user acts."""
+
+
+class SegmentsQuery(ViaQuery, frozen=True, kw_only=True):
     first: Annotated[int, Meta(ge=0, lt=MAX_SEGMENTS)]
     count: Annotated[int, Meta(ge=1, le=CHUNK_SEGMENTS)]
 
@@ -35,7 +40,7 @@ class Chunks(Message, frozen=True, kw_only=True):
     chunks: Annotated[list[ChunkState], Meta(max_length=MAX_LISTED)]
 
 
-class ChunksQuery(Message, frozen=True, kw_only=True):
+class ChunksQuery(ViaQuery, frozen=True, kw_only=True):
     first: ChunkNumber = 0
 
 
@@ -43,7 +48,7 @@ class TransfersRequest(Message, frozen=True, kw_only=True):
     chunks: Annotated[list[ChunkNumber], Meta(min_length=1, max_length=MAX_TRANSFERS)]
 
 
-class TransfersQuery(Message, frozen=True, kw_only=True):
+class TransfersQuery(ViaQuery, frozen=True, kw_only=True):
     first: ChunkNumber
     count: Annotated[int, Meta(ge=1, le=MAX_TRANSFERS)]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scbroker import errors
+from scbroker import AccessLevel, Group, MemoryTrustStore, ServerProvider, errors
 from scbroker.cli.mirror import mirroring
 from scbroker.cli.mirror.mirroring import Mirror
 from scbroker.cli.mirror.state import Selection, State
@@ -185,3 +185,76 @@ def test_a_link_in_place_of_the_mirrors_own_folder_removes_nothing_elsewhere(
     with pytest.raises(errors.InvalidArgumentError, match="links are not followed"):
         mirror.compare()
     assert (precious / "incoming" / "thesis").read_text() == "precious"
+
+
+@pytest.fixture
+def bob(person: Callable[[str], Person]) -> Person:
+    return person("Bob")
+
+
+def group_of(bob: Person, mirror: Mirror) -> Group:
+    """A group of Bob's that is offered to the user of the mirror."""
+    with bob.session() as session:
+        made: Group = session.createGroup("Team", mirror._selection.user).result(PATIENCE)
+    return made
+
+
+def put_for(bob: Person, group: Group, name: str) -> None:
+    with bob.session() as session:
+        levels = [AccessLevel(bob.ring.userId, 511), AccessLevel(group, 511)]
+        session.createContainer(b"Bob's", {"name": name}, levels).result(PATIENCE)
+
+
+@pytest.mark.long
+def test_the_files_of_a_group_come_once_it_is_accepted_and_go_with_the_membership(
+    mirror: Mirror, bob: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group is offered, accepted on another device, written to, and ended, as the mirror follows."""
+    monkeypatch.setattr(mirroring, "_READ_GROUPS", 0.1)
+    refresh, compare, times = mirror._refresh, mirror.compare, list[list[str]]()
+
+    def went_on() -> None:
+        times.append(sorted(files(tmp_path)))
+        with bob.session() as session:
+            if len(times) == 1:
+                put_for(bob, group_of(bob, mirror), "first")  # offered: nothing comes
+                session.getEvents().result(PATIENCE)
+                with ServerProvider(
+                    bob.broker.api_key, bob.broker.url, "device", trustStore=MemoryTrustStore()
+                ) as device:
+                    ring = mirror._session.getKeyRing().result(PATIENCE)
+                    device.logIn(ring, ring.userId).result(PATIENCE)
+                    [offered] = device.getGroups().result(PATIENCE)
+                    assert isinstance(offered, Group)
+                    device.acceptGroup(offered).result(PATIENCE)
+            elif len(times) == 2:
+                [group] = session.getGroups().result(PATIENCE)
+                assert isinstance(group, Group)
+                put_for(bob, group, "second")
+            elif len(times) == 3:
+                [group] = session.getGroups().result(PATIENCE)
+                assert isinstance(group, Group)
+                session.removeGroupMembers(group, mirror._selection.user).result(PATIENCE)
+            else:
+                raise KeyboardInterrupt
+
+    def compared() -> None:
+        compare()
+        went_on()
+
+    def refreshed(ids: set[uuid.UUID]) -> None:
+        refresh(ids)
+        went_on()
+
+    monkeypatch.setattr(mirror, "compare", compared)
+    monkeypatch.setattr(mirror, "_refresh", refreshed)
+    with pytest.raises(KeyboardInterrupt):
+        mirror.follow()
+    assert times == [[], ["first"], ["first", "second"], []]
+
+
+def test_the_end_of_the_log_of_a_group_that_was_left_is_its_beginning(
+    mirror: Mirror, bob: Person
+) -> None:
+    assert mirror._end_of_log(group_of(bob, mirror).id) == 0
+    assert mirror._end_of_log(uuid.UUID(int=7)) == 0

@@ -135,6 +135,17 @@ def test_a_changed_file_of_the_same_size_and_time_is_not_replaced_and_not_remove
     assert world.files() == {"a": b"x", "b": b"x", "a (version 2)": b"3"}
 
 
+def test_a_container_has_a_file_however_many_names_beside_its_own_are_taken(world: World) -> None:
+    world.make("a.txt", b"0")
+    for _ in range(8):
+        world.sync()
+        (name,) = (name for name, content in world.files().items() if content == b"0")
+        (world.path / name).write_bytes(b"mine")
+        shutil.rmtree(world.path / ".scbroker-mirror")
+    world.sync()
+    assert sorted(world.files().values()) == [b"0", *[b"mine"] * 8]
+
+
 def test_a_file_that_is_only_touched_is_still_the_mirrors(world: World) -> None:
     one = world.make("a", b"1")
     world.sync()

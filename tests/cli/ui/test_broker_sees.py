@@ -54,6 +54,7 @@ def test_a_container_without_content_and_header_is_shown_as_such(
     made = session.createContainer(None).result().id
     shown = page.get(f"/containers/{made}/broker").expect(200).words
     assert "Size of the content that none exists" in shown
+    assert "Type none Version" in shown
     assert "Header none exists" in shown
 
 
@@ -67,4 +68,5 @@ def test_what_permissions_hide_is_not_said_to_be_hidden_from_the_broker(
         page.enter().expect(200)
         shown = page.get(f"/containers/{made}/broker").expect(200).words
     assert "all of them; your permissions hide them from you" in shown
+    assert "Type none, or your permissions hide it from you" in shown
     assert "Size of the content exactly; your permissions hide it from you" in shown

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from urllib.parse import urlencode
 
 import pytest
 
-from scbroker import Contacts, ServerProvider
+from scbroker import ContactCard, Contacts, ServerProvider
+from scbroker.cli.ui.known import in_text
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend
+from tests.kit.people import Person, befriend, put, with_access
 
 
 def _blocks(text: str) -> list[str]:
@@ -92,3 +94,76 @@ def test_a_damaged_card_is_refused(page: UsersPage, bob: Person) -> None:
     card = bob.json("whoami")["card"]
     page.post("/contacts/add", {"card": card[:-1], "name": ""}).expect(400)
     page.post("/contacts/add", {"card": "", "name": ""}).expect(400)
+
+
+@pytest.mark.long
+def test_a_comparison_from_the_question_of_a_share_leads_back_to_the_share(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    made, user = put(session, "plan.txt"), befriend(session, bob, "Bob")
+    card = ContactCard(bob.broker.new_user().fingerprint, bob.broker.url, "Ann")
+    ann = Contacts(session).add(card).result().userId
+    asked = page.get(f"/containers/{made}/share?person={user}&can=read&until=").expect(200).text
+    path = f"/contacts/{user}/compare"
+    assert f'href="{page.root}{path}?share={made}"' in asked
+    back = f"/containers/{made}/people?person={user}"
+    shown = page.get(f"{path}?share={made}").expect(200).text
+    different = f"/contacts/{user}/different?share={made}"
+    for text in (shown, page.get(different).expect(200).text):
+        assert f'href="{page.root}{back}"' in text
+    assert f'href="{page.root}{different}"' in shown
+    hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', shown))
+    answer = page.request("POST", page.root + path, {**hidden, "compared": "yes"}).expect(303)
+    assert answer.headers["location"] == page.root + back
+    people = page.get(back).expect(200)
+    assert "Bob is verified" in people.words
+    assert f'<option value="{user}" selected>' in people.text  # and not the first one
+    assert f'<option value="{ann}">' in people.text
+    # Once verified, the question has no such link.
+    asked = page.get(f"/containers/{made}/share?person={user}&can=read&until=").text
+    assert "/compare" not in asked
+
+
+@pytest.mark.long
+def test_a_comparison_returns_only_to_a_container(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user, made = befriend(session, bob, "Bob"), put(session, "plan.txt")
+    for wrong in (
+        "x",
+        "//evil.example",
+        f"{{{made}}}",
+        f"{made}/../..",
+        made.hex,
+        f"urn:uuid:{made}",
+    ):
+        query = urlencode({"share": wrong})
+        page.get(f"/contacts/{user}/compare?{query}").expect(400)
+        page.get(f"/contacts/{user}/different?{query}").expect(400)
+        page.post(f"/contacts/{user}/compare", {"compared": "yes", "share": wrong}).expect(400)
+
+
+@pytest.mark.long
+def test_a_contact_named_you_is_not_mistaken_for_the_user_in_a_question(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "You")
+    made = put(session, "plan.txt", accessLevels=with_access(session, user))
+    share = page.get(f"/containers/{made}/share?person={user}&can=read&until=").words
+    assert 'Share plan.txt with the contact "You"?' in share
+    for path in (
+        f"/containers/{made}/revoke?user={user}",
+        f"/containers/{made}/delete",
+        f"/contacts/{user}/rename",
+        f"/contacts/{user}/remove",
+        f"/contacts/{user}/compare",
+    ):
+        assert 'the contact "You"' in page.get(path).expect(200).words, path
+
+
+@pytest.mark.parametrize(
+    "name", ["you", "\uff39\uff2f\uff35", " You", "The link For Dave", "the user x"]
+)
+def test_a_contact_whose_name_begins_like_the_pages_own_words_is_quoted(name: str) -> None:
+    assert in_text(name) == f'the contact "{name}"'
+    assert in_text("Youssef") == "Youssef"

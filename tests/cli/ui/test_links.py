@@ -10,7 +10,7 @@ import pytest
 
 from scbroker import BrokerError, ServerProvider, openLink
 from tests.kit.pages import UsersPage
-from tests.kit.people import put
+from tests.kit.people import damage_links, put
 
 
 def _day(days: int) -> str:
@@ -58,3 +58,17 @@ def test_a_link_without_an_end_or_with_two_passwords_is_not_made(
 def test_the_link_of_somebody_else_is_not_found(page: UsersPage) -> None:
     page.get("/links/00000000-0000-8000-8000-000000000000").expect(404)
     page.get("/links/x").expect(400)
+
+
+@pytest.mark.long
+def test_a_damaged_list_of_links_leaves_the_containers_readable(
+    page: UsersPage, session: ServerProvider
+) -> None:
+    made = put(session, "plan.txt", b"the plan")
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(1)
+    user = session.createLink(made, expiresAt=end, name="For the bank").result().userId
+    damage_links(session)
+    assert user.hex[:8] in page.get("/containers").expect(200).words
+    assert user.hex[:8] in page.get(f"/containers/{made}/people").expect(200).words
+    page.get("/history").expect(200)
+    assert "scbroker.links" in page.get("/links").expect(502).words

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import datetime as dt
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from starlette.requests import Request
 
+from scbroker.cli.ui.session import Session
+from scbroker.cli.web.access import Access
+from scbroker.cli.web.site import Act, Done, Site, _Application
 from tests.kit.keychains import run_beside_gnome_keyring
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person
@@ -71,15 +80,16 @@ def test_the_session_is_kept_in_the_folder_that_was_given(
         assert "Log in as Carol" in page.enter().expect(200).words
 
 
-def test_without_a_keychain_nobody_is_registered_and_the_page_names_the_option(
-    stranger: Person,
-) -> None:
-    stranger.environment["PYTHON_KEYRING_BACKEND"] = "keyring.backends.fail.Keyring"
-    with UsersPage(stranger) as page:
+@pytest.mark.long
+def test_a_keychain_that_fails_while_the_page_is_open_registers_nobody(stranger: Person) -> None:
+    """The command has checked it before it started the page."""
+    folder = stranger.home / "sessions"
+    with UsersPage(stranger, *folders(stranger)) as page:
         page.enter().expect(200)
+        folder.rmdir()
+        folder.write_bytes(b"")
         refused = page.post("/register", filled(stranger)).expect(200).words
-        assert "no usable keychain" in refused
-        assert "--session-folder FOLDER" in refused
+        assert "session" in refused
         assert not stranger.config.exists()
 
 
@@ -196,6 +206,104 @@ def test_a_session_that_another_device_has_ended_leads_to_the_log_in(
     shown = page.get("/start").expect(200).words
     assert "the account was deleted" in shown
     assert "letter.txt" not in shown
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "command", [["logout"], ["profiles", "rm", "default", "--yes"]], ids=" ".join
+)
+def test_a_command_that_removes_the_session_from_the_device_locks_the_open_page(
+    page: UsersPage, alice: Person, command: list[str]
+) -> None:
+    page.upload("letter.txt", b"Dear Bob")
+    alice.run(*command)
+    assert page.get("/state", STATE).text == "locked"
+    answer = page.get("/containers").expect(303)
+    assert answer.headers["location"] == f"{page.root}/start"
+    assert "letter.txt" not in page.get("/start").expect(200).text
+
+
+def test_a_profile_that_is_removed_from_the_file_locks_the_open_page_and_a_damaged_file_does_not(
+    page: UsersPage, alice: Person
+) -> None:
+    text = alice.config.read_text()
+    alice.config.write_text("damaged")
+    page.get("/containers").expect(200)
+    alice.config.write_text(text.replace("profiles.default", "profiles.other"))
+    page.get("/containers").expect(303)
+
+
+@pytest.mark.long
+def test_what_was_done_before_the_page_was_locked_is_not_shown_after_it(
+    page: UsersPage, alice: Person
+) -> None:
+    id = page.upload("letter.txt", b"Dear Bob")
+    [secret] = set(_secrets(page.get("/containers").text))
+    fields = {"form": secret, "name": "renamed.txt"}
+    # The browser does not follow to the view that would show it.
+    page.request("POST", f"{page.root}/containers/{id}/rename", fields).expect(303)
+    alice.run("logout")
+    page.get("/containers").expect(303)
+    assert "renamed.txt" not in page.get("/start").expect(200).text
+
+
+@pytest.mark.parametrize("changes_session", [False, True])
+def test_an_act_that_ends_after_the_page_was_locked_is_shown_only_if_it_is_the_lock_or_log_in(
+    changes_session: bool,
+) -> None:
+    session = Session(None, 60)
+
+    async def do(request: Request, fields: Mapping[str, str]) -> Done:
+        del request, fields
+        session.lock()
+        return Done("Bob has access.", "/containers")
+
+    access = Access(1)
+    now = dt.datetime.now(dt.UTC)
+    site = Site("x", Path(), views=[], acts=[], ends=now, gate=session)
+    app = _Application(site, access)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield f"form={access.form}".encode()
+
+    request = cast(Request, SimpleNamespace(stream=body))
+    asyncio.run(cast(Any, app._act(Act("/x", do, changes_session))(request)))
+    assert (app._take_done() is not None) == changes_session
+
+
+@pytest.mark.long
+def test_the_api_key_of_a_refused_registration_is_shown_to_the_next_view_alone(
+    stranger: Person,
+) -> None:
+    key = str(stranger.broker.api_key)
+    with UsersPage(stranger, *folders(stranger)) as page:
+        page.enter()
+        weak = filled(stranger, passphrase="x", passphrase_again="x")
+        assert key in page.post("/register", weak).expect(200).text
+        for path in ("/register", "/log-in", "/start"):
+            assert key not in page.get(path).expect(200).text, path
+        secret = _secrets(page.get("/register").text)[0]
+        page.request("POST", page.root + "/register", {"form": secret, **weak}).expect(303)
+        page.request("POST", page.root + "/register", {"form": secret, **filled(stranger)})
+        page.get("/containers").expect(200)
+        _lock(page)
+        for path in ("/register", "/log-in", "/start"):
+            assert key not in page.get(path).expect(200).text, path
+
+
+@pytest.mark.long
+def test_the_exported_address_and_key_are_taken_and_the_key_is_in_no_form(stranger: Person) -> None:
+    url, key = stranger.broker.url, str(stranger.broker.api_key)
+    exported = {"SCBROKER_SERVER_URL": url, "SCBROKER_API_KEY": key}
+    stranger.environment |= exported
+    with UsersPage(stranger, *folders(stranger)) as page:
+        page.enter().expect(200)
+        for path in ("/register", "/log-in"):
+            form = page.get(path).expect(200).text
+            assert f'value="{url}"' in form
+            assert key not in form
+        given = filled(stranger, api_key="")
+        assert "registered" in page.post("/register", given).expect(200).words
 
 
 def test_contents_of_the_session_are_behind_the_log_in(stranger: Person) -> None:

@@ -54,8 +54,7 @@ def test_a_person_stores_sees_renames_and_saves_a_picture(
     view.get_by_label("Drop files here").set_input_files(file)
     view.get_by_role("link", name="zoo.png").click()
     shown = view.get_by_alt_text("The picture in this container")
-    shown.wait_for()
-    assert shown.evaluate("(image) => image.naturalWidth") == 320
+    assert shown.evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 320
     with view.expect_download() as saved:
         view.get_by_role("link", name="Download").click()
     assert saved.value.suggested_filename == "zoo.png"
@@ -141,6 +140,7 @@ def test_a_view_that_stays_open_shows_nothing_after_the_command_has_ended(
         tab.evaluate(DROP, ["letter.txt", "Dear Bob"])
         name = tab.get_by_role("link", name="letter.txt")
         name.wait_for()
+        tab.wait_for_load_state()
         page.stop()
         tab.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
         name.wait_for(state="hidden")

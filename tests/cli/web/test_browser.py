@@ -70,6 +70,7 @@ def test_a_person_without_script_enters_the_code_by_hand(
         tab.goto(page.origin)
         tab.get_by_label("Code").fill(page.code)
         tab.get_by_role("button", name="Open").click()
+        tab.wait_for_url("**/overview")
         assert tab.title() == "Overview · scbroker"
 
 

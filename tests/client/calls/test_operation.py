@@ -27,6 +27,10 @@ from scbroker import (
     ContainerEvent,
     ContainerPage,
     ContentReader,
+    Group,
+    GroupManager,
+    GroupMember,
+    GroupRenewal,
     Header,
     Heads,
     KeyRing,
@@ -231,6 +235,41 @@ def own_link(world: World) -> dict[str, Any]:
         return {"link": uuid.uuid4()}
 
 
+def new_group(world: World) -> uuid.UUID:
+    """A group of the provider's user and another; without a session or a broker, any id."""
+    try:
+        made = world.provider.createGroup("Team", world.account.ring.userId)
+        return made.result(PATIENCE).id
+    except BrokerError:
+        return uuid.uuid4()
+
+
+def of_group(**more: Any) -> Callable[[World], dict[str, Any]]:
+    return lambda world: {"groupId": new_group(world), **more}
+
+
+def of_two_groups(world: World) -> dict[str, Any]:
+    return {"groupId": new_group(world), "newGroupId": new_group(world)}
+
+
+def with_other_owner(world: World) -> dict[str, Any]:
+    other = GroupManager(world.account.ring.userId, owner=True)
+    return {"groupId": new_group(world), "managers": [other]}
+
+
+def of_an_offer(world: World) -> dict[str, Any]:
+    """A group in which another user has made the provider's user a member."""
+    own, ring = world.provider, world.account.ring
+    store = MemoryTrustStore()
+    try:
+        user = own.getUserId().result(PATIENCE)
+        with ServerProvider(own.apiKey, own.serverUrl, "other", trustStore=store) as other:
+            other.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
+            return {"groupId": other.createGroup("Team", user).result(PATIENCE).id}
+    except BrokerError:
+        return {"groupId": uuid.uuid4()}
+
+
 OPERATIONS = [
     Operation("register", lambda _: SECRETS, bytes, needs_session=False),
     Operation("logIn", by_passphrase, bytes, needs_session=False),
@@ -281,9 +320,24 @@ OPERATIONS = [
     Operation("blockUser", of_user, VOID),
     Operation("unblockUser", of_user, VOID),
     Operation("getBlockedUsers", nothing, []),
+    Operation("createGroup", lambda _: {"name": "Team"}, Group),
+    Operation("getGroups", nothing, list),
+    Operation("getGroupMembers", of_group(), list_of(GroupMember)),
+    Operation("acceptGroup", of_group(), Group),
+    Operation("declineGroup", of_an_offer, VOID),
+    Operation("leaveGroup", of_group(abandon=True), VOID),
+    Operation("addGroupMembers", of_group(members=[]), Group),
+    Operation("removeGroupMembers", of_group(userIds=[]), Group),
+    Operation("setGroupRoles", of_group(roles=[]), Group),
+    Operation("setGroupManagers", with_other_owner, Group),
+    Operation("renameGroup", of_group(name="New"), Group),
+    Operation("renewGroup", of_group(), GroupRenewal(0, [])),
+    Operation("replaceGroup", of_two_groups, GroupRenewal(0, [])),
+    Operation("deleteGroup", of_group(), VOID),
     Operation("getUsage", nothing, Usage),
     Operation("getContactCard", lambda _: {"name": "Alice"}, ContactCard),
     Operation("getSentChanges", own, []),
+    Operation("confirmAccess", own, None),
     Operation("resetContainerMark", own, Heads),
     Operation("resetEventMark", nothing, Heads),
     Operation("getPublicKeys", nothing, list_of(PublicKey)),
@@ -502,8 +556,10 @@ WRONG = [
     ("getContainer", {"containerId": "c"}),
     ("getContactCard", {"name": ""}),
     ("getSentChanges", {"containerId": "c"}),
+    ("confirmAccess", {"containerId": uuid.uuid4(), "accept": 7}),
     ("resetContainerMark", {"containerId": uuid.uuid4(), "accept": 7}),
     ("resetEventMark", {"accept": b"head"}),
+    ("getEvents", {"groupId": 7}),
     ("getContainers", {"containerIds": str(uuid.uuid4())}),
     ("listContainers", {"limit": 65}),
     ("listContainers", {"startAfter": "c"}),

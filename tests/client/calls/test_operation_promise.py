@@ -457,6 +457,27 @@ print("parent:", inherited.result())
 
 
 @pytest.mark.long
+def test_a_fork_at_the_moment_when_an_operation_ends_leaves_its_result() -> None:
+    """The thread has set the result, and runs the callback that takes the operation out."""
+    done = run_script(
+        PRELUDE
+        + """
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
+ended = start("ended", gated("result"))
+entry = next(iter(io_thread._running.items()))
+start("let", let()).result()
+assert ended.result() == "result"
+io_thread._running.update([entry])
+if (pid := os.fork()) == 0:
+    print(ended.result(), flush=True)
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    )
+    assert (done.stdout, done.stderr) == ("result\n0\n", "")
+
+
+@pytest.mark.long
 def test_what_is_under_way_at_exit_is_given_its_time() -> None:
     """Also what still needs the pool, which concurrent.futures closes when the main thread ends."""
     done = run_script(

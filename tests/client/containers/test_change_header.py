@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from scbroker import AccessLevel, BrokerError
 from scbroker.client.containers.change import decode_header, encode_header
 from scbroker.records.container_record import MAX_HEADER
+from tests.kit.cases import in_one_case
 
 CANARY = "CANARY-of-the-header"
 
@@ -67,9 +68,9 @@ def test_a_header_comes_back_as_the_type_that_is_asked_for(kind: Any) -> None:
     assert decode_header(data, Any) == {"name": "ä", "count": 3}
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize(
-    "wrong",
+@in_one_case(
+    "kind, wrong",
+    KINDS,
     [
         {"name": "x", "count": CANARY},
         {"name": CANARY},
@@ -77,7 +78,6 @@ def test_a_header_comes_back_as_the_type_that_is_asked_for(kind: Any) -> None:
         [CANARY],
         CANARY,
     ],
-    ids=["text for a number", "missing", "a list for text", "a list", "text"],
 )
 def test_what_is_not_of_the_type_is_an_error_that_does_not_quote_it(kind: Any, wrong: Any) -> None:
     data = encode_header(wrong)
@@ -217,9 +217,7 @@ WHEN = dt.datetime(2026, 5, 4, 12, tzinfo=dt.UTC)
 NAN, INFINITY = math.nan, math.inf
 
 
-@pytest.mark.parametrize(
-    "header, why",
-    [
+@in_one_case("header, why", [
         (b"x", "bytes would come back as str"), ({CANARY: [b"x"]}, "bytes would come back as str"),
         ((1, 2), "tuple would come back as list"), ([{"a": (1, 2)}], "tuple would come back as list"),
         ({1, 2}, "set would come back as list"), ({1: 2}, "key of type int"), ({0: 1}, "key of type int"),
@@ -235,9 +233,7 @@ NAN, INFINITY = math.nan, math.inf
         (Points(number=NAN), "nan and infinity"), (Points(pair=(1, CANARY)), r"header\.pair"),  # type: ignore[arg-type]
         (Private(title=CANARY, number=NAN), "nan and infinity"),
         (DataClass(name=CANARY, count=NAN), r"header\.count must be int, not NoneType"),  # type: ignore[arg-type]
-    ],
-    ids=range(25),
-)  # fmt: skip
+    ])  # fmt: skip
 def test_a_header_that_would_not_come_back_equal_is_refused_and_not_quoted(
     header: object, why: str
 ) -> None:

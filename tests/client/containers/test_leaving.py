@@ -20,7 +20,7 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.containers import fetching, leaving
+from scbroker.client.containers import fetching, sending
 from scbroker.client.core.judging import Mark
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import HASH_SIZE
@@ -110,7 +110,8 @@ def test_a_user_who_leaves_reads_nothing_more_and_is_not_shown_as_a_member(
 ) -> None:
     box = shared(alice, (bob, READER), (carol, READER))
     assert bob.getContainer(box).result(PATIENCE).content == b"1"
-    bob.leaveContainer(box).result(PATIENCE)
+    result: Any = bob.leaveContainer(box).result(PATIENCE)
+    assert result is None
     refusal(bob.getContainer(box), BrokerError.notFoundError)
     refusal(bob.leaveContainer(str(box)), BrokerError.notFoundError)
     for other in (alice, carol):
@@ -390,7 +391,7 @@ def test_a_list_that_was_changed_meanwhile_is_read_and_left_too(
 def test_a_list_that_changes_at_each_attempt_is_a_conflict_and_no_departure_takes_effect(
     alice: ServerProvider, bob: ServerProvider, network: Network, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaving, "_ATTEMPTS", 2)
+    monkeypatch.setattr(sending, "_DEPARTURES", 2)
     box = shared(alice, (bob, READER))
     network.treat("POST", DEPARTURE, refused(BrokerError.conflictError()))
     failed = failure(bob.leaveContainer(box), BrokerError.conflictError)

@@ -315,6 +315,7 @@ def test_a_fresh_device_lists_all_containers_after_their_events_were_dropped(
     )
 
 
+@pytest.mark.long
 def test_expired_access_is_not_listed(
     fresh_broker: BrokerProcess, new_provider: NewProvider
 ) -> None:

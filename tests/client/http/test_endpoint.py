@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.http.endpoint import allowed, checked_origins
 from scbroker.wire.parts import Transfer
+from tests.kit.cases import in_one_case
 
 KEY = uuid.UUID(int=1)
 STORE = "https://s3.example"
@@ -75,16 +76,13 @@ def test_an_address_of_an_allowed_origin_is_asked_as_it_was_given(address: str) 
     assert str(url).lower() == address.lower().replace(":443/", "/") or str(url) == address
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
+@in_one_case("address", [
         "http://s3.example/x", "https://s3.example:444/x", "https://s3.example./x",
         "https://sub.s3.example/x", "https://s3.example.evil.example/x", "http://localhost:9000/x",
         "http://[::1]:9000/x", "http://127.0.0.1/x", "https://[2001:db8:0::1]:8443/x",
         "HTTPS://s3.example/x", " https://s3.example/x", "https://s3.example/x\n",
         "https://s3.example/\u00e4", "https://s3.example:https/x", "",
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_an_address_in_any_other_spelling_is_not_asked(address: str) -> None:
     assert allowed(address, ORIGINS) is None
 

@@ -19,6 +19,7 @@ from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.wire import codec
 from scbroker.wire.problems import MAX_PROBLEM
 from scbroker.wire.users import ReminderAnswer
+from tests.kit.cases import in_one_case
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import PROTOCOL, Answer, BadBroker, cut, hang, http
 from tests.kit.waiting import PATIENCE
@@ -298,9 +299,7 @@ def endpoint(**changes: Any) -> Any:
     return checked_endpoint(**arguments | changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+@in_one_case("changes", [
         {"apiKey": "key"},
         {"apiKey": 7},
         {"apiKey": None},
@@ -335,9 +334,7 @@ def endpoint(**changes: Any) -> Any:
         {"timeout": float("nan")},
         {"timeout": -1},
         {"timeout": "1"},
-    ],
-    ids=ascii,
-)  # fmt: skip
+    ])  # fmt: skip
 def test_what_is_wrong_with_an_endpoint_is_said_before_anything_is_sent(changes: Any) -> None:
     with pytest.raises(BrokerError.invalidArgumentError) as caught:
         endpoint(**changes)

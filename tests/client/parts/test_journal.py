@@ -10,6 +10,7 @@ import pytest
 
 from scbroker import BrokerError, FileTrustStore
 from scbroker.client.parts import journal as journal_module
+from scbroker.client.parts.downloads import RUN
 from scbroker.client.parts.journal import Journal
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
@@ -113,7 +114,7 @@ def test_no_record_is_sent_while_its_journal_cannot_be_ended(
     """Else another record could name the part after a crash. The disk's error is made here."""
     device = new_provider(True, trustStore=FileTrustStore(tmp_path / "device"))
     file = tmp_path / "file"
-    file.write_bytes(bytes(100_000))
+    file.write_bytes(bytes(RUN + 1))
 
     def fail(_: int) -> None:
         raise OSError(5, "Input/output error")

@@ -101,6 +101,20 @@ def test_what_was_saved_before_a_cut_is_not_fetched_again(
     assert not list((tmp_path / "device").glob("transfers/*"))
 
 
+@pytest.mark.long
+def test_a_new_file_is_saved_without_a_sync(
+    device: ServerProvider, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of photos has many: the disk would be waited for once for each."""
+    made = device.createContainer(CONTENT).result(PATIENCE).id
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    device.saveContainerContent(made, folder / "new").result(PATIENCE)
+    assert synced == []
+    device.saveContainerContent(made, folder / "new").result(PATIENCE)
+    assert len(synced) == 1, "replacing a file syncs the new one first"
+
+
 def leave_partial(device: ServerProvider, made: Any, target: Path) -> None:
     """Two of three runs are there."""
     arrived = [0]

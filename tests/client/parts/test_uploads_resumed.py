@@ -115,6 +115,18 @@ def test_chunks_that_arrived_before_a_cut_are_not_sent_again(
 
 
 @pytest.mark.long
+def test_a_file_of_one_chunk_has_no_journal(
+    device: ServerProvider, file: Path, tmp_path: Path
+) -> None:
+    file.write_bytes(bytes(CHUNK))
+    cut_off(device, file, 0)
+    assert journals(tmp_path) == []
+    file.write_bytes(bytes(CHUNK + 1))
+    cut_off(device, file, 1)
+    assert journals(tmp_path)
+
+
+@pytest.mark.long
 def test_a_client_that_was_killed_goes_on_in_another_process(
     broker: BrokerProcess,
     new_provider: NewProvider,

@@ -1,6 +1,7 @@
 """Blocking users with the client: who cannot give access any more, by which operations, and what stays."""
 
 import uuid
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from scbroker import (
 from scbroker.wire.users import BlockedUsers
 from tests.client.conftest import id_of, refusal
 from tests.client.test_lying_broker import lying
+from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
@@ -38,7 +40,8 @@ def test_a_blocked_user_gives_no_access_by_any_operation_and_reads_whom_to_leave
     me, him = id_of(alice), id_of(bob)
     both = [AccessLevel(him, OWNER), AccessLevel(me)]
     box = bob.createContainer(b"his").result(PATIENCE).id
-    alice.blockUser(him).result(PATIENCE)
+    result: Any = alice.blockUser(him).result(PATIENCE)
+    assert result is None
     words = f"User {me} has blocked you: leave the user out"
     refusal(bob.createContainer(b"x", accessLevels=both), BrokerError.blockedError, words)
     refusal(bob.updateContainerAccessLevels(box, both), BrokerError.blockedError, words)
@@ -73,8 +76,10 @@ def test_an_unblocked_user_gives_access_again_and_a_stranger_is_ignored(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
     alice.blockUser(str(id_of(bob))).result(PATIENCE)
-    alice.unblockUser(str(id_of(bob))).result(PATIENCE)
-    alice.unblockUser(uuid.uuid4()).result(PATIENCE)
+    results: list[Any] = [
+        alice.unblockUser(each).result(PATIENCE) for each in (str(id_of(bob)), uuid.uuid4())
+    ]
+    assert results == [None, None]
     levels = [AccessLevel(id_of(bob), OWNER), AccessLevel(id_of(alice))]
     box = bob.createContainer(b"1", accessLevels=levels).result(PATIENCE).id
     assert alice.getContainer(box).result(PATIENCE).content == b"1"
@@ -91,13 +96,13 @@ def test_a_card_stands_for_the_user_who_is_blocked_and_unblocked(
 
 
 def test_blocks_are_listed_by_id_and_blocking_twice_changes_nothing(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
 ) -> None:
     others = [id_of(bob), id_of(carol)]
     for other in [*others, *others]:
         alice.blockUser(other).result(PATIENCE)
     assert alice.getBlockedUsers().result(PATIENCE) == sorted(others)
-    assert bob.getBlockedUsers().result(PATIENCE) == []
+    assert new_provider(True).getBlockedUsers().result(PATIENCE) == []
 
 
 def test_a_block_is_set_and_lifted_by_the_card_of_a_user(

@@ -52,19 +52,18 @@ class KeptSessionsOfTwoDevices(RuleBasedStateMachine):
 
     @initialize()
     def register(self) -> None:
-        self.devices = [self._device(number) for number in (0, 1)]
+        self.devices = [self._device() for _ in range(2)]
         first = self.devices[0]
         first.provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
         self.user = first.provider.getUserId().result(PATIENCE)
         self.keys, self.secrets, self.number = 1, (PASSWORD, PASSPHRASE), 0
         first.session = 1
 
-    def _device(self, number: int) -> Device:
+    def _device(self) -> Device:
         marks = MemoryTrustStore()
         store = FileSessionStore(self.folder / uuid.uuid4().hex)
         device = Device(lambda: self.new_provider(trustStore=marks, sessionStore=store))
         device.provider = device.start()
-        del number
         return device
 
     @rule(number=DEVICES, keep=st.booleans())

@@ -74,12 +74,12 @@ def test_on_postgresql_a_key_is_read_again_after_the_documented_time(
     monkeypatch.setattr(broker_module, "time", clocks)
 
     async def work(found: Broker) -> None:
-        await found.check_api_key(sha256(key.bytes))
+        await found.admit(sha256(key.bytes), None)
         admin(broker, "api-keys", "revoke", id_of(key)).expect(0)
-        await found.check_api_key(sha256(key.bytes))
+        await found.admit(sha256(key.bytes), None)
         moment[0] += broker_module.API_KEY_SECONDS
         with pytest.raises(ApiKeyError, match="revoked"):
-            await found.check_api_key(sha256(key.bytes))
+            await found.admit(sha256(key.bytes), None)
 
     beside(broker, work)
 

@@ -206,6 +206,7 @@ def test_an_exported_head_proves_later_that_the_log_was_not_cut_off(
     assert "cut off" in admin(broker, "audit", "verify", "--head", head).expect(1).error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("head", ["", "x" * 64, "ab", "0" * 65])
 def test_a_head_that_is_no_hash_is_refused(broker: BrokerProcess, head: str) -> None:
     assert "64 hexadecimal" in admin(broker, "audit", "verify", "--head", head).expect(2).error

@@ -12,8 +12,7 @@ from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import Link, Role, bare_body, record_hash, sealed_size
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest
+from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest, SignedRecord
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import count_rows, query
 from tests.kit.waiting import wait_until
@@ -256,7 +255,7 @@ def _version(request: RecordRequest) -> int | None:
 
 
 def _with_body(body: bytes) -> RecordRequest:
-    return RecordRequest(record=SignedObject(body=body, signature=bytes(3373)))
+    return RecordRequest(record=SignedRecord(body=body, signature=bytes(3373)))
 
 
 @pytest.fixture

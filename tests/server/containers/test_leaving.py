@@ -11,13 +11,13 @@ from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
-from sqlalchemy import Connection, event
 
 from scbroker.records.container_record import Part
 from scbroker.records.departure import parse_departure
 from scbroker.records.key_record import CLOCK_TOLERANCE
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import leaving
+from scbroker.server.storage.driver import Connection
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
     DEPARTURE_SIZE,
@@ -38,6 +38,7 @@ from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import added, count_rows, dump, gone, query
+from tests.kit.watching import watching
 from tests.kit.writers import (
     OWNER,
     READER,
@@ -619,11 +620,8 @@ def test_a_broker_that_ends_before_any_statement_of_a_departure_has_stored_all_o
                 if not left[0]:
                     raise _StoppedError
 
-            event.listen(connection, "before_cursor_execute", stop)
-            try:
+            with watching(connection, before=stop):
                 leaving._store(connection, parsed, 2)
-            finally:
-                event.remove(connection, "before_cursor_execute", stop)
 
         path = {"containerId": story.id}
         parsed = leaving._parse(Call("tests", "::1", path, session_of(bob)), message)

@@ -66,6 +66,7 @@ def test_a_list_has_each_container_of_the_user_once_by_id_and_no_other(new_user:
     assert listed(new_user()) == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 64])
 def test_pages_of_any_size_have_each_container_once_and_the_last_has_no_next(
     new_user: NewUser, limit: int

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Final
 
 import pytest
-from sqlalchemy import Connection
 
 from scbroker.records.container_record import Role
 from scbroker.records.judge import Known
@@ -20,6 +19,7 @@ from scbroker.server.containers import tombstones
 from scbroker.server.containers.appending import append_each
 from scbroker.server.containers.storing import Incoming
 from scbroker.server.events import log as event_log
+from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
@@ -36,7 +36,7 @@ from tests.server.conftest import NewUser
 from tests.server.events.test_following import metric
 from tests.server.users.test_deletion_in_parts import check
 
-MANY: Final = 8_000
+MANY: Final = 24_000
 LARGE: Final = 70_000
 
 

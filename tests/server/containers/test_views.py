@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from sqlalchemy import Connection
 
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
@@ -15,6 +14,7 @@ from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import open_database
+from scbroker.server.storage.driver import Connection
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView, ViewQuery

@@ -231,6 +231,7 @@ def test_filters_choose_and_join(new_user: NewUser) -> None:
     assert ids(f"startId={2**53 - 1}") == []
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "text",
     ["eventType=added", "eventType=", "containerId=x", "startId=-1", "startId=1&startId=1",

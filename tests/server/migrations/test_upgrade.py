@@ -10,9 +10,9 @@ from typing import Any
 
 import asyncpg
 import pytest
+import sqlalchemy
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from sqlalchemy import Connection
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.records.container_record import Role
@@ -49,7 +49,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> None:
 def upgraded(url: str) -> list[Any]:
     """Bring a database up to this version; return in what it differs from `tables.py` then."""
 
-    def differences(connection: Connection) -> list[Any]:
+    def differences(connection: sqlalchemy.Connection) -> list[Any]:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         return list(compare_metadata(context, metadata))
 
@@ -57,7 +57,7 @@ def upgraded(url: str) -> list[Any]:
         database = open_database(url)
         try:
             await bring_up(database)
-            return await database.write(differences)
+            return await database.migrate(differences)
         finally:
             await database.close()
 

@@ -163,6 +163,7 @@ async def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_a
     assert (scene.named(), scene.pending()) == ([], {})
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("dropped", [False, True])
 async def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_row(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, dropped: bool

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
-import obstore
 import pytest
 
 from scbroker.crypto.seal import random_bytes
@@ -165,16 +164,16 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
 
     def listen(kind: str) -> None:
-        real = getattr(obstore, kind)
+        real = getattr(Folder, kind)
 
-        async def heard(store: Any, name: str, *arguments: Any, **options: Any) -> Any:
-            found.append(f"{kind.partition('_')[0]} {name}")
-            return await real(store, name, *arguments, **options)
+        async def heard(self: Folder, name: str, *arguments: Any) -> Any:
+            found.append(f"{kind.strip('_')} {name}")
+            return await real(self, name, *arguments)
 
-        monkeypatch.setattr(obstore, kind, heard)
+        monkeypatch.setattr(Folder, kind, heard)
 
-    listen("put_async")
-    listen("get_range_async")
+    listen("_put")
+    listen("_get")
     return found
 
 

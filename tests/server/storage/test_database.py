@@ -14,17 +14,19 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
 from scbroker.server.storage import database as storage
-from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.database import Database, SqliteDatabase, open_database
+from scbroker.server.storage.driver import Connection
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.engines import PostgresServer
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE, tick
+from tests.kit.watching import watching
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
@@ -123,18 +125,12 @@ async def test_what_has_queued_up_on_sqlite_is_one_commit(tmp_path: Path) -> Non
             asyncio.ensure_future(database.write(partial(_add, number=n))) for n in range(100)
         ]
         await tick()  # each queues its job
-        counted: list[object] = []
-
-        def count(_: Connection) -> None:
-            counted.append(None)
-
-        sqlalchemy.event.listen(Engine, "commit", count)
-        try:
+        counted: list[str] = []
+        assert isinstance(database, SqliteDatabase)
+        with watching(database._writing, before=lambda sql, _: counted.append(sql)):
             release.set()
             await asyncio.gather(first, *others)
-        finally:
-            sqlalchemy.event.remove(Engine, "commit", count)
-        assert 1 <= len(counted) <= 2, "the one under way, and all that queued up"
+        assert 1 <= counted.count("COMMIT") <= 2, "the one under way, and all that queued up"
         assert len(await database.read(_ids)) == 100
 
 
@@ -147,6 +143,24 @@ async def test_sqlite_is_durable_at_each_commit(tmp_path: Path) -> None:
             return found[0], found[1]
 
         assert await database.write(pragma) == ("wal", 2)
+
+
+async def test_the_savepoint_of_a_large_write_needs_no_temporary_file(tmp_path: Path) -> None:
+    """SQLite would write replaced pages of more than 64 KiB beside the data folder, where they stay."""
+
+    def opened_by(connection: Connection) -> list[str]:
+        for number in range(100):
+            connection.execute(
+                text("INSERT OR REPLACE INTO things VALUES (:id, 0, :data)"),
+                {"id": number, "data": "x" * 4000},
+            )
+        connection.execute(text("UPDATE things SET data = 'y'"))
+        folder = Path("/proc/self/fd")
+        return [str(each.readlink()) for each in folder.iterdir() if each.is_symlink()]
+
+    async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
+        await database.write(opened_by)
+        assert not [path for path in await database.write(opened_by) if "etilqs" in path]
 
 
 async def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with_nothing_half(
@@ -355,7 +369,7 @@ async def test_a_migration_may_take_longer_than_any_statement(
     monkeypatch.setattr(storage, "_STATEMENT_SECONDS", 0.2)
     long = text("CREATE TABLE made AS SELECT 1 FROM pg_sleep(0.5)")
 
-    def change(connection: Connection) -> None:
+    def change(connection: sqlalchemy.Connection) -> None:
         with connection.begin():
             connection.execute(long)
 
@@ -470,7 +484,7 @@ async def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_
     async with _opened(postgres_url, create=False) as database:
         for write in (database.write, database.migrate):
             with pytest.raises(OverloadedError):
-                await write(lambda c: _add(c, 1))
+                await write(lambda c: c.execute(text("INSERT INTO things VALUES (1, 0, '')")))
 
 
 @pytest.mark.long

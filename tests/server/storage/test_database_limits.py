@@ -9,11 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 
 from scbroker.errors import OverloadedError
 from scbroker.server.storage import database as storage
 from scbroker.server.storage.database import Database, async_url, open_database
+from scbroker.server.storage.driver import Connection
 from tests.kit.waiting import PATIENCE
 
 

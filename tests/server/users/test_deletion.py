@@ -81,6 +81,7 @@ ROW: Final = {
     "fingerprint": None, "chain_length": 0, "encryption_index": 0, "signed_until": 0, "registered_at": 0,
     "deleted": True, "last_event": 0, "first_event": 1, "dropped_digest": None,
     "key_file_generation": 0, "signing_sequence": 0, "suspended_at": None, "suspension_reason": None,
+    "group_version": None,
 }  # fmt: skip
 """All that is left, beside the id, of a user whose keys nobody needs."""
 

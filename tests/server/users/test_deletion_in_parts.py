@@ -12,11 +12,12 @@ from functools import partial
 from typing import Any, Final
 
 import pytest
-from sqlalchemy import Connection, event
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.server import app
 from scbroker.server.broker import Broker
+from scbroker.server.containers import removing
+from scbroker.server.storage.driver import Connection
 from scbroker.server.users import deletion
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.beside import beside
@@ -26,12 +27,13 @@ from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import count_rows, query
 from tests.kit.waiting import wait_until
+from tests.kit.watching import watching
 from tests.kit.writers import OWNER, READER, Grant, Story, User, closing, delete_user, session_of
 from tests.kit.writers import deletion as message_of
 from tests.server.conftest import LASTS, NewUser, PassUntil
 from tests.server.users.test_deletion import _assert_forgotten
 
-MANY: Final = 8_000
+MANY: Final = 24_000
 LARGE: Final = 70_000
 
 
@@ -97,7 +99,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     monkeypatch: pytest.MonkeyPatch,
     pass_until: PassUntil,
 ) -> None:
-    monkeypatch.setattr(deletion, "_CONTAINERS", 1)
+    monkeypatch.setattr(removing, "_CONTAINERS", 1)
     monkeypatch.setattr(deletion, "_ROWS", 2)
     broker = start_broker()
     alice, bob, carol = (new_user(at=broker) for _ in range(3))
@@ -261,8 +263,9 @@ def test_no_part_of_a_deletion_takes_more_rows_than_it_may(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Containers by their number and by their records; a container goes as a whole all the same."""
-    for name, most in (("_CONTAINERS", 4), ("_RECORDS", 6), ("_ROWS", 5)):
-        monkeypatch.setattr(deletion, name, most)
+    monkeypatch.setattr(removing, "_CONTAINERS", 4)
+    monkeypatch.setattr(removing, "_RECORDS", 6)
+    monkeypatch.setattr(deletion, "_ROWS", 5)
     broker = start_broker()
     alice = new_user(at=broker)
     for versions in (1, 1, 1, 1, 3, 3, 9):
@@ -272,17 +275,17 @@ def test_no_part_of_a_deletion_takes_more_rows_than_it_may(
     parts: list[dict[str, int]] = []
     end(broker, alice)
 
-    def count(
-        counts: dict[str, int], _: object, cursor: Any, sql: str, each: Any, __: object, many: bool
-    ) -> None:
-        if sql.startswith("DELETE FROM "):
-            name = sql.split()[2]
-            counts[name] = counts.get(name, 0) + (len(each) if many else cursor.rowcount)
-
     def purge(connection: Connection) -> bool:
         parts.append({})
-        event.listen(connection, "after_cursor_execute", partial(count, parts[-1]))
-        return deletion.purge_some(connection, session_of(alice).id)
+
+        def count(sign: int, sql: str, _: object) -> None:
+            if sql.startswith("DELETE FROM "):
+                name = sql.split()[2]
+                [[rows]], _ = connection.fetch(f"SELECT count(*) FROM {name}", [])
+                parts[-1][name] = parts[-1].get(name, 0) + sign * rows
+
+        with watching(connection, before=partial(count, 1), after=partial(count, -1)):
+            return deletion.purge_some(connection, session_of(alice).id)
 
     while beside(broker, lambda b: b.database.write(purge)):
         pass

@@ -5,6 +5,8 @@ Spec: docs/spec/protocol.md, 3 and 5; keyfile.md, 4; ids.md, 4.
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +16,8 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-import sqlalchemy
 from msgspec.structs import replace
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.schema import CreateTable
 
 from scbroker.crypto.seal import SigningKey, random_bytes
 from scbroker.crypto.verify import keyed_hash, sha256
@@ -25,7 +26,8 @@ from scbroker.records.canonical import UserId, encode_object
 from scbroker.records.key_record import RETIRED, KeyChain, Signed
 from scbroker.server.broker import ChainCache
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.tables import metadata
+from scbroker.server.storage import tables
+from scbroker.server.storage.driver import Connection, SqliteConnection
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
@@ -231,6 +233,7 @@ EMPTY: Final = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", EMPTY, ids=lambda case: case.name)
 def test_after_a_deletion_a_key_file_replaces_nothing_and_is_not_older(
     new_user: NewUser, unchanged: Unchanged, case: Next
@@ -532,6 +535,7 @@ def test_an_order_is_for_every_field_of_the_storing_as_it_was_signed(
     store(alice, good).expect(204)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "signed, sent",
     [
@@ -1131,16 +1135,15 @@ def test_a_wrong_auth_is_throttled_with_and_without_a_key_file(start_broker: Sta
 
 
 @pytest.fixture
-def key_table() -> Iterator[sqlalchemy.Connection]:
-    """A database with the broker's tables and nothing in them."""
-    engine = sqlalchemy.create_engine("sqlite://", poolclass=StaticPool)
-    with engine.begin() as connection:
-        metadata.create_all(connection)
+def key_table() -> Iterator[Connection]:
+    """A database with a table of key records, and nothing in it."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as driver:
+        connection = SqliteConnection(driver)
+        connection.run(str(CreateTable(tables.key_records).compile(dialect=connection.dialect)))
         yield connection
-    engine.dispose()
 
 
-def _publish(connection: sqlalchemy.Connection, ring: KeyRing, *steps: Step) -> KeyChain:
+def _publish(connection: Connection, ring: KeyRing, *steps: Step) -> KeyChain:
     """A new user's chain, stored."""
     first = KeyChain.verify(ring.first_records(clock()), clock())
     chain = first.extend(key_records(ring, first, *steps), clock())
@@ -1158,7 +1161,7 @@ def _publish(connection: sqlalchemy.Connection, ring: KeyRing, *steps: Step) -> 
 
 
 def test_a_chain_that_grows_is_kept_once_and_not_for_each_of_its_lengths(
-    key_table: sqlalchemy.Connection,
+    key_table: Connection,
 ) -> None:
     """Or who publishes their keys one by one makes a broker verify and keep the square of them."""
     ring = _extended(KeyRing.generate(), ENCRYPTION)
@@ -1170,7 +1173,7 @@ def test_a_chain_that_grows_is_kept_once_and_not_for_each_of_its_lengths(
 
 
 def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
-    key_table: sqlalchemy.Connection, monkeypatch: pytest.MonkeyPatch
+    key_table: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On PostgreSQL a second reader begins while the first waits for the same rows."""
     monkeypatch.setattr("scbroker.server.broker._CACHED_RECORDS", 4)
@@ -1191,7 +1194,7 @@ def test_chains_that_are_read_by_two_at_once_leave_room_for_others(
 
 
 def test_a_chain_that_is_used_stays_cached_however_many_others_come(
-    key_table: sqlalchemy.Connection, monkeypatch: pytest.MonkeyPatch
+    key_table: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or a few accounts with long chains make a broker verify everybody's chain for each request."""
     monkeypatch.setattr("scbroker.server.broker._CACHED_RECORDS", 4)
@@ -1207,7 +1210,7 @@ def test_a_chain_that_is_used_stays_cached_however_many_others_come(
 
 
 def test_a_chain_read_in_a_write_is_not_cached_because_the_write_may_fail(
-    key_table: sqlalchemy.Connection,
+    key_table: Connection,
 ) -> None:
     ring, chains = KeyRing.generate(), ChainCache()
     _publish(key_table, ring)

@@ -195,6 +195,7 @@ def test_the_stored_hash_of_a_token_is_no_token(broker: BrokerProcess, new_user:
         assert not _is_in_session(alice.wire)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "authorization",
     [None, "", "Bearer", "Bearer ", "Basic {}", "bearer {}", "Bearer {}x", "Bearer  {}", "{}"],

@@ -159,7 +159,6 @@ def test_no_session_is_left_of_log_ins_that_run_during_the_suspension(
     alice = new_user()
     others = [new_user(alice.ring) for _ in range(3)]
     stop = Event()
-
     statuses: list[list[int]] = [[] for _ in others]
 
     def keep_logging_in(user: User, found: list[int]) -> None:

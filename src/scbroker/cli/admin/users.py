@@ -99,8 +99,9 @@ def resume(run: Admin, user: Who) -> None:
 def delete(run: Admin, user: Who, yes: Yes = False) -> None:
     """Delete a user for ever, with every container to which nobody else has access.
 
-    Containers with other members stay. The id can never be registered again. The user signs no record of the
-    deletion, so other users' programs have only the broker's word for it. --yes needs the whole id.
+    Containers with other members stay. So do groups; of a group that nobody else owns, nobody can change the
+    managers any more. The id can never be registered again. The user signs no record of the deletion, so
+    other users' programs have only the broker's word for it. --yes needs the whole id.
     """
     from scbroker.server.admin import users as acts
 

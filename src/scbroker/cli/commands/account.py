@@ -3,7 +3,6 @@
 import getpass
 import os
 import sys
-import tempfile
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -14,6 +13,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command
 from scbroker.cli.commands.card import show_card
+from scbroker.cli.groups import tell_offers
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, secret
@@ -82,18 +82,23 @@ def register(
 
     The broker and the user are saved as a profile: `default`, or the name that --profile gives.
     """
-    from scbroker.cli import profiles
+    from scbroker.cli import device, profiles
 
+    folders = (
+        absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
+    )  # fmt: skip
+    new = profiles.new_name(run.profile_name)
+    device.check(*folders)
     draft = profiles.Profile(
-        name=profiles.new_name(run.profile_name),
+        name=new,
         server_url=_server(run, server),
         api_key=secret("API key", api_key_file),
         fingerprint=profiles.UNKNOWN,
         card_name=_card_name(run, name),
-        session_folder=absolute("--session-folder", session_folder),
-        trust_folder=absolute("--trust-folder", trust_folder),
+        session_folder=folders[0],
+        trust_folder=folders[1],
     )
-    provider = checked_provider(run, draft)
+    provider = provider_of(run, draft)
     password = secret("password", password_file, new=True)
     passphrase = secret("passphrase", passphrase_file, new=True)
     not_kept: errors.SessionStoreError | None = None
@@ -159,9 +164,13 @@ def login(
     `scbroker rotate` on another device. It must be of the profile's user and broker. --api-key-file,
     --session-folder, --trust-folder and --name replace what the profile has.
     """
-    from scbroker.cli import key_files, profiles
+    from scbroker.cli import device, key_files, profiles
 
+    folders = (
+        absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
+    )  # fmt: skip
     stored = profiles.find(run.profile_name)
+    device.check_for(stored, *folders)
     given = None if key_file is None else key_files.read(key_file)
     card, user_id = whom(run, user, stored, given)
     if stored is None:
@@ -176,12 +185,8 @@ def login(
         _check_same(stored, user_id, server or (card.serverUrl if card else None))
         api_key = None if api_key_file is None else secret("API key", api_key_file)
         draft = profiles.changed(stored, api_key=api_key, card_name=name)
-    draft = profiles.changed(
-        draft,
-        session_folder=absolute("--session-folder", session_folder),
-        trust_folder=absolute("--trust-folder", trust_folder),
-    )
-    provider = checked_provider(run, draft)
+    draft = profiles.changed(draft, session_folder=folders[0], trust_folder=folders[1])
+    provider = provider_of(run, draft)
     if stored is None:  # a card names a broker, and may come from anybody
         run.out.say(f"Logging in as user {user_id} at {provider.serverUrl}.")
     if given is None:
@@ -192,6 +197,8 @@ def login(
     if profile != stored:
         profiles.save(profile, replace=stored is not None)
     _show_new_session(run, profile)
+    run.use(provider)
+    tell_offers(run)
 
 
 @command(ACCOUNT)
@@ -318,30 +325,10 @@ def absolute(option: str, folder: str | None) -> str | None:
     return None if folder is None else str(Path(folder).expanduser().absolute())
 
 
-def checked_provider(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
-    """Return a provider of a profile; check first what would otherwise fail after a registration."""
-    import platformdirs
-
-    from scbroker.cli.paths import make_folder
-
+def provider_of(run: Run, profile: "Profile") -> "scbroker.ServerProvider":
+    """Return a provider of a profile that may not be saved yet. Raises for a wrong address or name."""
     provider = run.provider(profile)
     _ = profile.card
-    if profile.session_folder is None:
-        sessions: scbroker.SessionStore = scbroker.KeychainSessionStore()
-    else:
-        sessions = scbroker.FileSessionStore(profile.session_folder)
-    sessions.check()
-    marks = Path(profile.trust_folder or platformdirs.user_state_dir("scbroker"))
-    try:
-        make_folder(marks)
-        for folder in (marks, Path(profile.session_folder or marks)):
-            tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise errors.InvalidArgumentError(
-            f"{error.filename or marks} cannot be written ({error.strerror}): choose other folders with "
-            "--session-folder and --trust-folder."
-        ) from None
-    scbroker.FileTrustStore(marks).read_pass(uuid.UUID(int=0))  # refuses what others can write
     return provider
 
 

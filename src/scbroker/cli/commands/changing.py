@@ -36,18 +36,20 @@ def rm(
     run.confirm(f"{deletion_question(run, found)} It cannot be undone.", yes)
 
     def jobs(together: Together, total: Total) -> Iterable[Job]:
-        del total
-        return (partial(_delete, run, together, container) for container in found)
+        return (partial(_delete, run, together, total, container) for container in found)
 
-    do_each(run, f"{len(found)} containers", None, jobs, _COLUMNS)
+    do_each(run, "Deleting", len(found), jobs, _COLUMNS, of_bytes=False)
 
 
-def _delete(run: Run, together: Together, container: scbroker.Container[Any]) -> list[Outcome]:
+def _delete(
+    run: Run, together: Together, total: Total, container: scbroker.Container[Any]
+) -> list[Outcome]:
     label = label_of(container)
     try:
         together.wait(run.session.deleteContainer(container.id))
     except errors.BrokerError as error:
         return [Outcome(label, error)]
+    total.add(1)
     row = {"name": name_of(container), "status": "deleted", "id": container.id}
     return [Outcome(label, row)]
 
@@ -86,19 +88,24 @@ def mv(
 
 
 def rename(run: Run, found: scbroker.Container[Any], new: str) -> int:
-    """Give a container another name, and return its new version."""
-    header = header_of(found)
-    if header is None and found.hasHeader:
-        raise errors.InvalidArgumentError(
-            f"The container {label_of(found)!r} cannot be renamed: its header is hidden from you, or another "
-            "program wrote it in a form without names."
-        )
+    """Give a container a name that no other one of the user has, and return its new version."""
     own = run.people.own_id
     for each in run.names.named({new})[new]:
         if each.createdBy == own and each.id != found.id:
             raise errors.AlreadyExistsError(
                 f"Your container {each.id} is named {new!r} already: choose another name."
             )
+    return set_name(run, found, new)
+
+
+def set_name(run: Run, found: scbroker.Container[Any], new: str) -> int:
+    """Give a container another name, whatever others are named, and return its new version."""
+    header = header_of(found)
+    if header is None and found.hasHeader:
+        raise errors.InvalidArgumentError(
+            f"The container {label_of(found)!r} cannot be renamed: its header is hidden from you, or another "
+            "program wrote it in a form without names."
+        )
     renamed = {**(header or {}), "name": new}
     try:
         done = run.session.updateContainerHeader(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,6 +13,8 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
+from scbroker.cli.event_logs import each_once, merged
+from scbroker.cli.groups import complete_group
 from scbroker.cli.names import complete_container, name_of
 from scbroker.cli.output import Row, ShortId
 from scbroker.cli.run import Run
@@ -30,6 +33,7 @@ _COLUMNS: Final = {
     "applicationName": "PROGRAM",
     "changes": "CHANGES",
 }
+_GROUP: Final = {"groupId": "GROUP"}
 _WIDTHS: Final = {"id": 6, "date": 16, "eventType": 8, "containerId": 8}
 
 
@@ -44,8 +48,17 @@ def events(
         typer.Option(
             metavar="EVENT",
             min=1,
-            help="The number of the first event to show, from the column EVENT.",
+            help="The number of the first event to show, from the column EVENT. It is a number of your own "
+            "events, or with --group of the group's.",
             show_default=False,
+        ),
+    ] = None,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Only the events of this group: its name, its id, or four or more first digits of the id.",
+            autocompletion=complete_group,
         ),
     ] = None,
     container: Annotated[
@@ -85,33 +98,60 @@ def events(
     Events say what has changed, when and by whom. They are the broker's word: the container itself is
     verified when you read it.
 
+    Each group that you have accepted has a log of its own, with numbers of its own. It has the events of the
+    group and of the containers that the group can reach. The column GROUP names the group. Without --since,
+    the list has the events of all logs in the order of time. With --since, it has only your own events, or
+    with --group those of the group. An event of a container that you reach in several ways is listed once.
+
     With --follow, the command shows each event from now on, or from --since on, until Ctrl-C. It reconnects
     if the connection ends. With --json each event is then one line.
     """
     kinds = None if kind is None else _kinds(kind)
     id = None if container is None else run.names.id_of(container)
     known = _names(run) if names else None
+    team = None if group is None else run.people.groups.find(group).id
     try:
         if follow:
-            with run.session.followEvents(since, kinds, id, type) as stream:
-                _show(run, islice(stream, limit), known)
+            starts = {} if team is None or since is None else {team: since}
+            first = since if team is None else None
+            with run.session.followEvents(first, kinds, id, type, groupStartIds=starts) as stream:
+                wanted = (each for each in stream if team in (None, each.groupId))
+                _show(run, islice(each_once(wanted), limit), known)
         else:
-            found = run.session.getEvents(kinds, id, type, since).result()
+
+            def read(log: uuid.UUID | None) -> Iterable[scbroker.ContainerEvent]:
+                return run.session.getEvents(kinds, id, type, since, groupId=log).result()
+
+            found = _in_all_logs(run, read) if team is None and since is None else [*read(team)]
             shown = found if limit is None else found[-limit:]
+            has_groups = any(each.groupId for each in shown) or not run.out.on_terminal
+            columns = _COLUMNS | (_GROUP if has_groups else {})
             run.out.rows(
-                (_row(run, each, known) for each in shown), _columns(_COLUMNS, known, "NAME")
+                (_row(run, each, known) for each in shown), _columns(columns, known, "NAME")
             )
     except errors.EventsExpiredError as error:
+        of = " of the group" if team is not None or error.containerId is not None else ""
         raise errors.EventsExpiredError(
-            f"The broker has dropped the events before {error.firstId}: pass --since {error.firstId}.",
+            f"The broker has dropped the events{of} before {error.firstId}: pass --since {error.firstId}.",
             error.firstId,
         ) from None
+
+
+def _in_all_logs(
+    run: Run, read: Callable[[uuid.UUID | None], Iterable[scbroker.ContainerEvent]]
+) -> list[scbroker.ContainerEvent]:
+    """Return the user's own events and those of the groups that the user has accepted, by time."""
+    logs = [read(None)]
+    for each in run.people.groups.accepted:
+        with contextlib.suppress(errors.NotFoundError):  # the user was removed meanwhile
+            logs.append(read(each.id))
+    return merged(logs)
 
 
 def _show(
     run: Run, events: Iterable[scbroker.ContainerEvent], known: dict[uuid.UUID, str | None] | None
 ) -> None:
-    widths = _columns(dict.fromkeys(_COLUMNS, 0) | _WIDTHS, known, 24)
+    widths = _columns(dict.fromkeys(_COLUMNS | _GROUP, 0) | _WIDTHS, known, 24)
     for each in events:
         run.out.item(_row(run, each, known), widths)
 
@@ -138,6 +178,13 @@ def _columns(columns: dict[str, Any], known: object, of_names: Any) -> dict[str,
     return columns if known is None else columns | {"name": of_names}
 
 
+def _log_of(run: Run, event: scbroker.ContainerEvent) -> uuid.UUID | str | None:
+    """Return the group in whose log an event is; None for the user's own."""
+    if event.groupId is None or run.out.as_json:
+        return event.groupId
+    return run.people.group_of(event.groupId).removeprefix("group ")
+
+
 def _row(
     run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str | None] | None
 ) -> Row:
@@ -151,9 +198,11 @@ def _row(
         "containerId": ShortId(event.containerId),
         "containerType": event.containerType,
         "previousContainerType": event.previousContainerType,
-        "version": event.version,
+        # 0 is that of an event before a deletion, which the broker has emptied.
+        "version": event.version if run.out.as_json else event.version or None,
         "relatedUserId": by,
         "applicationName": event.applicationName,
         "changes": list[str](event.changes),
+        "groupId": _log_of(run, event),
     }
     return row if known is None else row | {"name": known.get(event.containerId)}

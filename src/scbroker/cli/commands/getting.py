@@ -33,10 +33,9 @@ from scbroker.cli.paths import (
     visible_path,
 )
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, do_each
+from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "path": "FILE"}
-_BATCH: Final = 64
 _SMALL: Final = 65_536
 """Bytes: contents up to this size are read in batches."""
 _PIECE: Final = 8_388_608
@@ -78,8 +77,9 @@ def get(
     time of the stored one. So after an interruption, run the same command again: it skips the files that are
     complete, and resumes a large one where it stopped.
 
-    With --recursive, the command gets the containers that you or your contacts created; with --everyone, also
-    those that other people have shared with you, but no hidden files of these people.
+    With --recursive, the command gets the containers that you or your contacts created, and those of groups
+    that you have accepted; with --everyone, also those that other people have shared with you. It gets no
+    hidden files of people who are not your contacts.
     """
     found = found_containers(run, containers, recursive=recursive)
     trusted = _trusted(run, found) if recursive else ()
@@ -128,7 +128,7 @@ def _without_strangers(
     run: Run, found: list[scbroker.Container[Any]], trusted: Collection[uuid.UUID]
 ) -> list[scbroker.Container[Any]]:
     """Return the containers of these creators; say that there are others, which anybody can have named."""
-    kept = [each for each in found if each.createdBy in trusted]
+    kept = [each for each in found if each.createdBy in trusted or run.people.is_of_group(each)]
     if len(kept) < len(found):
         message = (
             f"{len(found) - len(kept)} containers below the folder were created by users who are not your "
@@ -166,12 +166,13 @@ class _Target:
 
     def __init__(
         self,
-        folder: Folder,
+        folder: Path,
         how: str,
         trusted: Collection[uuid.UUID],
         file: PurePosixPath | None = None,
     ) -> None:
-        self.folder, self.how, self._trusted, self._file = folder, how, trusted, file
+        self.folder, self.given_folder = Folder(folder), folder
+        self.how, self._trusted, self._file = how, trusted, file
 
     @classmethod
     def of(
@@ -194,9 +195,9 @@ class _Target:
                 "--output."
             )
         return (
-            cls(Folder(path), how, trusted)
+            cls(path, how, trusted)
             if is_folder
-            else cls(Folder(path.parent), how, trusted, PurePosixPath(path.name))
+            else cls(path.parent, how, trusted, PurePosixPath(path.name))
         )
 
     def __enter__(self) -> _Target:
@@ -231,17 +232,24 @@ class _Item:
 
     container: scbroker.Container[Any]
     path: PurePosixPath
+    folder: Path
+    """The folder that `path` is in, as `--output` names it."""
 
     @property
     def name(self) -> str:
         return label_of(self.container)
+
+    def size_of(self) -> int:
+        return self.container.length or 0
 
     def outcome(self, status: str, result: int | errors.BrokerError) -> Outcome:
         """Return the outcome of saving this number of bytes."""
         if isinstance(result, errors.BrokerError):
             return Outcome(self.name, result)
         row = {"name": name_of(self.container), "status": status, "id": self.container.id}
-        return Outcome(self.name, {**row, "length": Size(result), "path": str(self.path)})
+        return Outcome(
+            self.name, {**row, "length": Size(result), "path": str(self.folder / self.path)}
+        )
 
 
 def _transfer(
@@ -258,7 +266,7 @@ def _transfer(
         except errors.BrokerError as error:
             run.failed(item.name, error)
     what = f"{len(items)} contents" if len(items) > 1 else "".join(item.name for item in items)
-    size = sum(item.container.length or 0 for item in items)
+    size = sum(map(_Item.size_of, items))
 
     def jobs(together: Together, total: Total) -> Iterable[Job]:
         return _Receiving(run.session, target.folder, force, together, total).jobs(items)
@@ -278,7 +286,8 @@ def _with_own_paths(
     paths: dict[str, list[_Item]] = {}
     for container in found:
         try:
-            item = _Item(container, target.path_of(container, recursive=recursive))
+            path = target.path_of(container, recursive=recursive)
+            item = _Item(container, path, target.given_folder)
             paths.setdefault(collision_key(str(item.path)), []).append(item)
         except errors.InvalidArgumentError as error:
             run.failed(label_of(container), error)
@@ -337,9 +346,8 @@ class _Receiving:
         lengths = [(item, item.container.length) for item in items]
         small = [item for item, length in lengths if length is not None and length <= _SMALL]
         large = [item for item, length in lengths if length is None or length > _SMALL]
-        batches = (small[at : at + _BATCH] for at in range(0, len(small), _BATCH))
         return itertools.chain(
-            (partial(self._save_batch, batch) for batch in batches),
+            (partial(self._save_batch, batch) for batch in batches(small, _Item.size_of)),
             (partial(self._save, item) for item in large),
         )
 

@@ -6,7 +6,8 @@ import enum
 import json
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,9 +15,11 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
+from scbroker.cli.groups import modifier_is_member, tell_offers
 from scbroker.cli.names import ContainerArgument, complete_container, name_of
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
-from scbroker.cli.rights import in_words
+from scbroker.cli.people import complete_holder
+from scbroker.cli.rights import in_words, living, own_rights
 from scbroker.cli.run import Run
 
 if TYPE_CHECKING:
@@ -31,7 +34,7 @@ _COLUMNS: Final = {
     "name": "NAME",
     "type": "TYPE",
     "length": "SIZE",
-    "members": "WHO",
+    "members": "PEOPLE",
     "version": "VERSION",
     "modifiedAt": "CHANGED",
     "id": "ID",
@@ -43,6 +46,7 @@ _LONG: Final = {
     "contentAvailability": "CONTENT",
 }
 _ERROR: Final = {"error": "ERROR"}
+_VIA: Final = {"via": "THROUGH"}
 
 
 class Sort(enum.StrEnum):
@@ -76,6 +80,17 @@ def ls(
     others: Annotated[
         bool, typer.Option("--others", help="Only containers that others have created.")
     ] = False,
+    holders: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with",
+            metavar="PERSON",
+            help="Only containers to which this person or group has access of their own, as far as you may "
+            "see it: the name of a contact or group, an id or a contact card. Repeated, all of them must "
+            "have it.",
+            autocompletion=complete_holder,
+        ),
+    ] = None,
     long: Annotated[
         bool,
         typer.Option(
@@ -107,6 +122,9 @@ def ls(
     --sort, in that order. A container that cannot be verified or opened is a row with the error, and the exit
     status is then 1.
 
+    The list has the containers of the groups that you have accepted. The column THROUGH names the group
+    through which you reach a container to which you have no access of your own.
+
     Names are encrypted in the header. So the command reads the header of each container, and members with the
     permission ReceiveAccessEvents see that.
     """
@@ -116,17 +134,11 @@ def ls(
         raise errors.InvalidArgumentError(
             "--tree shows names alone: leave out --json, --long and --sort."
         )
+    named = frozenset(run.people.holder(each).id for each in holders or ())
+    wanted = _Wanted(
+        run.people.own_id, name, named, shared=shared, mine=mine, others=others, all=all
+    )
     damaged = list[uuid.UUID | None]()
-
-    def wanted(each: scbroker.Container[Any]) -> bool:
-        is_mine = each.createdBy == run.people.own_id
-        return (
-            (all or not (is_mine and is_own_document(each)))
-            and (name is None or _is_below(name_of(each) or "", name))
-            and not (mine and not is_mine)
-            and not (others and is_mine)
-            and not (shared and _is_unshared(each))
-        )
 
     def found() -> Iterator[Entry]:
         count = 0
@@ -134,10 +146,15 @@ def ls(
             if isinstance(each, errors.BrokerError):
                 damaged.append(each.containerId)
                 yield each
-            elif wanted(each):
+            elif wanted.includes(each):
                 count += 1
                 yield each
         if name is not None and not count and not damaged:
+            if type or shared or mine or others or named:
+                raise errors.NotFoundError(
+                    f"No container named {name!r}, and none below it, fits the other options: leave some "
+                    "of them out."
+                )
             raise errors.NotFoundError(
                 f"You have no container named {name!r}, and none below it: `scbroker ls` lists your "
                 "containers."
@@ -152,8 +169,34 @@ def ls(
             "Some containers that you could read before are not listed any more: your access has ended, or "
             "the broker withholds them. `scbroker verify` names them."
         )
+    tell_offers(run)
     if damaged:
         raise typer.Exit(1)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The containers that the options of `ls` ask for."""
+
+    user: uuid.UUID
+    name: str | None
+    holders: frozenset[uuid.UUID]
+    _: KW_ONLY
+    shared: bool
+    mine: bool
+    others: bool
+    all: bool
+
+    def includes(self, each: scbroker.Container[Any]) -> bool:
+        is_mine = each.createdBy == self.user
+        return (
+            (self.all or not (is_mine and is_own_document(each)))
+            and (self.name is None or _is_below(name_of(each) or "", self.name))
+            and not (self.mine and not is_mine)
+            and not (self.others and is_mine)
+            and not (self.shared and _is_unshared(each))
+            and self.holders <= {level.userId for level in living(each)}
+        )
 
 
 @command(CONTAINERS)
@@ -175,7 +218,7 @@ def is_own_document(container: scbroker.Container[Any]) -> bool:
 
 
 def _is_unshared(container: scbroker.Container[Any]) -> bool:
-    return container.access is not None and len(container.access) == 1
+    return container.access is not None and len(container.access) == 1 and container.via is None
 
 
 def _is_below(name: str, wanted: str) -> bool:
@@ -189,8 +232,11 @@ def _print_list(run: Run, found: Iterator[Entry], sort: Sort | None, *, long: bo
     if sort or run.out.on_terminal:
         rows = sorted(rows, key=_KEYS[sort or Sort.name])
     columns = _COLUMNS | (_LONG if long else {})
-    if not run.out.on_terminal or any(row["error"] for row in rows):
-        columns |= _ERROR
+    # A pipe always gets both columns. They come last, so that scripts which count fields keep working.
+    for column in (_ERROR, _VIA):
+        [key] = column
+        if not run.out.on_terminal or any(row[key] for row in rows):
+            columns |= column
     if not (long and run.out.on_terminal):
         run.out.rows(rows, columns)
         return
@@ -210,14 +256,15 @@ _KEYS: Final[dict[Sort, Callable[[Row], Any]]] = {
 
 
 def _row(run: Run, each: Entry, *, long: bool) -> Row:
-    keys = (*_COLUMNS, "createdBy", "createdAt", "modifiedBy", "permissions", "access",
-            "contentAvailability", "headerAvailability", "error", "code")  # fmt: skip
+    keys = (*_COLUMNS, "createdBy", "createdAt", "modifiedBy", "modifiedVia", "modifierIsMember",
+            "permissions", "access", "contentAvailability", "headerAvailability", "via", "error",
+            "code")  # fmt: skip
     empty = dict.fromkeys(keys)
     if isinstance(each, errors.BrokerError):
         id = each.containerId
         shown = id if id is None or long else ShortId(id)
         return {**empty, "id": shown, "error": each.message, "code": each.code}
-    own = _own_permissions(run, each)
+    own = own_rights(run, each)
     return {
         **empty,
         "name": _name(run, each),
@@ -230,11 +277,21 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         "createdBy": each.createdBy if run.out.as_json else run.people.name_of(each.createdBy),
         "createdAt": each.createdAt,
         "modifiedBy": each.modifiedBy,
+        "modifiedVia": each.modifiedVia,
+        "modifierIsMember": each.modifierIsMember,
+        "via": _through(run, each.via),
         "permissions": own if run.out.as_json or own is None else in_words(own),
-        "access": _access(run, each),
+        "access": access_of(run, each.access) if run.out.as_json else None,
         "contentAvailability": each.contentAvailability,
         "headerAvailability": each.headerAvailability,
     }
+
+
+def _through(run: Run, group: uuid.UUID | None) -> uuid.UUID | str | None:
+    """Return the group through which the user reaches a container."""
+    if group is None or run.out.as_json:
+        return group
+    return run.people.group_of(group).removeprefix("group ")
 
 
 def _name(run: Run, each: scbroker.Container[Any]) -> str | None:
@@ -249,43 +306,44 @@ def _cut(text: str) -> str:
 
 
 def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str] | None:
-    """Return the names of the members, with the user's own at the beginning; a few for a table."""
+    """Return the names of the members, first the user's own and the group through which the user reads.
+
+    A table has only a few names. It leaves out this group, which has a column of its own.
+    """
     if each.access is None:
         return None
-    levels = sorted(each.access, key=lambda level: level.userId != run.people.own_id)
+    own = (run.people.own_id, each.via)
+    levels = sorted(each.access, key=lambda level: level.userId not in own)
+    if run.out.on_terminal and not all:
+        levels = [level for level in levels if level.userId != each.via]
     most = _NAMED_MEMBERS if run.out.on_terminal and not all else len(levels)
     if len(levels) == most + 1:
         most += 1  # "1 more" is no shorter than a name
-    names = [run.people.name_of(level.userId) for level in levels[:most]]
+    is_short = run.out.on_terminal and not all
+    names = [run.people.of_level(level, is_short=is_short) for level in levels[:most]]
     return names + ([f"{len(levels) - most} more"] if len(levels) > most else [])
 
 
-def _access(run: Run, each: scbroker.Container[Any]) -> list[Row] | None:
-    """Return the access list for JSON; for a person, `_members` has its names."""
-    if each.access is None or not run.out.as_json:
+def access_of(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> list[Row] | None:
+    """Return an access list for JSON."""
+    if levels is None:
         return None
     return [
         {
             "userId": level.userId,
-            "name": run.people.name_of(level.userId),
+            "name": run.people.of_level(level),
+            "isGroup": level.isGroup,
             "permissions": level.permissions,
             "expiresAt": level.expiresAt,
         }
-        for level in each.access
+        for level in levels
     ]
 
 
-def _own_permissions(
-    run: Run, each: scbroker.Container[Any]
-) -> scbroker.ContainerAccessLevel | None:
-    """Return the user's own permissions; None without ViewAccess."""
-    own = [level for level in each.access or () if level.userId == run.people.own_id]
-    return own[0].permissions if own else None
-
-
 def _details(run: Run, found: scbroker.Container[Any]) -> Row:
-    as_json, own = run.out.as_json, _own_permissions(run, found)
+    as_json, own = run.out.as_json, own_rights(run, found)
     header = None if found.header is None else found.header.customHeaderObject
+    is_member = modifier_is_member(run.session, found)
     return {
         "id": found.id,
         "name": name_of(found),
@@ -300,29 +358,44 @@ def _details(run: Run, found: scbroker.Container[Any]) -> Row:
         "createdAt": found.createdAt,
         "createdBy": _author(run, found.createdBy),
         "modifiedAt": found.modifiedAt,
-        "modifiedBy": _author(run, found.modifiedBy),
+        "modifiedBy": _author(run, found.modifiedBy, found.modifiedVia, is_member),
+        "modifiedVia": found.modifiedVia if as_json else None,
+        "modifierIsMember": is_member if as_json else None,
         "contentBy": _author(run, found.contentBy),
-        "access": _access(run, found) if as_json else _access_in_words(run, found),
+        "access": _access(run, found.access),
+        "via": found.via if as_json or found.via is None else run.people.group_of(found.via),
         "permissions": own if as_json or own is None else in_words(own),
         "brokerSees": _seen_by_the_broker(found),
     }
 
 
-def _author(run: Run, user: uuid.UUID | None) -> uuid.UUID | str | None:
+def _author(
+    run: Run, user: uuid.UUID | None, via: uuid.UUID | None = None, is_member: bool | None = None
+) -> uuid.UUID | str | None:
+    """Return an author: the id for JSON, else the name with the group for which they acted."""
     if user is None or run.out.as_json:
         return user
     name = run.people.name_of(user)
-    return name if name == str(user) else f"{name} ({user})"
+    known = name if name == str(user) else f"{name} ({user})"
+    if via is None:
+        return known
+    former = ", who is not a member any more" if is_member is False else ""
+    return f"{known} through {run.people.group_of(via)}{former}"
 
 
-def _access_in_words(run: Run, found: scbroker.Container[Any]) -> list[str] | None:
-    if found.access is None:
-        return None
+def _access(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> object:
+    if levels is None or run.out.as_json:
+        return access_of(run, levels)
+    return access_in_words(run, levels)
+
+
+def access_in_words(run: Run, levels: Sequence[scbroker.AccessLevel]) -> list[str]:
+    """Return an access list in words."""
     return [
-        f"{run.people.name_of(level.userId)} ({in_words(level.permissions)}"
+        f"{run.people.of_level(level)} ({in_words(level.permissions)}"
         + (f" until {local(level.expiresAt):%Y-%m-%d %H:%M}" if level.expiresAt else "")
         + ")"
-        for level in found.access
+        for level in levels
     ]
 
 

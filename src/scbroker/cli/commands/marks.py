@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,8 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import WATCHING, Yes, command, group
+from scbroker.cli.commands.listing import access_in_words, access_of
+from scbroker.cli.groups import GroupArgument, complete_group
 from scbroker.cli.names import ContainerArgument
 from scbroker.cli.run import Run
 
@@ -56,9 +58,38 @@ def mark_container(
     _show(run, lambda head: run.session.resetContainerMark(id, head).result(), accept, yes)
 
 
+@command(name="group", of=mark)
+def mark_group(
+    run: Run,
+    group: GroupArgument,
+    accept: Accept = None,
+    trust_folder: TrustFolder = None,
+    yes: Yes = False,
+) -> None:
+    """Compare the history of a group, and accept the broker's.
+
+    This is for a group what `scbroker mark container` is for a container.
+    """
+    _use_store(run, trust_folder)
+    id = run.people.groups.id_of(group)
+    _show(run, lambda head: run.session.resetContainerMark(id, head).result(), accept, yes)
+
+
 @command(name="events", of=mark)
 def mark_events(
-    run: Run, accept: Accept = None, trust_folder: TrustFolder = None, yes: Yes = False
+    run: Run,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="The events of this group in place of your own: its name, its id, or four or more first "
+            "digits of the id.",
+            autocompletion=complete_group,
+        ),
+    ] = None,
+    accept: Accept = None,
+    trust_folder: TrustFolder = None,
+    yes: Yes = False,
 ) -> None:
     """Compare the history of events, and accept the broker's.
 
@@ -67,7 +98,93 @@ def mark_events(
     or "fork" for which you know the reason.
     """
     _use_store(run, trust_folder)
-    _show(run, lambda head: run.session.resetEventMark(head).result(), accept, yes)
+    id = None if group is None else run.people.groups.id_of(group)
+    _show(run, lambda head: run.session.resetEventMark(head, groupId=id).result(), accept, yes)
+
+
+@command(name="access", of=mark)
+def mark_access(
+    run: Run,
+    container: ContainerArgument,
+    accept: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION:HASH",
+            help="Accept the change of access with this head, which the command shows without --accept.",
+        ),
+    ] = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Restore the access list from before the change.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Show and accept a change of access by a former member.
+
+    Somebody who acted for a group changed who has access to the container, and is not in the group any more,
+    or has a lower role there. They may have made the change while they were allowed to. Or they made it
+    afterwards, together with a broker that lies. Until you decide, commands that write into the container
+    fail.
+
+    Compare the two lists, and ask the person or another member. With --accept, you can write again, for the
+    people of the new list. With --undo, the command restores the list from before the change, and the
+    container gets a new key.
+    """
+    if undo and accept is not None:
+        raise errors.InvalidArgumentError("--accept and --undo exclude each other: pass one.")
+    id = run.names.id_of(container)
+    head = None if accept is None else _parsed(accept)
+    if head is not None:
+        run.confirm(
+            "The people of the new access list read what you write from now on. Go on?", yes
+        )
+    try:
+        found = run.session.confirmAccess(id, head).result()
+    except errors.ConflictError:
+        raise errors.ConflictError(
+            "Access was changed again: run the command without --accept, and compare again."
+        ) from None
+    if undo and found is not None:
+        if found.before is None:
+            raise errors.PermissionDeniedError(
+                "Your permissions hide the access list: ask a member who can manage or own the container."
+            )
+        run.confirm("Restore the access list from before this change?", yes)
+        run.session.updateContainerAccessLevels(id, found.before).result()
+    _show_access(run, found, "undone" if undo else "accepted" if head is not None else None)
+
+
+def _show_access(run: Run, found: scbroker.UnsettledAccess | None, done: str | None) -> None:
+    """Show an unsettled change of access with both lists, and whether it was accepted or undone."""
+    if run.out.as_json:
+        head = None if found is None else _text(found.head)
+        fields = ("changedBy", "changedVia", "changedAt")
+        known = {each: getattr(found, each, None) for each in fields}
+        before, after = (None, None) if found is None else (found.before, found.after)
+        lists = {"before": access_of(run, before), "after": access_of(run, after)}
+        run.out.fields({"head": head, **known, **lists, "done": None if found is None else done})
+        return
+    if found is None:
+        run.out.say("No change of access has to be confirmed: you can write into the container.")
+        return
+    name = run.people.name_of(found.changedBy)
+    run.out.fields(
+        {
+            "changedBy": name if name == str(found.changedBy) else f"{name} ({found.changedBy})",
+            "changedVia": run.people.group_of(found.changedVia),
+            "changedAt": found.changedAt,
+            "before": _levels(run, found.before),
+            "after": _levels(run, found.after),
+        }
+    )
+    if done is not None:
+        run.out.say(f"The change of access is {done}.")
+    else:
+        run.out.line({}, f"To accept the change, add --accept {_text(found.head)}")
+        run.out.line({}, "To restore the list from before the change, add --undo")
+
+
+def _levels(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> list[str] | str:
+    return "hidden from you" if levels is None else access_in_words(run, levels)
 
 
 @command(WATCHING)

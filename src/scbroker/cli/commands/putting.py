@@ -5,28 +5,27 @@ from __future__ import annotations
 import itertools
 import os
 import select
-import shlex
 import sys
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
-from scbroker.cli.files import STREAM, File, find, header_of, why_unread
+from scbroker.cli.files import STREAM, File, find, header_of, read_small, why_unread
+from scbroker.cli.groups import complete_group
 from scbroker.cli.names import is_whole, label_of, name_of
 from scbroker.cli.output import Size
+from scbroker.cli.people import AnyHolder, capital, complete_holder, holder_of, warning_of
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, do_each
+from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "id": "ID"}
-_BATCH: Final = 64
 _SMALL: Final = 65_536
 """Bytes: files up to this size go into batches, because their contents are part of the request."""
 _LONGEST_TYPE: Final = 256
@@ -34,9 +33,6 @@ _UPDATED: Final = "updated"
 _LISTED: Final = 5
 _READ: Final = 1_048_576
 _POLL_SECONDS: Final = 0.2
-
-if TYPE_CHECKING:
-    Person: TypeAlias = scbroker.Contact | scbroker.ContactCard | uuid.UUID
 
 
 @command(CONTAINERS)
@@ -62,7 +58,16 @@ def put(
         typer.Option(
             metavar="PERSON",
             help="A person who may read new containers: the name of a contact, a user id or a contact "
-            "card. Can be repeated.",
+            "card. Or a group, all of whose members may read. Can be repeated.",
+            autocompletion=complete_holder,
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="A group that new containers are for: each member can do what the member's role allows.",
+            autocompletion=complete_group,
         ),
     ] = None,
     update: Annotated[
@@ -90,19 +95,24 @@ def put(
     last. So after an interruption, run the same command again: it skips the files that are stored, and
     resumes a large one where it stopped. For a file that differs, --update writes a new version.
 
+    With --to, the files go to a group as well as to you: `scbroker put -r photos --to Family`.
+
     Symbolic links and special files in folders are skipped.
     """
-    _check_options(files, name, type, share, into)
+    _check_options(files, name, type, share, to, into)
     if into is not None and files == [STREAM]:
         name = "standard input"  # the container keeps its own
     found = find(files, name, recursive=recursive, skipped=run.out.say, failed=run.failed)
     if into is not None:
         work = _into(run, found, into, yes)
     else:
-        people = [_person(run, each) for each in share or []]
+        people = [_checked(run, each) for each in share or []]
+        team = None if to is None else holder_of(run.people.groups.find(to).readable())
         work = _planned(run, found, update=update, yes=yes)
-        work.type, work.access = type, _access(run, people)
-        _tell_who_lacks(run, work, people)
+        work.type, work.access = type, _access(run, people, team)
+        _tell_who_lacks(run, work, people, team)
+        if team is not None:
+            _tell_who_has(run, work, team)
     _transfer(run, work)
 
 
@@ -113,16 +123,24 @@ class Work:
     new: list[File] = field(default_factory=list)
     updates: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
     unchanged: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
+    of_others: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
+    """New files with the names of containers that others created."""
     type: str | None = None
     access: list[scbroker.AccessLevel] | None = None
 
 
 def _check_options(
-    files: list[str], name: str | None, type: str | None, share: list[str] | None, into: str | None
+    files: list[str],
+    name: str | None,
+    type: str | None,
+    share: list[str] | None,
+    to: str | None,
+    into: str | None,
 ) -> None:
-    if into is not None and (len(files) > 1 or name is not None or type is not None or share):
+    of_new = (name, type, share or None, to)
+    if into is not None and (len(files) > 1 or any(each is not None for each in of_new)):
         raise errors.InvalidArgumentError(
-            "--into takes one file or -, and no --name, --type or --share: the container keeps its own."
+            "--into takes one file or -, and no --name, --type, --share or --to: the container keeps its own."
         )
     if type is not None and not 0 < len(type.encode("utf-8", "replace")) <= _LONGEST_TYPE:
         raise errors.InvalidArgumentError(f"--type must have 1 to {_LONGEST_TYPE} bytes.")
@@ -150,34 +168,36 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
     return Work(updates=[(file._replace(name=name_of(container) or file.name), container)])
 
 
-def _person(run: Run, text: str) -> Person:
-    """Return a person of `--share`, who must be a user of the broker."""
-    found = run.people.find(text)
-    if run.session.getLatestActiveSigningKey(found).result() is None:
+def _checked(run: Run, text: str) -> AnyHolder:
+    """Return a person or a group of `--share`; a person must be a user of the broker."""
+    found = run.people.holder(text)
+    if isinstance(found.who, scbroker.Group):
+        return found
+    if run.session.getLatestActiveSigningKey(found.who).result() is None:
         raise errors.NotFoundError(f"{text!r} is not a user of this broker: check --share.")
-    if isinstance(found, scbroker.Contact) and not found.verified:
-        run.out.say(
-            f"Warning: {found.name} is not verified, so this may be somebody else's card. Compare "
-            f"fingerprints with `scbroker contacts verify {shlex.quote(found.name)}`."
-        )
+    if isinstance(found.who, scbroker.Contact) and (warning := warning_of(found)) is not None:
+        run.out.say(warning)
     return found
 
 
-def _id_of(person: Person) -> uuid.UUID:
-    return person if isinstance(person, uuid.UUID) else person.userId
+def _access(
+    run: Run, people: list[AnyHolder], team: AnyHolder | None
+) -> list[scbroker.AccessLevel] | None:
+    """Return the access list of new containers; None if the user alone gets access.
 
-
-def _access(run: Run, people: list[Person]) -> list[scbroker.AccessLevel] | None:
-    """Return the access list of new containers; None if the user alone gets access."""
-    if not people:
+    The group of `--to` gets every permission, so that only the roles of its members limit them.
+    """
+    if not people and team is None:
         return None
     own = run.people.own_id
-    others = {_id_of(person): scbroker.AccessLevel(person) for person in people}
+    owner = scbroker.ContainerAccessLevel.DefaultOwnerPermissions
+    others = {each.id: scbroker.AccessLevel(each.who) for each in people}
     if own in others:
         raise errors.InvalidArgumentError(
             "--share names you, and you have access in any case: leave it out."
         )
-    owner = scbroker.ContainerAccessLevel.DefaultOwnerPermissions
+    if team is not None:
+        others[team.id] = scbroker.AccessLevel(team.who, owner)
     return [scbroker.AccessLevel(own, owner), *others.values()]
 
 
@@ -201,6 +221,7 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
             work.updates.append((file, found[0]))
         else:
             work.new.append(file)
+            work.of_others += [(file, each) for each in stored[file.name]]
     changed = [file.name for file, _ in work.updates]
     if changed and not update:
         raise errors.AlreadyExistsError(
@@ -236,9 +257,10 @@ def _some(items: Iterable[str]) -> str:
     return ", ".join(listed[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _tell_who_lacks(run: Run, work: Work, people: list[Person]) -> None:
-    """Say that `--share` changes nothing about containers that exist already."""
-    wanted = {_id_of(person) for person in people}
+def _tell_who_lacks(run: Run, work: Work, people: list[AnyHolder], team: AnyHolder | None) -> None:
+    """Say that `--share` and `--to` change nothing about containers that exist already."""
+    wanted = {each.id for each in (*people, *([team] if team else []))}
+    options = "--share is" if team is None else "--share and --to are" if people else "--to is"
     present = [container for _, container in (*work.unchanged, *work.updates)]
     lacking = [
         container
@@ -247,9 +269,20 @@ def _tell_who_lacks(run: Run, work: Work, people: list[Person]) -> None:
     ]
     if wanted and lacking:
         run.out.say(
-            f"--share is for new containers, and {len(lacking)} existed before: `scbroker share` shares "
+            f"{options} for new containers, and {len(lacking)} existed before: `scbroker share` shares "
             "those."
         )
+
+
+def _tell_who_has(run: Run, work: Work, team: AnyHolder) -> None:
+    """Name the new files whose name a container of the group already has, which somebody else created."""
+    for file, container in work.of_others[:_LISTED]:
+        if team.id in {each.userId for each in container.access or ()}:
+            creator = run.people.name_of(container.createdBy)
+            run.out.say(
+                f"{capital(team.name)} has a container named {file.name!r} already, created by {creator}: "
+                f"`scbroker put --into {container.id}` writes a new version of it."
+            )
 
 
 def _transfer(run: Run, work: Work) -> None:
@@ -292,29 +325,35 @@ class Sending:
         """Return the jobs that send everything: batches of small files, and the others one by one."""
         small = [file for file in self._work.new if file.size is not None and file.size <= _SMALL]
         large = [file for file in self._work.new if file.size is None or file.size > _SMALL]
-        batches = (small[at : at + _BATCH] for at in range(0, len(small), _BATCH))
         return itertools.chain(
-            (partial(self._create_batch, batch) for batch in batches),
+            (partial(self._create_batch, batch) for batch in batches(small, _size_of)),
             (partial(self._create, file) for file in large),
             (partial(self._update, *each) for each in self._work.updates),
         )
 
     def _create_batch(self, files: Sequence[File]) -> list[Outcome]:
-        new = [
-            scbroker.NewContainer(
-                self._content(file), file.header(), self._work.access, self._work.type
-            )
-            for file in files
-        ]
-        try:
-            results = self._together.wait(self._session.createContainers(new))
-        except errors.InvalidArgumentError:  # of one file, which the others do not have to meet
-            return [outcome for file in files for outcome in self._create(file)]
+        new: dict[File, scbroker.NewContainer] = {}
+        failed: list[Outcome] = []
         for file in files:
+            content: scbroker.ContentSource = self._content(file)
+            try:
+                if isinstance(content, Path):
+                    # The library would hand each small file to a thread of its pool.
+                    content = read_small(content, _SMALL)
+            except errors.BrokerError as error:
+                failed.append(Outcome(file.name, error))
+            else:
+                new[file] = scbroker.NewContainer(
+                    content, file.header(), self._work.access, self._work.type
+                )
+        try:
+            results = self._together.wait(self._session.createContainers(list(new.values())))
+        except errors.InvalidArgumentError:  # of one file, which the others do not have to meet
+            return [*failed, *(outcome for file in new for outcome in self._create(file))]
+        for file in new:
             self._total.set(file.name, file.size or 0)
-        return [
-            _outcome(file, "stored", result) for file, result in zip(files, results, strict=True)
-        ]
+        stored = [_outcome(file, "stored", each) for file, each in zip(new, results, strict=True)]
+        return [*failed, *stored]
 
     def _create(self, file: File) -> list[Outcome]:
         def create() -> scbroker.Metadata:
@@ -348,6 +387,10 @@ class Sending:
 
     def _content(self, file: File) -> Path | Iterator[bytes]:
         return standard_input(self._together) if file.path is None else file.path
+
+
+def _size_of(file: File) -> int:
+    return file.size or 0
 
 
 def _tried(file: File, status: str, work: Callable[[], scbroker.Metadata]) -> Outcome:

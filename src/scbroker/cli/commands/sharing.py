@@ -1,10 +1,9 @@
 """Define the commands that give, take and refuse access to containers."""
 
 import datetime as dt
-import shlex
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,8 +12,18 @@ from scbroker import errors
 from scbroker.cli import dates, rights
 from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.dates import Until
+from scbroker.cli.groups import counted
 from scbroker.cli.names import ContainerArgument, ContainersArgument, Recursive, label_of
-from scbroker.cli.people import PersonArgument, complete_person
+from scbroker.cli.people import (
+    AnyHolder,
+    PersonArgument,
+    capital,
+    complete_holder,
+    holder_of,
+    joined,
+    named_in,
+    warning_of,
+)
 from scbroker.cli.rights import Can, Rights
 from scbroker.cli.run import Run
 
@@ -25,10 +34,14 @@ PeopleArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="PERSON",
-        help="A person: the name of a contact, a user id or a contact card.",
-        autocompletion=complete_person,
+        help="A person: the name of a contact, a user id or a contact card. Or a group: its name, its id, or "
+        "four or more first digits of the id.",
+        autocompletion=complete_holder,
     ),
 ]
+_MAY_NOT_SHARE = (
+    "You may not change who has access: ask a member who can manage or own the container."
+)
 _IN_MESSAGE = 3
 """The most containers that a message names; of more it says the number."""
 
@@ -37,17 +50,10 @@ def _of_people(option: str) -> Any:
     return typer.Option(
         option,
         metavar="PERSON",
-        help="A person, for several containers: all arguments are containers then. Can be repeated.",
-        autocompletion=complete_person,
+        help="A person or a group, for several containers: all arguments are containers then. Can be "
+        "repeated.",
+        autocompletion=complete_holder,
     )
-
-
-class Person(NamedTuple):
-    """A person of a command line, with a name for messages."""
-
-    who: "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
-    user_id: uuid.UUID
-    name: str
 
 
 @command(SHARING)
@@ -61,12 +67,15 @@ def share(
     exactly: Rights = None,
     until: Until = None,
 ) -> None:
-    """Give people access to a container.
+    """Give people and groups access to a container.
 
-    People who have access already get the named permissions and end in place of their present ones. All other
+    Those who have access already get the named permissions and end in place of their present ones. All other
     members keep their access.
 
     For several containers, name the people with --with: `scbroker share *.pdf --with Bob --with Carol`.
+
+    You can name a group in place of a person: `scbroker share plan Team --can write`. Each member can then do
+    what both these permissions and the member's role in the group allow (`scbroker groups`).
 
     You can give only permissions that you have, and for no longer than you have them. Anybody who can read
     may keep a copy.
@@ -96,10 +105,10 @@ def revoke(
     others: Annotated[list[str] | None, _of_people("--from")] = None,
     recursive: Recursive = False,
 ) -> None:
-    """Take people's access to a container away.
+    """Take people's and groups' access away.
 
     The container gets a new key, so these people cannot open what is written from now on. They may have kept
-    copies of what they could read.
+    copies of what they could read. A person who is also in a group with access keeps that access.
 
     For several containers, name the people with --from: `scbroker revoke -r photos/ --from Bob`.
     """
@@ -107,7 +116,7 @@ def revoke(
     _check_others(run, members, "To give up your own access, run `scbroker leave`.")
     ids = ids_of(run, texts, recursive)
     found = _changeable(run, ids, members, None, None)
-    users = [each.user_id for each in members]
+    users = [each.id for each in members]
     results = run.session.revokeAccess(list(found), users).result() if found else []
     by_id = dict(zip(found, results, strict=True))
     done = [
@@ -115,15 +124,39 @@ def revoke(
         for each in _succeeded(run, ids, members, by_id)
         if _version(by_id[each]) > found[each].version
     ]
-    names = _and([each.name for each in members])
+    names = joined([each.name for each in members])
     if found and not done and not any(isinstance(each, errors.BrokerError) for each in results):
-        raise errors.NotFoundError(f"{_has(members, 'no access')} to {_some(list(ids.values()))}.")
+        hint = _still_reached(run, members, list(found.values()))
+        raise errors.NotFoundError(
+            f"{_has(members, 'no access')} to {_some(list(ids.values()))}.{hint}"
+        )
     if done:
         run.out.done(
             {"containerIds": done, "userIds": users},
             f"{_has(members, 'no access')} to {_some([ids[each] for each in done])} any more. A new key "
-            f"keeps {names} from what is written from now on.",
+            f"keeps {names} from what is written from now on."
+            f"{_still_reached(run, members, [found[each] for each in done])}",
         )
+
+
+def _still_reached(
+    run: Run, members: Sequence[AnyHolder], containers: "Sequence[scbroker.Container[Any]]"
+) -> str:
+    """Return a sentence for each group with access that some of these people are in; "" for none."""
+    people = {each.id: each.name for each in members if not each.is_group}
+    taken = {each.id for each in members}
+    listed = {each for container in containers for each in _levels(container)} - taken
+    sentences = []
+    for group in run.people.groups.accepted if people and len(listed) > 1 else ():
+        if group.id in listed:
+            inside = run.session.getGroupMembers(group).result()
+            names = [people[each.userId] for each in inside if each.userId in people]
+            if names:
+                verb = "is" if len(names) == 1 else "are"
+                sentences.append(
+                    f" {joined(names)} {verb} in the group {group.name!r}, which has access."
+                )
+    return "".join(sentences)
 
 
 @command(SHARING)
@@ -143,7 +176,8 @@ def leave(
     """Give up your own access to containers.
 
     Only a member who may share a container can give you access again. The next change of the container makes
-    a new key, which you do not get.
+    a new key, which you do not get. Access that you have through a group stays: `scbroker groups leave` gives
+    up the group with all of its containers.
     """
     ids = ids_of(run, containers, recursive)
     run.confirm(f"Give up your access to {_some(list(ids.values()))}?", yes)
@@ -164,14 +198,15 @@ def leave(
 def block(run: Run, person: PersonArgument) -> None:
     """Let a person share no more containers with you.
 
-    What the person has shared already stays: `scbroker leave` gives it up. The broker enforces the block. The
-    person can notice it, and could register as another user.
+    You keep the access that the person has given you already: `scbroker leave` gives it up. The broker
+    enforces the block. The person can notice it, and could register as another user.
     """
-    blocked = _person(run, person)
+    who = run.people.find(person)
+    blocked = holder_of(who)
     _check_others(run, [blocked], "Name another person.")
-    run.session.blockUser(blocked.who).result()
+    run.session.blockUser(who).result()
     run.out.done(
-        {"userId": blocked.user_id, "name": blocked.name},
+        {"userId": blocked.id, "name": blocked.name},
         f"{blocked.name} cannot share containers with you any more. What you have access to stays.",
     )
 
@@ -179,14 +214,15 @@ def block(run: Run, person: PersonArgument) -> None:
 @command(SHARING)
 def unblock(run: Run, person: PersonArgument) -> None:
     """Let a person share containers with you again."""
-    found = _person(run, person)
-    if found.user_id not in run.session.getBlockedUsers().result():
+    who = run.people.find(person)
+    found = holder_of(who)
+    if found.id not in run.session.getBlockedUsers().result():
         raise errors.NotFoundError(
             f"{found.name} is not blocked: `scbroker blocked` lists the people who are."
         )
-    run.session.unblockUser(found.who).result()
+    run.session.unblockUser(who).result()
     run.out.done(
-        {"userId": found.user_id, "name": found.name},
+        {"userId": found.id, "name": found.name},
         f"{found.name} can share containers with you again.",
     )
 
@@ -211,7 +247,7 @@ def ids_of(run: Run, texts: Sequence[str], recursive: bool) -> dict[uuid.UUID, s
 
 def _named(
     run: Run, arguments: Sequence[str], people: Sequence[str] | None, option: str
-) -> tuple[Sequence[str], list[Person]]:
+) -> tuple[Sequence[str], list[AnyHolder]]:
     """Return the containers' names and the people: all but the first argument, or those of the option."""
     texts, names = (arguments, people) if people else (arguments[:1], arguments[1:])
     if not names:
@@ -219,29 +255,22 @@ def _named(
             f"No person is named: add the people after the container {texts[0]!r}, or pass {option} PERSON."
         )
     try:
-        found = [_person(run, each) for each in names]
+        found = [run.people.holder(each) for each in names]
     except errors.NotFoundError as error:
         hint = "" if people or len(names) < 2 else f" For several containers, use {option} PERSON."
         raise errors.NotFoundError(f"{error}{hint}") from None
-    return texts, list({each.user_id: each for each in found}.values())
+    return texts, list({each.id: each for each in found}.values())
 
 
-def _person(run: Run, text: str) -> Person:
-    found = run.people.find(text)
-    if isinstance(found, uuid.UUID):
-        return Person(found, found, str(found))
-    return Person(found, found.userId, found.name)
-
-
-def _check_others(run: Run, people: Sequence[Person], what_to_do: str) -> None:
-    if any(each.user_id == run.profile.user_id for each in people):
+def _check_others(run: Run, people: Sequence[AnyHolder], what_to_do: str) -> None:
+    if any(each.id == run.profile.user_id for each in people):
         raise errors.InvalidArgumentError(f"You are the user {run.profile.user_id}. {what_to_do}")
 
 
 def _changeable(
     run: Run,
     ids: Mapping[uuid.UUID, str],
-    members: Sequence[Person],
+    members: Sequence[AnyHolder],
     given: "ContainerAccessLevel | None",
     end: dt.datetime | None,
 ) -> dict[uuid.UUID, "scbroker.Container[Any]"]:
@@ -263,30 +292,48 @@ def _changeable(
 def _check_allowed(
     run: Run,
     container: "scbroker.Container[Any]",
-    members: Sequence[Person],
+    members: Sequence[AnyHolder],
     given: "ContainerAccessLevel | None",
     end: dt.datetime | None,
 ) -> None:
-    """Raise `PermissionDeniedError` for access that the user may not give, or take if `given` is None."""
-    levels = _levels(container)
-    own = levels.get(run.profile.user_id)
-    if own is None or not own.permissions & rights.SHARE:
-        raise errors.PermissionDeniedError(
-            "You may not change who has access: ask a member who can manage or own the container."
-        )
-    if given is not None and (lacking := given & ~own.permissions):
+    """Raise `PermissionDeniedError` for access that the user may not give, or take if `given` is None.
+
+    The library makes the change by the user's own access, or through a group that allows it.
+    """
+    refused: errors.PermissionDeniedError | None = None
+    for way in rights.ways_of(run, container):
+        try:
+            _check_way(way, _levels(container), members, given, end)
+        except errors.PermissionDeniedError as error:
+            refused = refused or error
+        else:
+            return
+    raise refused or errors.PermissionDeniedError(_MAY_NOT_SHARE)
+
+
+def _check_way(
+    way: "scbroker.AccessLevel",
+    levels: "Mapping[uuid.UUID, scbroker.AccessLevel]",
+    members: Sequence[AnyHolder],
+    given: "ContainerAccessLevel | None",
+    end: dt.datetime | None,
+) -> None:
+    """Raise `PermissionDeniedError` unless this one access of the user allows the change."""
+    if not way.permissions & rights.SHARE:
+        raise errors.PermissionDeniedError(_MAY_NOT_SHARE)
+    if given is not None and (lacking := given & ~way.permissions):
         raise errors.PermissionDeniedError(
             f"You cannot give {rights.in_words(lacking)}, which you do not have: pass --rights without it."
         )
-    if given is not None and own.expiresAt is not None and (end is None or end > own.expiresAt):
+    if given is not None and way.expiresAt is not None and (end is None or end > way.expiresAt):
         raise errors.PermissionDeniedError(
-            f"Your own access ends at {dates.local(own.expiresAt)}: pass --until with an earlier time."
+            f"Your own access ends at {dates.local(way.expiresAt)}: pass --until with an earlier time."
         )
     for each in members:
-        level = levels.get(each.user_id)
-        if level is not None and level.permissions & ~own.permissions:
+        level = levels.get(each.id)
+        if level is not None and level.permissions & ~way.permissions:
             raise errors.PermissionDeniedError(
-                f"{each.name} has permissions that you do not have, and cannot be changed by you: "
+                f"{capital(each.name)} has permissions that you do not have, and cannot be changed by you: "
                 f"{rights.in_words(level.permissions)}."
             )
 
@@ -298,65 +345,50 @@ def _levels(container: "scbroker.Container[Any]") -> dict[uuid.UUID, "scbroker.A
 def _check_keeps(
     found: Mapping[uuid.UUID, "scbroker.Container[Any]"],
     ids: Mapping[uuid.UUID, str],
-    members: Sequence[Person],
+    members: Sequence[AnyHolder],
 ) -> None:
     """Raise `InvalidArgumentError` if somebody would lose permissions that the person has not named."""
     for container_id, container in found.items():
         for each in members:
-            level = _levels(container).get(each.user_id)
+            level = _levels(container).get(each.id)
             if level is not None and level.permissions & ~rights.READ:
                 raise errors.InvalidArgumentError(
-                    f"{each.name} has more permissions on {ids[container_id]!r} than to read it "
+                    f"{capital(each.name)} has more permissions on {ids[container_id]!r} than to read it "
                     f"({rights.in_words(level.permissions)}): pass --can with the ones to have from now on."
                 )
 
 
-def _warn(run: Run, person: Person, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]) -> None:
+def _warn(
+    run: Run, person: AnyHolder, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]
+) -> None:
     """Say how to make sure who a person is, unless they have been verified or have access already."""
-    if any(person.user_id in _levels(each) for each in found.values()):
+    if any(person.id in _levels(each) for each in found.values()):
         return
-    if isinstance(person.who, scbroker.Contact):
-        if not person.who.verified:
+    if isinstance(person.who, scbroker.Group):
+        if not person.who.isManager:
             run.out.say(
-                f"Warning: {person.name} is not verified, so this may be somebody else's card. Compare "
-                f"fingerprints with `scbroker contacts verify {shlex.quote(person.name)}`."
+                f"{capital(person.name)} has {counted(person.who.memberCount, 'member')}, and its managers "
+                "can add others: `scbroker groups members` lists them."
             )
-    elif isinstance(person.who, scbroker.ContactCard):
-        run.out.say(
-            f"Warning: anybody can make a card that says {person.name!r}. Add it with `scbroker contacts "
-            f"add`, and compare fingerprints with `scbroker contacts verify`."
-        )
-    else:
-        run.out.say(
-            f"Warning: an id alone does not say who the user {person.user_id} is. Add the person's card with "
-            "`scbroker contacts add`, and compare fingerprints with `scbroker contacts verify`."
-        )
+        return
+    if (text := warning_of(person)) is not None:
+        run.out.say(text)
 
 
 def _succeeded(
     run: Run,
     ids: Mapping[uuid.UUID, str],
-    members: Sequence[Person],
+    members: Sequence[AnyHolder],
     results: Mapping[uuid.UUID, object],
 ) -> list[uuid.UUID]:
     """Return the ids of the containers that were changed; report the others."""
     done = []
     for container_id, result in results.items():
         if isinstance(result, errors.BrokerError):
-            run.failed(ids[container_id], _with_names(result, members))
+            run.failed(ids[container_id], named_in(result, members))
         else:
             done.append(container_id)
     return done
-
-
-def _with_names(error: errors.BrokerError, members: Sequence[Person]) -> errors.BrokerError:
-    """Return an error whose message has the names of people in place of their ids."""
-    text = error.message
-    for each in members:
-        if not isinstance(each.who, uuid.UUID):
-            for word in ("user", "User"):
-                text = text.replace(f"{word} {each.user_id}", each.name)
-    return type(error)(text)
 
 
 def _version(result: object) -> int:
@@ -367,14 +399,20 @@ def _say_shared(
     run: Run,
     names: Sequence[str],
     done: Sequence[uuid.UUID],
-    members: Sequence[Person],
+    members: Sequence[AnyHolder],
     permissions: "ContainerAccessLevel",
     end: dt.datetime | None,
 ) -> None:
     if not done:
         return
     access = [
-        {"userId": each.user_id, "name": each.name, "permissions": permissions, "expiresAt": end}
+        {
+            "userId": each.id,
+            "name": each.label,
+            "isGroup": each.is_group,
+            "permissions": permissions,
+            "expiresAt": end,
+        }
         for each in members
     ]
     until = "" if end is None else f" until {dates.local(end)}"
@@ -382,21 +420,20 @@ def _say_shared(
         {"containerIds": done, "access": access},
         f"{_has(members, 'access')} to {_some(names)}{until}: {rights.in_words(permissions)}.",
     )
+    if any(each.is_group for each in members) and not permissions & rights.WRITE:
+        run.out.say(
+            "All members of the group can read, and none can change anything: with --can write, its writers "
+            "can; with --can owner, the members' roles alone decide."
+        )
 
 
-def _has(members: Sequence[Person], what: str) -> str:
-    return (
-        f"{_and([each.name for each in members])} {'has' if len(members) == 1 else 'have'} {what}"
-    )
-
-
-def _and(names: Sequence[str]) -> str:
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
+def _has(members: Sequence[AnyHolder], what: str) -> str:
+    names = capital(joined([each.name for each in members]))
+    return f"{names} {'has' if len(members) == 1 else 'have'} {what}"
 
 
 def _some(names: Sequence[str]) -> str:
     """Return the names of containers, or how many there are."""
     if len(names) > _IN_MESSAGE:
         return f"{len(names)} containers"
-    return _and([repr(each) for each in names])
+    return joined([repr(each) for each in names])

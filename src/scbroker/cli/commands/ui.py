@@ -42,11 +42,18 @@ def ui(
     import datetime as dt
     from contextlib import nullcontext
 
+    from scbroker.cli import device, profiles
     from scbroker.cli.commands.account import absolute
     from scbroker.cli.ui.page import users_page
     from scbroker.cli.ui.session import Session
     from scbroker.cli.web.access import Access
     from scbroker.cli.web.serving import listening, opened_in_browser, serve
+
+    folders = (
+        absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
+    )  # fmt: skip
+    if profiles.find(run.profile_name) is None:  # the page would ask for every secret first
+        device.check(*folders)
 
     def no_browser() -> None:
         run.out.say("No browser was started: open the URL yourself.")
@@ -54,10 +61,7 @@ def ui(
     async def show() -> None:
         ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
         session = Session(
-            run.profile_name,
-            lock * 60,
-            session_folder=absolute("--session-folder", session_folder),
-            trust_folder=absolute("--trust-folder", trust_folder),
+            run.profile_name, lock * 60, session_folder=folders[0], trust_folder=folders[1]
         )
         with listening(port) as bound:
             access = Access(bound.getsockname()[1])

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
 
@@ -33,6 +34,8 @@ from scbroker.cli.mirror.state import State
 from scbroker.cli.paths import Folder
 
 _PIECE: Final = 2**20
+_CHOICES: Final = 3
+"""Paths to try after the planned one: a plan knows what is in the way, except for what came since."""
 
 
 class Change(NamedTuple):
@@ -81,7 +84,7 @@ class Applying:
         seen = self.look(step.path, self._state.files.get(step.path, ()))
         if not isinstance(seen, Stamp):
             return  # changed in this moment: the next comparison decides
-        for target in (step.target, *beside(step.target, step.remote)):
+        for target in _choices(step.target, step.remote):
             before = self._state.files.get(target, ())
             planned = msgspec.structs.replace(seen, modified=PLANNED)
             self._state.put(target, (*before, planned)[-2:])
@@ -142,7 +145,7 @@ class Applying:
             self._adopt(fetch.rival, stamp, found=not self._state.is_rebuilt)
             return None
         path = self._elsewhere.pop(fetch.remote.id, fetch.path)
-        for target in (path, *beside(path, fetch.remote)):
+        for target in _choices(path, fetch.remote):
             stamps = self._state.files.get(target, ())
             seen = self._look(target, stamps, exact=True)
             if isinstance(seen, Stamp) and seen.container == fetch.remote.id:
@@ -214,6 +217,11 @@ class Applying:
             if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
                 return digest
         return None
+
+
+def _choices(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
+    """Yield the path, and some beside it."""
+    return itertools.chain([path], itertools.islice(beside(path, remote), _CHOICES))
 
 
 def _digest(descriptor: int) -> bytes:

@@ -7,7 +7,7 @@ import datetime as dt
 import queue
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -28,6 +28,7 @@ _BATCH: Final = 64
 _MOST_AT_ONCE: Final = 1000
 _COMPARE_AGAIN: Final = 3600.0
 """Seconds until all containers are compared again: events are only the broker's word."""
+_READ_GROUPS: Final = 30.0
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 _GONE: Final = (errors.NotFoundError, errors.DeletedError)
@@ -48,11 +49,17 @@ class Mirror:
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
         self._contacts: set[uuid.UUID] = set()
+        self._groups: set[uuid.UUID] = set()
+        """The groups that the user had accepted at the last comparison."""
+        self._has_offers = False
+        """Whether a group may be offered to the user, who may accept it on another device."""
         self.status: int = 0
 
     def compare(self) -> None:
         """Read all containers and apply what differs in the folder."""
         self._read_contacts()
+        self._groups = self._accepted()
+        self._has_offers = self._run.people.groups.offers() != []
         self._remotes.clear()
         self._failed.clear()
         for each in self._run.names.all(self._selection.type):
@@ -68,7 +75,8 @@ class Mirror:
         has_compared = False
         while True:
             try:
-                with self._events(self._end_of_log() + 1) as events:
+                groups = {each: self._end_of_log(each) + 1 for each in self._accepted()}
+                with self._events(self._end_of_log() + 1, groups) as events:
                     self.compare()
                     has_compared, pause = True, _FIRST_PAUSE
                     self._apply_events(events)
@@ -82,24 +90,37 @@ class Mirror:
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
     @contextlib.contextmanager
-    def _events(self, start: int) -> Iterator[queue.SimpleQueue[Event]]:
-        """Yield a queue of the events from an id on, and of the error that ends them."""
+    def _events(
+        self, start: int, groups: Mapping[uuid.UUID, int]
+    ) -> Iterator[queue.SimpleQueue[Event]]:
+        """Yield a queue of the events from these ids of the logs on, and of the error that ends them."""
         arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
         with ThreadPoolExecutor(1) as worker:
             stream = self._session.followEvents(
-                start, eventHandler=arrived.put, errorHandler=arrived.put, queue=worker
+                start,
+                groupStartIds=groups,
+                eventHandler=arrived.put,
+                errorHandler=arrived.put,
+                queue=worker,
             )
             with stream:
                 yield arrived
 
-    def _end_of_log(self) -> int:
-        """Return the id of the last event, by a few requests for one event each."""
+    def _accepted(self) -> set[uuid.UUID]:
+        """Return the groups that the user has accepted."""
+        found = self._session.getGroups(offered=False).result()
+        return {each.id for each in found if isinstance(each, scbroker.Group)}
+
+    def _end_of_log(self, group: uuid.UUID | None = None) -> int:
+        """Return the id of the last event of a log, the user's own or a group's, by a few small requests."""
 
         def exists(id: int) -> bool:
             try:
-                return bool(self._session.getEvents(startId=id, endId=id).result())
+                return bool(self._session.getEvents(startId=id, endId=id, groupId=group).result())
             except errors.EventsExpiredError:
                 return True
+            except errors.NotFoundError:  # the user was removed from the group meanwhile
+                return False
 
         low, high = 0, 1
         while exists(high):
@@ -110,13 +131,19 @@ class Mirror:
         return low
 
     def _apply_events(self, events: queue.SimpleQueue[Event]) -> None:
-        """Apply changes for a while; then return, because it is time to compare everything again."""
+        """Apply changes until everything must be compared again: after a while, or when the groups change.
+
+        No event says that the user has accepted a group. So while a group is offered, the groups are read
+        every half minute.
+        """
         end = time.monotonic() + _COMPARE_AGAIN
         while (seconds := end - time.monotonic()) > 0:
             try:
-                some = [events.get(timeout=seconds)]
+                some = [events.get(timeout=min(seconds, _READ_GROUPS))]
             except queue.Empty:
-                return
+                if self._has_offers and self._accepted() != self._groups:
+                    return
+                continue
             with contextlib.suppress(queue.Empty):
                 while len(some) < _MOST_AT_ONCE:
                     some.append(events.get_nowait())
@@ -124,10 +151,21 @@ class Mirror:
             for event in some:
                 if isinstance(event, BaseException):
                     raise event
-                if event.eventType is not scbroker.ContainerEventType.Accessed:
+                if self._has_other_groups(event):
+                    return
+                is_read = event.eventType is scbroker.ContainerEventType.Accessed
+                if not (is_read or event.isOfGroup):
                     changed.add(event.containerId)
             if changed:
                 self._refresh(changed)
+
+    def _has_other_groups(self, event: scbroker.ContainerEvent) -> bool:
+        """Return whether an event shows that the user's groups have changed since the last comparison."""
+        if event.isOfGroup and event.groupId is None:
+            is_over = event.eventType is scbroker.ContainerEventType.Deleted
+            self._has_offers = self._has_offers or not is_over
+            return is_over and event.containerId in self._groups
+        return event.groupId not in {None, *self._groups}
 
     def _refresh(self, ids: set[uuid.UUID]) -> None:
         """Read these containers again, and apply what differs in the folder."""
@@ -160,7 +198,9 @@ class Mirror:
         """Return what the folder should have of a container; None if it is not selected."""
         own = container.createdBy == self._selection.user
         is_known = own or container.createdBy in self._contacts
-        if not (is_known or self._selection.everyone):
+        ids = {each.userId for each in container.access or ()}
+        is_of_group = container.via is not None or not ids.isdisjoint(self._groups)
+        if not (is_known or is_of_group or self._selection.everyone):
             return None
         wanted = self._selection.type
         name = name_of(container)

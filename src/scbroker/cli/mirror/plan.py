@@ -28,7 +28,8 @@ MOVING: Final = OWN_FOLDER / "moving"
 """Files that change places are here in between."""
 _LONGEST_PART: Final = 255
 _LONGEST_SUFFIX: Final = 32
-_CHOICES: Final = 3
+_NEAR: Final = 100
+"""Paths beside a place where a file is in the way: a container's file that has one of them stays there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,25 +226,29 @@ class _Plan:
         for place in places.values():
             taken.add(place)
         for id in crowded:
-            own = {path for path, _ in self._written.get(id, ())}
-            free = [
-                each
-                for each in self._choices(places[id], self._remotes[id])
-                if taken.conflict(each) is None
-                and (each in own or self._seen_at(each) is Other.Missing)
-            ]
-            if free:
-                targets[id] = next((each for each in free if each in own), free[0])
-                taken.add(targets[id])
+            targets[id] = self._beside(places[id], self._remotes[id], taken)
+            taken.add(targets[id])
         return targets
 
-    def _choices(self, place: PurePosixPath, remote: Remote) -> list[PurePosixPath]:
-        """Return paths to use instead of one where a file is in the way, or in the way of a folder of it."""
+    def _beside(self, place: PurePosixPath, remote: Remote, taken: _Taken) -> PurePosixPath:
+        """Return the path beside a place where the container has its file already, or the first free one."""
+        own = {path for path, _ in self._written.get(remote.id, ())}
+        near = itertools.islice(self._choices(place, remote), _NEAR)
+        return next(
+            each
+            for each in itertools.chain(
+                filter(own.__contains__, near), self._choices(place, remote)
+            )
+            if taken.conflict(each) is None
+            and (each in own or self._seen_at(each) is Other.Missing)
+        )
+
+    def _choices(self, place: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
+        """Yield paths to use instead of one where a file is in the way, or in the way of a folder of it."""
         position = self._blocked(place)
         if position is None:
-            return list(beside(place, remote))
-        tags = itertools.islice(_tags(remote.id), _CHOICES)
-        return [_tagged(place, position, tag) for tag in tags]
+            return beside(place, remote)
+        return (_tagged(place, position, tag) for tag in _tags(remote.id))
 
     def _blocked(self, place: PurePosixPath) -> int | None:
         """Return the position of the first part where the mirror must keep a file, and needs a folder."""
@@ -356,10 +361,10 @@ class _Taken:
 
 
 def beside(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
-    """Yield paths beside one that another file has, with the container's version in the name."""
+    """Yield, without end, paths beside one that another file has; they have the version in the name."""
     version = f"version {remote.version}"
-    for tag in (version, f"{version}, {remote.id.hex[:SHORT_ID]}", f"{version}, {remote.id}"):
-        yield _tagged(path, len(path.parts) - 1, tag)
+    tags = (f"{version}, {tag}" for tag in _tags(remote.id))
+    return (_tagged(path, len(path.parts) - 1, tag) for tag in itertools.chain([version], tags))
 
 
 def _tags(id: uuid.UUID) -> Iterator[str]:

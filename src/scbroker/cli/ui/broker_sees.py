@@ -18,6 +18,7 @@ from scbroker.cli.ui.known import known, provider_of, shortened
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import Shown, View
+from scbroker.vocabulary import ContainerAccessLevel
 
 _EXCERPT: Final = 32
 """Bytes of a sealed part that the view shows."""
@@ -60,10 +61,11 @@ class _BrokerSees:
                 "wrap": _sealed(stored.wrap),
                 "fields": fields(header),
                 "members": [
-                    (each, people.user(each.userId), rights.in_words(each.permissions))
+                    (each, people.holder(each), rights.in_words(each.permissions))
                     for each in container.access or ()
                 ],
                 "hides_members": container.access is None,
+                "may_hide_type": ContainerAccessLevel.ViewType not in people.own_rights(container),
             },
         )
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from scbroker.cli.commands.changing import rename
+from scbroker.cli.commands.changing import set_name
 from scbroker.cli.names import name_of
 from scbroker.cli.paths import relative_path
 from scbroker.cli.run import Run
@@ -15,15 +15,16 @@ from scbroker.cli.ui.container import PATH, container_of, find, id_of, path_of, 
 from scbroker.cli.ui.known import Somebody, known, provider_of, shown_name
 from scbroker.cli.ui.part import Panel, Part
 from scbroker.cli.ui.session import HOME, Session
+from scbroker.cli.ui.shelf import Shelf
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
 
 _NAMED: Final = 3
 """Members whom the question names one by one."""
 
 
-def changes(session: Session) -> Part:
+def changes(session: Session, shelf: Shelf) -> Part:
     """Return the views and acts that rename and delete a container."""
-    views = _Changes(session)
+    views = _Changes(session, shelf)
     return Part(
         views=[
             View(f"{PATH}/rename", views.ask_for_name),
@@ -35,8 +36,8 @@ def changes(session: Session) -> Part:
 
 
 class _Changes:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, shelf: Shelf) -> None:
+        self._session, self._shelf = session, shelf
 
     async def ask_for_name(self, request: Request) -> Shown:
         container = await container_of(self._session, request)
@@ -44,7 +45,8 @@ class _Changes:
 
     async def rename(self, request: Request, fields: Mapping[str, str]) -> Done:
         id, new = id_of(request), str(relative_path(fields.get("name", "").strip()))
-        await self._session.do(lambda run: rename(run, find(run, id), new))
+        async with self._shelf.renamed(id, new):
+            await self._session.do(lambda run: set_name(run, find(run, id), new))
         return Done(f"The container is named {new!r} now.", path_of(id))
 
     async def ask_to_delete(self, request: Request) -> Shown:

@@ -10,7 +10,8 @@ from starlette.requests import Request
 import scbroker
 from scbroker import errors
 from scbroker.cli.run import Run
-from scbroker.cli.ui.known import provider_of, uuid_of
+from scbroker.cli.ui.container import path_of
+from scbroker.cli.ui.known import in_text, provider_of, uuid_of
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.qr import qr_code
@@ -91,7 +92,7 @@ class _Contacts:
         name = fields.get("name", "").strip() or None
         contact = await scbroker.Contacts(provider).add(card, name)
         return Done(
-            f"{contact.name} is in your contacts. Anybody can make a card with any name: compare "
+            f"{in_text(contact.name)} is in your contacts. Anybody can make a card with any name: compare "
             "fingerprints now.",
             f"/contacts/{contact.userId}/compare",
         )
@@ -101,8 +102,16 @@ class _Contacts:
         contact = await self._find(request)
         own = (await self._session.do(_own_card)).fingerprint
         sides = [_side("You", own, is_own=True), _side(contact.name, contact.fingerprint)]
+        share = request.query_params.get("share", "")
         return Shown(
-            "compare.html", {"contact": contact, "sides": sorted(sides, key=lambda each: each.rows)}
+            "compare.html",
+            {
+                "contact": contact,
+                "called": in_text(contact.name),
+                "sides": sorted(sides, key=lambda each: each.rows),
+                "share": share,
+                "back": _back(contact, share),
+            },
         )
 
     async def confirm(self, request: Request, fields: Mapping[str, str]) -> Done:
@@ -114,16 +123,18 @@ class _Contacts:
             )
         book = await self._book()
         found = await book.verify(contact.name, fields.get("fingerprint", ""))
-        return Done(f"{found.name} is verified.", f"/contacts/{found.userId}")
+        return Done(f"{in_text(found.name)} is verified.", _back(found, fields.get("share", "")))
 
     async def say_different(self, request: Request) -> Shown:
         contact = await self._find(request)
-        return Shown("different.html", {"contact": contact})
+        share = request.query_params.get("share", "")
+        values = {"contact": contact, "share": share, "back": _back(contact, share)}
+        return Shown("different.html", values)
 
     async def ask_for_name(self, request: Request) -> Shown:
         contact = await self._find(request)
         return Question(
-            heading=f"Rename {contact.name}?",
+            heading=f"Rename {in_text(contact.name)}?",
             texts=["Only you see the names of your contacts. A verified contact stays verified."],
             asks=("name", "New name"),
             button="Rename",
@@ -139,9 +150,9 @@ class _Contacts:
     async def ask_to_remove(self, request: Request) -> Shown:
         contact = await self._find(request)
         return Question(
-            heading=f"Remove {contact.name} from your contacts?",
+            heading=f"Remove {in_text(contact.name)} from your contacts?",
             texts=[
-                f"{contact.name} keeps the access to your containers: revoke it at each container."
+                f"{in_text(contact.name)} keeps the access to your containers: revoke it at each container."
             ],
             button="Remove this contact",
             is_dangerous=True,
@@ -152,7 +163,7 @@ class _Contacts:
         del fields
         contact = await self._find(request)
         await (await self._book()).remove(contact.name)
-        return Done(f"{contact.name} is not in your contacts any more.", "/contacts")
+        return Done(f"{in_text(contact.name)} is not in your contacts any more.", "/contacts")
 
     async def _book(self) -> scbroker.Contacts:
         return scbroker.Contacts(await provider_of(self._session))
@@ -163,6 +174,13 @@ class _Contacts:
             if each.userId == wanted:
                 return each
         raise errors.NotFoundError(f"You have no contact {wanted}.")
+
+
+def _back(contact: scbroker.Contact, share: str) -> str:
+    """Return the path that a comparison returns to: the contact, or the container that is to be shared."""
+    if not share:
+        return f"/contacts/{contact.userId}"
+    return path_of(uuid_of(share), f"/people?person={contact.userId}")
 
 
 def _own_card(run: Run) -> scbroker.ContactCard:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from starlette.requests import Request
 
 from scbroker import errors
+from scbroker.cli.groups import modifier_is_member
 from scbroker.cli.run import Run
 from scbroker.cli.ui.known import known, provider_of, shown_name
 from scbroker.cli.ui.part import Container, Panel, Part
@@ -41,7 +42,11 @@ def container_page(session: Session, panels: Sequence[Panel]) -> Part:
 
 def details() -> Part:
     """Return the panel with a container's type, sizes, times and authors."""
-    return Part(panels=[Panel("Details", "panel_details.html")])
+    return Part(panels=[Panel("Details", "panel_details.html", _authors)])
+
+
+def _authors(run: Run, container: Container) -> Mapping[str, object]:
+    return {"is_member": modifier_is_member(run.session, container)}
 
 
 class Filled(NamedTuple):

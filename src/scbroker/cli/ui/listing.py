@@ -18,7 +18,7 @@ from scbroker import errors
 from scbroker.cli.commands.listing import is_own_document
 from scbroker.cli.names import name_of
 from scbroker.cli.output import SHORT_ID
-from scbroker.cli.ui.known import Known, Somebody, known, provider_of, shortened
+from scbroker.cli.ui.known import Known, Somebody, known, offered_groups, provider_of, shortened
 from scbroker.cli.ui.part import Container, Part
 from scbroker.cli.ui.session import HOME, Session
 from scbroker.cli.ui.shelf import Entry, Shelf
@@ -98,14 +98,15 @@ def listing(session: Session, shelf: Shelf) -> Part:
     async def show(request: Request) -> Shown:
         wanted = Wanted.of(request.query_params)
         entries = await shelf.entries()
-        people = await known(await provider_of(session))
+        provider = await provider_of(session)
+        people, offers = await known(provider), len(await offered_groups(provider) or ())
         # In a thread: a search in thousands of containers takes a while.
-        return await asyncio.to_thread(_shown, entries, people, wanted)
+        return await asyncio.to_thread(_shown, entries, people, wanted, offers)
 
     return Part(views=[View(HOME, show, "Containers")])
 
 
-def _shown(entries: list[Entry], people: Known, wanted: Wanted) -> Shown:
+def _shown(entries: list[Entry], people: Known, wanted: Wanted, offers: int) -> Shown:
     damaged = [each for each in entries if isinstance(each, errors.BrokerError)]
     visible = [
         each
@@ -127,7 +128,8 @@ def _shown(entries: list[Entry], people: Known, wanted: Wanted) -> Shown:
             "page": page,
             "pages": pages,
             "types": sorted({each.type for each in visible if each.type})[:_OPTIONS],
-            "groups": _groups(people, visible),
+            "holders": _by_kind(people, visible),
+            "offers": offers,
             "damaged": damaged,
             "sorts": list(Sort),
         },
@@ -152,15 +154,18 @@ def _members(each: Container) -> set[uuid.UUID]:
     return {each.createdBy, *(level.userId for level in each.access or ())}
 
 
-def _groups(people: Known, visible: Iterable[Container]) -> dict[str, list[Somebody]]:
+def _by_kind(people: Known, visible: Iterable[Container]) -> dict[str, list[Somebody]]:
     """Return who has created or can access a container, by kind, each sorted by name."""
-    ids = {id for each in visible for id in _members(each)}
-    users = sorted(map(people.user, ids), key=lambda each: each.name.casefold())
-    found: dict[str, list[Somebody]] = {title: [] for title in dict.fromkeys(_GROUPS.values())}
-    for each in users:
-        group = found[_GROUPS[each.kind]]
-        if len(group) < _OPTIONS:
-            group.append(each)
+    shown: dict[uuid.UUID, Somebody] = {}
+    for each in visible:
+        shown.setdefault(each.createdBy, people.user(each.createdBy))
+        for level in each.access or ():
+            shown.setdefault(level.userId, people.holder(level))
+    found: dict[str, list[Somebody]] = {title: [] for title in dict.fromkeys(_TITLES.values())}
+    for who in sorted(shown.values(), key=lambda each: each.name.casefold()):
+        of_kind = found[_TITLES[who.kind]]
+        if len(of_kind) < _OPTIONS:
+            of_kind.append(who)
     return found
 
 
@@ -180,14 +185,16 @@ def _card(each: Container, people: Known) -> Card:
     )
 
 
-_GROUPS: Final = {
+_TITLES: Final = {
     "you": "",
     "verified": "Contacts",
     "contact": "Contacts",
+    "group": "Groups",
     "link": "Links",
     "stranger": "Not in your contacts",
+    "other-group": "Groups that you are not in",
 }
-"""The group of the filter by person that has users of a kind."""
+"""The heading in the filter by person, for each kind."""
 _KEYS: Final[dict[Sort, Callable[[Container], Any]]] = {
     Sort.name: lambda each: (name_of(each) is None, (name_of(each) or "").casefold(), each.id),
     Sort.changed: lambda each: (-each.modifiedAt.timestamp(), each.id),

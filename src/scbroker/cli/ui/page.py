@@ -12,6 +12,7 @@ from scbroker.cli.ui.changes import changes
 from scbroker.cli.ui.contacts import contacts
 from scbroker.cli.ui.container import container_page, details
 from scbroker.cli.ui.content import content
+from scbroker.cli.ui.groups import groups
 from scbroker.cli.ui.links import links
 from scbroker.cli.ui.listing import listing
 from scbroker.cli.ui.members import members
@@ -36,7 +37,8 @@ def users_page(session: Session, ends: dt.datetime) -> Site:
         content(session),
         details(),
         members(session),
-        changes(session),
+        changes(session, shelf),
+        groups(session),
         links(session),
         contacts(session),
         timeline(session, shelf),

@@ -12,8 +12,9 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, TypeVar
 
+import scbroker
 from scbroker import errors
-from scbroker.cli import profiles
+from scbroker.cli import device, profiles
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
@@ -46,6 +47,8 @@ class Session:
         self._session_folder, self._trust_folder = session_folder, trust_folder
         self._run: Run | None = None
         self._used = time.monotonic()
+        self.number: int = 0
+        """Counts the beginnings and ends of sessions."""
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
         self.ending: asyncio.Event = asyncio.Event()
@@ -65,8 +68,10 @@ class Session:
         """Whether a user is logged in, and the page is not locked."""
         return self._run is not None
 
-    def leads_to(self, path: str, *, is_person: bool) -> str | None:
+    async def leads_to(self, path: str, *, is_person: bool) -> str | None:
         """Return where a request goes instead: to the start without a session, and home with one."""
+        if is_person or path == STATE:
+            await self._lock_if_removed()
         if path == STATE:
             return None
         self.lock_if_unused()
@@ -79,7 +84,12 @@ class Session:
         return None
 
     def leads_to_after(self, error: errors.BrokerError) -> str | None:
-        """Lock the page when the session has ended, as after `scbroker logout`, and return the start."""
+        """Lock the page when the session has ended, as after `scbroker logout`, and return the start.
+
+        A change of access that has to be confirmed leads to the view that shows it.
+        """
+        if isinstance(error, errors.UnsettledAccessError) and error.containerId is not None:
+            return f"{HOME}/{error.containerId}/people"
         if not isinstance(error, errors.NotAuthenticatedError):
             return None
         self.lock()
@@ -170,7 +180,7 @@ class Session:
         """Log in as the profile's user, as `scbroker login` does, and keep the session."""
         with self._opening() as run:
             profile = run.profile
-            provider = account.checked_provider(run, profile)
+            provider = _checked_provider(run, profile)
             account.log_in(provider, profile.user_id, passphrase)
             run.use(provider)
 
@@ -183,7 +193,7 @@ class Session:
                 api_key,
                 name or (card.name if card else ""),
             )
-            provider = account.checked_provider(run, draft)
+            provider = _checked_provider(run, draft)
             account.log_in(provider, user_id, passphrase)
             profiles.save(account.with_user(draft, provider))
             run.use(provider)
@@ -194,7 +204,7 @@ class Session:
         """Make a new user, as `scbroker register` does, and save the profile."""
         with self._opening() as run:
             draft = self._draft(server, api_key, name)
-            provider = account.checked_provider(run, draft)
+            provider = _checked_provider(run, draft)
             provider.register(password, passphrase, reminder or None, keep=True).result()
             profiles.save(account.with_user(draft, provider))
             run.use(provider)
@@ -212,6 +222,7 @@ class Session:
     def lock(self) -> None:
         """Drop the keys, and all that was read with them."""
         run, self._run = self._run, None
+        self.number += 1
         for forget in self.at_lock:
             forget()
         if run is not None:
@@ -224,6 +235,15 @@ class Session:
             self.lock()
         elif is_unused:
             self.is_broker_away = False  # nobody resumes the session of somebody who has left
+
+    async def _lock_if_removed(self) -> None:
+        """Lock the page if a command has removed the kept session or the profile, as `scbroker logout` does.
+
+        A person who removes the keys from this device does not expect them in a page that is still open.
+        """
+        run = self._run
+        if run is not None and not await asyncio.to_thread(_is_kept, run) and self.holds(run):
+            self.lock()
 
     def _draft(self, server: str, api_key: str, name: str) -> profiles.Profile:
         if not (server and api_key and name):
@@ -258,3 +278,19 @@ class Session:
         self.lock()
         self._run, self._used = run, time.monotonic()
         self.fault, self.is_broker_away = "", False
+
+
+def _checked_provider(run: Run, profile: profiles.Profile) -> scbroker.ServerProvider:
+    device.check(profile.session_folder, profile.trust_folder)
+    return account.provider_of(run, profile)
+
+
+def _is_kept(run: Run) -> bool:
+    """Return whether this device still has the run's profile and session; True if that cannot be read."""
+    try:
+        profile = run.profile
+        saved = profiles.read().profiles.get(profile.name)
+        is_saved = saved is not None and saved.user_id == profile.user_id
+        return is_saved and profile.user_id in run.session.getKeptSessions().result()
+    except errors.BrokerError:
+        return True

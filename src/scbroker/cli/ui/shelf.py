@@ -44,7 +44,7 @@ class Shelf:
     def forget(self) -> None:
         """Drop what was read."""
         self._known: dict[uuid.UUID, Container] = {}
-        self._names = set[str]()
+        self._names = dict[uuid.UUID, str]()
         """Names of the user's own containers, as they were read at `_read_at` and stored since."""
         self._claimed = set[str]()
         """Names of containers that are being made."""
@@ -63,7 +63,9 @@ class Shelf:
                 readable = [each for each in entries if isinstance(each, scbroker.Container)]
                 own = run.people.own_id
                 self._known = {each.id: each for each in readable}
-                self._names = {name_of(each) or "" for each in readable if each.createdBy == own}
+                self._names = {
+                    each.id: name_of(each) or "" for each in readable if each.createdBy == own
+                }
                 self._read_at = time.monotonic()
             return entries
 
@@ -73,18 +75,36 @@ class Shelf:
 
         Names that were read in the last minute count: a list before each of a hundred files would take long.
         """
-        if time.monotonic() - self._read_at > _RECENT_SECONDS:
-            await self.entries()
-        if name in self._names | self._claimed:
+        await self._read_names()
+        if name in {*self._names.values(), *self._claimed}:
             raise errors.AlreadyExistsError(
                 f"You have a container named {name!r} already: rename or delete it first."
             )
         self._claimed.add(name)
         try:
             yield
-            self._names.add(name)
+            self._names[uuid.uuid4()] = name  # until the next reading
         finally:
             self._claimed.discard(name)
+
+    @contextlib.asynccontextmanager
+    async def renamed(self, id: uuid.UUID, name: str) -> AsyncIterator[None]:
+        """Give a container this name in the block; raises `AlreadyExistsError` as `named` does."""
+        if id not in self._known:  # it was made since the last reading
+            self._read_at = -math.inf
+        await self._read_names()
+        others = {each for of, each in self._names.items() if of != id}
+        if name in others | self._claimed:
+            raise errors.AlreadyExistsError(
+                f"Another container of yours is named {name!r} already: choose another name."
+            )
+        yield
+        if id in self._names:  # it is the user's own
+            self._names[id] = name
+
+    async def _read_names(self) -> None:
+        if time.monotonic() - self._read_at > _RECENT_SECONDS:
+            await self.entries()
 
 
 def _read(run: Run, known: Mapping[uuid.UUID, Container]) -> list[Entry]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,9 @@ from scbroker.cli.web.site import Act, Done, Question, Shown, View
 from scbroker.cli.words import in_words
 
 _FIELDS: Final = ("server", "api_key", "user", "name")
+_SERVER: Final = "SCBROKER_SERVER_URL"
+_API_KEY: Final = "SCBROKER_API_KEY"
+"""The environment variables that `scbroker register` and `login` take as well."""
 
 
 def start(session: Session) -> Part:
@@ -30,12 +34,12 @@ def start(session: Session) -> Part:
             View(STATE, views.state),
         ],
         acts=[
-            Act(START, views.unlock),
-            Act(RESUME, views.resume),
-            Act("/log-in", views.log_in),
-            Act("/register", views.register),
-            Act("/log-out", views.log_out),
-            Act("/lock", views.lock),
+            Act(START, views.unlock, changes_session=True),
+            Act(RESUME, views.resume, changes_session=True),
+            Act("/log-in", views.log_in, changes_session=True),
+            Act("/register", views.register, changes_session=True),
+            Act("/log-out", views.log_out, changes_session=True),
+            Act("/lock", views.lock, changes_session=True),
         ],
     )
 
@@ -44,7 +48,11 @@ class _Start:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._typed: Mapping[str, str] = {}
-        """Fields of a form that was refused, without passphrase and password: its view shows them again."""
+        """Fields of a form that was refused, without passphrase and password: the next form shows them."""
+        session.at_lock.append(self._forget)
+
+    def _forget(self) -> None:
+        self._typed = {}  # the API key is among them
 
     async def show(self, request: Request) -> Shown:
         """Ask the profile's user for the passphrase; without a profile, ask for everything."""
@@ -63,7 +71,10 @@ class _Start:
 
     def _form(self, template: str) -> Shown:
         typed = {name: self._typed.get(name, "") for name in _FIELDS}
-        return Shown(template, {"typed": typed})
+        typed["server"] = typed["server"] or os.environ.get(_SERVER, "")
+        self._forget()
+        # A locked page shows these forms too, so the exported key is used but never in them.
+        return Shown(template, {"typed": typed, "has_key": bool(os.environ.get(_API_KEY))})
 
     async def state(self, request: Request) -> PlainTextResponse:
         """Answer whether the page is open, for the script that leaves a page that was locked."""
@@ -88,11 +99,10 @@ class _Start:
         given = self._typed = _texts(fields, "server", "api_key", "user", "name")
         try:
             await asyncio.to_thread(
-                self._session.log_in, **given, passphrase=fields.get("passphrase", "")
+                self._session.log_in, **_with_key(given), passphrase=fields.get("passphrase", "")
             )
         except errors.BrokerError as error:
             return Done(in_words(error.message), "/log-in", is_fault=True)
-        self._typed = {}
         return Done("You are logged in on this device.", HOME)
 
     async def register(self, request: Request, fields: Mapping[str, str]) -> Done:
@@ -104,10 +114,9 @@ class _Start:
                 text = f"The {name} and its repetition differ: type both again."
                 return Done(text, "/register", is_fault=True)
         try:
-            await asyncio.to_thread(self._session.register, **given, **secrets)
+            await asyncio.to_thread(self._session.register, **_with_key(given), **secrets)
         except errors.BrokerError as error:
             return Done(in_words(error.message), "/register", is_fault=True)
-        self._typed = {}
         return Done(
             "You are registered. Keep password and passphrase safe: nobody can reset them.", HOME
         )
@@ -132,6 +141,11 @@ class _Start:
         del request, fields
         await asyncio.to_thread(self._session.log_out)
         return Done("You are logged out on this device.", START)
+
+
+def _with_key(given: dict[str, str]) -> dict[str, str]:
+    """Return the fields with the exported API key, if none was typed."""
+    return given if given["api_key"] else {**given, "api_key": os.environ.get(_API_KEY, "")}
 
 
 def _texts(fields: Mapping[str, str], *names: str) -> dict[str, str]:

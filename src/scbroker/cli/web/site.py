@@ -73,6 +73,8 @@ class Question(NamedTuple):
     back: str
     """The path, below the root, of the view to return to."""
     is_dangerous: bool = False
+    link: tuple[str, str] | None = None
+    """Path, below the root, and words of a view that helps to decide."""
     asks: tuple[str, str] | None = None
     """Name and label of a text field."""
     hidden: Mapping[str, str] = {}
@@ -106,6 +108,8 @@ class View(NamedTuple):
 class Act(NamedTuple):
     path: str
     do: Do
+    changes_session: bool = False
+    """True if it begins or ends the gate's session. Another result is dropped if that has changed."""
 
 
 class Call(NamedTuple):
@@ -125,7 +129,11 @@ class Gate(Protocol):
     def is_open(self) -> bool:
         """Whether the navigation is shown."""
 
-    def leads_to(self, path: str, *, is_person: bool) -> str | None:
+    @property
+    def number(self) -> int:
+        """The number of the session: another one after each beginning and end."""
+
+    async def leads_to(self, path: str, *, is_person: bool) -> str | None:
         """Return the path to go to in place of this one (both below the root); None to admit the request.
 
         `is_person` is false for what the page's script reads by itself.
@@ -163,8 +171,8 @@ class Site:
 class _Application:
     def __init__(self, site: Site, access: Access) -> None:
         self._site, self._access = site, access
-        self._done: Done | None = None
-        """The result of the last act; the next view shows it."""
+        self._done: tuple[Done, int] | None = None
+        """The result of the last act, and the session in which it was; the next view of this one shows it."""
         self._folders = [_HERE / "static", *([site.static] if site.static else [])]
         self._templates = _environment(site.templates)
         self._navigation = [
@@ -199,7 +207,8 @@ class _Application:
 
         async def gated(request: Request) -> Response:
             gate, path = self._site.gate, request.scope["path"].removeprefix(self._access.root)
-            to = None if gate is None else gate.leads_to(path, is_person=not _is_refresh(request))
+            is_person = not _is_refresh(request)
+            to = None if gate is None else await gate.leads_to(path, is_person=is_person)
             if to is not None and is_call:
                 return refuse(403, "The page is locked: log in again.")
             if to is not None:
@@ -225,7 +234,7 @@ class _Application:
                 return shown
             done = None
             if not _is_refresh(request):
-                done, self._done = self._done, None
+                done = self._take_done()
             return self._page(request, shown, done=done)
 
         return endpoint
@@ -235,10 +244,21 @@ class _Application:
             fields = await _fields(request)
             if not self._is_own(fields.pop("form", "")):
                 return refuse(403, "This form was not sent by this page.")
-            done = self._done = await act.do(request, fields)
+            before = self._number()
+            done = await act.do(request, fields)
+            if act.changes_session or self._number() == before:
+                self._done = done, self._number()
             return RedirectResponse(self._access.root + done.path, HTTPStatus.SEE_OTHER)
 
         return endpoint
+
+    def _number(self) -> int:
+        return 0 if self._site.gate is None else self._site.gate.number
+
+    def _take_done(self) -> Done | None:
+        """Return the result that is to be shown, once; None if it is of a session before this one."""
+        kept, self._done = self._done, None
+        return kept[0] if kept and kept[1] == self._number() else None
 
     def _call(self, call: Call) -> _Endpoint:
         async def endpoint(request: Request) -> Response:
@@ -259,7 +279,7 @@ class _Application:
         text = in_words(failed.message)
         to = None if gate is None else gate.leads_to_after(failed)
         if to is not None:
-            self._done = Done(text, to, is_fault=True)
+            self._done = Done(text, to, is_fault=True), self._number()
             return RedirectResponse(self._access.root + to, HTTPStatus.SEE_OTHER)
         status, heading = _fault_of(failed)
         # The path of an act is that of the view with its form.

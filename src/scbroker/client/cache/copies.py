@@ -13,7 +13,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from scbroker.client.parts.downloads import path_of
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.records.canonical import decoder
 from scbroker.records.container_record import (
     SEALED_SEGMENT,
     Part,
@@ -40,6 +41,8 @@ from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import MAX_INLINE, ContainerView, GoverningView
+from scbroker.wire.groups import GroupMembership, GroupRecord, GroupView
+from scbroker.wire.users import KeyChainState
 
 S = TypeVar("S", bound=msgspec.Struct)
 _Head = tuple[bytes, frozenset[bytes]]
@@ -49,6 +52,7 @@ _FRESH_SECONDS: Final = 60.0
 _FRESH: Final = 4096
 CONTAINER: Final = "container"
 USER: Final = "user"
+GROUP: Final = "group"
 HASHES: Final = "hashes"
 SEGMENT: Final = "segment"
 
@@ -90,6 +94,50 @@ class Chain(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
     deleted: bool
 
 
+class GroupCopy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """A group as the broker served it."""
+
+    records: list[GroupRecord]
+    """All from version 1 on. Each comes only with what it changes of list, type and roster."""
+    keyChains: list[KeyChainState]
+    membership: GroupMembership | None = None
+    version: int = 0
+    """The version of the head with which the membership was served."""
+
+    def with_page(self, view: GroupView) -> Self:
+        """Return the group with a page of its records; ignore a page that leaves a gap after known ones."""
+        first = parse_bare(view.records[0].record.body).version
+        if first > len(self.records) + 1:
+            return self
+        records = self.records + view.records[len(self.records) - first + 1 :]
+        states = {state.userId: state for state in (*self.keyChains, *view.keyChains)}
+        found = replace(self, records=records, keyChains=list(states.values()))
+        if view.membership is None:
+            return found
+        return replace(found, membership=view.membership, version=view.last)
+
+    @property
+    def has_membership(self) -> bool:
+        """Return whether the membership is that of the head."""
+        return self.membership is not None and self.version == len(self.records)
+
+    def view(self, since: int, *, membership: bool) -> GroupView:
+        """Return the view that a broker would serve."""
+        at = min(since, len(self.records))
+        first, *more = self.records[at - 1 :]
+        until = self.records[:at]
+        lists = [each.accessList for each in until if each.accessList is not None]
+        made = [each for each in until if each.type is not None]
+        if not parse_bare(first.record.body).tombstone:
+            first = replace(first, accessList=lists[-1], type=made[-1].type, roster=made[-1].roster)
+        return GroupView(
+            records=[first, *more],
+            last=len(self.records),
+            keyChains=self.keyChains,
+            membership=self.membership if membership else None,
+        )
+
+
 class Copies:
     """The copies of a session's user, which implement `scbroker.client.users.session.Keeper`."""
 
@@ -98,6 +146,8 @@ class Copies:
         self.folder: CacheFolder = folder
         self._chains: dict[uuid.UUID, tuple[KeyChain, bool]] = {}
         """Verified chains that are still to be written."""
+        self._groups: list[tuple[uuid.UUID, GroupView]] = []
+        """Verified pages of groups that are still to be written."""
         self._fresh: OrderedDict[uuid.UUID, tuple[_Head, bool, bool, float]] = OrderedDict()
         self.after_fork()
         io_thread.bound(self)
@@ -106,6 +156,7 @@ class Copies:
         """Copy from now on what the session verifies."""
         self._session.keeper = self
         self._session.directory.keep = self._note_chain
+        self._session.groups.keep = self._note_group
         self._note_chain(self._session.directory.own, False)
 
     def after_fork(self) -> None:
@@ -116,7 +167,7 @@ class Copies:
         new = {
             key: outcome for key, outcome in outcomes.items() if not self._is_fresh(key, outcome)
         }
-        if new or self._chains:
+        if new or self._chains or self._groups:
             await io_thread.in_pool(self._keep_containers, new)
 
     async def keep_part(self, path: str, first: int, octets: Octets) -> None:
@@ -135,8 +186,8 @@ class Copies:
             await io_thread.in_pool(self.folder.write, HASHES, path.encode(), hashes)
 
     async def keep_chains(self) -> None:
-        """Write the key chains that were verified since the last call."""
-        if self._chains:
+        """Write the chains of users and groups that were verified since the last call."""
+        if self._chains or self._groups:
             await io_thread.in_pool(self._keep_chains)
 
     def find(self, container_id: uuid.UUID) -> Copy | None:
@@ -145,6 +196,9 @@ class Copies:
 
     def chain(self, user_id: uuid.UUID) -> Chain | None:
         return _decoded(self.folder.read(USER, user_id.bytes), Chain)
+
+    def group(self, group_id: uuid.UUID) -> GroupCopy | None:
+        return _decoded(self.folder.read(GROUP, group_id.bytes), GroupCopy)
 
     def has(self, container_id: uuid.UUID, *, touch: bool = True) -> bool:
         return self.folder.has(CONTAINER, container_id.bytes, touch=touch)
@@ -170,17 +224,32 @@ class Copies:
     def clear(self) -> None:
         self._fresh.clear()
         self.folder.clear()
-        self._note_chain(self._session.directory.own, False)
+        self._session.groups.forget()  # so that they are read again, and copied again
+        self._session.directory.keep_all()
         self._keep_chains()
 
     def _note_chain(self, chain: KeyChain, deleted: bool) -> None:
         self._chains[chain.userId] = chain, deleted
 
+    def _note_group(self, group_id: uuid.UUID, view: GroupView) -> None:
+        self._groups.append((group_id, view))
+
     def _keep_chains(self) -> None:
         chains, self._chains = self._chains, {}
+        groups, self._groups = self._groups, []
         for user, (chain, deleted) in chains.items():
-            kept = Chain([SignedObject.of(signed) for signed in chain.records], deleted)
-            self.folder.write(USER, user.bytes, msgspec.msgpack.encode(kept))
+            records = [SignedObject.of(signed) for signed in chain.records]
+            self.folder.write(USER, user.bytes, msgspec.msgpack.encode(Chain(records, deleted)))
+        with self._lock:
+            # Once for all pages of a group, and none that takes the place of much else: everybody can offer a
+            # group with a long history.
+            for group in dict.fromkeys(group for group, _ in groups):
+                copy = self.group(group) or GroupCopy([], [])
+                for view in (view for each, view in groups if each == group):
+                    copy = copy.with_page(view)
+                encoded = msgspec.msgpack.encode(copy)
+                if copy.records and len(encoded) <= self.folder.largest:
+                    self.folder.write(GROUP, group.bytes, encoded)
 
     def _keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
         # Chains first: after a crash a copy of a container without its author's keys would be useless.
@@ -201,8 +270,11 @@ class Copies:
         _, mark = mark_of(self._session, container_id.bytes)
         if view is None or (mark is not None and mark.version > fetched.state.record.version):
             return  # in the second case another reading was newer, and may have been quicker
+        if fetched.group is not None:
+            # Count the copy of the group as used now, so that it is not evicted before the container's.
+            self.folder.has(GROUP, fetched.group.group_id.bytes)
         record, before = fetched.state.record, self.find(container_id)
-        own = fetched.state.own_entry(self._session.fingerprint)
+        own = fetched.state.own_entry
         content = record.part(Role.Content)
         part = content.partId if content and content.paddedLength > MAX_INLINE else None
         if before is not None:
@@ -273,7 +345,7 @@ def segment_key(path: str, number: int) -> bytes:
 def _decoded(data: bytes | None, kind: type[S]) -> S | None:
     """Return the content of a file; None without a file, or if another version of this program wrote it."""
     try:
-        return None if data is None else msgspec.msgpack.decode(data, type=kind)
+        return None if data is None else decoder(cast(Any, kind)).decode(data)
     except msgspec.DecodeError:
         return None
 
@@ -302,7 +374,9 @@ def _cut(fetched: Fetched) -> ContainerView | None:
         governing = [last_governing(governing)]
     elif not is_whole(view):
         return None
-    return replace(view, governing=governing, skipped=[], recipients=[])
+    return replace(
+        view, governing=governing, skipped=[], recipients=[], groupChains=[], groupRecipients=[]
+    )
 
 
 def last_governing(governing: list[GoverningView]) -> GoverningView:

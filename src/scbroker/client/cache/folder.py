@@ -93,7 +93,7 @@ class CacheFolder:
 
     @property
     def largest(self) -> int:
-        """Return the size of the largest content that is kept, in bytes."""
+        """Return the size of the largest content or group that is kept, in bytes."""
         return self._max // _LARGEST
 
     def read(self, kind: str, key: bytes) -> bytes | None:
@@ -119,6 +119,9 @@ class CacheFolder:
         """Write a file, and replace an earlier one. A failure, such as a full disk, is logged once."""
         path = self._path(kind, key)
         sealed = seal(self._secret, _context(path), data)
+        if len(sealed) > _LONGEST:  # `read` would find it damaged
+            self._unlink(path)
+            return
         try:
             self._reserve(len(sealed))
             with temporary_file(path, sealed, durable=False) as temporary:

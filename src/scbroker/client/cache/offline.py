@@ -31,6 +31,7 @@ from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import SEALED_SEGMENT, Role
 from scbroker.wire.codec import Message
 from scbroker.wire.containers import ContainerView
+from scbroker.wire.groups import GroupOutcome, GroupViews, GroupViewsRequest
 from scbroker.wire.parts import Transfers
 from scbroker.wire.users import KeyRecords, KeyRecordsRequest, UserKeyRecords
 
@@ -61,6 +62,8 @@ class OfflineSession(Session):
             found = await io_thread.in_pool(self._view, uuid.UUID(match[1]), query)
         elif isinstance(message, KeyRecordsRequest):
             found = await io_thread.in_pool(self._key_records, message)
+        elif isinstance(message, GroupViewsRequest):
+            found = await io_thread.in_pool(self._groups, message)
         elif (match := _PART.fullmatch(path)) and match[2] == "transfers":
             found = Transfers(transfers=[], seconds=0)  # no presigned URL: `send` has the segments
         if not isinstance(found, answer):
@@ -153,6 +156,19 @@ class OfflineSession(Session):
                 UserKeyRecords(userId=asked.userId, keyRecords=records, deleted=chain.deleted)
             )
         return KeyRecords(users=users)
+
+    def _groups(self, message: GroupViewsRequest) -> GroupViews:
+        outcomes = []
+        for asked in message.groups:
+            copy = self._copies.group(uuid.UUID(asked.groupId))
+            if copy is None or (asked.membership and not copy.has_membership):
+                raise errors.OfflineError(
+                    f"The cache lacks the present members and keys of group {asked.groupId}, and the broker "
+                    "is away: read the group when the broker is back."
+                )
+            view = copy.view(asked.since, membership=asked.membership)
+            outcomes.append(GroupOutcome(view=view, problem=None))
+        return GroupViews(groups=outcomes)
 
     def _segments(self, path: str, query: Query, target: memoryview) -> memoryview:
         """Read segments into a buffer; return the part that was filled."""

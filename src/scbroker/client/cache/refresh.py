@@ -9,13 +9,13 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
 
 from scbroker import errors
-from scbroker.client import events, following
+from scbroker.client import following
 from scbroker.client.cache.copies import Copies, Copy
 from scbroker.client.cache.reach import Reach
 from scbroker.client.calls import tasks
@@ -25,7 +25,7 @@ from scbroker.client.containers.opening import Fetched
 from scbroker.client.parts.content import no_progress
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
-from scbroker.records.container_record import Role
+from scbroker.records.container_record import GROUP_TYPE, Role
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.containers import MAX_INLINE
 
@@ -34,6 +34,7 @@ _PAUSE: Final = 0.2
 """Seconds before each request, in which further events are gathered."""
 _RETRY_SECONDS: Final = 10.0
 _PLACE: Final = "place"
+_PLACES: Final = msgspec.msgpack.Decoder(dict[uuid.UUID | None, int | None])
 _log = logging.getLogger("scbroker")
 
 
@@ -43,58 +44,82 @@ class Refresh:
     def __init__(self, session: Session, copies: Copies, reach: Reach) -> None:
         self._session, self._copies, self._reach = session, copies, reach
         self._stale: dict[uuid.UUID, int] = {}
-        """The versions that the cache should have; 0 is whatever the broker serves."""
+        """By container: the version that the copy must have; 0 if any answer of the broker will do."""
+        self._changed = set[uuid.UUID]()
+        """Containers that changed since `read` last chose which ones to read."""
         self._is_stale = asyncio.Event()
-        self._next: int | None = None
-        """The id of the next event."""
+        self._places: dict[uuid.UUID | None, int | None] = {}
+        """The ids of the next events, as `following.Logs` has them."""
 
     def changed(self, ids: Iterable[uuid.UUID], version: int = 0) -> None:
-        """Read those of these containers anew that the cache has."""
+        """Mark containers as stale. `_next` drops those that still have no copy after a pause."""
         for container_id in ids:
-            if self._copies.has(container_id, touch=False):
-                self._stale[container_id] = version
+            before = self._stale.pop(container_id, version)
+            self._stale[container_id] = max(before, version) if before and version else 0
+            self._changed.add(container_id)
         if self._stale:
             self._is_stale.set()
 
     async def follow(self) -> None:
-        """Follow the event log. Runs as long as the session."""
+        """Follow the event logs. Runs as long as the session."""
         stored = await io_thread.in_pool(self._copies.folder.read, _PLACE, b"")
-        with contextlib.suppress(msgspec.DecodeError):  # a newer version of this program wrote it
-            self._next = None if stored is None else msgspec.msgpack.decode(stored, type=int)
-        while True:
-            await self._reach.reached()
-            try:
-                await self._follow_on()
-            except errors.EventsExpiredError as error:
-                # The dropped events are unknown: read all cached containers anew.
-                self.changed(await io_thread.in_pool(self._cached))
-                self._next = error.firstId
-            except errors.UnreachableError:
-                await self._reach.suspect(self._session)
-                await asyncio.sleep(_PAUSE)
-            except (errors.BrokerUnavailableError, errors.ConflictError):
-                await asyncio.sleep(_RETRY_SECONDS)
+        with contextlib.suppress(msgspec.DecodeError):  # another version of this program wrote it
+            self._places = {} if stored is None else _PLACES.decode(stored)
+        logs = following.Logs(self._session, self._places, self._begun)
+        try:
+            while True:
+                await self._reach.reached()
+                try:
+                    await self._follow_on(logs)
+                except errors.EventsExpiredError as error:
+                    # The dropped events are unknown: read all cached containers anew.
+                    self.changed(await io_thread.in_pool(self._cached))
+                    logs.places[error.containerId] = error.firstId
+                except errors.UnreachableError:
+                    await self._reach.suspect(self._session)
+                    await asyncio.sleep(_PAUSE)
+                except (errors.BrokerUnavailableError, errors.ConflictError):
+                    await asyncio.sleep(_RETRY_SECONDS)
+        finally:
+            await logs.close()
 
-    async def _follow_on(self) -> None:
-        if self._next is None:
-            self._next = await events.end_of_log(self._session) + 1
+    async def _follow_on(self, logs: following.Logs) -> None:
+        await logs.begin()
+        if self._places != logs.places:
+            self._places = dict(logs.places)
             await self._keep_place()
-        began = asyncio.get_running_loop().time()
-        found = await following.next_events(self._session, self._next)
-        if found:
-            self._next = found[-1].id + 1
-            for event in found:
-                if event.eventType != ContainerEventType.Accessed:
-                    # A departure changes access and no version.
-                    is_update = event.eventType == ContainerEventType.Updated
-                    has_version = is_update and "access" not in event.changes
-                    self.changed(
-                        [uuid.UUID(event.containerId)], event.version if has_version else 0
-                    )
-            if not self._stale:
-                await self._keep_place()
-        else:
-            await asyncio.sleep(max(0.0, began + 1 - asyncio.get_running_loop().time()))
+        source, found = await logs.next()
+        groups = set[uuid.UUID]()
+        for event in found:
+            if event.containerType == GROUP_TYPE:
+                groups.add(uuid.UUID(event.containerId))
+            elif event.eventType != ContainerEventType.Accessed:
+                # A departure changes access and no version.
+                is_update = event.eventType == ContainerEventType.Updated
+                has_version = is_update and "access" not in event.changes
+                self.changed([uuid.UUID(event.containerId)], event.version if has_version else 0)
+        try:
+            for group in groups:
+                await self._group_changed(group)
+        except errors.BrokerError:
+            logs.places[source.group] = found[0].id  # these events are read again
+            raise
+        self._places = dict(logs.places)
+        await self._keep_place()
+
+    async def _begun(self, logs: set[uuid.UUID | None]) -> None:
+        """Read anew what was read before these logs begin: of all groups, if the user's own is among them."""
+        via = None if None in logs else {str(group) for group in logs}
+        self.changed(await io_thread.in_pool(self._cached, via))
+
+    async def _group_changed(self, group: uuid.UUID) -> None:
+        """Read a group anew; if the user is not a member any more, also what was read through it."""
+        try:
+            await self._session.groups.opened(group, fresh=True)
+        except (errors.NotFoundError, errors.DeletedError):
+            self.changed(await io_thread.in_pool(self._cached, {str(group)}))
+        except errors.UntrustedError as error:
+            _log.warning("Group %s could not be read anew: %s", group, error)
 
     async def read(self) -> None:
         """Read changed containers anew. Runs as long as the session."""
@@ -102,25 +127,39 @@ class Refresh:
             await self._is_stale.wait()
             await asyncio.sleep(_PAUSE)
             await self._reach.reached()
-            some = list(self._stale)[:_AT_ONCE]
+            some = self._next()
+            self._changed.clear()
             try:
                 await self._session.hold(self._read(some))
             except errors.UnreachableError:
                 await self._reach.suspect(self._session)
                 continue
-            except errors.BrokerUnavailableError:
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
             except errors.BrokerError as error:
+                if error.retryable:
+                    await asyncio.sleep(_RETRY_SECONDS)
+                    continue
                 # An answer that refuses must not end what asks an absent broker again.
                 _ = self._session.keys.ring  # raises if the session ended
                 _log.warning("Cached containers could not be read anew: %s", error)
                 await asyncio.sleep(_PAUSE)
             for container_id in some:
-                del self._stale[container_id]
+                if container_id not in self._changed:
+                    del self._stale[container_id]
             if not self._stale:
                 self._is_stale.clear()
-                await self._keep_place()
+            await self._keep_place()
+
+    def _next(self) -> list[uuid.UUID]:
+        """Return up to 16 stale containers; forget those without a copy that come first."""
+        some = list[uuid.UUID]()
+        for container_id in list(self._stale):
+            if not self._copies.has(container_id, touch=False):
+                del self._stale[container_id]
+            elif len(some) < _AT_ONCE:
+                some.append(container_id)
+            else:
+                break
+        return some
 
     async def _read(self, ids: list[uuid.UUID]) -> None:
         """Read containers with the parts that their copies have; the session's keeper copies them."""
@@ -153,22 +192,31 @@ class Refresh:
 
     async def _download(self, fetched: Fetched, before: Copy) -> None:
         """Download a large content whose former version the cache had whole."""
-        part = opening.open_fetched(self._session, fetched).part(Role.Content)
+        opened = opening.open_fetched(self._session, fetched)
+        part = opened.part(Role.Content)
         if part is None or part.part.partId == before.part:
             return
         if MAX_INLINE < part.part.paddedLength <= self._copies.folder.largest:
-            download = await Download.start(self._session, part)
-            await download.run(lambda *_: None, no_progress)
+            await Download(self._session, part, opened.query).run(lambda *_: None, no_progress)
 
-    def _cached(self) -> list[uuid.UUID]:
-        """Return the containers that this device has read and that the cache has."""
+    def _cached(self, via: Collection[str] | None = None) -> list[uuid.UUID]:
+        """Return the containers that this device has read and the cache has.
+
+        With `via`, return only those whose copy was read through one of these groups.
+        """
         found, last = list[uuid.UUID](), b""
         while some := self._session.marks.page(fetching.KIND, last, 1000):
             ids = [uuid.UUID(bytes=last) for last, _ in some]
             found += [each for each in ids if self._copies.has(each, touch=False)]
             last = ids[-1].bytes
-        return found
+        if via is None:
+            return found
+        copies = ((each, self._copies.find(each)) for each in found)
+        return [each for each, copy in copies if copy is not None and copy.view.via in via]
 
     async def _keep_place(self) -> None:
-        place = msgspec.msgpack.encode(self._next)
+        """Store the place, unless containers are still stale."""
+        if self._stale:
+            return
+        place = msgspec.msgpack.encode(self._places)
         await io_thread.in_pool(self._copies.folder.write, _PLACE, b"", place)

@@ -116,7 +116,9 @@ class IOThread:
         for resource in bound:
             resource.after_fork()
         for future in orphans:
-            future.set_exception(ForkedError())
+            # One may have ended in the parent, whose thread had no time to take it out.
+            if not future.done():
+                future.set_exception(ForkedError())
 
     def drain(self) -> None:
         """At exit: wait five seconds for operations under way, then log those that were dropped."""

@@ -2,7 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from typing import Any, Final, TypeVar
 
 from scbroker.client.calls.io_thread import io_thread
@@ -12,6 +20,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 _AT_ONCE: Final = 2
 _PIECE: Final = 16
+_LEAST: Final = 16
 EVERYTHING: Final = (BrokerUnavailableError, NotAuthenticatedError)
 """Errors of one request of a batch that every other request would meet as well."""
 MISCOUNTED: Final = "The broker answered for more or fewer containers than it was asked about."
@@ -73,36 +82,60 @@ def alone(keep: Callable[[BrokerError], object]) -> Iterator[None]:
         keep(error)
 
 
-async def a_few_at_once(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+def group_size(count: int, most: int) -> int:
+    """Return how many of `count` items a request takes, which may have `most`.
+
+    A call that fits into one request is sent in two: the broker works on the first while the client prepares
+    the second. Requests of fewer than 16 would cost more than they save.
+    """
+    half = -(-count // _AT_ONCE)
+    return most if half < _LEAST else min(most, half)
+
+
+Work = Coroutine[Any, Any, None]
+
+
+async def a_few_at_once(works: Iterable[Work] | AsyncIterable[Work]) -> None:
     """Run coroutines two at a time: while one request is sent, the next is prepared.
 
     The first error ends them all.
     """
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def run(work: Coroutine[Any, Any, None]) -> None:
+    async def run(work: Work) -> None:
         try:
             await work
         finally:
             slots.release()
 
     async with all_or_first_error() as tasks:
-        left = iter(works)
+        left = _each(works)
         while True:
             await slots.acquire()
-            work = next(left, None)  # after acquire: an error there would leave it never awaited
+            # After `acquire`: if that raised, a coroutine taken before it would never be awaited.
+            work = await anext(left, None)
             if work is None:
                 return
             tasks.create_task(run(work))
 
 
+async def _each(works: Iterable[Work] | AsyncIterable[Work]) -> AsyncIterator[Work]:
+    if isinstance(works, AsyncIterable):
+        async for work in works:
+            yield work
+    else:
+        for work in works:
+            yield work
+
+
 async def each_in_pool(
-    work: Callable[[A], T], items: Sequence[A], *, here: bool = False
+    work: Callable[[A], T], items: Sequence[A], *, here: bool = False, all_cores: bool = False
 ) -> list[T | BrokerError]:
     """Run work for the processor for each item, and return its result or its `BrokerError`.
 
-    Pieces of 16 items run at the same time, so that signing and verifying use all cores. `here` runs it on
-    this thread instead: handing short work to the pool takes longer than it saves.
+    `here` runs it on this thread: handing short work to the pool takes longer than it saves. `all_cores` runs
+    pieces of 16 items at the same time. It is for the verification of many signatures, which releases the
+    interpreter's lock; with other work, such as opening a wrap, the threads would wait for each other.
     """
 
     def some(piece: Sequence[A]) -> list[T | BrokerError]:
@@ -116,6 +149,7 @@ async def each_in_pool(
 
     if here:
         return some(items)
-    pieces = [items[at : at + _PIECE] for at in range(0, len(items), _PIECE)]
+    size = _PIECE if all_cores else max(1, len(items))
+    pieces = [items[at : at + size] for at in range(0, len(items), size)]
     done = await asyncio.gather(*(io_thread.in_pool(some, piece) for piece in pieces))
     return [outcome for piece in done for outcome in piece]

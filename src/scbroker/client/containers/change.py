@@ -16,23 +16,26 @@ import itertools
 import json
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final, get_type_hints
 
 import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import NewPart
+from scbroker.client.http.transport import Query
 from scbroker.client.parts.content import Content, Progress, Segment, no_progress
+from scbroker.client.parts.downloads import RUN
 from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import sha256
-from scbroker.errors import ConflictError, InvalidArgumentError, NotFoundError
+from scbroker.errors import ConflictError, InvalidArgumentError
+from scbroker.records.canonical import json_decoder
 from scbroker.records.container_record import MAX_HEADER, Part, Role
 from scbroker.records.judge import Grant
-from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
 
@@ -62,6 +65,31 @@ class Merge:
         return {**kept, **self.add}
 
 
+@dataclass(frozen=True, slots=True)
+class Swap(Merge):
+    """A change that gives another group the access of the one that is removed."""
+
+    new: uuid.UUID
+    name: bytes
+
+    def into(self, present: Grants) -> Grants:
+        kept = {user: grant for user, grant in present.items() if user not in self.remove}
+        for old in self.remove & present.keys():
+            grant = replace(present[old], fingerprint=self.name, is_group=True)
+            kept[self.new] = _both(grant, present.get(self.new))
+        return kept
+
+
+def _both(grant: Grant, other: Grant | None) -> Grant:
+    """Return a grant with the permissions of both, which lasts until the later of their ends."""
+    if other is None:
+        return grant
+    ends = (grant.expiresAt, other.expiresAt)
+    expires = None if None in ends else max(end for end in ends if end is not None)
+    return replace(grant, permissions=grant.permissions | other.permissions, expiresAt=expires)
+
+
+NO_QUERY: Final[Query] = MappingProxyType({})
 _MAX_DEPTH: Final = 100
 _DIGITS: Final = bytes(ord("0" if chr(each) in "0123456789" else " ") for each in range(256))
 _MANY_DIGITS: Final = b"0" * 309
@@ -80,6 +108,8 @@ class Change:
     grants: Grants | Merge | Keep = KEEP
     """With an empty list, only the container's creator gets access, with owner permissions."""
     delete: bool = False
+    renews: bool = False
+    """Whether the container gets a new key if rule 5 allows one, although nothing new is sealed."""
     progress: Progress = no_progress
     upload: Upload | None = None
     sealed: dict[Role, SealedPart] = field(default_factory=dict)
@@ -90,9 +120,9 @@ class Change:
         return self.grants if isinstance(self.grants, Mapping) else {}
 
     @property
-    def can_follow_others(self) -> bool:
-        """Return whether this can be repeated after others changed access: it replaces no whole list."""
-        return not isinstance(self.grants, Mapping)
+    def names_whole_list(self) -> bool:
+        """Return whether this replaces the whole list: it cannot be repeated after others changed access."""
+        return isinstance(self.grants, Mapping)
 
     def keeps(self, role: Role) -> bool:
         """Return whether the container's part of this role stays as it is."""
@@ -104,15 +134,21 @@ class Change:
 
     @property
     def may_renew(self) -> bool:
-        """Return whether the record seals something new and leaves access as it is (rule 5)."""
-        keeps_parts = all(self.keeps(role) for role in Role)
-        return not self.delete and self.grants is KEEP and not keeps_parts
+        """Return whether the record leaves access as it is and may still need a new key (rule 5)."""
+        seals = self.renews or not all(self.keeps(role) for role in Role)
+        return not self.delete and self.grants is KEEP and seals
 
-    async def begin_upload(self, session: Session, container_id: bytes | None) -> None:
-        """Prepare the upload of a large file, or resume one of the same file that was interrupted."""
+    async def begin_upload(
+        self, session: Session, container_id: bytes | None, query: Query = NO_QUERY
+    ) -> None:
+        """Prepare the upload of a large file, or resume one of the same file that was interrupted.
+
+        A file of one chunk is sent without a journal: there would be nothing to skip, and a folder of photos
+        would write and sync a journal for each.
+        """
         content = self.content
-        if isinstance(content, Content) and content.identity and (content.total or 0) > MAX_INLINE:
-            self.upload = await start(session, content, container_id)
+        if isinstance(content, Content) and content.identity and (content.total or 0) > RUN:
+            self.upload = await start(session, content, container_id, query)
 
     def end_upload(self) -> None:
         """Drop the resume journal: from here on this part must not be reused.
@@ -168,11 +204,12 @@ async def seal_parts(
     container_id: bytes,
     commitment: bytes | None,
     verify_recipients: Verify,
+    query: Query = NO_QUERY,
 ) -> None:
     """Seal the change's new parts, and again those sent under a container key that was replaced since.
 
     `commitment` is that of the key in use, None if the record brings a new key. Nothing is uploaded before
-    the recipients' keys were verified.
+    the recipients' keys were verified. `query` names the group through which the user writes, if any.
     """
     for role, old in list(change.sealed.items()):
         if old.sent_under not in (None, commitment):
@@ -187,34 +224,8 @@ async def seal_parts(
         change.sealed[Role.Header] = _seal_small(new, change.header)
     if isinstance(change.content, Content) and Role.Content not in change.sealed:
         change.sealed[Role.Content] = await _seal_content(
-            session, change, change.content, container_id, verify_recipients
+            session, change, change.content, container_id, verify_recipients, query
         )
-
-
-async def keys_of(
-    session: Session, users: Collection[uuid.UUID], members: Collection[uuid.UUID] = ()
-) -> Mapping[uuid.UUID, KeyChain]:
-    """Return the verified current keys of these users; the session's user alone takes no request.
-
-    Deleted users are left out. Raises `NotFoundError` for a deleted user who is not in `members`: the
-    entry of a member who was deleted may stay, but a new one must not be made.
-    """
-    own = {session.userId: session.directory.own}
-    if set(users) <= own.keys():
-        return own
-    found = await session.directory.latest(users)
-    chains = {user: chain for user, chain in found.items() if not chain.closed} | own
-    check_living(users, chains, members)
-    return chains
-
-
-def check_living(
-    users: Iterable[uuid.UUID], chains: Mapping[uuid.UUID, KeyChain], members: Collection[uuid.UUID]
-) -> None:
-    """Raise `NotFoundError` for a user without current keys who is not a member already."""
-    for user in users:
-        if user not in chains and user not in members:
-            raise NotFoundError(f"User {user} was deleted: remove the user from accessLevels.")
 
 
 def _seal_small(part: NewPart, plaintext: Octets) -> SealedPart:
@@ -228,6 +239,7 @@ async def _seal_content(
     content: Content,
     container_id: bytes,
     verify_recipients: Verify,
+    query: Query,
 ) -> SealedPart:
     """Seal a small content to go with the record; seal and upload a large one in chunks."""
     begun = change.upload
@@ -244,7 +256,7 @@ async def _seal_content(
             return _seal_small(part, first[0])
         await verify_recipients()
         whole: Iterator[Segment] = itertools.chain([first], segments)
-        upload = begun or Upload(part)
+        upload = begun or Upload(part, query)
         length, hashes = await send(session, upload, content, whole, change.progress)
         return SealedPart(part, length, hashes, None)
     finally:
@@ -302,7 +314,7 @@ def decode_header(data: bytes, header_type: Any) -> Any:
 def _opened(data: bytes, header_type: Any) -> Any:
     if hasattr(header_type, "model_validate_json"):
         return header_type.model_validate_json(data)
-    return msgspec.json.decode(data, type=header_type)
+    return json_decoder(header_type).decode(data)
 
 
 def _check_comes_back(header: object, data: bytes) -> None:

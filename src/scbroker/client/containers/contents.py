@@ -19,9 +19,9 @@ from scbroker.client.calls.operation import Promise
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.fetching import deletion_proved
 from scbroker.client.containers.opening import Fetched, Opened
-from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts import downloads, saving
 from scbroker.client.parts.content import Progress, no_progress
+from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records.container_record import SEGMENT, Role
@@ -48,9 +48,9 @@ async def get_each(
         opened = opening.open_fetched(session, fetched)
         header = content = None
         if with_header:
-            header = open_header(opening.read_part(session, opened, Role.Header))
+            header = open_header(opening.read_part(opened, Role.Header))
         if with_content:
-            content = opening.read_part(session, opened, Role.Content)
+            content = opening.read_part(opened, Role.Content)
         return opened, opening.container(session, opened, content, header, asked=asked)
 
     async def get_some(some: Sequence[uuid.UUID]) -> None:
@@ -71,7 +71,8 @@ async def get_each(
                 found[container_id] = small
 
     once = list(dict.fromkeys(ids))
-    groups = (once[at : at + MAX_BATCH] for at in range(0, len(once), MAX_BATCH))
+    size = tasks.group_size(len(once), MAX_BATCH)
+    groups = (once[at : at + size] for at in range(0, len(once), size))
     await tasks.a_few_at_once(get_some(group) for group in groups)
     return [tasks.shown(found[container_id]) for container_id in ids]
 
@@ -79,9 +80,9 @@ async def get_each(
 async def read(session: Session, opened: Opened, progress: Progress) -> bytes | None:
     """Return the whole content; None if it is absent or this reader may not read it."""
     found = _find(session, opened)
-    if isinstance(found, OpenPart):
+    if isinstance(found, Download):
         async with deletion_proved(session, opened.container_id):
-            return await downloads.whole(session, found, progress)
+            return await downloads.whole(found, progress)
     if found is not None:
         progress(len(found), len(found))
     return found
@@ -92,7 +93,7 @@ async def save(session: Session, opened: Opened, target: Path, progress: Progres
     found = _find(session, opened)
     if found is None:
         return None
-    if isinstance(found, OpenPart):
+    if isinstance(found, Download):
         async with deletion_proved(session, opened.container_id):
             return await saving.save_large(session, found, target, progress)
     length = await saving.save_small(target, found)
@@ -106,22 +107,21 @@ async def reader(session: Session, opened: Opened) -> ContentReader | None:
     if found is None:
         return None
     container_id, version = opened.container_id, opened.state.record.version
-    if isinstance(found, bytes):
-        return ContentReader(session, container_id, version, found)
-    async with deletion_proved(session, container_id):
-        source = await downloads.Download.start(session, found)
-    return ContentReader(session, container_id, version, source)
+    if isinstance(found, Download) and session.is_offline:
+        # A content that the cache lacks is an error here. A broker is asked by the first read.
+        await found.hashes()
+    return ContentReader(session, container_id, version, found)
 
 
-def _find(session: Session, opened: Opened) -> bytes | OpenPart | None:
-    """Return the content of the view, or the part of a large content that is still to be downloaded."""
+def _find(session: Session, opened: Opened) -> bytes | Download | None:
+    """Return the content of the view, or the download of a large content."""
     part = opened.part(Role.Content)
     if part is None:
         return None
     if part.part.paddedLength > MAX_INLINE:
-        own = opened.state.own_entry(session.fingerprint)
-        return part if own.allows(ContainerAccessLevel.Download) else None
-    return opening.read_part(session, opened, Role.Content)
+        may_download = opened.state.may(ContainerAccessLevel.Download)
+        return Download(session, part, opened.query) if may_download else None
+    return opening.read_part(opened, Role.Content)
 
 
 class ContentReader(io.RawIOBase):
@@ -134,11 +134,7 @@ class ContentReader(io.RawIOBase):
     """
 
     def __init__(
-        self,
-        session: Session,
-        containerId: uuid.UUID,
-        version: int,
-        source: downloads.Download | bytes,
+        self, session: Session, containerId: uuid.UUID, version: int, source: Download | bytes
     ) -> None:
         self.containerId: uuid.UUID = containerId
         self.version: int = version
@@ -146,8 +142,8 @@ class ContentReader(io.RawIOBase):
         self.size: int = len(source) if isinstance(source, bytes) else source.length
         """The content's length in bytes."""
         self._session = session
-        self._source: downloads.Download | bytes = source
-        self._segments: dict[int, bytes] = {}
+        self._source: Download | bytes = source
+        self._segments: dict[int, memoryview] = {}
         self._position = 0
 
     def readRange(self, offset: int, length: int) -> Promise[bytes]:
@@ -186,6 +182,14 @@ class ContentReader(io.RawIOBase):
         self._position = starts[whence] + offset
         return self._position
 
+    def read(self, size: int | None = -1, /) -> bytes:
+        # The base class reads into a buffer of its own and copies that.
+        if size is None or size < 0:
+            return self.readall()
+        found = self.readRange(self._position, size).result()
+        self._position += len(found)
+        return found
+
     def readinto(self, buffer: Any) -> int:
         target = memoryview(buffer).cast("B")
         found = self.readRange(self._position, len(target)).result()
@@ -212,7 +216,7 @@ class ContentReader(io.RawIOBase):
         if self._session.keys.is_forgotten:
             raise errors.NotAuthenticatedError("The session was logged out meanwhile.")
 
-    async def _range(self, source: downloads.Download | bytes, offset: int, length: int) -> bytes:
+    async def _range(self, source: Download | bytes, offset: int, length: int) -> bytes:
         end = min(offset + length, self.size)
         if isinstance(source, bytes):
             return source[offset:end]
@@ -221,26 +225,26 @@ class ContentReader(io.RawIOBase):
         try:
             while index <= last and offset < end:
                 if (segment := self._segments.get(index)) is not None:
-                    found, count = segment, 1
+                    found = [segment]
                 else:
                     count = min(CHUNK_SEGMENTS, last - index + 1)
                     async with deletion_proved(self._session, self.containerId):
                         found = await source.segments(index, count)
-                    self._keep(index, found)
-                start = index * SEGMENT
-                pieces.append(found[max(0, offset - start) : end - start])
-                index += count
+                    self._keep(index + count - 1, found[-1])
+                for number, segment in enumerate(found, index):
+                    start = number * SEGMENT
+                    pieces.append(segment[max(0, offset - start) : end - start])
+                index += len(found)
             return b"".join(pieces)
         except MemoryError:
             raise errors.TooLargeError(
                 f"A range of {length} bytes does not fit into memory: read less at once."
             ) from None
 
-    def _keep(self, index: int, found: bytes) -> None:
+    def _keep(self, index: int, segment: memoryview) -> None:
         """Cache the last segment that was read, in which the next read may begin."""
         if self.closed:
             return
-        last = (len(found) - 1) // SEGMENT
-        self._segments[index + last] = found[last * SEGMENT :]
+        self._segments[index] = segment
         while len(self._segments) > _CACHED:
             del self._segments[next(iter(self._segments))]

@@ -11,16 +11,26 @@ from typing import Final
 from msgspec.structs import replace
 
 from scbroker import errors
-from scbroker.client.containers.change import KEEP, OWN_TYPES, OWNER, Change, Grants, Merge, keys_of
+from scbroker.client.containers.change import KEEP, OWN_TYPES, OWNER, Change, Grants, Merge
 from scbroker.client.containers.opening import Fetched, Opened
+from scbroker.client.containers.recipients import Holders, Recipients, recipients_of
 from scbroker.client.core.judging import State, open_type
 from scbroker.client.core.sealing import NewAccess, make_access, make_type
+from scbroker.client.groups.opening import OpenGroup
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import MAX_ENTRIES, ContainerRecord, Entry, Link, Part, Role
-from scbroker.records.judge import Grant, check_delegation
-from scbroker.records.key_record import KeyChain, KnownKey
+from scbroker.records.container_record import (
+    MAX_ENTRIES,
+    ContainerRecord,
+    Entry,
+    Link,
+    Part,
+    Role,
+    Via,
+)
+from scbroker.records.judge import Acting, Grant, check_delegation
+from scbroker.records.key_record import KnownKey
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import TypeText
 
@@ -38,6 +48,8 @@ class Draft:
     container_key: bytes | None
     text: str | None
     """The container's type after this record, as far as its author may see it."""
+    length: int | None
+    """The number of bytes of the content, if the record brings a new one."""
 
 
 def draft_first(
@@ -45,7 +57,7 @@ def draft_first(
     change: Change,
     container_id: bytes,
     nonce: bytes,
-    chains: Mapping[uuid.UUID, KeyChain],
+    recipients: Recipients,
     key: KnownKey,
     time: int,
 ) -> Draft:
@@ -55,7 +67,7 @@ def draft_first(
     salted, digest = make_type(container_id, text)
     grants = change.recipients
     access = make_access(
-        container_id, 1, session.fingerprint, digest, container_key, grants, chains, {}
+        container_id, 1, session.fingerprint, digest, container_key, grants, recipients, {}
     )
     commitment = access.governing.keyCommitment
     parts = {
@@ -75,7 +87,9 @@ def draft_first(
         content=parts.get(Role.Content),
         tombstone=False,
     )
-    return Draft(record, access, salted, container_key, text)
+    content = change.sealed.get(Role.Content)
+    length = None if content is None else content.length
+    return Draft(record, access, salted, container_key, text, length)
 
 
 def draft_next(
@@ -83,19 +97,20 @@ def draft_next(
     change: Change,
     opened: Opened,
     grants: Grants | None,
-    chains: Mapping[uuid.UUID, KeyChain],
+    recipients: Recipients,
     key: KnownKey,
     time: int,
 ) -> Draft:
     """Return the record that applies a change to the head that was read.
 
-    `grants` are those of `new_grants`, for users with the keys in `chains`.
+    `grants` are those of `new_grants`. The author acts for the group through which they read, if any.
     """
     state = opened.state
     version = state.record.version + 1
     before = state.governing.governing
     served = opened.view.type
-    text = open_type(state, served, session.fingerprint)
+    text = open_type(state, served)
+    via = None if opened.group is None else via_at(opened.group, time)
     salted, digest = None, before.type
     if change.type is not KEEP and (served is None or change.type != text):
         text = change.type
@@ -104,8 +119,8 @@ def draft_next(
     if grants is not None:
         container_key = random_bytes(KEY_SIZE)
         access = make_access(
-            state.container_id, version, session.fingerprint, digest, container_key, grants, chains,
-            members_of(state),
+            state.container_id, version, session.fingerprint, digest, container_key, grants, recipients,
+            members_of(state), None if via is None else via.group,
         )  # fmt: skip
         governing = access.governing
     elif digest != before.type:
@@ -123,14 +138,42 @@ def draft_next(
         parent=state.head.hash,
         author=session.fingerprint,
         keyIndex=key.index,
-        time=time_after(state, key, time),
+        time=time_after(opened, key, time),
         link=Link(state.governing.record.version, state.governing.known.hash),
         governing=governing,
         header=parts[Role.Header],
         content=parts[Role.Content],
         tombstone=change.delete,
+        via=via,
     )
-    return Draft(record, access, salted, container_key, text)
+    content = change.sealed.get(Role.Content)
+    length = None if content is None else content.length
+    return Draft(record, access, salted, container_key, text, length)
+
+
+def via_at(group: OpenGroup, time: int) -> Via:
+    """Return the via of a record that the user makes through a group at this time.
+
+    It names the newest record of the group in its latest epoch. If a manager's clock was ahead, it names an
+    older one with the same leaf of the user: a record must not be dated before the one that it names (V5).
+    """
+    chain, leaf = group.chain, group.members[group.fingerprint]
+    named = leaf.version
+    for version in reversed(chain.moments):
+        moment = chain.moments[version]
+        if moment.epoch < group.epoch or version < leaf.version:
+            break
+        named = version
+        if moment.time <= time:
+            break
+    return Via(chain.name, group.epoch, named, chain.moments[named].hash)
+
+
+def acting_by(group: OpenGroup, via: Via) -> Acting:
+    """Return the user's own membership. It needs no proof: this device has verified all leaves."""
+    chain = group.chain
+    since = chain.moments[via.version].time
+    return Acting(via.group, group.role, since, chain.end_of(via.epoch), chain.ended)
 
 
 def new_grants(
@@ -169,25 +212,29 @@ def _has(entry: Entry | None, grant: Grant) -> bool:
     )
 
 
-def time_after(state: State, key: KnownKey, time: int) -> int:
+def time_after(fetched: Fetched, key: KnownKey, time: int) -> int:
     """Return the time of a record that follows this state; `time` is the clock's."""
-    return max(time, key.introduced, state.record.time, state.governing.record.time)
+    state, group = fetched.state, fetched.group
+    after = max(time, key.introduced, state.record.time, state.governing.record.time)
+    if group is None:
+        return after
+    return max(after, group.chain.moments[via_at(group, time).version].time)
 
 
 def members_of(state: State) -> dict[uuid.UUID, Entry]:
-    """Return the entries in force by user. The broker may have no keys of a user who was deleted."""
+    """Return the entries in force by the id of their user or group. Those who were deleted have no keys."""
     return {user_id_of(name): entry for name, entry in state.governing.access.entries.items()}
 
 
 async def check_allowed(session: Session, fetched: Fetched, change: Change) -> None:
-    """Raise `PermissionDeniedError` for a change that the author's entry, or rule 4, does not allow.
+    """Raise `PermissionDeniedError` for a change that the author's access, or rule 4, does not allow.
 
     Raises `InvalidArgumentError` if access goes to the creator by default and the creator was deleted, and
     if others would get access to the author's own address book or list of links.
     """
     state, time = fetched.state, fetched.time
-    entry = state.governing.entry_of(session.fingerprint, time)
-    if entry is None:
+    entry = state.entry
+    if entry is None or entry.is_expired(time):
         raise errors.PermissionDeniedError("Your access to this container has expired.")
     missing = ContainerAccessLevel(change.needed() & ~entry.permissions)
     if missing:
@@ -205,7 +252,7 @@ async def check_allowed(session: Session, fetched: Fetched, change: Change) -> N
     if not change.grants:
         creator = user_id_of(state.createdBy)
         try:
-            await keys_of(session, [creator])
+            await recipients_of(session, Holders([creator]))
         except errors.NotFoundError:
             raise errors.InvalidArgumentError(
                 "accessLevels must name users: by default they name the container's creator, "
@@ -219,7 +266,7 @@ def _check_not_own(session: Session, fetched: Fetched, asked: Grants) -> None:
     The list has private keys, and the client ignores either of them as long as others have access to it.
     """
     state, own = fetched.state, {session.userId}
-    text = open_type(state, fetched.view.type, session.fingerprint) or ""
+    text = open_type(state, fetched.view.type) or ""
     is_own = state.createdBy == session.fingerprint and members_of(state).keys() == own
     if is_own and text.startswith(OWN_TYPES) and asked.keys() != own:
         raise errors.InvalidArgumentError(

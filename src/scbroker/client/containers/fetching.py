@@ -13,7 +13,15 @@ import contextlib
 import dataclasses
 import itertools
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -24,14 +32,24 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import sent
+from scbroker.client.containers import recipients, sent
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, State, Walk
+from scbroker.client.groups.opening import OpenGroup
+from scbroker.client.groups.via import query_of
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
-from scbroker.records.canonical import MAX_UINT, user_id_of
-from scbroker.records.container_record import parse_bare
+from scbroker.records import batch, judge
+from scbroker.records.canonical import MAX_UINT, user_id_of, uuid8
+from scbroker.records.container_record import (
+    AccessList,
+    ContainerRecord,
+    Link,
+    parse_bare,
+    record_hash,
+)
 from scbroker.records.departure import Departure, parse_departure
+from scbroker.records.group import GroupChain
 from scbroker.records.judge import Known
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import KeyType
@@ -42,6 +60,8 @@ from scbroker.wire.problems import result_of
 KIND: Final = "container"
 _MANY_VIEWS: Final = 32
 """More governing records than this are judged in the pool: each takes a signature's verification."""
+_MANY_SIGNATURES: Final = 16
+"""More signatures than this are verified on all cores. Those of a batch are the same, and verified once."""
 _PIECE_SIGNERS: Final = 32
 """Users whose signatures a piece has. Their key chains are in memory at once, of up to 1,024 records each."""
 _MAX_WALK: Final = 1_000_000
@@ -49,6 +69,12 @@ _MAX_WALK: Final = 1_000_000
 ROUNDS: Final = 5
 _BUSY: Final = "The container is changed faster than it can be read: try again."
 _Marks = Mapping[uuid.UUID, Mark | None]
+Vias = Mapping[uuid.UUID, uuid.UUID]
+"""The groups through which to read, by container. Without one the broker takes the user's own entry, or that
+of a group which the user has accepted."""
+_ANY: Final[Vias] = MappingProxyType({})
+_Versions = Mapping[uuid.UUID, int]
+"""The versions of groups that this session had verified before it sent a request."""
 StoredMarks = Mapping[uuid.UUID, tuple[bytes, Mark]]
 """Marks as they are stored, and decoded."""
 Views = Mapping[uuid.UUID, ContainerView | BrokerError]
@@ -66,12 +92,15 @@ async def fetch(
     content: bool = False,
     recipients: bool = False,
     any_keys: bool = False,
+    via: uuid.UUID | None = None,
 ) -> Fetched:
     """Return the container as of now, verified against the rules and against this device's mark.
 
     With `any_keys` a list may name keys that do not exist: a change of access or a deletion mends that.
+    `via` is the group through which to read.
     """
-    ask = partial(_ask_for_one, header=header, content=content, recipients=recipients)
+    vias = _ANY if via is None else {container_id: via}
+    ask = partial(_ask_for_one, vias=vias, header=header, content=content, recipients=recipients)
     return _raised(*await _fetch_each(session, [container_id], ask, any_keys=any_keys))
 
 
@@ -83,9 +112,10 @@ async def fetch_many(
     content: bool = False,
     recipients: bool = False,
     any_keys: bool = False,
+    vias: Vias = _ANY,
 ) -> list[Fetched | BrokerError]:
     """Return each container as `fetch` does, or its error; one request is for many views."""
-    ask = partial(_ask_for_many, header=header, content=content, recipients=recipients)
+    ask = partial(_ask_for_many, vias=vias, header=header, content=content, recipients=recipients)
     return await _fetch_each(session, ids, ask, any_keys=any_keys)
 
 
@@ -102,7 +132,7 @@ async def judge_listed(session: Session, served: Views, known: StoredMarks) -> F
         each: replace(mark, complete=False) if mark and each in is_unsure else mark
         for each, mark in kept.marks.items()
     }
-    judged = await _judge_views(session, served, marks, kept.raise_to)
+    judged = await _judge_views(session, served, marks, {}, kept.raise_to)
     found = await session.settled(_settled(kept, judged))
     return {
         each: outcome
@@ -208,14 +238,16 @@ async def _fetch_once(
     session: Session, marks: _Marks, ask: _Ask, keep: _Keep | None = None, *, any_keys: bool = False
 ) -> Found:
     """Fetch containers and judge each by its mark; see `fetch` for `any_keys`."""
+    versions = {uuid8(name): chain.version for name, chain in session.groups.verified.items()}
     views = await ask(session, marks)
-    return await _judge_views(session, views, marks, keep, any_keys=any_keys)
+    return await _judge_views(session, views, marks, versions, keep, any_keys=any_keys)
 
 
 async def _judge_views(
     session: Session,
     views: Views,
     marks: _Marks,
+    versions: _Versions,
     keep: _Keep | None = None,
     *,
     any_keys: bool = False,
@@ -225,49 +257,176 @@ async def _judge_views(
     `keep` is called after each piece of a long history.
     """
     if len(views) > 1:
-        await _prefetch_signers(session, views, marks)
+        await _prefetch(session, views, marks)
     found: Found = {}
-    given: list[tuple[uuid.UUID, ContainerView, Evidence]] = []
+    group: OpenGroup | None
+    given: list[tuple[uuid.UUID, ContainerView, OpenGroup | None, Evidence]] = []
     for each, view in views.items():
         if isinstance(view, BrokerError):
             found[each] = _no_tombstone() if isinstance(view, errors.DeletedError) else view
             continue
         with tasks.alone(partial(found.__setitem__, each)):
-            given.append((each, view, await _collect(session, each, marks[each], view, keep)))
-    evidence = [item for _, _, item in given]
+            if len(views) == 1 and _meets_group(view, versions):
+                # The keys of the signers arrive while the group is read.
+                async with tasks.all_or_first_error() as beside:
+                    beside.create_task(_prefetch_keys(session, views, marks))
+                    group = await _reading_group(session, view, versions)
+            else:
+                group = await _reading_group(session, view, versions)
+            item = await _collect(session, each, marks[each], view, group, keep)
+            given.append((each, view, group, item))
+    evidence = [item for *_, item in given]
     is_short = len(evidence) <= 1 and all(len(item.views) <= _MANY_VIEWS for item in evidence)
-    judged = await tasks.each_in_pool(Evidence.judge, evidence, here=is_short)
-    for (each, view, item), state in zip(given, judged, strict=True):
+    signatures = {
+        batch.signature_of(each.record.signature) for item in evidence for each in item.views
+    }
+    all_cores = len(signatures) > _MANY_SIGNATURES
+    judged = await tasks.each_in_pool(Evidence.judge, evidence, here=is_short, all_cores=all_cores)
+    whole = list(zip(given, judged, strict=True))
+    named = {
+        group
+        for (_, view, _, _), state in whole
+        if view.groups and not isinstance(state, BrokerError)
+        for group in {str(uuid8(name)) for name in state.governing.access.entries} & {*view.groups}
+    }
+    if named:
+        await recipients.meet_groups(session, named)
+    for (each, view, group, item), state in whole:
         if isinstance(state, BrokerError):
             found[each] = state
             continue
         with tasks.alone(partial(found.__setitem__, each)):
             if not any_keys:
-                await session.directory.check_key_indices(state.governing.access)
-            found[each] = Fetched(state, view, item.now)
+                await recipients.check_indices(session, state.governing.access)
+            if group is not None and not state.record.tombstone:
+                group = await _with_epoch(session, group, state.own_entry.keyIndex)
+            found[each] = Fetched(state, view, item.now, group)
     return found
 
 
-async def _ask_for_one(session: Session, marks: _Marks, **wanted: bool) -> Views:
+def _meets_group(view: ContainerView, versions: _Versions) -> bool:
+    """Return whether a view names a group that this session has not verified yet."""
+    return any(uuid.UUID(each.groupId) not in versions for each in view.groupChains)
+
+
+async def _reading_group(
+    session: Session, view: ContainerView, versions: _Versions
+) -> OpenGroup | None:
+    """Read the groups of a view that have changed; return the one by whose entry the broker answered, opened.
+
+    Raises `RollbackError` for a group that the broker names at a lower version than this session had verified
+    before the request, and `ConflictError` if others may have changed the group since.
+    """
+    if not view.groupChains and view.via is None:
+        return None
+    is_alone = [each.groupId for each in view.groupChains] == [view.via]
+    named = {uuid.UUID(view.via)} if is_alone and view.via else _groups_named(view)
+    stated = {
+        group_id: each.version
+        for each in view.groupChains
+        if (group_id := uuid.UUID(each.groupId)) in named
+    }
+    group = None
+    if view.via is not None and not _is_deleted(view):
+        # First, because the answer to a member also has the chain, so it is not requested twice.
+        group_id = uuid.UUID(view.via)
+        group = await _opened(session, group_id, stated.get(group_id, 0))
+    with recipients.groups_exist():
+        chains = await session.groups.chains(stated)
+    for chain in chains.values():
+        version = stated[uuid8(chain.name)]
+        if version < versions.get(uuid8(chain.name), 0):
+            raise errors.RollbackError(
+                f"The broker serves an older version of group {uuid8(chain.name)} than this device has "
+                "verified."
+            )
+        if version < chain.version and uuid8(chain.name) not in versions:
+            raise errors.ConflictError(_BUSY)
+    return group
+
+
+def _groups_named(view: ContainerView) -> set[uuid.UUID]:
+    """Return the groups of the records in a view, and the one by whose entry the broker answered.
+
+    Nothing is verified yet. The broker may name any group beside them, whose history can be long.
+    """
+    signed = [each.record for each in view.governing]
+    if view.head is not None:
+        signed.append(view.head)
+    vias = (parse_bare(each.body).via for each in signed)
+    found = {uuid8(via.group) for via in vias if via is not None}
+    return found if view.via is None else {*found, uuid.UUID(view.via)}
+
+
+async def _opened(session: Session, group_id: uuid.UUID, version: int) -> OpenGroup:
+    """Return the group by whose entry the broker answered; `NotFoundError` if the user is not a member now.
+
+    Raises `IntegrityError` if the broker does not know the group.
+    """
+    try:
+        return await session.groups.opened(group_id, version=version)
+    except errors.NotFoundError:
+        with recipients.groups_exist():
+            await session.groups.chain(group_id)
+        raise
+
+
+def _is_deleted(view: ContainerView) -> bool:
+    """Return whether a view is that of a deleted container, of which nothing is opened."""
+    return view.head is not None and parse_bare(view.head.body).tombstone
+
+
+async def _with_epoch(session: Session, group: OpenGroup, epoch: int) -> OpenGroup:
+    """Return the group; read it again if a container's list names a later epoch than the latest one."""
+    if epoch <= group.epoch:
+        return group
+    return await session.groups.opened(group.group_id, fresh=True)
+
+
+async def _ask_for_one(
+    session: Session, marks: _Marks, *, vias: Vias = _ANY, **wanted: bool
+) -> Views:
     """Request the view of the only container, with what is wanted of header, content and recipients."""
     [(container_id, mark)] = marks.items()
-    query = {name: "1" for name, is_wanted in wanted.items() if is_wanted}
+    via = vias.get(container_id)
+    query = {**query_of(via), **{name: "1" for name, is_wanted in wanted.items() if is_wanted}}
     if (since := since_of(mark)) is not None:
         query["since"] = str(since)
     path = f"/v1/containers/{container_id}"
     try:
-        return {container_id: await session.call("GET", path, ContainerView, query=query)}
+        view = await session.call("GET", path, ContainerView, query=query)
     except BrokerError as error:
         return {container_id: error}
+    return {container_id: _as_asked(view, via)}
 
 
-async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> Views:
+def _as_asked(
+    view: ContainerView | BrokerError, via: uuid.UUID | None
+) -> ContainerView | BrokerError:
+    """Return a view, or an error if the broker answered through another group than the requested one."""
+    if via is not None and isinstance(view, ContainerView) and view.via != str(via):
+        return errors.IntegrityError(
+            "The broker answered through another group than was requested."
+        )
+    return view
+
+
+async def _ask_for_many(
+    session: Session, marks: _Marks, *, vias: Vias = _ANY, **wanted: bool
+) -> Views:
     """Request views until the broker has answered for each: an answer holds as many as fit."""
     if session.is_offline:  # a cache answers at once, and its errors are not of the protocol
-        alone = [await _ask_for_one(session, {each: marks[each]}, **wanted) for each in marks]
+        alone = [
+            await _ask_for_one(session, {each: marks[each]}, vias=vias, **wanted) for each in marks
+        ]
         return {each: view for found in alone for each, view in found.items()}
     asked = [
-        containers.ViewRequest(containerId=str(each), since=since_of(mark), **wanted)
+        containers.ViewRequest(
+            containerId=str(each),
+            since=since_of(mark),
+            via=None if (via := vias.get(each)) is None else str(via),
+            **wanted,
+        )
         for each, mark in marks.items()
     ]
     outcomes: list[ContainerView | BrokerError] = []
@@ -280,17 +439,39 @@ async def _ask_for_many(session: Session, marks: _Marks, **wanted: bool) -> View
         if len(answer.views) > len(left):
             raise errors.BrokerFaultError(tasks.MISCOUNTED)
         outcomes += [result_of(item.view, item.problem) for item in answer.views]
-    return dict(zip(marks, outcomes, strict=True))
+    views = zip(marks, outcomes, strict=True)
+    return {each: _as_asked(view, vias.get(each)) for each, view in views}
 
 
-async def _prefetch_signers(session: Session, served: Views, marks: _Marks) -> None:
-    """Fetch the keys of all signers by one request. A failure is repeated where the key is needed."""
-    signers: dict[uuid.UUID, int] = {}
+async def _prefetch(session: Session, served: Views, marks: _Marks) -> None:
+    """Fetch the keys of all signers by one request, and the groups for which they acted by another.
+
+    If one fails, it is repeated where the key or group is needed. A group through which the user reads is
+    left out: it is opened later, which takes more than its chain.
+    """
+    await _prefetch_keys(session, served, marks)
+    groups = dict[uuid.UUID, int]()
+    for view in served.values():
+        with contextlib.suppress(BrokerError):
+            if isinstance(view, ContainerView):
+                named = {str(group) for group in _groups_named(view)} - {view.via}
+                for state in view.groupChains:
+                    if state.groupId in named:
+                        group = uuid.UUID(state.groupId)
+                        groups[group] = max(state.version, groups.get(group, 0))
+    if groups:
+        with tasks.alone(lambda _: None):
+            await session.groups.chains(groups)
+
+
+async def _prefetch_keys(session: Session, served: Views, marks: _Marks) -> None:
+    """Fetch the keys of all signers by one request. A failure is repeated where a key is needed."""
+    signers = dict[uuid.UUID, int]()
     for each, view in served.items():
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
                 resumed = since_of(marks[each]) is not None
-                authors = _authors(view, view.governing, resumed=resumed)
+                authors = _authors(_judged(view, view.governing, resumed=resumed))
                 for user, sequence in _signers(view, view.governing, authors).items():
                     signers[user] = max(sequence, signers.get(user, 0))
     with tasks.alone(lambda _: None):
@@ -302,6 +483,7 @@ async def _collect(
     container_id: uuid.UUID,
     mark: Mark | None,
     view: ContainerView,
+    group: OpenGroup | None,
     keep: _Keep | None,
 ) -> Evidence:
     """Fetch what a view leaves to be fetched: further pages, bodies, and the keys of authors.
@@ -311,6 +493,7 @@ async def _collect(
     stays if the head is a tombstone, which is verified with the last piece.
     """
     head = view.head.signed if view.head is not None else None
+    reader, role = (session.fingerprint, None) if group is None else (group.chain.name, group.role)
     is_fresh = mark is None or mark.partial
     before: State | None = None
     earlier: dict[int, Known] = {}
@@ -320,14 +503,16 @@ async def _collect(
         last = _version(views[-1])
         is_last = not pieces and last >= view.lastGoverning
         resumed = before is None and since_of(mark) is not None
-        authors = _authors(view, views, resumed=resumed, is_last=is_last)
+        records = _judged(view, views, resumed=resumed, is_last=is_last)
+        authors = _authors(records)
         signers = _signers(view, views, authors)
         chains = await _chains_of(session, signers, authors, views)
+        groups = await _groups_of(session, records)
         found = Evidence(
-            container_id.bytes, session.fingerprint, views, head, None, chains, mark, now(), before,
-            earlier, is_last,
+            container_id.bytes, reader, views, head, None, chains, mark, now(), before, earlier,
+            is_last, role, groups, view.headMembership,
         )  # fmt: skip
-        found = dataclasses.replace(found, walk=await _walk(session, found, view.skipped))
+        found = dataclasses.replace(found, walk=await _walk(session, found, view))
         if is_last:
             return found
         judge = found.judge
@@ -368,7 +553,7 @@ async def _next_page(
     """Fetch the governing records after the version `last`, as far as they fit on a page."""
     to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
     path = f"/v1/containers/{container_id}/governing"
-    query = {"from": str(last + 1), "to": str(to)}
+    query = {**query_of(view.via), "from": str(last + 1), "to": str(to)}
     page = await session.call("GET", path, containers.GoverningPage, query=query)
     if not page.governing or _version(page.governing[-1]) <= last:
         raise errors.IntegrityError("The broker withholds governing records.")
@@ -409,11 +594,46 @@ async def _chains(session: Session, signers: Mapping[uuid.UUID, int]) -> Mapping
     return {chain.fingerprint: chain for chain in chains.values()}
 
 
+async def governing_at(
+    session: Session, fetched: Fetched, link: Link
+) -> tuple[ContainerRecord, AccessList]:
+    """Return a governing record of a container that was read, and its list.
+
+    Raises `ForkError` for another record than that of the link's hash.
+    """
+    path = f"/v1/containers/{fetched.container_id}/governing"
+    query = {
+        **fetched.query, "from": str(link.version), "to": str(fetched.state.record.version),
+    }  # fmt: skip
+    page = await session.call("GET", path, containers.GoverningPage, query=query)
+    first = page.governing[0] if page.governing else None
+    if first is None or record_hash(first.record.body) != link.hash or first.accessList is None:
+        raise errors.ForkError(
+            "The broker serves another governing record than this device has verified."
+        )
+    record, access = parse_bare(first.record.body), first.accessList.verified()
+    judge.check_list(record, access)
+    return record, access
+
+
+async def _groups_of(
+    session: Session, records: Sequence[ContainerRecord]
+) -> Mapping[bytes, GroupChain]:
+    """Return the chains, by name, of the groups for which the authors of records acted."""
+    wanted: dict[uuid.UUID, int] = {}
+    for via in (record.via for record in records if record.via is not None):
+        wanted[uuid8(via.group)] = max(via.version, wanted.get(uuid8(via.group), 0))
+    if not wanted:
+        return {}
+    with recipients.groups_exist():
+        return await session.groups.chains(wanted)
+
+
 def _version(view: GoverningView) -> int:
     return parse_bare(view.record.body).version
 
 
-async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> Walk | None:
+async def _walk(session: Session, found: Evidence, view: ContainerView) -> Walk | None:
     """Verify every body from the mark's record to the head, from the view and from further pages.
 
     None without a mark, if the head is not newer than the mark, or if the head is a tombstone: the broker
@@ -422,7 +642,7 @@ async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> 
     mark, head = found.mark, parse_bare(found.last).version
     if mark is None or mark.partial or head <= mark.version or found.is_deleted:
         return None
-    bodies = [item.record.body for item in found.views] + [*skipped, found.last]
+    bodies = [item.record.body for item in found.views] + [*view.skipped, found.last]
     if found.before is not None:
         bodies.append(found.before.signed.body)
     served = {parse_bare(body).version: body for body in bodies}
@@ -436,7 +656,7 @@ async def _walk(session: Session, found: Evidence, skipped: Sequence[bytes]) -> 
         if not is_checked:
             await _check_far(found, head - mark.version)
             is_checked = True
-        for body in await _page(session, found.container_id, walk.next_version, head):
+        for body in await _page(session, found.container_id, view, walk.next_version, head):
             walk.step(body)
     return walk
 
@@ -455,11 +675,13 @@ async def _check_far(found: Evidence, distance: int) -> None:
         )
 
 
-async def _page(session: Session, container_id: bytes, first: int, head: int) -> Sequence[bytes]:
+async def _page(
+    session: Session, container_id: bytes, view: ContainerView, first: int, head: int
+) -> Sequence[bytes]:
     """Fetch the bodies from `first` on, up to the one before the head, which the view has."""
     count = min(containers.MAX_SKIPPED, head - first)
     path = f"/v1/containers/{uuid.UUID(bytes=container_id)}/records"
-    query = {"from": str(first), "count": str(count)}
+    query = {**query_of(view.via), "from": str(first), "count": str(count)}
     page = await session.call("GET", path, containers.Bodies, query=query)
     if len(page.bodies) != count or parse_bare(page.bodies[0]).version != first:
         raise errors.ForkError(
@@ -468,18 +690,18 @@ async def _page(session: Session, container_id: bytes, first: int, head: int) ->
     return page.bodies
 
 
-def _authors(
-    view: ContainerView,
-    views: Sequence[GoverningView],
-    *,
-    resumed: bool = False,
-    is_last: bool = True,
-) -> set[uuid.UUID]:
-    """Return the authors of the records that are verified; that of a mark was verified before (`resumed`)."""
+def _judged(
+    view: ContainerView, views: Sequence[GoverningView], *, resumed: bool, is_last: bool = True
+) -> list[ContainerRecord]:
+    """Return the records that are judged; that of a mark was judged before (`resumed`)."""
     bodies = [item.record.body for item in views[resumed:]]
     if view.head is not None and is_last:
         bodies.append(view.head.body)
-    return {user_id_of(parse_bare(body).author) for body in bodies}
+    return [parse_bare(body) for body in bodies]
+
+
+def _authors(records: Iterable[ContainerRecord]) -> set[uuid.UUID]:
+    return {user_id_of(record.author) for record in records}
 
 
 def _signers(

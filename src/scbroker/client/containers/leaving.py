@@ -4,10 +4,8 @@ Nothing is opened, so a member without Decrypt or Download can leave. Spec: docs
 4.1 and 9.
 """
 
-import itertools
 import uuid
 from dataclasses import dataclass
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -15,19 +13,18 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.containers import fetching
 from scbroker.client.containers.opening import Fetched
+from scbroker.client.containers.sending import until_signed
 from scbroker.client.core.judging import Mark
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import raise_to
 from scbroker.errors import WriteOutcome
-from scbroker.records.canonical import encode_object, user_id_of
+from scbroker.records.canonical import encode_object, user_id_of, uuid8
 from scbroker.records.container_record import Entry
 from scbroker.records.departure import LABEL, Departure
 from scbroker.records.key_record import KnownKey, Signed
-from scbroker.vocabulary import ContainerAccessLevel, KeyType
+from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import DepartureRequest
-
-_ATTEMPTS: Final = 16
 
 
 async def leave(session: Session, container_id: uuid.UUID, *, abandon: bool) -> None:
@@ -37,7 +34,7 @@ async def leave(session: Session, container_id: uuid.UUID, *, abandon: bool) -> 
     """
     leaving = _Leaving(session, container_id, abandon)
     try:
-        await leaving.until_stored()
+        await until_signed(session, leaving.attempt)
     except errors.BrokerError as error:
         if leaving.sent_for is not None:
             error.outcome, error.containerId = WriteOutcome.Uncertain, container_id
@@ -59,24 +56,7 @@ class _Leaving:
     sent_for: int | None = None
     """The version of the list in force, if a departure from it was sent."""
 
-    async def until_stored(self) -> None:
-        """Read, sign and send; again if another list is in force, if others left, or if keys were changed."""
-        for attempts in itertools.count(1):
-            try:
-                await self._attempt()
-            except errors.ConflictError:
-                if attempts == _ATTEMPTS:
-                    raise
-            except errors.RejectedError:
-                async with self.session.changing_keys:  # read which own key is the latest
-                    index = self.session.directory.own.latest(KeyType.Signing).index
-                    latest = (await self.session.directory.latest_own()).latest(KeyType.Signing)
-                if latest.index == index or attempts == _ATTEMPTS:
-                    raise
-            else:
-                return
-
-    async def _attempt(self) -> None:
+    async def attempt(self) -> None:
         session = self.session
         try:
             fetched = await fetching.fetch(session, self.container_id, any_keys=True)
@@ -84,6 +64,11 @@ class _Leaving:
             # The broker serves nothing of the container, so no list has to contain it.
             _note(session, self.container_id)
             raise
+        if fetched.group is not None:
+            raise errors.InvalidArgumentError(
+                f"You have access to the container through group {fetched.group.group_id} and none of your "
+                "own: leave the group with leaveGroup."
+            )
         in_force = fetched.state.governing
         if self.sent_for != in_force.governing.accessVersion:
             self.sent_for = None  # what was sent is void for every other list
@@ -133,10 +118,13 @@ async def _check_others(session: Session, fetched: Fetched, *, abandon: bool) ->
         )
     if own is None or abandon or not _may_change_access(own):
         return
-    chains = await session.directory.latest(
-        user_id_of(entry.fingerprint) for entry in others.values() if _may_change_access(entry)
-    )
-    if all(chain.closed for chain in chains.values()):
+    able = {name for name, entry in others.items() if _may_change_access(entry)}
+    groups = able & session.groups.names
+    found = await session.groups.chains({uuid8(name): 0 for name in groups})
+    chains = await session.directory.latest(map(user_id_of, able - groups))
+    if all(chain.closed for chain in chains.values()) and all(
+        group.ended is not None for group in found.values()
+    ):
         raise errors.InvalidArgumentError(
             "You are the only member with ModifyAccess: give it to another member first, or pass "
             "abandon=True. Then nobody can change access any more."

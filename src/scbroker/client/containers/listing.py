@@ -232,7 +232,7 @@ def _open(session: Session, wanted: Wanted, fetched: Fetched | BrokerError) -> C
     opened = opening.open_fetched(session, fetched)
     header = None
     if wanted.open_header is not None:
-        header = wanted.open_header(opening.read_part(session, opened, Role.Header))
+        header = wanted.open_header(opening.read_part(opened, Role.Header))
     asked = () if wanted.open_header is None else (Role.Header,)
     found = opening.container(session, opened, None, header, asked=asked)
     if wanted.type is not None and found.type != wanted.type and not session.is_offline:

@@ -4,14 +4,20 @@ Spec: docs/spec/container.md, sections 8 and 9.
 """
 
 import contextlib
+import dataclasses
 import uuid
-from dataclasses import replace
 
-from scbroker.client.containers import fetching, sent
+from msgspec.structs import replace
+
+from scbroker.client.arguments import moment
+from scbroker.client.containers import fetching, opening, sent
+from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Mark, State
 from scbroker.client.users.session import Session
-from scbroker.errors import ConflictError, DeletedError, NotFoundError
-from scbroker.types import Head, Heads, SentChange
+from scbroker.errors import ConflictError, DeletedError, IntegrityError, NotFoundError
+from scbroker.records.canonical import user_id_of, uuid8
+from scbroker.records.container_record import Link
+from scbroker.types import Head, Heads, SentChange, UnsettledAccess
 
 
 async def reset(session: Session, container_id: uuid.UUID, accept: Head | None) -> Heads:
@@ -46,7 +52,49 @@ def _settle(session: Session, state: State, mark: Mark | None) -> None:
     if mark is None:
         sent.settle(session, state, 0)
     else:
-        sent.settle(session, replace(state, follower=None), mark.version)
+        sent.settle(session, dataclasses.replace(state, follower=None), mark.version)
+
+
+async def confirm(
+    session: Session, container_id: uuid.UUID, accept: Head | None
+) -> UnsettledAccess | None:
+    """Return the newest unsettled access (groups.md, 7), or None; settle it if it is `accept`."""
+    fetched = await fetching.fetch(session, container_id, any_keys=True)
+    stored, mark = fetching.mark_of(session, container_id.bytes)
+    if mark is None or mark.unsettled is None:
+        return None
+    unsettled = mark.unsettled
+    if accept not in (None, Head(unsettled.version, unsettled.hash)):
+        raise ConflictError(
+            f"Version {unsettled.version} is unsettled, and another one was accepted: call confirmAccess "
+            "without accept, and compare again."
+        )
+    found = await _unsettled(session, fetched, unsettled)
+    if accept is not None:
+        settled = replace(mark, unsettled=None).encode()
+        if not session.marks.swap(fetching.KIND, container_id.bytes, stored, settled):
+            raise ConflictError(
+                "The container was read meanwhile: call confirmAccess without accept, and compare again."
+            )
+    return found
+
+
+async def _unsettled(session: Session, fetched: Fetched, unsettled: Link) -> UnsettledAccess:
+    """Read what an unsettled access changed; the hashes prove that these are the records and their lists."""
+    record, after = await fetching.governing_at(session, fetched, unsettled)
+    before = None
+    if record.link is not None:
+        _, before = await fetching.governing_at(session, fetched, record.link)
+    if record.via is None or before is None:
+        raise IntegrityError("An unsettled access was not made through a group.")
+    return UnsettledAccess(
+        head=Head(unsettled.version, unsettled.hash),
+        changedBy=user_id_of(record.author),
+        changedVia=uuid8(record.via.group),
+        changedAt=moment(record.time),
+        before=opening.shown(session, fetched.state, before),
+        after=opening.shown(session, fetched.state, after),
+    )
 
 
 async def sent_changes(session: Session, container_id: uuid.UUID) -> list[SentChange]:

@@ -6,20 +6,29 @@ Spec: docs/spec/container.md, sections 3 to 6.
 import contextlib
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from scbroker.client.arguments import moment
 from scbroker.client.core.judging import State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
+from scbroker.client.groups.opening import OpenGroup
+from scbroker.client.groups.via import query_of
+from scbroker.client.http.transport import Query
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import sha256
 from scbroker.errors import DecryptionError, IntegrityError
-from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import Role, check_segment_hashes
+from scbroker.records.canonical import show_fingerprint, user_id_of, uuid8
+from scbroker.records.container_record import (
+    AccessList,
+    ContainerRecord,
+    Role,
+    check_segment_hashes,
+)
 from scbroker.records.judge import verify_author
-from scbroker.types import Container, Header, Metadata, SecuredContainer
-from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel
+from scbroker.types import Container, Header, SecuredContainer
+from scbroker.vocabulary import AccessLevel, Availability, ContainerAccessLevel, NamedGroup
 from scbroker.wire.containers import MAX_INLINE, ContainerView
 
 
@@ -30,10 +39,17 @@ class Fetched:
     state: State
     view: ContainerView
     time: int
+    group: OpenGroup | None
+    """The group through which the user reads; None if they read by their own entry."""
 
     @property
     def container_id(self) -> uuid.UUID:
         return uuid.UUID(bytes=self.state.container_id)
+
+    @property
+    def query(self) -> Query:
+        """Return the query for requests about the container's records and parts: the group, if any."""
+        return query_of(self.view.via)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,35 +57,53 @@ class Opened(Fetched):
     """A fetched container with its key; None if the reader has no key."""
 
     container_key: bytes | None
+    _parts: dict[Role, OpenPart] = field(default_factory=dict, init=False, repr=False)
 
     def part(self, role: Role) -> OpenPart | None:
         """Return a part with its key; None if the part is absent or the reader has no key."""
         part = self.state.record.part(role)
         if part is None or self.container_key is None:
             return None
-        return OpenPart.open(self.state.container_id, role, part, self.container_key)
+        if role not in self._parts:
+            container_id = self.state.container_id
+            self._parts[role] = OpenPart.open(container_id, role, part, self.container_key)
+        return self._parts[role]
+
+    @property
+    def length(self) -> int | None:
+        """The number of bytes of the content; None without one, or if its part cannot be opened."""
+        # A member can seal an invalid part key: then only the length is unknown, not the rest.
+        with contextlib.suppress(DecryptionError):
+            if (part := self.part(Role.Content)) is not None:
+                return part.length
+        return None
 
 
 def open_fetched(session: Session, fetched: Fetched) -> Opened:
-    """Open the container key with the reader's wrap."""
-    state, view = fetched.state, fetched.view
-    key = open_container_key(state, view.wrap, session.fingerprint, session.keys.unwrap)
-    return Opened(state, view, fetched.time, key)
+    """Open the container key with the wrap of the reader, or of the group through which they read."""
+    state, view, group = fetched.state, fetched.view, fetched.group
+    unwrap = session.keys.unwrap if group is None else partial(_unwrap_by, session, group)
+    key = open_container_key(state, view.wrap, unwrap)
+    return Opened(state, view, fetched.time, group, key)
 
 
-def read_part(session: Session, opened: Opened, role: Role) -> bytes | None:
+def _unwrap_by(session: Session, group: OpenGroup, epoch: int, wrap: bytes, info: bytes) -> bytes:
+    return session.keys.unwrap_by(group.key(epoch), wrap, info)
+
+
+def read_part(opened: Opened, role: Role) -> bytes | None:
     """Return the plaintext of a part that came with the view.
 
     None if the part is absent, if it is a large content, or if this reader may not read it.
     """
     part = opened.part(role)
-    sealed = sealed_part(session, opened, role)
+    sealed = sealed_part(opened, role)
     if part is None or sealed is None:
         return None
     return part.open_segment(0, sealed, sha256(sealed))
 
 
-def sealed_part(session: Session, fetched: Fetched, role: Role) -> bytes | None:
+def sealed_part(fetched: Fetched, role: Role) -> bytes | None:
     """Return a sealed part of the view, verified against the record; None if the view has none.
 
     Raises `IntegrityError` if the view lacks a part and the reader has Download. A large content never
@@ -81,7 +115,7 @@ def sealed_part(session: Session, fetched: Fetched, role: Role) -> bytes | None:
     sealed = fetched.view.header if role is Role.Header else fetched.view.content
     if sealed is not None:
         check_segment_hashes(part, sha256(sealed))
-    elif fetched.state.own_entry(session.fingerprint).allows(ContainerAccessLevel.Download):
+    elif fetched.state.own_entry.allows(ContainerAccessLevel.Download):
         raise IntegrityError(f"The broker withholds the container's {role.name.lower()}.")
     return sealed
 
@@ -96,9 +130,9 @@ def container(
 ) -> Container[Any]:
     """Return the opened container; `asked` are the parts that the caller wants."""
     state = opened.state
-    text = open_type(state, opened.view.type, session.fingerprint)
+    text = open_type(state, opened.view.type)
     return Container(
-        **_metadata(session, state, opened.container_key, text),
+        **_metadata(session, state, opened.group, opened.length, text),
         headerAvailability=_availability(state, Role.Header, header, hidden=Role.Header in asked),
         contentAvailability=_availability(
             state, Role.Content, content, hidden=Role.Content in asked
@@ -122,27 +156,32 @@ async def secured(
     author = user_id_of(state.record.author)
     chains = await session.directory.at_least({author: 0})
     verify_author(state.signed, state.record, chains[author])
-    key = open_fetched(session, fetched).container_key
-    text = open_type(state, view.type, session.fingerprint)
-    sealed = {role: sealed_part(session, fetched, role) for role in asked}
-    return secured_of(session, state, key, text, view.wrap, sealed)
+    length = open_fetched(session, fetched).length
+    text = open_type(state, view.type)
+    sealed = {role: sealed_part(fetched, role) for role in asked}
+    return secured_of(session, state, fetched.group, length, text, view.wrap, sealed)
 
 
 def secured_of(
     session: Session,
     state: State,
-    container_key: bytes | None,
+    group: OpenGroup | None,
+    length: int | None,
     text: str | None,
     wrap: bytes | None,
     sealed: Mapping[Role, bytes | None],
 ) -> SecuredContainer:
-    """Return the container as it is stored, without what the reader's entry does not allow."""
-    may_download = _may(session, state, ContainerAccessLevel.Download)
+    """Return the container as it is stored, without what the reader's entry does not allow.
+
+    `group` is the one through which the user reads; `length` that of the content, for a reader with the
+    container key.
+    """
+    may_download = state.may(ContainerAccessLevel.Download)
     header, content = (
         sealed.get(role) if may_download else None for role in (Role.Header, Role.Content)
     )
     return SecuredContainer(
-        **_metadata(session, state, container_key, text),
+        **_metadata(session, state, group, length, text),
         headerAvailability=_availability(state, Role.Header, header, hidden=not may_download),
         contentAvailability=_availability(state, Role.Content, content, hidden=not may_download),
         record=state.signed.body,
@@ -154,44 +193,59 @@ def secured_of(
 
 
 def _metadata(
-    session: Session, state: State, container_key: bytes | None, text: str | None
+    session: Session, state: State, group: OpenGroup | None, length: int | None, text: str | None
 ) -> dict[str, Any]:
     """Return the fields of `Metadata`, which every kind of container has."""
-    record, access = state.record, state.governing.access
-    length = None
-    if record.content is not None and container_key is not None:
-        # A member can seal an invalid part key: then only the length is unknown, not the rest.
-        with contextlib.suppress(DecryptionError):
-            part = OpenPart.open(state.container_id, Role.Content, record.content, container_key)
-            length = part.length
-    levels = None
-    if access.complete and _may(session, state, ContainerAccessLevel.ViewAccess):
-        levels = tuple(
-            AccessLevel(
-                user_id_of(entry.fingerprint),
-                ContainerAccessLevel(entry.permissions),
-                None if entry.expiresAt is None else moment(entry.expiresAt),
-            )
-            for fingerprint, entry in access.entries.items()
-            if fingerprint not in state.governing.left
+    record = state.record
+    return {
+        "id": uuid.UUID(bytes=state.container_id),
+        "type": text if state.may(ContainerAccessLevel.ViewType) else None,
+        "access": shown(session, state, state.governing.access),
+        "version": record.version,
+        "length": length,
+        "createdAt": moment(state.createdAt),
+        "createdBy": user_id_of(state.createdBy),
+        "modifiedAt": moment(record.time),
+        "modifiedBy": user_id_of(record.author),
+        "modifiedVia": None if record.via is None else uuid8(record.via.group),
+        "modifierIsMember": _is_member(session, record, group),
+        "via": None if group is None else group.group_id,
+    }
+
+
+def shown(session: Session, state: State, access: AccessList) -> tuple[AccessLevel, ...] | None:
+    """Return a list for the caller, without users who have left; None if the reader may not see all of it.
+
+    A name that this device has verified as a group's is shown as one; any other as a user's.
+    """
+    if not access.complete or not state.may(ContainerAccessLevel.ViewAccess):
+        return None
+    left = state.governing.left if access is state.governing.access else frozenset[bytes]()
+    return tuple(
+        AccessLevel(
+            NamedGroup(uuid8(name), show_fingerprint(name))
+            if name in session.groups.names
+            else user_id_of(name),
+            ContainerAccessLevel(entry.permissions),
+            None if entry.expiresAt is None else moment(entry.expiresAt),
         )
-    known = Metadata(
-        id=uuid.UUID(bytes=state.container_id),
-        type=text if _may(session, state, ContainerAccessLevel.ViewType) else None,
-        access=levels,
-        version=record.version,
-        length=length,
-        createdAt=moment(state.createdAt),
-        createdBy=user_id_of(state.createdBy),
-        modifiedAt=moment(record.time),
-        modifiedBy=user_id_of(record.author),
+        for name, entry in access.entries.items()
+        if name not in left
     )
-    return {name: getattr(known, name) for name in Metadata.__dataclass_fields__}
 
 
-def _may(session: Session, state: State, right: ContainerAccessLevel) -> bool:
-    own = state.governing.access.entries.get(session.fingerprint)
-    return own is not None and own.allows(right)
+def _is_member(session: Session, record: ContainerRecord, group: OpenGroup | None) -> bool | None:
+    """Return whether the author of a record is a member of its group now; None if that is not known.
+
+    Nobody loses a membership within an epoch. Once the epoch has ended, only members know the others.
+    """
+    via = record.via
+    chain = None if via is None else session.groups.verified.get(via.group)
+    if via is None or chain is None:
+        return None
+    if group is not None and group.chain.name == via.group:
+        return record.author in group.members.keys() - group.left
+    return True if chain.roster.epoch == via.epoch and chain.ended is None else None
 
 
 def _availability(state: State, role: Role, found: object, *, hidden: bool) -> Availability:

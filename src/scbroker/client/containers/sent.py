@@ -12,7 +12,7 @@ record after the mark therefore shows whether the entry took effect.
 
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -23,11 +23,14 @@ from scbroker.client.core.judging import State
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import raise_to
 from scbroker.errors import WriteOutcome
+from scbroker.records.canonical import decoder
 from scbroker.types import SentChange
 
 KIND: Final = "pending"
 _MOST: Final = 32
 """Records of one container. The oldest is forgotten first; a reading then takes it for another device's."""
+Known = Callable[[int], bytes | None]
+"""Return the hash of the record of a version; None if the verified history does not show it."""
 _log = logging.getLogger("scbroker")
 
 
@@ -49,12 +52,12 @@ class Sent(msgspec.Struct, array_like=True, frozen=True):
     fate: int = Fate.Open
 
 
-def remember(session: Session, state: State) -> bool:
+def remember(session: Session, container_id: bytes, version: int, record_hash: bytes) -> bool:
     """Store that this record is about to be sent; return whether others of its version may be stored instead.
 
     Forgets entries of earlier versions that were confirmed when they were sent.
     """
-    entry = Sent(state.record.version, state.head.hash)
+    entry = Sent(version, record_hash)
     has_rivals = False
 
     def decide(stored: bytes | None) -> bytes:
@@ -65,43 +68,56 @@ def remember(session: Session, state: State) -> bool:
             kept.append(entry)
         return msgspec.msgpack.encode(kept[-_MOST:])
 
-    raise_to(session.marks, KIND, state.container_id, decide)
+    raise_to(session.marks, KIND, container_id, decide)
     return has_rivals
 
 
-def forget(session: Session, state: State) -> None:
+def forget(session: Session, container_id: bytes, record_hash: bytes) -> None:
     """Drop the entry of a record that surely did not leave this device."""
 
     def decide(stored: bytes | None) -> bytes | None:
-        kept = [e for e in _decoded(stored) if e.hash != state.head.hash]
+        kept = [e for e in _decoded(stored) if e.hash != record_hash]
         return None if stored is None else msgspec.msgpack.encode(kept)
 
-    raise_to(session.marks, KIND, state.container_id, decide)
+    raise_to(session.marks, KIND, container_id, decide)
 
 
 def settle(session: Session, state: State, reached: int) -> None:
     """Note what became of open entries, given a verified history from the version `reached` to this state.
 
-    Called before the mark is raised, so that a crash in between loses nothing. Logs a warning for each record
-    that took effect although the broker had refused it, or had not answered.
+    Called before the mark is raised, so that a crash in between loses nothing.
     """
-    container_id = state.container_id
-    if not any(_is_passed(each, state, reached) for each in entries(session, container_id)):
+    known = {state.record.version: state.head.hash}
+    if state.record.parent is not None:
+        known[state.record.version - 1] = state.record.parent
+    if state.follower is not None:
+        known[reached + 1] = state.follower
+    settle_by(session, state.container_id, known.get, reached, state.record.version)
+
+
+def settle_by(session: Session, container_id: bytes, known: Known, reached: int, last: int) -> None:
+    """Note what became of open entries from above the version `reached` to `last`, by the hashes in between.
+
+    Logs a warning for each record that took effect although the broker had refused it, or had not answered.
+    """
+
+    def is_passed(entry: Sent) -> bool:
+        return not entry.fate and reached < entry.version <= last
+
+    if not any(map(is_passed, entries(session, container_id))):
         return
 
     def decide(stored: bytes | None) -> bytes:
         return msgspec.msgpack.encode(
             [
-                replace(each, fate=_fate(each, state, reached))
-                if _is_passed(each, state, reached)
-                else each
+                replace(each, fate=_fate(each, known)) if is_passed(each) else each
                 for each in _decoded(stored)
             ]
         )
 
     raise_to(session.marks, KIND, container_id, decide)
     for each in entries(session, container_id):
-        is_new = each.fate == Fate.Stored and reached < each.version <= state.record.version
+        is_new = each.fate == Fate.Stored and reached < each.version <= last
         if is_new and each.hash not in session.sending:
             _log.warning(
                 "Container %s: version %d is a change that this device sent without getting it "
@@ -134,21 +150,13 @@ def shown(found: Iterable[Sent], reached: int) -> list[SentChange]:
     ]
 
 
-def _is_passed(entry: Sent, state: State, reached: int) -> bool:
-    return not entry.fate and reached < entry.version <= state.record.version
-
-
-def _fate(entry: Sent, state: State, reached: int) -> Fate:
+def _fate(entry: Sent, known: Known) -> Fate:
     """Return the fate of an entry whose version the verified history has passed."""
-    known = {state.record.version: state.head.hash}
-    if state.record.parent is not None:
-        known[state.record.version - 1] = state.record.parent
-    if state.follower is not None:
-        known[reached + 1] = state.follower
-    if entry.version not in known:
+    found = known(entry.version)
+    if found is None:
         return Fate.Unknown
-    return Fate.Stored if known[entry.version] == entry.hash else Fate.Voided
+    return Fate.Stored if found == entry.hash else Fate.Voided
 
 
 def _decoded(stored: bytes | None) -> list[Sent]:
-    return [] if stored is None else msgspec.msgpack.decode(stored, type=list[Sent])
+    return [] if stored is None else decoder(list[Sent]).decode(stored)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -16,16 +16,23 @@ from scbroker.crypto.verify import equal
 from scbroker.errors import ForkError, IntegrityError, RollbackError
 from scbroker.records import container_record as records
 from scbroker.records import judge
-from scbroker.records.container_record import AccessList, ContainerRecord, Entry
+from scbroker.records.canonical import decoder
+from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Link
 from scbroker.records.departure import parse_departure
-from scbroker.records.judge import InForce, Known
+from scbroker.records.group import GroupChain
+from scbroker.records.judge import Acting, InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.roster import cut_entry
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import GoverningView, ListView, TypeText
+from scbroker.wire.rosters import Membership
 
 Unwrap = Callable[[int, bytes, bytes], bytes]
-"""Open a wrap: from the index of the reader's encryption key, the wrap and its info, return the key."""
+"""Open a wrap: from the key index or epoch of the reader's entry, the wrap and its info, return the key."""
 _HIDDEN_GOVERNING: Final = "The broker served a governing record as if it changed nothing."
+_OTHER_GOVERNING: Final = (
+    "The broker served a governing record from which the newest record does not follow."
+)
 _OTHER_HISTORY: Final = (
     "The broker serves another history of this container than this device has verified. If you trust the "
     "one that it serves, resetContainerMark accepts it."
@@ -51,10 +58,12 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     """Whether the user left the container by this device: then no list has to contain it."""
     accessTime: int = 0
     """The time of the record that last changed access: no departure from its list is older; 0 if unknown."""
+    unsettled: Link | None = None
+    """The newest unsettled access (groups.md, 7), until the caller confirms it or makes a whole list."""
 
     @classmethod
     def decode(cls, data: bytes) -> Mark:
-        return msgspec.msgpack.decode(data, type=cls)
+        return cast(Mark, decoder(Mark).decode(data))
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -70,8 +79,14 @@ class State:
     complete: bool
     createdBy: bytes
     createdAt: int
+    reader: bytes
+    """The reader's fingerprint, or the name of the group through which they read."""
+    role: int | None = None
+    """The reader's role in that group; None if they read by their own entry."""
     follower: bytes | None = None
     """The hash of the record after the mark's, or of record 1 without a mark; None if it was not served."""
+    unsettled: Link | None = None
+    """The newest unsettled access (groups.md, 7): nothing may be sealed until the caller confirms it."""
 
     @property
     def record(self) -> ContainerRecord:
@@ -93,16 +108,29 @@ class State:
             self.createdAt,
             deleted=self.record.tombstone,
             accessTime=self.governing.since,
+            unsettled=self.unsettled,
         )
 
-    def own_entry(self, fingerprint: bytes) -> Entry:
-        """Return the reader's entry, expired or not; `IntegrityError` if the list has none."""
-        entry = self.governing.access.entries.get(fingerprint)
+    @property
+    def entry(self) -> Entry | None:
+        """Return the entry by which the user reads, expired or not; a group's is cut by the user's role."""
+        entry = self.governing.access.entries.get(self.reader)
+        return entry if entry is None or self.role is None else cut_entry(entry, self.role)
+
+    @property
+    def own_entry(self) -> Entry:
+        """Return `entry`; raise `IntegrityError` if the list has none."""
+        entry = self.entry
         if entry is None:
             raise IntegrityError(
                 "The broker served a container whose access list has no entry for this reader."
             )
         return entry
+
+    def may(self, right: int) -> bool:
+        """Return whether the list in force gives the reader a permission."""
+        entry = self.entry
+        return entry is not None and entry.allows(right)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +141,10 @@ class Evidence:
     before, and `earlier` has the governing records of earlier pieces that are still needed, by version. All
     pieces but the last are judged as if their last governing record were the head.
 
-    `reader` is the reader's fingerprint. The first piece's `views` begin with the first governing record, or
-    with the mark's if the mark is complete. `head` is None if the last governing record is the head. `walk`
-    has gone from the mark's record to the head.
+    `reader` and `role` are those of `State`. The first piece's `views` begin with the first governing
+    record, or with the mark's if the mark is complete. `head` is None if the last governing record is the
+    head. `walk` has gone from the mark's record to the head. `groups` has the chains, by name, of the groups
+    for which authors acted, and `membership` the proof for the author of the head.
     """
 
     container_id: bytes
@@ -129,6 +158,9 @@ class Evidence:
     before: State | None = None
     earlier: Mapping[int, Known] = field(default_factory=dict)
     is_last: bool = True
+    role: int | None = None
+    groups: Mapping[bytes, GroupChain] = field(default_factory=dict)
+    membership: Membership | None = None
 
     @property
     def last(self) -> bytes:
@@ -150,7 +182,7 @@ class Evidence:
         if mark is not None and (self.is_last or (is_ahead and not self.is_deleted)):
             self._check_mark(state, mark)
         if self.is_last:
-            _check_disclosed(state, self.reader)
+            _check_disclosed(state)
         if walk is not None and state.follower is None:
             return dataclasses.replace(state, follower=walk.follower)
         return state
@@ -177,9 +209,10 @@ class Evidence:
         parse = Known.parse_bare if is_deleted else Known.parse
         at_hand = dict(parents or {})
         judged: InForce | None = None
-        complete = True
+        complete, unsettled = True, mark.unsettled if mark else None
         if before is not None:
             judged, complete = before.governing, before.complete
+            unsettled = before.unsettled
             at_hand[before.record.version] = before.head
         for view in self.views:
             known = parse(view.record.body)
@@ -196,7 +229,10 @@ class Evidence:
                 else:
                     given = access if known.record.changes_access else None
                     parent = at_hand.get(known.record.version - 1)
-                    judged = judge.judge_next(known, judged, given, parent, self.now)
+                    acting = self._acting(known.record, view.membership)
+                    judged = judge.judge_next(known, judged, given, parent, self.now, acting)
+                    if acting is not None and self._is_unsettled(known.record, acting, view):
+                        unsettled = Link(known.record.version, known.hash)
             if view.accessList is not None:
                 judged = dataclasses.replace(judged, left=self._left(view.accessList, judged))
             at_hand[known.record.version] = known
@@ -205,11 +241,15 @@ class Evidence:
         known, signed = judged.known, self.views[-1].record.signed
         if self.head is not None and self.is_last:
             known, signed = Known.parse(self.head.body), self.head
-            if mark is None or known.hash != mark.hash:
+            if mark is None or mark.partial or known.hash != mark.hash:
                 self._verify(signed, known)
-            parent = at_hand.get(known.record.version - 1)
-            if judge.judge_next(known, judged, None, parent, self.now) is not judged:
-                raise IntegrityError(_HIDDEN_GOVERNING)
+                parent = at_hand.get(known.record.version - 1)
+                acting = self._acting(known.record, self.membership)
+                if judge.judge_next(known, judged, None, parent, self.now, acting) is not judged:
+                    raise IntegrityError(_HIDDEN_GOVERNING)
+            elif judged.known.hash != mark.governingHash:
+                # The head was judged when the mark was made: it follows from the mark's governing record.
+                raise IntegrityError(_OTHER_GOVERNING)
         if source := mark or before:
             created = source.createdBy, source.createdAt
         else:
@@ -220,7 +260,33 @@ class Evidence:
         follower = None if next_one is None else next_one.hash
         if before is not None and before.follower is not None:
             follower = before.follower
-        return State(known, signed, judged, complete, *created, follower)
+        return State(
+            known, signed, judged, complete, *created, self.reader, self.role, follower, unsettled
+        )
+
+    def _acting(self, record: ContainerRecord, membership: Membership | None) -> Acting | None:
+        """Return the verified membership by which a record's author acts; None without a via (V2)."""
+        if record.via is None:
+            return None
+        chain = self.groups.get(record.via.group)
+        if chain is None:
+            raise IntegrityError("The broker does not serve the group for which an author acted.")
+        return chain.acting(
+            record.via, record.author, None if membership is None else membership.proof
+        )
+
+    def _is_unsettled(self, record: ContainerRecord, acting: Acting, view: GoverningView) -> bool:
+        """Return whether somebody who is not a member any more changed access since the mark (groups.md, 7).
+
+        The proof that the author still is a member comes from the broker. Without one, a device takes the
+        author for a former member, and the caller is asked although nothing may be wrong.
+        """
+        if self.mark is None or self.mark.partial or record.version <= self.mark.version:
+            return False
+        if not record.changes_access or acting.ended is None:
+            return False
+        standing = None if view.standing is None else view.standing.proof
+        return not self.groups[acting.group].stands(record.author, acting.role, standing)
 
     def _check_mark(self, state: State, mark: Mark) -> None:
         """Raise unless the head is the mark's record or follows from it without a gap (section 8)."""
@@ -284,21 +350,19 @@ def _resume(mark: Mark, known: Known, access: AccessList) -> InForce:
     return InForce(known, access, since)
 
 
-def _check_disclosed(state: State, reader: bytes) -> None:
+def _check_disclosed(state: State) -> None:
     """Refuse hidden entries if the reader has ViewAccess and the head is no tombstone (section 8)."""
     if state.record.tombstone:
         return
-    if not state.own_entry(reader).allows(ContainerAccessLevel.ViewAccess):
+    if not state.own_entry.allows(ContainerAccessLevel.ViewAccess):
         return
     if not state.complete:
         raise IntegrityError("The broker withholds entries of an access list.")
 
 
-def open_container_key(
-    state: State, wrap: bytes | None, fingerprint: bytes, unwrap: Unwrap
-) -> bytes | None:
+def open_container_key(state: State, wrap: bytes | None, unwrap: Unwrap) -> bytes | None:
     """Return the container key, checked against the signed commitment; None without Decrypt (section 3)."""
-    entry = state.own_entry(fingerprint)
+    entry = state.own_entry
     if entry.wrapHash is None:
         if entry.allows(ContainerAccessLevel.Decrypt):
             raise IntegrityError(
@@ -308,17 +372,17 @@ def open_container_key(
     if wrap is None or records.wrap_hash(wrap) != entry.wrapHash:
         raise IntegrityError("The wrap is not the one that was signed for this reader.")
     governing = state.governing.governing
-    info = records.wrap_info(state.container_id, governing, fingerprint, entry.keyIndex)
+    info = records.wrap_info(state.container_id, governing, state.reader, entry.keyIndex)
     key = unwrap(entry.keyIndex, wrap, info)
     if not equal(records.key_commitment(state.container_id, key), governing.keyCommitment):
         raise IntegrityError("This reader was given another container key than the others.")
     return key
 
 
-def open_type(state: State, text: TypeText | None, reader: bytes) -> str | None:
+def open_type(state: State, text: TypeText | None) -> str | None:
     """Return the type, checked against the signed hash; None if it is hidden from the reader (section 5)."""
     if text is None:
-        if state.own_entry(reader).allows(ContainerAccessLevel.ViewType):
+        if state.own_entry.allows(ContainerAccessLevel.ViewType):
             raise IntegrityError("The broker withholds the container's type.")
         return None
     records.check_type(text.type)

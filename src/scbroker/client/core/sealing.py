@@ -6,7 +6,7 @@ Without I/O and without a clock; the inputs are verified already. Spec: docs/spe
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from msgspec.structs import replace
 
@@ -116,7 +116,7 @@ class OpenPart:
             target, self.key, records.segment_context(*self._binding, index, is_last), sealed
         )
         real = max(0, min(padded, self.length - index * SEGMENT))
-        if any(target[real:padded]):
+        if bytes(target[real:padded]) != bytes(padded - real):  # `any` takes 100 times as long
             raise IntegrityError("A part's padding is not zero.")
         return real
 
@@ -142,6 +142,22 @@ def seal_part_key(
     return seal(container_key, context, key + length.to_bytes(_LENGTH_SIZE, "big"))
 
 
+class Recipient(NamedTuple):
+    """A user or group to whom a container key is wrapped, with their latest key."""
+
+    name: bytes
+    """The user's fingerprint, or the name of the group."""
+    key_index: int
+    """The index of the user's key, or the epoch of the group."""
+    public: bytes
+
+
+def recipient_of(chain: KeyChain) -> Recipient:
+    """Return a user with their latest active key; `IntegrityError` if they were deleted."""
+    key = chain.latest(KeyType.Encryption)
+    return Recipient(chain.fingerprint, key.index, key.public)
+
+
 @dataclass(frozen=True, slots=True)
 class NewAccess:
     """A change of access: the governing field of its record, and the entries that are sent with it."""
@@ -161,35 +177,40 @@ def make_access(
     type_digest: bytes,
     container_key: bytes,
     grants: Mapping[uuid.UUID, Grant],
-    chains: Mapping[uuid.UUID, KeyChain],
+    recipients: Mapping[uuid.UUID, Recipient],
     members: Mapping[uuid.UUID, Entry],
+    via: bytes | None = None,
 ) -> NewAccess:
-    """Return an access list with a wrap of the new container key for each user with Decrypt.
+    """Return an access list with a wrap of the new container key for each user and group with Decrypt.
 
-    Members without a chain were deleted: their entries stay without a wrap, under the fingerprint and the
-    key index that they had in the list before (section 4).
+    Members without a key were deleted: their entries stay without a wrap, under the fingerprint and the
+    key index that they had in the list before (section 4). `via` is the group for which the author acts.
     """
     commitment = records.key_commitment(container_id, container_key)
     # A wrap is bound to version and author alone, so it can be made before the list's hash is known.
-    unlisted = Governing(version, author, bytes(HASH_SIZE), commitment, type_digest)
+    unlisted = Governing(version, author, bytes(HASH_SIZE), commitment, type_digest, via)
     listed = []
     for user, grant in grants.items():
-        chain, wrap = chains.get(user), None
-        if chain is None:
-            fingerprint, index = members[user].fingerprint, members[user].keyIndex
+        recipient, wrap = recipients.get(user), None
+        if recipient is None:
+            name, index = members[user].fingerprint, members[user].keyIndex
         else:
-            if grant.fingerprint not in (None, chain.fingerprint):
+            name, index, public = recipient
+            before = members.get(user)
+            if before is not None and before.fingerprint != name:
                 raise KeySubstitutionError(
-                    f"The keys of user {user} do not have the fingerprint of the contact or card that was "
+                    f"{user} is another user or group than the list names so far."
+                )
+            if grant.fingerprint not in (None, name):
+                raise KeySubstitutionError(
+                    f"The keys of {user} do not have the fingerprint of the contact, card or group that was "
                     "given: compare the fingerprint with the person before you share anything."
                 )
-            key = chain.latest(KeyType.Encryption)
-            fingerprint, index = chain.fingerprint, key.index
             if grant.permissions & ContainerAccessLevel.Decrypt:
-                info = records.wrap_info(container_id, unlisted, fingerprint, index)
-                wrap = wrap_key(key.public, info, container_key)
+                info = records.wrap_info(container_id, unlisted, name, index)
+                wrap = wrap_key(public, info, container_key)
         digest = None if wrap is None else records.wrap_hash(wrap)
-        listed.append((Entry(fingerprint, index, grant.permissions, grant.expiresAt, digest), wrap))
+        listed.append((Entry(name, index, grant.permissions, grant.expiresAt, digest), wrap))
     listed.sort(key=lambda item: item[0].fingerprint)
     entries = [
         AccessEntry(salt=random_bytes(HASH_SIZE), entry=records.encode_entry(entry), wrap=wrap)
@@ -198,7 +219,7 @@ def make_access(
     list_digest = records.list_hash(
         container_id, version, b"".join(each.salted.hash for each in entries)
     )
-    governing = Governing(version, author, list_digest, commitment, type_digest)
+    governing = replace(unlisted, accessList=list_digest)
     return NewAccess(governing, entries)
 
 

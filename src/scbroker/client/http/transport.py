@@ -30,10 +30,13 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker import errors, tracing
 from scbroker.client.calls.io_thread import inherited, io_thread
+from scbroker.client.http.buffers import Buffers
 from scbroker.client.http.endpoint import Endpoint
 from scbroker.crypto.seal import Octets
+from scbroker.records.container_record import SEGMENT
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
+from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 from scbroker.wire.problems import MAX_PROBLEM, error_of
 from scbroker.wire.users import is_this_machine
 
@@ -48,6 +51,8 @@ Query = Mapping[str, str | list[str]]
 Moved = Callable[[int], None]
 """A function that takes the number of bytes of a body that an attempt has sent or received so far."""
 MAX_ANSWER: Final = 16 * 1_048_576
+CHUNKS_AT_ONCE: Final = 4
+"""As many as the broker serves one user at once."""
 PIECE: Final = 262_144
 """Bytes that are written to a connection at a time."""
 _SMALLEST_PIECE: Final = 16_384
@@ -129,13 +134,7 @@ class Connections:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http: aiohttp.ClientSession | None = None
-        self.failures: int = 0
-        """Failed requests so far. The connection of one may still be sending from its buffer."""
         io_thread.bound(self)
-
-    def count_failure(self) -> None:
-        """Count a failed request."""
-        self.failures += 1
 
     def after_fork(self) -> None:
         """Leave the parent's connections to the parent: the child's next request opens its own."""
@@ -150,27 +149,34 @@ class Connections:
         if http is not None:
             await http.close()
 
-    def request(
+    @contextlib.asynccontextmanager
+    async def request(
         self,
         method: str,
         url: URL,
         headers: Mapping[str, str],
         body: Octets | None,
         moved: Moved | None = None,
-    ) -> Any:
-        """Return aiohttp's context manager of one request."""
-        if body is not None and (moved is not None or len(body) > PIECE):
-            data: Any = _pieces(memoryview(body), moved)
-        else:
-            data = body
-        return self._client().request(
-            method,
-            url,
-            data=data,
-            headers=headers,
-            allow_redirects=False,
-            proxy=self.endpoint.proxy,
-        )
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Make one request. Its body's memory may be reused afterwards, also after an error.
+
+        A server may answer before it has the whole body, and read the rest later: nothing of what the
+        memory has then must reach it. So a connection gets copies, and a released view yields no more.
+        """
+        with memoryview(body or b"") as view:
+            if body is not None and (moved is not None or len(body) > PIECE):
+                data: Any = _pieces(view, moved)
+            else:
+                data = None if body is None else bytes(body)
+            async with self._client().request(
+                method,
+                url,
+                data=data,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self.endpoint.proxy,
+            ) as response:
+                yield response
 
     def _client(self) -> aiohttp.ClientSession:
         if self._http is None:
@@ -301,7 +307,6 @@ class ObjectStore(Connections):
     ) -> int:
         import aiohttp
 
-        has_succeeded = False
         sent = moved if target is None else None
         try:
             async with self.request(method, url, headers, body, sent) as response:
@@ -312,13 +317,9 @@ class ObjectStore(Connections):
                     status = response.status
                     response.close()
                     raise StoreError(f"status {status}", missing=status in _MISSING)
-                has_succeeded = True
                 return received
         except (aiohttp.ClientError, ValueError, TimeoutError) as error:
             raise StoreError(type(error).__name__) from None
-        finally:
-            if not has_succeeded:  # also if it was cancelled
-                self.count_failure()
 
 
 class _Waits(Connections):
@@ -345,11 +346,20 @@ class Transport(Connections):
         self.waits: Connections = _Waits(endpoint)
         self._budget = _RETRY_BUDGET
         self._has_answered = False
+        self._make_buffers()
 
-    @property
-    def all_failures(self) -> int:
-        """Failed requests so far, to the broker and to object stores."""
-        return self.failures + self.store.failures
+    def _make_buffers(self) -> None:
+        # One is filled or opened while the others are on the wire.
+        self.sealed: Buffers = Buffers(CHUNKS_AT_ONCE + 1, MAX_CHUNK)
+        self.plain: Buffers = Buffers(CHUNKS_AT_ONCE, CHUNK_SEGMENTS * SEGMENT)
+
+    def after_fork(self) -> None:
+        """Leave connections and the waits for buffers to the parent."""
+        super().after_fork()
+        # The parent's loop stays in memory, and its timer refers to these.
+        self.sealed.free()
+        self.plain.free()
+        self._make_buffers()
 
     async def call(
         self,
@@ -480,7 +490,6 @@ class Transport(Connections):
                         if failure is not None:
                             self.retry_log.success(monotonic() - started)
                         return answer
-                    self.count_failure()
                     self.retry_log.retry(failure, pause)
                     await sleep(pause)
         if failure is not None:
@@ -581,12 +590,14 @@ def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -
 
 
 async def _pieces(body: memoryview, moved: Moved | None) -> AsyncIterator[memoryview]:
-    """Yield a large body in pieces, so that no single write blocks the event loop."""
-    size = PIECE if moved is None else min(PIECE, max(len(body) // _PIECES, _SMALLEST_PIECE))
-    for start in range(0, len(body), size):
-        yield body[start : start + size]
+    """Yield copies of a large body's pieces, so that no single write blocks the event loop."""
+    total = len(body)
+    size = PIECE if moved is None else min(PIECE, max(total // _PIECES, _SMALLEST_PIECE))
+    for start in range(0, total, size):
+        # Not bytes: asyncio would copy what a write leaves over once more.
+        yield memoryview(bytes(body[start : start + size]))
         if moved is not None:  # aiohttp has given the piece to the connection
-            moved(min(start + size, len(body)))
+            moved(min(start + size, total))
 
 
 async def _read_into(
@@ -594,7 +605,8 @@ async def _read_into(
 ) -> memoryview:
     """Read a body into a buffer; return the part that was filled."""
     size = 0
-    async for piece in response.content.iter_any():
+    # `iter_any` would join what has arrived first.
+    async for piece, _ in response.content.iter_chunks():
         if size + len(piece) > len(target):
             raise _too_large(len(target))
         target[size : size + len(piece)] = piece

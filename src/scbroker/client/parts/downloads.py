@@ -13,9 +13,10 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.tasks import all_or_first_error
+from scbroker.client.calls.tasks import Shared, all_or_first_error
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.http.transport import Moved
+from scbroker.client.http.buffers import Taken
+from scbroker.client.http.transport import Moved, Query
 from scbroker.client.parts.content import Progress
 from scbroker.client.parts.meter import Meter
 from scbroker.client.parts.presigned import PresignedUrls
@@ -24,90 +25,85 @@ from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import IntegrityError, TooLargeError
 from scbroker.records import container_record as records
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
-from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
+from scbroker.wire.parts import CHUNK_SEGMENTS
 
 Sink = Callable[[int, memoryview], None]
 """Takes the number of a run and its plaintext, whose buffer is reused after the call."""
 RUN: Final = CHUNK_SEGMENTS * SEGMENT
-AT_ONCE: Final = 3
-
-
-class Buffers:
-    """At most `count` buffers of `size` bytes; `take` waits while all are in use.
-
-    They are reused: allocating memory for every chunk would cost more than sealing and hashing it.
-    """
-
-    def __init__(self, count: int, size: int) -> None:
-        self._size = size
-        self._free: list[memoryview] = []
-        self._available = asyncio.Semaphore(count)
-
-    async def take(self) -> memoryview:
-        await self._available.acquire()
-        return self._free.pop() if self._free else memoryview(bytearray(self._size))
-
-    def give_back(self, buffer: memoryview | None) -> None:
-        """Return a buffer; None in place of one that must not be used again."""
-        if buffer is not None:
-            self._free.append(buffer)
-        self._available.release()
 
 
 class Download:
-    """A large content whose segments' hashes were verified against its signed record."""
+    """A large content, each of whose segments is checked against the hashes that its record signs.
 
-    def __init__(self, session: Session, opened: OpenPart, hashes: bytes) -> None:
-        self._session, self._opened, self._hashes = session, opened, hashes
+    `query` names the group through which the user reads, if any.
+    """
+
+    def __init__(self, session: Session, opened: OpenPart, query: Query) -> None:
+        self._session, self._query = session, query
+        self.opened: OpenPart = opened
         self._count = records.segment_count(opened.part.paddedLength)
         self._runs = -(-self._count // CHUNK_SEGMENTS)
         self._path = path_of(opened.container_id, opened.part.partId)
-        self._urls = PresignedUrls(session, self._path, self._runs)
+        self._urls = PresignedUrls(session, self._path, query, self._runs)
+        self._verified: bytes | None = None
+        self._asking: Shared | None = None
+        self._spare: memoryview | None = None
+        """A buffer for sealed segments that no call of `segments` uses."""
+        io_thread.bound(self)
 
-    @classmethod
-    async def start(cls, session: Session, opened: OpenPart) -> Download:
-        """Fetch and verify the segments' hashes of a content."""
-        path = f"{path_of(opened.container_id, opened.part.partId)}/hashes"
-        limit = HASH_SIZE * records.segment_count(opened.part.paddedLength)
-        hashes = bytes(await session.send("GET", path, limit=limit))
-        await io_thread.in_pool(records.check_segment_hashes, opened.part, hashes)
-        download = cls(session, opened, hashes)
-        if session.keeper is not None:
-            await session.keeper.keep_hashes(download._path, hashes)
-        return download
+    def after_fork(self) -> None:
+        """Forget the parent's request for the hashes."""
+        self._asking = None
+
+    async def hashes(self) -> bytes:
+        """Return the segments' hashes, verified against the record. Concurrent callers share one request."""
+        while self._verified is None:
+            if self._asking is None or self._asking.is_over:
+                self._asking = Shared(self._fetch_hashes())
+            await self._asking.wait()
+        return self._verified
+
+    async def _fetch_hashes(self) -> None:
+        path, limit = f"{self._path}/hashes", HASH_SIZE * self._count
+        hashes = bytes(await self._session.send("GET", path, query=self._query, limit=limit))
+        await io_thread.in_pool(records.check_segment_hashes, self.opened.part, hashes)
+        if self._session.keeper is not None:
+            await self._session.keeper.keep_hashes(self._path, hashes)
+        self._verified = hashes
 
     @property
     def length(self) -> int:
-        return self._opened.length
+        return self.opened.length
 
     async def run(self, sink: Sink, progress: Progress, skip: Collection[int] = ()) -> None:
         """Pass all runs but those in `skip` to `sink`, in any order."""
-        size = min(RUN, self._opened.part.paddedLength)
-        sealed = Buffers(AT_ONCE + 1, min(MAX_CHUNK, self._count * SEALED_SEGMENT))
-        plain = Buffers(AT_ONCE + 1, size)
+        transport = self._session.transport
+        with transport.sealed.transfer() as sealed, transport.plain.transfer() as plain:
+            await self._run(sink, progress, skip, sealed, plain)
+
+    async def _run(
+        self, sink: Sink, progress: Progress, skip: Collection[int], sealed: Taken, plain: Taken
+    ) -> None:
         meter = Meter(progress, self.length, sum(self._length_of(number) for number in skip))
 
         async def one(number: int, buffer: memoryview) -> None:
             first = number * CHUNK_SEGMENTS
             count, length = min(CHUNK_SEGMENTS, self._count - first), self._length_of(number)
-            padded = self._opened.part.paddedLength - number * RUN
+            padded = self.opened.part.paddedLength - number * RUN
             size = min(count * SEGMENT, padded) + count * (SEALED_SEGMENT - SEGMENT)
             moved = meter.follow(number, length, size)
-            try:
-                received = await self._fetch(first, count, buffer, moved)
-                target = await plain.take()
+            received, hashes = await self._fetch(first, count, buffer, moved)
+            target = await plain.take()
 
-                def pass_on() -> None:
-                    opened = open_run(self._opened, first, received, self._hashes, target)
-                    sink(number, target[:opened])
+            def pass_on() -> None:
+                opened = open_run(self.opened, first, received, hashes, target)
+                sink(number, target[:opened])
 
-                try:
-                    await io_thread.in_pool(pass_on)
-                finally:
-                    plain.give_back(target)
-                await self._keep(first, received)
-            finally:
-                sealed.give_back(buffer)
+            await io_thread.in_pool(pass_on)
+            plain.give_back(target)
+            await self._keep(first, received)
+            # Not after an error: the thread may still use the buffers.
+            sealed.give_back(buffer)
             meter.complete(number, length)
 
         async with all_or_first_error() as fetching:
@@ -115,16 +111,24 @@ class Download:
                 if number not in skip:
                     fetching.create_task(one(number, await sealed.take()))
 
-    async def segments(self, first: int, count: int) -> bytes:
-        """Return the plaintext of some segments, at most as many as a run has."""
-        buffer = memoryview(bytearray(count * SEALED_SEGMENT))
-        received = await self._fetch(first, count, buffer)
-        target = memoryview(bytearray(count * SEGMENT))
-        size = await io_thread.in_pool(
-            open_run, self._opened, first, received, self._hashes, target
-        )
+    async def segments(self, first: int, count: int) -> list[memoryview]:
+        """Return the plaintexts of some segments, at most as many as a run has."""
+        # Concurrent calls have a buffer each. After an error a thread may still read from it.
+        buffer, self._spare = self._spare, None
+        if buffer is None or len(buffer) < count * SEALED_SEGMENT:
+            buffer = memoryview(bytearray(count * SEALED_SEGMENT))
+        received, hashes = await self._fetch(first, count, buffer)
+
+        def opened(number: int) -> memoryview:
+            sealed = received[number * SEALED_SEGMENT : (number + 1) * SEALED_SEGMENT]
+            target = memoryview(bytearray(SEGMENT))
+            return target[: open_run(self.opened, first + number, sealed, hashes, target)]
+
+        # A thread for each: hashing takes longer than what the broker does.
+        plain = await asyncio.gather(*(io_thread.in_pool(opened, n) for n in range(count)))
         await self._keep(first, received)
-        return bytes(target[:size])
+        self._spare = buffer
+        return plain
 
     async def _keep(self, first: int, verified: memoryview) -> None:
         if self._session.keeper is not None:
@@ -132,8 +136,20 @@ class Download:
 
     async def _fetch(
         self, first: int, count: int, buffer: memoryview, moved: Moved | None = None
+    ) -> tuple[memoryview, bytes]:
+        """Return sealed segments and the hashes of all, which are fetched at the same time if unknown."""
+        if self._verified is not None:
+            return await self._fetch_segments(first, count, buffer, moved), self._verified
+        async with all_or_first_error() as tasks:
+            hashes = tasks.create_task(self.hashes())
+            received = tasks.create_task(self._fetch_segments(first, count, buffer, moved))
+        return received.result(), hashes.result()
+
+    async def _fetch_segments(
+        self, first: int, count: int, buffer: memoryview, moved: Moved | None
     ) -> memoryview:
-        query, target = {"first": str(first), "count": str(count)}, buffer[: count * SEALED_SEGMENT]
+        query = {**self._query, "first": str(first), "count": str(count)}
+        target = buffer[: count * SEALED_SEGMENT]
         try:
             size = await self._urls.get(first, count, target, moved)
             if size is None:
@@ -170,8 +186,7 @@ def path_of(container_id: bytes, part_id: bytes) -> str:
     return f"/v1/containers/{uuid.UUID(bytes=container_id)}/parts/{uuid.UUID(bytes=part_id)}"
 
 
-async def whole(session: Session, opened: OpenPart, progress: Progress) -> bytes:
-    download = await Download.start(session, opened)
+async def whole(download: Download, progress: Progress) -> bytes:
     try:
         # `getvalue` returns these bytes without a copy.
         content = io.BytesIO(bytes(download.length))

@@ -11,7 +11,7 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, Final, Self, TypeVar
+from typing import Any, BinaryIO, Final, Self, TypeVar, cast
 
 import filelock
 import msgspec
@@ -21,6 +21,7 @@ from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.crypto.seal import seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
 from scbroker.errors import TrustStoreError
+from scbroker.records.canonical import decoder
 
 F = TypeVar("F")
 S = TypeVar("S")
@@ -101,10 +102,10 @@ class Journal:
 
     def items(self, first: type[F], others: type[S]) -> tuple[F, list[S]] | None:
         """Return the first entry and the others; None without entries, or if another version wrote them."""
-        decode = msgspec.msgpack.decode
         try:
             head, *rest = self.entries
-            return decode(head, type=first), [decode(entry, type=others) for entry in rest]
+            decode, decode_other = (decoder(cast(Any, kind)).decode for kind in (first, others))
+            return decode(head), [decode_other(entry) for entry in rest]
         except ValueError:  # no entries, or `msgspec.DecodeError`
             return None
 
@@ -127,14 +128,15 @@ class Journal:
         if self._lock is not None:
             self._lock.release()
 
-    def end(self) -> None:
-        """Remove the journal durably: the transfer is complete, or must not be resumed.
+    def end(self, *, durably: bool = True) -> None:
+        """Remove the journal: the transfer is complete, or must not be resumed.
 
+        Without `durably`, a journal that a power cut brings back must do no harm.
         Raises `TrustStoreError` if that fails.
         """
         try:
             if self._path is not None:
-                self._remove(self._path)
+                self._remove(self._path, durably)
         except OSError as error:
             raise TrustStoreError(
                 f"The journal {self._path} of a transfer cannot be emptied: {error.strerror}."
@@ -142,14 +144,15 @@ class Journal:
         finally:
             self.close()
 
-    def _remove(self, path: Path) -> None:
+    def _remove(self, path: Path, durably: bool) -> None:
         file, self._file = self._file, None
         if file is None:  # an earlier write failed
             path.unlink(missing_ok=True)
         else:
             with file:
                 file.truncate(0)
-                os.fsync(file.fileno())
+                if durably:
+                    os.fsync(file.fileno())
         with suppress(OSError):  # an empty file does no harm
             path.unlink()
             path.with_suffix(".lock").unlink()

@@ -16,7 +16,7 @@ import tenacity
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.endpoint import allowed
-from scbroker.client.http.transport import Moved, StoreError
+from scbroker.client.http.transport import Moved, Query, StoreError
 from scbroker.client.users.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire import parts
@@ -45,11 +45,16 @@ class PresignedUrls:
     """The presigned URLs of one part, at most `_KEPT` at a time: a part may have 100,000 chunks."""
 
     def __init__(
-        self, session: Session, path: str, count: int | None, skip: Collection[int] = ()
+        self,
+        session: Session,
+        path: str,
+        query: Query,
+        count: int | None,
+        skip: Collection[int] = (),
     ) -> None:
         self._store, self._session = session.transport.store, session
         self._timeout = session.transport.endpoint.timeout
-        self._path = path
+        self._path, self._query = path, query
         self._count, self._sent = count, set(skip)
         self._known: dict[int, _Presigned] = {}
         self._through_broker = not self._store.endpoint.stores
@@ -70,7 +75,8 @@ class PresignedUrls:
             one = parts.SentChunk(index=chunk, name=transfer.name, hashes=hashes)
             try:
                 message = parts.SentChunks(chunks=[one])
-                await self._session.send("POST", f"{self._path}/chunks", message=message)
+                path = f"{self._path}/chunks"
+                await self._session.send("POST", path, message=message, query=self._query)
             except errors.IncompleteUploadError:  # the URL expired, or the store lost the object
                 raise StoreError("the chunk is not there", missing=True) from None
             return True
@@ -110,6 +116,8 @@ class PresignedUrls:
         self, chunk: int, work: Callable[[parts.Transfer, URL], Awaitable[T]], *, sending: bool
     ) -> T | None:
         """Return the result of `work` with a chunk's URL, or None without one; ask again after a failure."""
+        if self._through_broker:
+            return None
 
         async def attempt() -> T | None:
             found = await self._presigned(chunk, sending)
@@ -169,9 +177,11 @@ class PresignedUrls:
         path = f"{self._path}/transfers"
         if sending:
             message = parts.TransfersRequest(chunks=chunks)
-            answer = await self._session.call("POST", path, parts.Transfers, message=message)
+            answer = await self._session.call(
+                "POST", path, parts.Transfers, message=message, query=self._query
+            )
         else:
-            query = {"first": str(chunks[0]), "count": str(len(chunks))}
+            query = {**self._query, "first": str(chunks[0]), "count": str(len(chunks))}
             answer = await self._session.call("GET", path, parts.Transfers, query=query)
         urls = [allowed(transfer.url, self._store.endpoint.stores) for transfer in answer.transfers]
         if not urls or None in urls:

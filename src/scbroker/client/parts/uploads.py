@@ -16,8 +16,10 @@ import msgspec
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import NewPart
+from scbroker.client.http.buffers import Buffers, Taken
+from scbroker.client.http.transport import CHUNKS_AT_ONCE, Query
 from scbroker.client.parts.content import Content, Progress, Segment
-from scbroker.client.parts.downloads import AT_ONCE, RUN, Buffers, path_of
+from scbroker.client.parts.downloads import RUN, path_of
 from scbroker.client.parts.journal import Journal
 from scbroker.client.parts.meter import Meter
 from scbroker.client.parts.presigned import PresignedUrls
@@ -51,15 +53,21 @@ class _Sent(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=
 
 @dataclass(slots=True, repr=False)
 class Upload:
-    """A part being uploaded. `sent` has the segments' hashes of each chunk that the broker has."""
+    """A part being uploaded. `sent` has the segments' hashes of each chunk that the broker has.
+
+    `query` names the group through which the user writes, if any.
+    """
 
     part: NewPart
+    query: Query
     nonce: bytes = b""
     journal: Journal = field(default_factory=Journal)
     sent: dict[int, bytes] = field(default_factory=dict)
 
 
-async def start(session: Session, content: Content, container_id: bytes | None) -> Upload:
+async def start(
+    session: Session, content: Content, container_id: bytes | None, query: Query
+) -> Upload:
     """Resume the unfinished upload of an unchanged file, or start a new upload.
 
     Without a container id the upload is for a new container, whose id is derived from the upload's nonce.
@@ -67,7 +75,7 @@ async def start(session: Session, content: Content, container_id: bytes | None) 
     names = (b"upload", content.identity or b"", container_id or b"")
     journal = await io_thread.in_pool(Journal.open, session.folder, session.journal_secret, *names)
     try:
-        found = await _recorded(session, journal)
+        found = await _recorded(session, journal, query)
         if found is not None and found.sent:
             return found
         nonce = random_bytes(HASH_SIZE)
@@ -75,32 +83,35 @@ async def start(session: Session, content: Content, container_id: bytes | None) 
             container_id = container_id_of(session.fingerprint, nonce).bytes
         part = NewPart.begin(container_id, Role.Content, session.fingerprint)
         journal.restart(_Start(nonce, part.container_id, part.part_id, part.key))
-        return Upload(part, nonce, journal)
+        return Upload(part, query, nonce, journal)
     except BaseException:
         journal.close()
         raise
 
 
-async def _recorded(session: Session, journal: Journal) -> Upload | None:
+async def _recorded(session: Session, journal: Journal, query: Query) -> Upload | None:
     """Return the recorded upload with the chunks that the broker still has; None without a record."""
     items = journal.items(_Start, _Sent)
     if items is None:
         return None
     first, sent = items
     part = NewPart(first.container_id, Role.Content, session.fingerprint, first.part_id, first.key)
-    stored = await _stored_chunks(session, part, max((item.chunk for item in sent), default=-1) + 1)
+    end = max((item.chunk for item in sent), default=-1) + 1
+    stored = await _stored_chunks(session, part, end, query)
     hashes = {item.chunk: item.hashes for item in sent}
     kept = {chunk: each for chunk, each in hashes.items() if stored.get(chunk) == sha256(each)}
-    return Upload(part, first.nonce, journal, kept)
+    return Upload(part, query, first.nonce, journal, kept)
 
 
-async def _stored_chunks(session: Session, part: NewPart, end: int) -> dict[int, bytes]:
+async def _stored_chunks(
+    session: Session, part: NewPart, end: int, query: Query
+) -> dict[int, bytes]:
     """Return the hashes of the chunks before `end` that the broker says it has."""
     path = path_of(part.container_id, part.part_id)
     stored: dict[int, bytes] = {}
     for first in range(0, end, MAX_LISTED):
-        query = f"?first={first}" if first else ""
-        found = await session.call("GET", f"{path}/chunks{query}", Chunks)
+        some = {**query, "first": str(first)} if first else query
+        found = await session.call("GET", f"{path}/chunks", Chunks, query=some)
         stored |= {chunk.index: chunk.hash for chunk in found.chunks}
     return stored
 
@@ -164,12 +175,11 @@ async def send(
 ) -> tuple[int, bytes]:
     """Seal and send the chunks that the broker lacks; return the content's length and segments' hashes."""
     sealer = Sealer(upload, content, segments)
-    buffers = Buffers(AT_ONCE + 1, MAX_CHUNK)  # one is filled while the others are on the wire
     done = sum(_length_of(content, chunk) for chunk in upload.sent)
     meter = Meter(progress, content.total, done)
     chunks = None if content.total is None else -(-content.total // RUN) or 1
     path = path_of(upload.part.container_id, upload.part.part_id)
-    urls = PresignedUrls(session, path, chunks, upload.sent)
+    urls = PresignedUrls(session, path, upload.query, chunks, upload.sent)
 
     if content.total is not None and content.total - done > RUN:
         # One question, before more is sealed and sent than fits.
@@ -177,30 +187,32 @@ async def send(
 
     is_begun = False
 
-    async def put(chunk: _Chunk, buffer: memoryview) -> None:
+    async def put(chunk: _Chunk, buffer: memoryview, buffers: Taken) -> None:
         nonlocal is_begun
         is_begun = True
-        failures = session.transport.all_failures
         moved = meter.follow(chunk.number, chunk.length, len(chunk.sealed))
-        try:
-            if not await urls.put(chunk.number, chunk.sealed, chunk.hashes, moved):
-                to = f"{path}/chunks/{chunk.number}"
-                await session.send("PUT", to, octets=chunk.sealed, moved=moved)
-        finally:
-            # A connection that failed may still be sending from the buffer: do not reuse it.
-            buffers.give_back(buffer if session.transport.all_failures == failures else None)
+        if not await urls.put(chunk.number, chunk.sealed, chunk.hashes, moved):
+            to = f"{path}/chunks/{chunk.number}"
+            await session.send("PUT", to, octets=chunk.sealed, moved=moved, query=upload.query)
+        buffers.give_back(buffer)
         upload.journal.append_item(_Sent(chunk.number, chunk.hashes))
         meter.complete(chunk.number, chunk.length)
 
-    run = io_thread.in_own_thread if content.waits else io_thread.in_pool
+    if content.waits:
+        # The caller's code may wait for another transfer, which then must not lack memory.
+        run = io_thread.in_own_thread
+        memory = Buffers(CHUNKS_AT_ONCE + 1, MAX_CHUNK, kept_seconds=0)
+    else:
+        run, memory = io_thread.in_pool, session.transport.sealed
     try:
-        async with all_or_first_error() as sending:
-            while True:
-                buffer = await buffers.take()
-                chunk = await run(sealer.next_chunk, buffer)
-                if chunk is None:
-                    break
-                sending.create_task(put(chunk, buffer))
+        with memory.transfer() as buffers:
+            async with all_or_first_error() as sending:
+                while True:
+                    buffer = await buffers.take()
+                    chunk = await run(sealer.next_chunk, buffer)
+                    if chunk is None:
+                        break
+                    sending.create_task(put(chunk, buffer, buffers))
     except BaseException as error:
         # Without a journal this upload cannot be resumed. If the broker did not answer, this would fail too.
         if (
@@ -208,16 +220,16 @@ async def send(
             and not upload.journal.is_kept
             and not isinstance(error, BrokerUnavailableError)
         ):
-            await _drop(session, path)
+            await _drop(session, path, upload.query)
         raise
     return sealer.length, bytes(sealer.hashes)
 
 
-async def _drop(session: Session, path: str) -> None:
+async def _drop(session: Session, path: str, query: Query) -> None:
     """Have the broker delete a part that was given up; if this fails, its `upload_seconds` delete it."""
     with suppress(BrokerError, TimeoutError):
         async with asyncio.timeout(_DROP_SECONDS):
-            await session.send("DELETE", path)
+            await session.send("DELETE", path, query=query)
 
 
 def _length_of(content: Content, chunk: int) -> int:

@@ -219,8 +219,12 @@ async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
 
 
 def _permissions(container: Container[Any], user: uuid.UUID) -> ContainerAccessLevel:
-    own = (level.permissions for level in container.access or () if level.userId == user)
-    return next(own, ContainerAccessLevel(0))
+    """Return what the user may do if they were in all listed groups; the change of access checks which."""
+    found = ContainerAccessLevel(0)
+    for level in container.access or ():
+        if level.userId == user or level.isGroup:
+            found |= level.permissions
+    return found
 
 
 def _raise_first(containers: Sequence[uuid.UUID], results: Sequence[object]) -> None:

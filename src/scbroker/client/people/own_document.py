@@ -21,6 +21,7 @@ from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import Promise
 from scbroker.client.provider import BrokerProvider
+from scbroker.records.canonical import json_decoder
 from scbroker.types import Container
 
 D = TypeVar("D", bound=msgspec.Struct)
@@ -75,7 +76,7 @@ class OwnDocument(Generic[D]):
     ) -> None:
         self._provider, self._type, self._kind = provider, container_type, kind
         self._merge, self._limit = merge, limit
-        self._decoder: msgspec.json.Decoder[_Content[D]] = msgspec.json.Decoder(_Content[kind])  # type: ignore[valid-type] # of this instance
+        self._decoder: msgspec.json.Decoder[_Content[D]] = json_decoder(_Content[kind])  # type: ignore[valid-type] # of this instance
         self._known: _Stored[D] | None = None
         self._lock = asyncio.Lock()
         io_thread.bound(self)

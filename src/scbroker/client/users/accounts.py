@@ -27,6 +27,7 @@ from scbroker.client.users.session import Session, log_in_again
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
 from scbroker.keys import KeyRing, PassphraseKeys, open_key_file, seal_key_file
+from scbroker.records.canonical import decoder
 from scbroker.records.key_record import KeyChain
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
@@ -278,7 +279,7 @@ def _mark(marks: Marks) -> Mark | None:
 
 
 def _decoded(stored: bytes | None) -> Mark | None:
-    return None if stored is None else msgspec.msgpack.decode(stored, type=Mark)
+    return None if stored is None else decoder(Mark).decode(stored)
 
 
 def _check_mark(mark: Mark | None, generation: int, digest: bytes | None) -> None:

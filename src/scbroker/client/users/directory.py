@@ -4,6 +4,7 @@ A user id is only a question. The answer is a chain of key records whose first k
 Spec: docs/spec/ids.md, section 4.
 """
 
+import asyncio
 import contextlib
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ import msgspec
 from scbroker import errors
 from scbroker.client.arguments import moment, now
 from scbroker.client.users.trust_store import Marks, raise_to
-from scbroker.records.canonical import show_fingerprint, user_id_of
+from scbroker.records.canonical import decoder, show_fingerprint, user_id_of
 from scbroker.records.container_record import AccessList
 from scbroker.records.key_record import KeyChain, KnownKey, Signed
 from scbroker.types import PublicKey
@@ -48,6 +49,10 @@ class Directory:
         self._chains: dict[uuid.UUID, KeyChain] = {}
         self._deleted: set[uuid.UUID] = set()
         """Users that the broker reports as deleted."""
+        self._under_way: dict[uuid.UUID, asyncio.Future[None]] = {}
+        """Set when a fetch of this user's chain ends, whether or not it succeeds."""
+        self.changes: int = 0
+        """A counter that rises when a chain becomes known or longer, so that others notice it."""
         self.keep: Callable[[KeyChain, bool], object] | None = None
         """Takes each chain once it was verified, and whether its user was deleted."""
 
@@ -56,10 +61,15 @@ class Directory:
         """Return the chain of the session's user."""
         return self._chains[self._user_id]
 
+    def knows(self, user_id: uuid.UUID) -> bool:
+        """Return whether this session has verified the keys of a user with this id."""
+        return user_id in self._chains
+
     def set_own(self, chain: KeyChain) -> None:
         """Keep the chain that the session's user has just published."""
         check_mark(self._marks, chain)
         self._chains[self._user_id] = chain
+        self.changes += 1
         self._keep(chain)
 
     async def latest(self, users: Iterable[uuid.UUID]) -> Mapping[uuid.UUID, KeyChain]:
@@ -83,13 +93,33 @@ class Directory:
         return chain
 
     async def at_least(self, states: Mapping[uuid.UUID, int]) -> Mapping[uuid.UUID, KeyChain]:
-        """Return the chains of these users, each up to the given sequence at least."""
+        """Return the chains of these users, each up to the given sequence at least.
+
+        A chain that another task is fetching is waited for, and fetched again only if it is too short.
+        """
+        loop = asyncio.get_running_loop()
+        # A process that was forked meanwhile has the futures of its parent, which never end there.
+        found = (self._under_way.get(user) for user in states)
+        under_way = {each for each in found if each is not None and each.get_loop() is loop}
+        if under_way:
+            await asyncio.wait(under_way)
         known = {
             user: chain
             for user, sequence in states.items()
             if (chain := self._chains.get(user)) is not None and chain.sequence >= sequence
         }
-        return {**known, **await self._fetch([user for user in states if user not in known])}
+        unknown = [user for user in states if user not in known]
+        if not unknown:
+            return known
+        done = loop.create_future()
+        self._under_way |= dict.fromkeys(unknown, done)
+        try:
+            return {**known, **await self._fetch(unknown)}
+        finally:
+            done.set_result(None)
+            for user in unknown:
+                if self._under_way.get(user) is done:
+                    del self._under_way[user]
 
     async def has_newer_key(self, access: AccessList, stated: Sequence[wire.KeyChainState]) -> bool:
         """Return whether some wrap of a list is for a key that its user has replaced (rule 5).
@@ -114,30 +144,50 @@ class Directory:
     async def check_key_indices(self, access: AccessList) -> None:
         """Raise `IntegrityError` if a list names a key that does not exist, by the chains known here.
 
-        A chain that lacks the key is fetched anew: the key may have been published since. Key 0 exists in
-        every chain.
+        Key 0 exists in every chain.
         """
         listed = {
-            user_id_of(item.fingerprint): item.keyIndex
-            for item in access.entries.values()
-            if item.keyIndex
+            item.fingerprint: item.keyIndex for item in access.entries.values() if item.keyIndex
         }
+        for fingerprint, chain in (await self.known_with(listed)).items():
+            if (KeyType.Encryption, listed[fingerprint]) not in chain.keys:
+                raise errors.IntegrityError(
+                    f"An access list names encryption key {listed[fingerprint]} of user {chain.userId}, who "
+                    "has no such key: have a member with ModifyAccess set the access levels again."
+                )
+
+    def known(self, fingerprints: Iterable[bytes]) -> Mapping[bytes, KeyChain]:
+        """Return the chains that this session knows of these users, by fingerprint, without a request."""
+        wanted = set(fingerprints)
+        # To look a user up by id takes a hash. For more users than chains, comparing fingerprints is cheaper.
+        if len(wanted) > len(self._chains):
+            chains = self._chains.values()
+            return {each.fingerprint: each for each in chains if each.fingerprint in wanted}
+        found = ((each, self._chains.get(user_id_of(each))) for each in wanted)
+        return {each: chain for each, chain in found if chain is not None}
+
+    async def known_with(self, listed: Mapping[bytes, int]) -> Mapping[bytes, KeyChain]:
+        """Return the chains that this session knows of these users, by fingerprint.
+
+        A chain that lacks the encryption key of the given index is fetched anew: the key may have been
+        published since. It is left out if the broker says that its user was deleted.
+        """
+        known = self.known(listed)
         missing = [
-            user
-            for user, index in listed.items()
-            if (chain := self._chains.get(user)) is not None
-            and (KeyType.Encryption, index) not in chain.keys
+            chain.userId
+            for fingerprint, chain in known.items()
+            if (KeyType.Encryption, listed[fingerprint]) not in chain.keys
         ]
         if not missing:
-            return
+            return known
         with _members_exist():
             found = await self.latest(missing)
-        for user, chain in found.items():
-            if (KeyType.Encryption, listed[user]) not in chain.keys:
-                raise errors.IntegrityError(
-                    f"An access list names encryption key {listed[user]} of user {user}, who has no "
-                    "such key: have a member with ModifyAccess set the access levels again."
-                )
+        newest = {name: found.get(chain.userId, chain) for name, chain in known.items()}
+        return {
+            name: chain
+            for name, chain in newest.items()
+            if chain.userId in found or chain.userId not in missing
+        }
 
     async def public_keys(
         self, user_id: uuid.UUID, kind: KeyType | None, index: int | None
@@ -164,6 +214,8 @@ class Directory:
 
     async def _fetch(self, wanted: list[uuid.UUID]) -> dict[uuid.UUID, KeyChain]:
         """Ask for the new records of each user, in as many requests as it takes, and verify them."""
+        if not wanted:
+            return {}
         bases = {user: self._chains.get(user) for user in wanted}
         received: dict[uuid.UUID, list[Signed]] = {user: [] for user in wanted}
         for start in range(0, len(wanted), wire.MAX_KEY_USERS):
@@ -223,10 +275,16 @@ class Directory:
         if known is not None and known.hashes[: len(chain.hashes)] == chain.hashes:
             chain = known  # a request that ran at the same time got a longer chain
         check_mark(self._marks, chain)
+        self.changes += known is None or known.sequence != chain.sequence
         self._chains.pop(user, None)  # the dict is ordered by last use
         self._chains[user] = chain
         self._keep(chain)
         return chain
+
+    def keep_all(self) -> None:
+        """Pass each chain that the session knows to `keep`."""
+        for chain in self._chains.values():
+            self._keep(chain)
 
     def _keep(self, chain: KeyChain) -> None:
         if self.keep is not None:
@@ -269,7 +327,7 @@ def check_mark(marks: Marks, chain: KeyChain) -> None:
 
     def decide(stored: bytes | None) -> bytes:
         if stored is not None:
-            mark = msgspec.msgpack.decode(stored, type=_KeysMark)
+            mark: _KeysMark = decoder(_KeysMark).decode(stored)
             if mark.fingerprint != chain.fingerprint:
                 raise errors.KeySubstitutionError(
                     f"The broker serves other keys for user {chain.userId} than this device has pinned."

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 from scbroker import errors
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import Shared
+from scbroker.client.groups.directory import GroupDirectory
 from scbroker.client.http.transport import Options, Query, Transport
 from scbroker.client.users.directory import REPLACED, Directory
 from scbroker.client.users.trust_store import Marks
@@ -64,14 +65,19 @@ class Keys:
         return self._ring
 
     def unwrap(self, index: int, wrap: bytes, info: bytes) -> bytes:
-        """Return the key wrapped to the encryption key of this index; the last 1,024 are cached."""
-        # The cache first: if forget() runs meanwhile, the key goes to a cache that nothing reads any more.
-        unwrap, keys = self._unwrap, self.ring.encryption
+        """Return the key wrapped to the encryption key of this index."""
+        keys = self.ring.encryption
         if index >= len(keys):
             raise errors.IntegrityError(
                 "The container is wrapped to a key that this KeyRing does not have."
             )
-        return unwrap(keys[index], wrap, info)
+        return self.unwrap_by(keys[index], wrap, info)
+
+    def unwrap_by(self, key: DecryptionKey, wrap: bytes, info: bytes) -> bytes:
+        """Return the key wrapped to a key of the user or of a group; the last 1,024 are cached."""
+        # The cache first: if forget() runs meanwhile, the key goes to a cache that nothing reads any more.
+        unwrap, _ = self._unwrap, self.ring
+        return unwrap(key, wrap, info)
 
     def replace(self, ring: KeyRing) -> None:
         """Use another KeyRing of the same user, unless the session has ended meanwhile."""
@@ -188,12 +194,18 @@ class Session:
         self.folder = folder
         """Where the journals of unfinished transfers are; None if they are not kept."""
         self.directory: Directory = Directory(self.call, marks, self.userId)
+        self.groups: GroupDirectory = GroupDirectory(
+            self.call, marks, self.directory, self.fingerprint, self._unwrap
+        )
         self.sending: set[bytes] = set()
         """Hashes of records whose operation still runs: it reports their outcome, so no warning is logged."""
         self.keeper: Keeper | None = None
         self._is_replaced = False
         self.after_fork()
         io_thread.bound(self)
+
+    def _unwrap(self, index: int, wrap: bytes, info: bytes) -> bytes:
+        return self.keys.unwrap(index, wrap, info)
 
     def after_fork(self) -> None:
         """Forget the parent's operations and their locks; the token is valid in the child as well."""
@@ -230,13 +242,14 @@ class Session:
 
     async def call(self, method: str, path: str, answer: type[M], **options: Unpack[Options]) -> M:
         """Make a request under the token; return the answer's message."""
-        if method != "GET":
-            await self._until_begun()
+        await self._until_begun(options.get("message"))
         return await self._with_token(self.transport.call, method, path, answer, **options)
 
-    async def _until_begun(self) -> None:
-        for begun in list(self._beginnings):
-            await begun.wait()
+    async def _until_begun(self, message: Message | None) -> None:
+        """Before a change, wait until the streams that were opened earlier know where their logs begin."""
+        if message is not None and message.is_act:
+            for begun in list(self._beginnings):
+                await begun.wait()
 
     @contextlib.contextmanager
     def beginning(self) -> Iterator[None]:
@@ -254,9 +267,7 @@ class Session:
 
     async def send(self, method: str, path: str, **options: Unpack[Options]) -> Octets:
         """Make a request under the token; return the answer's octets."""
-        message = options.get("message")
-        if message is not None and message.is_act:
-            await self._until_begun()
+        await self._until_begun(options.get("message"))
         return await self._with_token(self.transport.send, method, path, **options)
 
     async def wait(self, path: str, seconds: float, query: Query) -> Octets:
@@ -346,6 +357,7 @@ class Session:
     def forget(self) -> None:
         """Drop keys and token at once; an operation under way that needs them fails."""
         self.keys.forget()
+        self.groups.forget()
         self.token.take()
         for waiting in list(self._waits):
             waiting.get_loop().call_soon_threadsafe(waiting.cancel)

@@ -26,6 +26,7 @@ import platformdirs
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, SessionStoreError
+from scbroker.extras import install
 from scbroker.vocabulary import instance_of
 
 _MAX_FILE: Final = 131_072
@@ -34,8 +35,7 @@ _RECOMMENDED: Final = 1
 """From this priority on, `keyring` recommends a keychain; lower ones keep passwords in plain files."""
 _INSTALL: Final = (
     "Keeping a session in the operating system's keychain needs the package keyring: run "
-    'pip install "scbroker[keychain]", or pass sessionStore= the path of a folder, in which the key is kept '
-    "in a file."
+    f"{install('keychain')}, or pass sessionStore= the path of a folder, in which the key is kept in a file."
 )
 
 
@@ -205,7 +205,7 @@ class KeychainSessionStore(_Folder):
     """Kept sessions in a folder, with their keys in the operating system's keychain.
 
     The default. The keychain is macOS's Keychain, Windows' Credential Locker, or a Secret Service or KWallet
-    on Linux; it needs the package `keyring`: pip install "scbroker[keychain]". The folder is by default the
+    on Linux; it needs the package `keyring`: pip install 'scbroker[keychain]'. The folder is by default the
     platform's folder for state. Programs that pass different folders share the entry of a user in the
     keychain: a log-out in one of them ends what the others keep for that user.
     """

@@ -31,6 +31,7 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.errors import InvalidArgumentError, TrustStoreError
+from scbroker.records.canonical import decoder
 
 _MAGIC: Final = b"scbroker.trust\x01"
 _COMPACT_AT: Final = 4096
@@ -304,9 +305,9 @@ class _Log:
         rest = os.fstat(self._descriptor).st_size - log.size
         try:
             for body in log.replay(os.pread(self._descriptor, rest, log.size)):
-                entry = msgspec.msgpack.decode(body, type=_Entry)
+                entry: _Entry = decoder(_Entry).decode(body)
                 if entry.kind == _ENDS:
-                    self._ends = msgspec.msgpack.decode(entry.value, type=list[Position])
+                    self._ends = decoder(list[Position]).decode(entry.value)
                     passed += self._ends
                 else:
                     self.values.set(entry.kind, entry.key, entry.value)

@@ -1,7 +1,7 @@
 """Create, list, expire and revoke API keys. The database has their hashes only.
 
 A revoked key keeps its row, so that the broker can say that it was revoked, and creates no other first key.
-`Broker.check_api_key` says when a running broker refuses the key.
+`Broker.admit` says when a running broker refuses the key.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import bindparam, select, update
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, NotFoundError
@@ -20,6 +20,7 @@ from scbroker.server.admin.times import moment, time_of
 from scbroker.server.broker import now
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.storage.tables import api_keys
 
@@ -131,12 +132,12 @@ def _add(
 
 
 def _record(
-    connection: Connection, broker_key: bytes, action: str, row: Row[Any], **more: object
+    connection: Connection, broker_key: bytes, action: str, row: Row, **more: object
 ) -> None:
     audit.record(connection, broker_key, action, _id_of(row), {"name": row.name, **more})
 
 
-def _locked(connection: Connection) -> Sequence[Row[Any]]:
+def _locked(connection: Connection) -> Sequence[Row]:
     """Return the rows of all keys. No other command adds or changes one until this transaction ends.
 
     All changes wait for each other at the row that the audit log locks anyway: a lock on the rows of keys
@@ -146,7 +147,7 @@ def _locked(connection: Connection) -> Sequence[Row[Any]]:
     return connection.execute(ALL).all()
 
 
-def _find_valid(connection: Connection, text: str) -> Row[Any]:
+def _find_valid(connection: Connection, text: str) -> Row:
     """Return the row of the valid API key that has a name, or whose hash begins with these digits.
 
     Raises `NotFoundError` if no key has, and `InvalidArgumentError` if several valid ones have, or if the key
@@ -176,7 +177,7 @@ def _find_valid(connection: Connection, text: str) -> Row[Any]:
     )
 
 
-def _api_key(row: Row[Any], at: int) -> ApiKey:
+def _api_key(row: Row, at: int) -> ApiKey:
     return ApiKey(
         id=_id_of(row),
         name=row.name,
@@ -188,9 +189,9 @@ def _api_key(row: Row[Any], at: int) -> ApiKey:
     )
 
 
-def _is_valid(row: Row[Any], at: int) -> bool:
+def _is_valid(row: Row, at: int) -> bool:
     return row.revoked_at is None and (row.expires_at is None or row.expires_at > at)
 
 
-def _id_of(row: Row[Any]) -> str:
+def _id_of(row: Row) -> str:
     return bytes(row.key_hash).hex()[:_ID_DIGITS]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Row, Select, bindparam, select
+from sqlalchemy import Select, bindparam, select
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import IntegrityError, NotFoundError
@@ -16,6 +16,7 @@ from scbroker.server.admin.times import moment, time_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.audit import BEFORE_ALL, find_key, mac_of
 from scbroker.server.storage.database import Database
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.tables import audit
 
 PAGE: Final = 500
@@ -96,7 +97,7 @@ def check_action(connection: Connection, action: str) -> None:
         )
 
 
-def _entry(row: Row[Any]) -> Entry:
+def _entry(row: Row) -> Entry:
     try:
         details = msgspec.json.decode(row.details, type=dict[str, Any])
     except msgspec.MsgspecError:  # the row was changed: `verify` reports it
@@ -134,5 +135,5 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
     return Chain(count, before.hex() if count else None, faults, found)
 
 
-def _after(connection: Connection, last: int) -> Sequence[Row[Any]]:
+def _after(connection: Connection, last: int) -> Sequence[Row]:
     return connection.execute(sql.AUDIT_AFTER, {"after_id": last, "count": PAGE}).all()

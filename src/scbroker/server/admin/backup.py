@@ -25,22 +25,24 @@ place, the database last. A broker refuses to start in a data folder where a cra
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import os
 import re
 import shutil
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
-import sqlalchemy
 from msgspec import Meta
-from sqlalchemy import Connection, NullPool, Row, func, select, text
+from sqlalchemy import func, select, text
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.server.admin import stores
-from scbroker.server.admin.check import Progress, Tell, chunk_name, object_problem
+from scbroker.server.admin.check import CHUNKS_AFTER, Progress, Tell, chunk_name, object_problem
 from scbroker.server.admin.stores import DATABASE, OBJECTS
 from scbroker.server.keys import KEY, KEY_CHECK, NEXT_CHECK, hash_of_key, write_synced
 from scbroker.server.settings import Settings
@@ -48,6 +50,7 @@ from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Folder, sync
 from scbroker.server.storage.database import Database
+from scbroker.server.storage.driver import Connection, Row, SqliteConnection
 from scbroker.server.storage.tables import chunks
 
 _MANIFEST: Final = "manifest.json"
@@ -274,11 +277,11 @@ def _copy_objects(
     and how many are damaged or missing.
     """
     count = octets = damaged = 0
-    with _opened(target).execution_options(yield_per=_PAGE) as connection:
+    with _opened(target) as connection:
         total = connection.execute(select(func.count()).select_from(chunks)).scalar_one()
         prefix = stores.object_prefix(connection)
         (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
-        for number, row in enumerate(connection.execute(select(chunks)), start=1):
+        for number, row in enumerate(_chunks(connection), start=1):
             name = Path(prefix, row.blob)
             size, problem = _copy(source / name, target / OBJECTS / name, row, link)
             if size is not None:
@@ -290,7 +293,7 @@ def _copy_objects(
     return count, octets, damaged
 
 
-def _copy(source: Path, target: Path, row: Row[Any], link: bool) -> tuple[int | None, str | None]:
+def _copy(source: Path, target: Path, row: Row, link: bool) -> tuple[int | None, str | None]:
     """Copy an object; return its size unless it is missing, and what is wrong with it, or None."""
     try:
         if link:
@@ -305,11 +308,20 @@ def _copy(source: Path, target: Path, row: Row[Any], link: bool) -> tuple[int | 
         return None, object_problem(row, None)
 
 
-def _opened(folder: Path) -> Connection:
+@contextlib.contextmanager
+def _opened(folder: Path) -> Iterator[Connection]:
     """Open the database of a backup to read it."""
     # `immutable` keeps SQLite from making files beside the copied database.
-    url = f"sqlite:///file:{folder / DATABASE}?mode=ro&immutable=1&uri=true"
-    return sqlalchemy.create_engine(url, hide_parameters=True, poolclass=NullPool).connect()
+    url = f"{(folder / DATABASE).absolute().as_uri()}?mode=ro&immutable=1"
+    with contextlib.closing(sqlite3.connect(url, uri=True)) as driver:
+        yield SqliteConnection(driver)
+
+
+def _chunks(connection: Connection) -> Iterator[Row]:
+    last: dict[str, Any] = {"part_id": b"", "chunk": -1}
+    while rows := connection.execute(CHUNKS_AFTER, {**last, "count": _PAGE}):
+        yield from rows
+        last = {"part_id": rows[-1].part_id, "chunk": rows[-1].chunk}
 
 
 def _hash_of(path: Path) -> str:

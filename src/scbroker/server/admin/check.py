@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Column, Connection, Row, Select, Table, bindparam, func, select, text, tuple_
+from sqlalchemy import Column, Select, Table, bindparam, func, select, text, tuple_
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError
@@ -29,10 +29,12 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.admin import audit, usage
+from scbroker.server.admin.check_groups import FIND_PENDING_GROUP, GroupCheck
 from scbroker.server.admin.stores import open_stores
 from scbroker.server.broker import ChainCache, now
-from scbroker.server.containers.members import StoredList, leaver_of
+from scbroker.server.containers.members import StoredList, actor_of, leaver_of
 from scbroker.server.containers.storing import check_sealed
+from scbroker.server.groups.history import acting_of
 from scbroker.server.keys import KEY_FILE, BrokerKeys, Keys, find_keys
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.settings import Settings
@@ -40,6 +42,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import Blobs, Stored
 from scbroker.server.storage.database import Database
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import DEPARTURE_SIZE, governing_size
 
@@ -73,6 +76,7 @@ def _strays(child: Column[Any], parent: Column[Any]) -> Select[Any]:
 
 
 USERS_AFTER: Final = _after(t.users)
+"""With groups, which have a row of this table as well."""
 CONTAINERS_AFTER: Final = _after(t.containers)
 CHUNKS_AFTER: Final = _after(t.chunks)
 LOG_OF: Final = select(
@@ -104,9 +108,14 @@ PARTS_OF: Final = select(
 PENDING_DELETION_OF: Final = select(t.pending_blobs.c.name).where(
     t.pending_blobs.c.name.in_(b("names", expanding=True))
 )
+GROUP_AUTHORS_OF: Final = select(t.group_authors.c.group_id, t.group_authors.c.user_id).where(
+    t.group_authors.c.container_id == b("container")
+)
 COUNTS: Final = {
-    table.name: select(func.count()).select_from(table)
-    for table in (t.users, t.containers, t.chunks)
+    "users": select(func.count()).select_from(t.users).where(sql.IS_USER),
+    "groups": select(func.count()).select_from(t.users).where(~sql.IS_USER),
+    "containers": select(func.count()).select_from(t.containers),
+    "chunks": select(func.count()).select_from(t.chunks),
 }
 STRAYS: Final = {
     table.name: _strays(table.c[name], parent)
@@ -114,7 +123,12 @@ STRAYS: Final = {
         (
             "container_id",
             t.containers.c.id,
-            (t.records, t.access_lists, t.departures, t.members, t.authors),
+            (t.records, t.access_lists, t.departures, t.members, t.authors, t.group_authors),
+        ),
+        (
+            "group_id",
+            t.users.c.id,
+            (t.rosters, t.leaves, t.group_members, t.group_infos, t.pending_groups),
         ),
         ("part_id", t.parts.c.part_id, (t.chunks,)),
         (
@@ -125,7 +139,14 @@ STRAYS: Final = {
     )
     for table in tables
 }
-_PURGED: Final = (sql.MEMBERS, PARTS_OF, sql.LIST_VERSIONS, sql.DEPARTURE_LISTS, AUTHORS_OF)
+_PURGED: Final = (
+    sql.MEMBERS,
+    PARTS_OF,
+    sql.LIST_VERSIONS,
+    sql.DEPARTURE_LISTS,
+    AUTHORS_OF,
+    GROUP_AUTHORS_OF,
+)
 
 
 async def check(settings: Settings, tell: Tell, progress: Progress, *, quick: bool = False) -> bool:
@@ -156,12 +177,12 @@ async def unreferenced(database: Database, page: list[Stored]) -> list[Stored]:
     return [stored for stored in page if stored.name not in known]
 
 
-def chunk_name(row: Row[Any]) -> str:
+def chunk_name(row: Row) -> str:
     """Return how a chunk is called in a report."""
     return f"{_named('content', row.part_id)}: chunk {row.chunk}"
 
 
-def object_problem(row: Row[Any], found: int | memoryview | None) -> str | None:
+def object_problem(row: Row, found: int | memoryview | None) -> str | None:
     """Return what is wrong with the object of a chunk, or None.
 
     `found` is its size or its bytes, or None if it is missing. Hashes are compared if the bytes are given.
@@ -223,8 +244,11 @@ class _Check:
             for fault in log.faults:
                 self._add(f"audit log: {fault}")
             self._count("audit entries", log.entries, log.entries)
-        async for rows in self._pages(USERS_AFTER, {"id": b""}, self._check_user):
-            self._count("users", len(rows), totals["users"])
+        async for rows in self._pages(USERS_AFTER, {"id": b""}, self._check_principal):
+            groups = sum(row.group_version is not None for row in rows)
+            for what, count in (("users", len(rows) - groups), ("groups", groups)):
+                if count:
+                    self._count(what, count, totals[what])
         async for rows in self._pages(CONTAINERS_AFTER, {"id": b""}, self._check_container):
             self._count("containers", len(rows), totals["containers"])
         for name, statement in STRAYS.items():
@@ -276,12 +300,12 @@ class _Check:
         self,
         statement: Any,
         last: dict[str, Any],
-        check_row: Callable[[Connection, Row[Any]], None] | None = None,
+        check_row: Callable[[Connection, Row], None] | None = None,
         count: int = _PAGE,
-    ) -> AsyncIterator[Sequence[Row[Any]]]:
+    ) -> AsyncIterator[Sequence[Row]]:
         """Yield all rows behind `last` in pages; `check_row` runs in the transaction that reads its page."""
 
-        def read(connection: Connection) -> Sequence[Row[Any]]:
+        def read(connection: Connection) -> Sequence[Row]:
             rows = connection.execute(statement, {**last, "count": count}).all()
             if check_row is not None:
                 for row in rows:
@@ -292,7 +316,11 @@ class _Check:
             yield rows
             last = {name: getattr(rows[-1], name) for name in last}
 
-    def _check_user(self, connection: Connection, user: Row[Any]) -> None:
+    def _check_principal(self, connection: Connection, row: Row) -> None:
+        check_one = self._check_user if row.group_version is None else self._check_group
+        check_one(connection, row)
+
+    def _check_user(self, connection: Connection, user: Row) -> None:
         # A pending deletion still removes the user's data.
         pending = sql.one(connection, sql.FIND_PENDING_USER, user=user.id) is not None
         key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user.id)
@@ -310,16 +338,25 @@ class _Check:
             if key_file is not None and self._keys is not None:
                 _check_key_file(self._keys.at(connection), key_file)
 
-    def _check_container(self, connection: Connection, row: Row[Any]) -> None:
+    def _check_group(self, connection: Connection, group: Row) -> None:
+        """Check the log of a group; the rest is checked with its container."""
+        pending = sql.one(connection, FIND_PENDING_GROUP, group=group.id) is not None
+        with self.of(_named("group", group.id)):
+            if not pending:
+                _check_log(connection, group)
+            elif not group.deleted:
+                raise IntegrityError("Its data is pending deletion, but it was not deleted.")
+
+    def _check_container(self, connection: Connection, row: Row) -> None:
         _ContainerCheck(connection, row, self).run()
 
-    async def _problem_of(self, row: Row[Any]) -> str | None:
+    async def _problem_of(self, row: Row) -> str | None:
         if sha256(row.hashes) != row.chunk_hash:
             return "its hash is not that of its segments' hashes."
         ask = self._objects.size if self._quick else self._objects.whole
         return object_problem(row, await ask(row.blob))
 
-    async def _still_exists(self, row: Row[Any]) -> bool:
+    async def _still_exists(self, row: Row) -> bool:
         values = {"part": row.part_id, "number": row.chunk}
         again = await self._database.read(lambda c: sql.one(c, sql.FIND_CHUNK, **values))
         return again is not None and again.blob == row.blob
@@ -328,7 +365,7 @@ class _Check:
 # Users: public keys, KeyFile, event log
 
 
-def _check_keys(connection: Connection, user: Row[Any]) -> None:
+def _check_keys(connection: Connection, user: Row) -> None:
     records = sql.key_chain(connection, user.id, 0, _MORE_THAN_ANY)
     if len(records) != user.chain_length:
         raise IntegrityError(f"{len(records)} of {user.chain_length} key records are stored.")
@@ -343,7 +380,7 @@ def _check_keys(connection: Connection, user: Row[Any]) -> None:
         raise IntegrityError("Their row names another signing key than their latest.")
 
 
-def _check_key_file(keys: Keys, row: Row[Any]) -> None:
+def _check_key_file(keys: Keys, row: Row) -> None:
     try:
         keys.open(KEY_FILE, row.user_id, row.key_file)
     except IntegrityError:
@@ -358,9 +395,10 @@ def _check_key_file(keys: Keys, row: Row[Any]) -> None:
         ) from None
 
 
-def _check_kept_keys(connection: Connection, user: Row[Any], pending: bool) -> None:
-    """Check that a deleted user's keys are kept exactly as long as a container needs them."""
-    needed = sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user.id) is not None
+def _check_kept_keys(connection: Connection, user: Row, pending: bool) -> None:
+    """Check that a deleted user's keys are kept exactly as long as a container or group needs them."""
+    needs = (sql.ANY_CONTAINER_OF_AUTHOR, sql.ANY_GROUP_DEPARTURE)
+    needed = any(sql.one(connection, each, user=user.id) is not None for each in needs)
     kept = user.fingerprint is not None
     if needed and not kept:
         raise IntegrityError("Containers need their key records, which are missing.")
@@ -370,7 +408,7 @@ def _check_kept_keys(connection: Connection, user: Row[Any], pending: bool) -> N
         raise IntegrityError("Their key records exist without their fingerprint.")
 
 
-def _check_log(connection: Connection, user: Row[Any]) -> None:
+def _check_log(connection: Connection, user: Row) -> None:
     log = sql.the(connection, LOG_OF, user=user.id)
     ends = (user.first_event, user.last_event)
     found = (log.first, log.last) if log.size else ends
@@ -386,10 +424,12 @@ def _check_log(connection: Connection, user: Row[Any]) -> None:
 class _ContainerCheck:
     """The check of one container, in one transaction."""
 
-    def __init__(self, connection: Connection, row: Row[Any], check: _Check) -> None:
+    def __init__(self, connection: Connection, row: Row, check: _Check) -> None:
         self._connection, self._row, self._check = connection, row, check
         self._is_purging = row.deleted and self._all(sql.FIND_PURGE).first() is not None
         self._authors: set[bytes] = set()
+        self._actors: set[bytes] = set()
+        self._acted: set[tuple[bytes, bytes]] = set()
         self._leavers: set[bytes] = set()
         self._disclosed: set[bytes] = set()
         self._lists: set[int] = set()
@@ -397,6 +437,9 @@ class _ContainerCheck:
 
     def run(self) -> None:
         """Report the first fault of the chain of records, or else the first of each other kind."""
+        if self._row.is_group:
+            self._run_group()
+            return
         name = _named("container", self._row.id)
         with self._check.of(name):
             head, force = self._judge_all()
@@ -413,6 +456,20 @@ class _ContainerCheck:
                     self._check_live(force)
             with self._check.of(name):
                 self._check_parts(head)
+
+    def _run_group(self) -> None:
+        name = _named("group", self._row.id)
+        with self._check.of(name):
+            records = ((self._known(row), row) for row in self._rows())
+            GroupCheck(self._connection, self._row, records, self._chain_of).run()
+        with self._check.of(name):
+            self._check_authors()
+        with self._check.of(name):
+            if (
+                self._all(sql.MEMBERS).first() is not None
+                or self._all(PARTS_OF).first() is not None
+            ):
+                raise IntegrityError("It has members or parts, and a group has neither.")
 
     def _all(self, statement: Any, **values: object) -> Any:
         return self._connection.execute(statement, {"container": self._row.id, **values})
@@ -448,14 +505,13 @@ class _ContainerCheck:
                 left = len(force.left) if known.record.changes_access else 0
                 self._governing_bytes += governing_size(Signed(row.body, row.signature), entries)
                 self._governing_bytes += DEPARTURE_SIZE * left
-            self._check.seen["records"] += 1
         if parent is not None and set(self._all(sql.LIST_VERSIONS).scalars()) != self._lists:
             raise IntegrityError("It has access lists that no record names.")
         if parent is not None and not set(self._all(sql.DEPARTURE_LISTS).scalars()) <= self._lists:
             raise IntegrityError("It has departures from access lists that no record names.")
         return parent, force
 
-    def _rows(self) -> Iterator[Row[Any]]:
+    def _rows(self) -> Iterator[Row]:
         first = 0
         while True:
             rows = self._all(RECORDS_FROM, **{"from": first, "count": _RECORDS_PAGE}).all()
@@ -464,17 +520,22 @@ class _ContainerCheck:
                 return
             first = rows[-1].version + 1
 
-    def _known(self, row: Row[Any]) -> judge.Known:
-        parse = judge.Known.parse_bare if self._row.deleted else judge.Known.parse
-        known = parse(row.body)
+    def _known(self, row: Row) -> judge.Known:
+        is_bare = self._row.deleted and not self._row.is_group
+        known = (judge.Known.parse_bare if is_bare else judge.Known.parse)(row.body)
         record = known.record
-        if self._row.deleted and not self._is_purging and row.body != bare_body(row.body):
+        if is_bare and not self._is_purging and row.body != bare_body(row.body):
             raise IntegrityError("Its parts were not deleted with the container.")
         if (record.containerId, record.version) != (self._row.id, row.version):
             raise IntegrityError("It is another container's, or another version.")
         if (record.governing is not None) != row.governing:
             raise IntegrityError("Its row says wrongly whether it is a governing record.")
         self._authors.add(stored_user_id(record.author))
+        self._actors.add(stored_user_id(actor_of(record)))
+        if record.via is not None:
+            acted = stored_user_id(record.via.group), stored_user_id(record.author)
+            self._acted.add(acted)
+        self._check.seen["records"] += 1
         chain = self._chain_of(record.author, "Its author")
         judge.verify_author(Signed(row.body, row.signature), record, chain)
         return known
@@ -502,7 +563,10 @@ class _ContainerCheck:
             self._lists.add(known.record.version)
             self._disclosed |= {stored_user_id(name) for name in access.entries}
         if force is not None:
-            after = judge.judge_next(known, force, access, parent, now())
+            via, acting = known.record.via, None
+            if via is not None:
+                acting = acting_of(self._connection, via, known.record.author)
+            after = judge.judge_next(known, force, access, parent, now(), acting)
         elif access is None:
             raise IntegrityError("The first record has no access list (rule 1).")
         else:
@@ -549,12 +613,22 @@ class _ContainerCheck:
             raise IntegrityError(
                 "The table of authors does not name the users who signed its records and departures."
             )
+        acted = {(row.group_id, row.user_id) for row in self._all(GROUP_AUTHORS_OF)}
+        if acted != self._acted and not (self._is_purging and acted > self._acted):
+            raise IntegrityError(
+                "The table of groups' authors does not name the users who signed its records for groups."
+            )
 
     def _check_live(self, force: judge.InForce) -> None:
         """Check the type, and that each member who was not deleted has a row that agrees with the list."""
-        row, named = self._row, judge.governing_of(force.record).type
-        if type_hash(row.id, row.type_salt or b"", row.type) != named:
+        row, type_named = self._row, judge.governing_of(force.record).type
+        if type_hash(row.id, row.type_salt or b"", row.type) != type_named:
             raise IntegrityError("Its type is not the one that its records name.")
+        named = (stored_user_id(name) for name in force.access.entries)
+        known = self._connection.execute(sql.FIND_USERS, {"ids": list(named)})
+        groups = sorted(user.id for user in known if user.group_version is not None)
+        if (row.groups or b"") != b"".join(groups):
+            raise IntegrityError("Its row names other groups than its access list has.")
         text, rows = row.type, {row.user_id: row for row in self._all(sql.MEMBERS)}
         for fingerprint, entry in force.access.entries.items():
             user_id = stored_user_id(fingerprint)
@@ -591,7 +665,7 @@ class _ContainerCheck:
             raise IntegrityError("It was deleted, but its type was not.")
         if self._is_purging:
             return
-        if not self._disclosed <= self._authors:
+        if not self._disclosed <= self._actors:
             raise IntegrityError("It was deleted, but entries of its access lists were not.")
         if self._all(sql.ACCESSES_TO, count=1).first() is not None:
             raise IntegrityError("It was deleted, but the records of its fetches were not.")
@@ -610,7 +684,7 @@ class _ContainerCheck:
         if rows:
             raise IntegrityError("It has parts that its record does not name.")
 
-    def _check_part(self, part: Part, row: Row[Any]) -> None:
+    def _check_part(self, part: Part, row: Row) -> None:
         if row.inline is not None:
             size, hashes = len(row.inline), sha256(row.inline)
         else:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from sqlalchemy import Connection, Select, bindparam, func, select, text
+from sqlalchemy import Select, bindparam, func, select, text
 
 from scbroker.server.admin.stores import objects_url, sqlite_file
 from scbroker.server.broker import CLOCK_BOUND, SECOND, now
@@ -14,6 +14,7 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import path_of
 from scbroker.server.storage.database import Database
+from scbroker.server.storage.driver import Connection
 
 _DAY: Final = 86_400 * SECOND
 _SQLITE_SIZE: Final = text("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
@@ -21,7 +22,7 @@ _POSTGRESQL_SIZE: Final = text("SELECT pg_database_size(current_database())")
 _POSTGRESQL_VERSION: Final = text("SHOW server_version")
 _REGISTERED: Final[Select[Any]] = (
     select((t.users.c.registered_at // _DAY).label("day"), func.count().label("users"))
-    .where(t.users.c.registered_at >= bindparam("since"))
+    .where(t.users.c.registered_at >= bindparam("since"), t.users.c.group_version.is_(None))
     .group_by("day")
 )
 

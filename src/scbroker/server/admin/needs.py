@@ -9,16 +9,16 @@ from typing import Final
 import msgspec
 
 # Bytes with their indexes, on PostgreSQL: docs/scale.md, "What a user and a container cost".
-USER: Final = 13_200
-CONTAINER: Final = 8_800
+USER: Final = 13_300
+CONTAINER: Final = 9_100
 """For its owner alone, with a content of `CONTENT` bytes."""
 CONTENT: Final = 1_024
-MEMBER: Final = 1_600
+MEMBER: Final = 1_750
 UPDATE: Final = 4_900
-EVENT: Final = 440
+EVENT: Final = 500
 CHUNK: Final = 500
-CONTAINER_INDEXES: Final = 620
-EVENT_INDEXES: Final = 290
+CONTAINER_INDEXES: Final = 1_090
+EVENT_INDEXES: Final = 320
 _LARGEST_INLINE: Final = 65_536
 _CHUNK_BYTES: Final = 8_388_608
 # Requests of an active user in a day: docs/scale.md, "Which requests they make".
@@ -33,8 +33,8 @@ _PEAK: Final = 5
 """Requests of the busiest hour, as a multiple of the mean hour."""
 _DAY: Final = 86_400
 # Operations a second of one process on PostgreSQL: docs/performance.md, "On PostgreSQL".
-CREATES: Final = 261
-GETS: Final = 905
+CREATES: Final = 447
+GETS: Final = 1_338
 _HEADROOM: Final = 2
 """The busiest hour may use half of the processes, so that the busiest minute is served as well."""
 _SPARE: Final = 1

@@ -12,8 +12,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from sqlalchemy import Connection
-
 from scbroker.errors import IntegrityError, InvalidArgumentError
 from scbroker.server.admin.check import Progress, Tell
 from scbroker.server.admin.stores import open_stores, sqlite_file
@@ -34,6 +32,7 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database
+from scbroker.server.storage.driver import Connection
 
 SETTLING_SECONDS: Final = 10.0
 """Twice the interval in which each process reads the keys: every process has the new one by then."""
@@ -173,7 +172,7 @@ def _lock_keys(connection: Connection) -> None:
     transaction waits for it, so a user who stores KeyFiles all the time could prevent a rotation.
     """
     if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql("LOCK TABLE checks IN EXCLUSIVE MODE")
+        connection.run("LOCK TABLE checks IN EXCLUSIVE MODE")
 
 
 def _finish(connection: Connection, settings: Settings, new: bytes) -> None:

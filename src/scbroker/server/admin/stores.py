@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import sqlalchemy
 import structlog
-from sqlalchemy import Connection, NullPool, text
+from sqlalchemy import NullPool, text
 from sqlalchemy.exc import DBAPIError
 
 from scbroker.errors import InvalidArgumentError
@@ -36,6 +36,7 @@ from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import Blobs, open_blobs, path_of
 from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.driver import Connection
 
 T = TypeVar("T")
 _log: Final = structlog.get_logger("scbroker.server")

@@ -12,7 +12,7 @@ from typing import Final
 from scbroker.server.admin.check import Tell, unreferenced
 from scbroker.server.admin.stores import open_stores
 from scbroker.server.broker import Broker
-from scbroker.server.containers import tombstones
+from scbroker.server.containers import ended_groups, tombstones
 from scbroker.server.parts.sweeping import sweep_some
 from scbroker.server.settings import Settings
 from scbroker.server.users.deletion import finish
@@ -26,6 +26,7 @@ async def sweep(settings: Settings, tell: Tell) -> None:
     async with open_stores(settings) as (database, objects):
         broker = Broker(settings, database, objects, b"", frozenset())
         count["users"] = await finish(broker)
+        count["groups"] = await ended_groups.finish(broker)
         count["containers"] = await tombstones.finish(broker)
         more = True
         while more:
@@ -44,7 +45,7 @@ async def sweep(settings: Settings, tell: Tell) -> None:
         f"Deleted {count['parts']} replaced or abandoned contents, {count['objects']} objects that were "
         f"pending deletion, {count['unreferenced']} unreferenced objects"
     )
-    for what in ("users", "containers"):
+    for what in ("users", "groups", "containers"):
         if count[what]:
             line += f", and the remaining data of {count[what]} deleted {what}"
     if count["young"]:

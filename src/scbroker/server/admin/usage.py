@@ -13,18 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Row,
-    Select,
-    bindparam,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import Column, Select, bindparam, delete, func, insert, select, update
 
 from scbroker.errors import ConflictError, IntegrityError, InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import stored_user_id
@@ -37,6 +26,7 @@ from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import Database
+from scbroker.server.storage.driver import Connection, Row
 
 _PAGE: Final = 1_000
 _RECOUNT: Final = "recount"
@@ -76,7 +66,9 @@ OWN_QUOTAS: Final = (
 DEFAULTS: Final = select(t.default_quotas)
 DROP_DEFAULT: Final = delete(t.default_quotas).where(t.default_quotas.c.kind == b("name"))
 ADD_DEFAULT: Final = insert(t.default_quotas)
-SET_QUOTA: Final = update(t.usage).where(t.usage.c.user_id == b("user"))
+SET_QUOTA: Final = (
+    update(t.usage).where(t.usage.c.user_id == b("user")).returning(t.usage.c.user_id)
+)
 ROWS: Final[Select[Any]] = (
     select(t.usage.c.user_id, t.usage.c.bytes, t.usage.c.containers)
     .where(t.usage.c.user_id > b("user_id"))
@@ -90,6 +82,13 @@ def _summed(user: Column[Any], size: Any, name: str, *conditions: Any) -> Select
     return found.group_by(user)
 
 
+ROSTERS: Final = _summed(t.rosters.c.author_id, func.sum(t.rosters.c.size), "bytes")
+WRAPS: Final = _summed(
+    t.group_members.c.wrap_author_id, func.sum(func.length(t.group_members.c.wrap)), "bytes"
+)
+INFOS: Final = _summed(
+    t.group_infos.c.author_id, func.sum(func.length(t.group_infos.c.info)), "bytes"
+)
 PARTS: Final = _summed(t.parts.c.user_id, func.sum(t.parts.c.received), "bytes")
 OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.size), "bytes")
 CREATED: Final = _summed(
@@ -187,11 +186,11 @@ def _set_own(
 ) -> None:
     """Set a user's own quotas. The user's row is locked, so that the user is not deleted meanwhile."""
     user = sql.one(connection, sql.SHARE_USERS, ids=[user_id.bytes])
-    if user is None or user.deleted:
+    if user is None or user.deleted or user.group_version is not None:
         raise NotFoundError(f"The broker knows no user {user_id}, or the user was deleted.")
     columns = {f"quota_{resource}": value for resource, value in quotas.items()}
     values = {"user": user_id.bytes, **columns}
-    if not connection.execute(SET_QUOTA, values).rowcount:
+    if not connection.execute(SET_QUOTA, values):
         row = {"user_id": user_id.bytes, "bytes": 0, "containers": 0, **columns}
         connection.execute(sql.ADD_USAGE, row)
 
@@ -209,7 +208,7 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
     def add(user_id: bytes, **more: int) -> None:
         found[user_id] = found.get(user_id, Amounts()).plus(**more)
 
-    for statement in (PARTS, OBJECTS, CREATED):
+    for statement in (PARTS, OBJECTS, ROSTERS, WRAPS, INFOS, CREATED):
         for user_id, number in connection.execute(statement):
             name = "containers" if statement is CREATED else "bytes"
             add(bytes(user_id), **{name: int(number)})
@@ -222,7 +221,7 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
     return found
 
 
-def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterator[Row[Any]]:
+def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterator[Row]:
     """Yield the rows behind the values `last` of some columns, a page at a time."""
     while rows := connection.execute(statement, {**last, "count": _PAGE}).all():
         yield from rows

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, bindparam, func, select
+from sqlalchemy import Select, bindparam, func, select
 
 from scbroker.errors import InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import UserId, show_fingerprint
@@ -21,6 +21,7 @@ from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.users import deletion
 
@@ -66,11 +67,11 @@ _STATES: Final[Select[Any]] = select(
     *sql.QUOTAS,
 ).select_from(_WITH_USAGE)
 LIST: Final = (
-    _STATES.where(t.users.c.id > b("last"), ~t.users.c.deleted)
+    _STATES.where(t.users.c.id > b("last"), ~t.users.c.deleted, sql.IS_USER)
     .order_by(t.users.c.id)
     .limit(b("count"))
 )
-ONE: Final = _STATES.where(t.users.c.id == b("user"))
+ONE: Final = _STATES.where(t.users.c.id == b("user"), sql.IS_USER)
 
 
 def _sorted_page(*order: Any) -> Select[Any]:
@@ -82,6 +83,7 @@ def _sorted_page(*order: Any) -> Select[Any]:
             t.users.c.id.between(b("first"), b("last")),
             # A deleted user is listed as long as others need what is left.
             ~t.users.c.deleted | (_BYTES > 0) | (_CONTAINERS > 0),
+            sql.IS_USER,
         )
         .order_by(*order, t.users.c.id)
         .limit(b("count"))
@@ -99,7 +101,7 @@ _PAGES: Final = {
 }
 BETWEEN: Final = (
     select(t.users.c.id)
-    .where(t.users.c.id.between(b("first"), b("last")))
+    .where(t.users.c.id.between(b("first"), b("last")), sql.IS_USER)
     .order_by(t.users.c.id)
     .limit(2)
 )
@@ -256,14 +258,14 @@ async def delete(settings: Settings, user: uuid.UUID) -> bool:
     return is_new
 
 
-def _active(row: Row[Any], user: uuid.UUID) -> Row[Any]:
+def _active(row: Row, user: uuid.UUID) -> Row:
     """Return the row of a user who was not deleted."""
     if row.deleted:
         raise NotFoundError(f"User {user} was deleted.")
     return row
 
 
-def _user(row: Row[Any], settings: Settings) -> User:
+def _user(row: Row, settings: Settings) -> User:
     began = None
     if row.session_ends is not None:
         began = row.session_ends - settings.session_seconds * SECOND

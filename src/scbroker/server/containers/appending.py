@@ -8,23 +8,24 @@ be alone, and has a receipt or a problem of its own (docs/spec/protocol.md, sect
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, Row
 from starlette.responses import Response
 
 from scbroker import errors
+from scbroker.records import batch
 from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
 from scbroker.server import metrics
 from scbroker.server.answers import answer
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.charges import Charges
-from scbroker.server.containers import members, storing, tombstones
+from scbroker.server.containers import ended_groups, members, rosters, storing, tombstones
 from scbroker.server.containers.storing import Incoming, parse_incoming
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire import containers as wire
 from scbroker.wire.codec import encode
 from scbroker.wire.containers import RecordRequest
@@ -88,10 +89,11 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
 
 
 async def _sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
-    """Purge the containers that these records deleted, and sweep their parts."""
+    """Purge the containers and groups that these records deleted, and sweep their parts."""
     deleted = {item.container_id for item in items if item.record.tombstone}
     if deleted:
         with contextlib.suppress(errors.BrokerError):  # the background repeats what fails here
+            await ended_groups.purge_at_once(broker, deleted)
             await tombstones.purge_at_once(broker, deleted)
             await sweep_at_once(broker)
 
@@ -102,8 +104,14 @@ async def _append_once(
     """Verify with the author's chain of this length; store only if it is still their chain."""
     author = items[0].user.id
     cached = broker.chains.cached(author, chain_length)
-    if len(items) == 1 and cached is not None and _refusal(cached, items[0]) is None:
-        return await _write(broker, items, chain_length)
+    if cached is not None and _has_one_signature(items):
+        # Verified without a look at what is stored: that would take longer than the signature.
+        if len(items) == 1:
+            refusals = [_refusal(cached, items[0])]
+        else:
+            refusals = await _verify_each(items, cached)
+        if not any(refusals):
+            return await _write(broker, items, chain_length)
 
     def read(connection: Connection) -> tuple[set[int], KeyChain | None]:
         """Return the records that are stored, which need no signature, and the keys for the others."""
@@ -127,16 +135,26 @@ async def _append_once(
 async def _verify_each(
     items: Sequence[Incoming], chain: KeyChain
 ) -> list[errors.RejectedError | None]:
-    """Return for each record why its signature is refused, or None; many are verified on all cores."""
+    """Return for each record why its signature is refused, or None; many are verified on all cores.
+
+    A batch of one signature is verified in one thread: the others would verify it once more each.
+    """
+    at_once = len(items) if _has_one_signature(items) else _VERIFIED_AT_ONCE
 
     def verify(first: int) -> list[errors.RejectedError | None]:
-        return [_refusal(chain, item) for item in items[first : first + _VERIFIED_AT_ONCE]]
+        return [_refusal(chain, item) for item in items[first : first + at_once]]
 
     if len(items) == 1:
         return verify(0)
-    starts = range(0, len(items), _VERIFIED_AT_ONCE)
+    starts = range(0, len(items), at_once)
     found = await asyncio.gather(*(asyncio.to_thread(verify, first) for first in starts))
     return [refusal for some in found for refusal in some]
+
+
+def _has_one_signature(items: Sequence[Incoming]) -> bool:
+    """Return whether the records seem to have one signature, or that of one batch."""
+    first = batch.signature_of(items[0].signed.signature)
+    return all(batch.signature_of(item.signed.signature) == first for item in items)
 
 
 def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None:
@@ -206,58 +224,89 @@ def _store(
     found = {row.id: row for row in rows}
     containers = {container_id: found.get(container_id) for container_id in some}
     # So the deletion of these users, or a change of their keys, happens before or after this transaction.
+    # Nor do the groups in the lists change their epoch.
     named = {name for item in items for name in item.named}
-    users = members.users_of(connection, named, sql.SHARE_USERS)
-    tx = storing.Transaction(connection, chain_length, users, now(), optimistic)
+    groups = {each for row in found.values() for each in members.group_ids_of(row)}
+    users = members.users_of(connection, named, sql.SHARE_USERS, groups)
+    taken = set() if optimistic else storing.parts_taken(connection, items)
+    tx = storing.Transaction(connection, broker, chain_length, users, now(), taken)
     waiting, charges = NewRows(), Charges()
 
-    def container_of(item: Incoming) -> Row[Any] | None:
+    def container_of(item: Incoming) -> Row | None:
         """Return the container's row: locked at the start, or read again for its next record.
 
-        Waiting rows are inserted before anything that is not new: it may be read, and events must have the
-        order of their records.
+        Waiting rows are inserted before the next record of a container, which reads them; before a deletion,
+        which writes at once, so that events have the order of their records; and between new and changed
+        containers, so that the members of a new one are not taken for those before a change.
         """
         is_locked = item.container_id in containers
         container = containers.pop(item.container_id, None)
-        if container is not None or not is_locked:
+        is_other_kind = (container is None) != (sql.ADD_CONTAINER in waiting)
+        is_of_group = rosters.is_of_group(item, container)
+        if not is_locked or item.record.tombstone or is_other_kind or is_of_group:
             waiting.write(connection)
         if not is_locked:
             container = sql.one(connection, sql.LOCK_CONTAINER, id=item.container_id)
         return container
 
-    def store(item: Incoming, container: Row[Any] | None) -> bool:
+    def store(item: Incoming, container: Row | None) -> bool:
         new, own = NewRows(), Charges()
-        if not storing.store(tx, item, container, new, own):
+        is_of_group = rosters.is_of_group(item, container)
+        keep = rosters.store if is_of_group else storing.store
+        if not keep(tx, item, container, new, own):
             return False
-        # Parts that are still to be inserted are not in the table, which `store` compared with.
-        taken = {row["part_id"] for row in waiting.of(sql.ADD_PART)}
-        if any(row["part_id"] in taken for row in new.of(sql.ADD_PART)):
-            raise errors.RejectedError(storing.PART_TAKEN)
-        members.check_grants(connection, broker, item.user.id, new, tx.moment)
-        if container is not None:
-            new.write(connection)
+        parts = [row["part_id"] for row in new.of(sql.ADD_PART)]
+        group_ids = {row.id for row in users.values() if row.group_version is not None}
+        members.check_grants(connection, broker, item.user.id, new, tx.moment, group_ids)
         if charge_each:
             own.apply(connection)
         waiting.take(new)
         charges.take(own)
+        taken.update(parts)
+        if is_of_group:  # a later record may name the group, or its new epoch
+            groups = connection.execute(sql.FIND_USERS, {"ids": [item.container_id]})
+            users.update({row.fingerprint: row for row in groups})
         return True
 
-    def store_or_undo(item: Incoming, container: Row[Any] | None) -> Outcome:
-        connection.exec_driver_sql("SAVEPOINT item")
+    def store_or_undo(item: Incoming, container: Row | None) -> Outcome:
+        connection.run("SAVEPOINT item")
         try:
             outcome: Outcome = store(item, container)
         except errors.BrokerError as error:
-            connection.exec_driver_sql("ROLLBACK TO item")
+            connection.run("ROLLBACK TO item")
             outcome = error
-        connection.exec_driver_sql("RELEASE item")
+        connection.run("RELEASE item")
         return outcome
 
-    store_item = store if len(items) == 1 else store_or_undo
+    def store_one(item: Incoming, container: Row | None) -> Outcome:
+        """Store a record of several; undo what a refused one has written.
+
+        A new container without uploaded content and other members only adds rows to `waiting`, at the end.
+        """
+        is_alone = len(item.named) == 1 and not rosters.is_of_group(item, container)
+        if container is not None or charge_each or item.has_uploaded_content or not is_alone:
+            return store_or_undo(item, container)
+        try:
+            return store(item, container)
+        except errors.BrokerError as error:
+            return error
+
+    store_item = store if len(items) == 1 else store_one
     outcomes = [store_item(item, container_of(item)) for item in items]
     waiting.write(connection)
     times = [item.record.time for item, new in zip(items, outcomes, strict=True) if new is True]
     if times:
         storing.raise_signed_until(connection, users[items[0].user.fingerprint], max(times))
+    acted: dict[bytes, int] = {}
+    for item, new in zip(items, outcomes, strict=True):
+        if new is True and item.record.via is not None:
+            acted[item.record.via.group] = max(
+                item.record.time, acted.get(item.record.via.group, 0)
+            )
+    # An epoch must not end before a record that was made in it. In the order of names: two batches through
+    # the same groups would otherwise wait for each other.
+    for name, time in sorted(acted.items()):
+        storing.raise_signed_until(connection, users[name], time)
     if not charge_each:
         charges.apply(connection)
     return outcomes

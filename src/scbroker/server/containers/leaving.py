@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row
-
 from scbroker import errors
 from scbroker.records import judge
 from scbroker.records.canonical import ContainerId
@@ -29,6 +27,7 @@ from scbroker.server.broker import (
 from scbroker.server.containers import members, storing
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
 from scbroker.wire.containers import DEPARTURE_SIZE, DepartureRequest
 
@@ -121,8 +120,8 @@ def _is_stored(connection: Connection, leaving: _Leaving) -> bool:
 
 
 def _check_member(
-    connection: Connection, leaving: _Leaving, row: Row[Any] | None, moment: int
-) -> tuple[Row[Any], Row[Any]]:
+    connection: Connection, leaving: _Leaving, row: Row | None, moment: int
+) -> tuple[Row, Row]:
     """Return the container and the leaver's membership; raise unless this user may leave this list now."""
     if row is None:
         raise not_found()

@@ -9,26 +9,34 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
-from sqlalchemy import Connection, Row
 
 from scbroker import errors
 from scbroker.records import judge
-from scbroker.records.canonical import ContainerId, UserId, stored_user_id, user_id_of
-from scbroker.records.container_record import AccessList, SaltedEntry, parse_entry, parse_record
+from scbroker.records.canonical import ContainerId, UserId, decoder, stored_user_id, user_id_of
+from scbroker.records.container_record import (
+    AccessList,
+    ContainerRecord,
+    SaltedEntry,
+    parse_entry,
+    parse_record,
+)
 from scbroker.records.departure import parse_departure
 from scbroker.records.key_record import Signed
+from scbroker.records.roster import parse_group_departure
 from scbroker.server.broker import SECOND, Broker, add_to_counter
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Disclosed, ListView
 
 _HOUR: Final = 3600 * SECOND
-Users = Mapping[bytes, Row[Any]]
+ID_SIZE: Final = 16
+Users = Mapping[bytes, Row]
 """Rows of users by fingerprint."""
 
 
@@ -45,7 +53,7 @@ class StoredList(msgspec.Struct, array_like=True, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> StoredList:
-        return msgspec.msgpack.decode(data, type=StoredList)
+        return cast(StoredList, decoder(StoredList).decode(data))
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -69,6 +77,23 @@ class StoredList(msgspec.Struct, array_like=True, frozen=True):
         return ListView(entryHashes=self.hashes, disclosed=disclosed, departures=served)
 
 
+def actor_of(record: ContainerRecord) -> bytes:
+    """Return the name by whose entry a record is judged: its author's, or that of the group of its via."""
+    return record.author if record.via is None else record.via.group
+
+
+def access_actor_of(record: ContainerRecord) -> bytes:
+    """Return the same for the record that made the list in force at a governing record."""
+    governing = judge.governing_of(record)
+    return governing.accessVia or governing.accessAuthor
+
+
+def group_ids_of(container: Row) -> list[bytes]:
+    """Return the ids of the groups in a container's access list in force."""
+    ids = container.groups or b""
+    return [bytes(ids[at : at + ID_SIZE]) for at in range(0, len(ids), ID_SIZE)]
+
+
 def departures_from(
     connection: Connection, container_id: ContainerId, version: int
 ) -> list[Signed]:
@@ -80,6 +105,11 @@ def departures_from(
 def leaver_of(signed: Signed) -> bytes:
     """Return the fingerprint of the user who signed a stored departure."""
     return parse_departure(signed.body).fingerprint
+
+
+def leaver_of_group(signed: Signed) -> bytes:
+    """Return the fingerprint of the user who signed a stored departure from a group."""
+    return parse_group_departure(signed.body).fingerprint
 
 
 def in_force(
@@ -97,68 +127,95 @@ def in_force(
 
 
 def users_of(
-    connection: Connection, fingerprints: Iterable[bytes], statement: Any = sql.FIND_USERS
-) -> dict[bytes, Row[Any]]:
-    """Return rows by fingerprint. A user id covers 122 bits of it; the row's own must match the rest."""
-    by_id: dict[bytes, bytes] = {stored_user_id(each): each for each in fingerprints}
-    rows = connection.execute(statement, {"ids": list(by_id)})
-    return {by_id[row.id]: row for row in rows if row.fingerprint in (None, by_id[row.id])}
+    connection: Connection,
+    names: Iterable[bytes],
+    statement: Any = sql.FIND_USERS,
+    group_ids: Iterable[bytes] = (),
+) -> dict[bytes, Row]:
+    """Return rows by fingerprint or name. An id covers 122 bits of it; the row's own must match the rest.
+
+    `group_ids` are groups of which only the ids are known.
+    """
+    by_id: dict[bytes, bytes] = {stored_user_id(each): each for each in names}
+    rows = connection.execute(statement, {"ids": [*by_id, *({*group_ids} - by_id.keys())]})
+    named = ((by_id.get(row.id, row.fingerprint), row) for row in rows)
+    return {name: row for name, row in named if name and row.fingerprint in (None, name)}
 
 
 def check_recipients(access: AccessList, before: AccessList | None, users: Users) -> None:
-    """Raise unless every user of a new list is known, has their latest key in it, and is not deleted.
+    """Raise unless every user and group of a new list is known, not deleted, and in it with its latest key.
 
-    A deleted user who is in the old list may stay in the new one.
+    A deleted user or group that is in the old list may stay in the new one; the group with its last epoch.
     """
     for fingerprint, entry in access.entries.items():
         user, user_id = users.get(fingerprint), user_id_of(fingerprint)
         if user is None:
-            raise errors.NotFoundError(f"The broker knows no user {user_id}.")
+            raise errors.NotFoundError(f"The broker knows no user or group {user_id}.")
+        what = "User" if user.group_version is None else "Group"
         if user.deleted:
             if before is None or fingerprint not in before.entries:
                 raise errors.NotFoundError(
-                    f"User {user_id} was deleted: remove the user from accessLevels."
+                    f"{what} {user_id} was deleted: remove the {what.lower()} from accessLevels."
                 )
-            continue
+            if user.group_version is None:
+                continue
         if entry.wrapHash is None and entry.allows(ContainerAccessLevel.Decrypt):
-            raise errors.RejectedError(f"User {user_id} may decrypt, but the entry has no wrap.")
+            raise errors.RejectedError(f"{what} {user_id} may decrypt, but the entry has no wrap.")
         if entry.keyIndex != user.encryption_index:
-            raise errors.StaleKeysError(f"User {user_id} has newer keys: read them again.")
+            raise errors.StaleKeysError(f"{what} {user_id} has newer keys: read them again.")
+
+
+def groups_among(access: AccessList, users: Users) -> list[bytes]:
+    """Return the ids of the groups in a list, in ascending order."""
+    found = (users[name] for name in access.entries if name in users)
+    return sorted(bytes(row.id) for row in found if row.group_version is not None)
 
 
 def check_wraps_in_use(access: AccessList, users: Users) -> None:
-    """Raise `StaleKeysError` if a wrap in the list in force is for a key that its user has replaced.
+    """Raise `StaleKeysError` if a wrap in the list in force is for a key or an epoch that was replaced.
 
-    The members' rows are not locked: a record that is stored while a member changes their keys counts as
-    stored before that.
+    The rows of users are not locked: a record that is stored while a member changes their keys counts as
+    stored before that. The rows of groups are locked: no record may be stored after an answered removal.
     """
     for fingerprint, entry in access.entries.items():
         user = users.get(fingerprint)
-        if user is None or user.deleted or entry.wrapHash is None:
+        is_gone = user is None or (user.deleted and user.group_version is None)
+        if user is None or is_gone or entry.wrapHash is None:
             continue
         if entry.keyIndex < user.encryption_index:
+            what = "User" if user.group_version is None else "Group"
             raise errors.StaleKeysError(
-                f"User {user_id_of(fingerprint)} has newer keys: renew the container key before "
+                f"{what} {user_id_of(fingerprint)} has newer keys: renew the container key before "
                 "storing anything new (rule 5)."
             )
 
 
 def check_grants(
-    connection: Connection, broker: Broker, author: UserId, new: NewRows, moment: int
+    connection: Connection,
+    broker: Broker,
+    author: UserId,
+    new: NewRows,
+    moment: int,
+    group_ids: Collection[bytes] = (),
 ) -> None:
     """Check and count the users who get access by these rows and had none: each of them gets an `Added`.
 
-    Raises `BlockedError` if one of them has blocked the author. Raises `ThrottledError` above the limit of
-    an hour, and `TooLargeError` if one request alone exceeds it: an unlimited author could fill other users'
-    logs. A refused request counts nothing.
+    A group, one of `group_ids`, counts as its members, and not at all if the author is one of them.
+    Raises `BlockedError` if a user, or a manager of a group, has blocked the author. Raises `ThrottledError`
+    above the limit of an hour, and `TooLargeError` if one request alone exceeds it: an unlimited author could
+    fill other users' logs. A refused request counts nothing.
     """
     added = [
         row["user_id"]
         for row in new.of(sql.ADD_EVENTS)
         if row["event_type"] == ContainerEventType.Added and row["user_id"] != author
     ]
-    _check_blocks(connection, author, added)
-    more, limit = len(added), broker.settings.max_new_grants
+    groups = [user_id for user_id in added if user_id in group_ids]
+    users = [user_id for user_id in added if user_id not in group_ids]
+    _check_blocks(connection, author, users)
+    _check_managers(connection, author, groups)
+    more = len(users) + _grants_to_groups(connection, author, groups)
+    limit = broker.settings.max_new_grants
     if more > limit:
         raise errors.TooLargeError(
             f"This broker lets a user give access to at most {limit} others in an hour."
@@ -183,12 +240,48 @@ def _check_blocks(connection: Connection, author: UserId, added: Sequence[bytes]
         )
 
 
+def _check_managers(connection: Connection, author: UserId, groups: Sequence[bytes]) -> None:
+    """Raise `BlockedError` if a manager of a group that gets access has blocked the author."""
+    if not groups:
+        return
+    managers = connection.execute(sql.MANAGERS, {"some": groups}).all()
+    ids = sorted({row.user_id for row in managers})
+    if not ids:
+        return
+    connection.execute(sql.SHARE_USERS, {"ids": ids})
+    blocking = set(connection.execute(sql.BLOCKING, {"some": ids, "blocked": author}).scalars())
+    if found := sorted(row.group_id for row in managers if row.user_id in blocking):
+        raise errors.BlockedError(
+            f"A manager of group {uuid.UUID(bytes=found[0])} has blocked you: leave the group out."
+        )
+
+
+def _grants_to_groups(connection: Connection, author: UserId, groups: Sequence[bytes]) -> int:
+    if not groups:
+        return 0
+    counts = connection.execute(sql.COUNT_MEMBERS, {"some": groups})
+    return sum(
+        row.members
+        for row in counts
+        if sql.one(connection, sql.FIND_MEMBERSHIP, group=row.group_id, user=author) is None
+    )
+
+
 def release_keys(connection: Connection, authors: Sequence[bytes]) -> None:
     """Mark the deleted users among these as pending deletion: a container no longer needs their keys.
 
-    All are locked until the transaction removes their rows of `authors`. Otherwise the purge of a user who
-    is deleted meanwhile could still find such a row, and keep the keys for ever.
+    The same holds for groups and their records. All are locked until the transaction removes their rows of
+    `authors`. Otherwise the purge of a user who is deleted meanwhile could still find such a row, and keep
+    the keys for ever.
     """
-    for user in connection.execute(sql.SHARE_USERS, {"ids": authors}).all():
-        if user.deleted:
-            connection.execute(sql.ADD_PENDING_USER, {"user": user.id})
+    for row in connection.execute(sql.SHARE_USERS, {"ids": authors}).all():
+        if row.deleted and row.group_version is not None:
+            connection.execute(sql.ADD_PENDING_GROUP, {"group": row.id})
+        elif row.deleted:
+            connection.execute(sql.ADD_PENDING_USER, {"user": row.id})
+
+
+def release_groups(connection: Connection, group_ids: Iterable[bytes]) -> None:
+    """Mark the deleted groups among these as pending deletion: a container no longer has their entry."""
+    if ids := sorted({*group_ids}):
+        release_keys(connection, ids)

@@ -4,28 +4,32 @@
 transaction, in which it calls `store` for one record after the other.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, Row
+from msgspec.structs import replace
 
 from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records import container_record as grammar
-from scbroker.records import judge
-from scbroker.records.canonical import ContainerId, container_id_of, stored_user_id
+from scbroker.records import judge, roster
+from scbroker.records.canonical import ContainerId, UserId, container_id_of, stored_user_id
 from scbroker.records.container_record import (
     AccessList,
     ContainerRecord,
+    Entry,
     Part,
     Role,
+    Via,
     bare_body,
     wrap_hash,
 )
 from scbroker.records.key_record import CLOCK_TOLERANCE, Signed
+from scbroker.records.roster import SaltedMember
 from scbroker.server.broker import (
     SECOND,
+    Broker,
     Call,
     SessionUser,
     check_active,
@@ -36,9 +40,11 @@ from scbroker.server.broker import (
 from scbroker.server.charges import Charges
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
+from scbroker.server.groups import memberships
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.containers import (
     MAX_GOVERNING,
@@ -51,7 +57,7 @@ from scbroker.wire.containers import (
 )
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
-_CHANGED: Final = "The container was changed meanwhile: read it again."
+CHANGED: Final = "The container was changed meanwhile: read it again."
 LEFT: Final = "Somebody left the container meanwhile: read it again."
 _SIGNED_AHEAD: Final = 60 * SECOND
 PART_TAKEN: Final = "The part id is used already: a new part needs a new id."
@@ -75,6 +81,8 @@ class Incoming:
     message: RecordRequest
     user: SessionUser
     application: str
+    leaves: Mapping[bytes, SaltedMember] = field(default_factory=dict)
+    """New and changed leaves of a group, by fingerprint, in their order."""
 
     @property
     def record(self) -> ContainerRecord:
@@ -89,13 +97,37 @@ class Incoming:
         return self.record.version == 1
 
     @property
+    def inline_parts(self) -> list[bytes]:
+        """The ids of the parts whose sealed bytes came with the record."""
+        sent = {Role.Header: self.message.header, Role.Content: self.message.content}
+        named = {role: self.record.part(role) for role in Role if sent[role] is not None}
+        return [part.partId for part in named.values() if part is not None]
+
+    @property
+    def has_uploaded_content(self) -> bool:
+        """True if the record may have a new content that was sent in chunks."""
+        return self.record.content is not None and self.message.content is None
+
+    @property
     def receipt(self) -> RecordReceipt:
         return RecordReceipt(version=self.record.version, hash=self.known.hash)
 
     @property
     def named(self) -> set[bytes]:
-        """The fingerprints of the author and of all users in the new list."""
-        return {self.user.fingerprint, *(self.access.entries if self.access else ())}
+        """The names of the author, their group, the entries of the new list, and members with new leaves."""
+        listed = self.access.entries if self.access else ()
+        group = {self.record.via.group} if self.record.via else set()
+        return {self.user.fingerprint, *listed, *self.leaves, *group}
+
+    @property
+    def group_id(self) -> UserId | None:
+        """The id of the group for which the author acts."""
+        return None if self.record.via is None else stored_user_id(self.record.via.group)
+
+    @property
+    def has_group_type(self) -> bool:
+        """Whether the record comes with a type that only the container of a group may have."""
+        return self.message.type is not None and roster.is_group_type(self.message.type.type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,21 +135,25 @@ class Transaction:
     """State that the records of one transaction share. All records have one author."""
 
     connection: Connection
+    broker: Broker
     chain_length: int
     """The number of the author's key records when their signatures were verified."""
-    users: members.Users
-    """The author and all users in new lists, locked."""
+    users: dict[bytes, Row]
+    """The author, all users and groups in new lists, and members with new leaves, by name. Locked."""
     moment: int
     """The time after the locks were taken, so that records of one container are stored in its order."""
-    optimistic: bool
-    """Assume that container and parts are new; if they are not, the database raises an IntegrityError."""
+    parts_taken: Collection[bytes]
+    """Ids of parts in these records that are stored, also by records before in this transaction.
+
+    A part that another transaction stores meanwhile makes the database raise an IntegrityError.
+    """
 
 
 @dataclass(frozen=True, slots=True)
-class _Stored:
+class Stored:
     """A container as it is stored: its locked row, its head, and the governing record in force."""
 
-    row: Row[Any]
+    row: Row
     head: judge.Known
     in_force: judge.InForce
 
@@ -155,12 +191,34 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
         salt, text = message.type.salt, message.type.type
         if text is not None and len(text.encode()) > grammar.MAX_TYPE:
             raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
-        with refusing():
-            grammar.check_type(text)
+        # Whether the container may have a group's type is known once the container is found.
+        if not roster.is_group_type(text):
+            with refusing():
+                grammar.check_type(text)
         named = record.governing.type if record.governing is not None else None
         if named != grammar.type_hash(record.containerId, salt, text):
             raise errors.RejectedError("The type does not match the hash in the record.")
-    return Incoming(known, signed, access, message, call.session, call.application)
+    leaves = _leaves_of(message)
+    return Incoming(known, signed, access, message, call.session, call.application, leaves)
+
+
+def _leaves_of(message: RecordRequest) -> dict[bytes, SaltedMember]:
+    """Return the leaves that came with a record; refuse a roster without the type of a group."""
+    if message.roster is None:
+        return {}
+    if message.type is None or not roster.is_group_type(message.type.type):
+        raise errors.InvalidArgumentError(
+            "A roster needs the type of a group beside it: send both."
+        )
+    found: dict[bytes, SaltedMember] = {}
+    last = b""
+    for item in message.roster.leaves:
+        with refusing():
+            name = roster.parse_member(item.member).fingerprint
+        if name <= last:
+            raise errors.InvalidArgumentError("leaves is not in strictly ascending order.")
+        found[name], last = item.salted, name
+    return found
 
 
 def _access_of(sent: Sequence[AccessEntry] | None) -> AccessList | None:
@@ -174,7 +232,7 @@ def _access_of(sent: Sequence[AccessEntry] | None) -> AccessList | None:
 
 
 def store(
-    tx: Transaction, incoming: Incoming, row: Row[Any] | None, new: NewRows, charges: Charges
+    tx: Transaction, incoming: Incoming, row: Row | None, new: NewRows, charges: Charges
 ) -> bool:
     """Store a record unless it is stored already; return whether it is new, raise what it is refused with.
 
@@ -184,22 +242,40 @@ def store(
     record = incoming.record
     if _was_stored(tx, incoming, row):
         return False
-    stored = None if row is None else _read_stored(tx.connection, incoming, row)
-    _check_time(record, stored, tx.moment)
+    stored = None if row is None else read_stored(tx.connection, incoming, row)
+    acting = None
+    if stored is not None and record.via is not None:
+        acting = acting_of(tx.connection, record, record.via)
+        _check_allowed(incoming, stored.in_force, acting, tx.moment)
+        check_time(record, None, tx.moment)
+    else:
+        check_time(record, stored.head.record if stored else None, tx.moment)
+        if stored is not None:
+            _check_allowed(incoming, stored.in_force, None, tx.moment)
     if stored is not None:
-        _check_allowed(incoming, stored.in_force, tx.moment)
         _check_departures(incoming, stored)
-    after = _judge(incoming, stored, tx.moment)
-    governing_bytes = _governing_bytes(incoming, stored, tx.moment)
-    users = _concerned_users(tx, incoming, stored)
+    after = _judge(incoming, stored, acting, tx.moment)
+    governing_bytes = _governing_bytes(incoming, stored, acting, tx.moment)
+    users = concerned_users(tx, incoming, stored)
     if stored is not None:
         _check_container_key(incoming, stored, users)
+    groups = None if row is None else row.groups
     if incoming.access is not None:
-        members.check_recipients(incoming.access, stored.in_force.access if stored else None, users)
+        known = stored.in_force.access if stored else None
+        members.check_recipients(incoming.access, known, users)
+        found = members.groups_among(incoming.access, users)
+        limit = tx.broker.settings.max_listed_groups
+        if len(found) > limit:
+            raise errors.TooLargeError(
+                f"This broker takes at most {limit} groups in an access list."
+            )
+        groups = b"".join(found) or None
+        if row is not None:
+            members.release_groups(tx.connection, {*members.group_ids_of(row)} - {*found})
     if stored is not None and stored.in_force.access.has_expired(tx.moment):
         log.record_expiry(tx.connection, [stored.row], tx.moment)
     # The container's row comes first: of two transactions that insert it, the second waits for the first.
-    _store_record(tx, incoming, stored, after, new, governing_bytes)
+    store_record(tx, incoming, stored, after, new, governing_bytes, groups=groups)
     _store_access(tx, incoming, users, new, None if row is None else row.type)
     try:
         _store_parts(tx, incoming, stored, new, charges)
@@ -228,13 +304,13 @@ def store(
         moment=tx.moment,
     )
     _charge(incoming, stored, new, charges)
-    if record.tombstone:
+    if record.tombstone and row is not None:
         new.write(tx.connection)
-        tombstones.empty(tx.connection, record, tx.moment)
+        tombstones.empty(tx.connection, record, members.group_ids_of(row), tx.moment)
     return True
 
 
-def _charge(incoming: Incoming, stored: _Stored | None, new: NewRows, charges: Charges) -> None:
+def _charge(incoming: Incoming, stored: Stored | None, new: NewRows, charges: Charges) -> None:
     """Charge the author for record, list and inline parts, and for a new container.
 
     A tombstone ends the charge of the container's creator, and is never refused: otherwise a user at their
@@ -249,6 +325,14 @@ def _charge(incoming: Incoming, stored: _Stored | None, new: NewRows, charges: C
         charges.add(stored.row.creator_id, containers=-1)
 
 
+def parts_taken(connection: Connection, items: Sequence[Incoming]) -> set[bytes]:
+    """Return the ids of inline parts of these records that are stored, as parts of any container."""
+    some = sorted({part_id for item in items for part_id in item.inline_parts})
+    if not some:
+        return set()
+    return {row.part_id for row in connection.execute(sql.PARTS_TAKEN, {"some": some})}
+
+
 def is_stored(connection: Connection, incoming: Incoming) -> bool:
     """Return whether this record is stored; after a deletion it is stored without its parts."""
     number = incoming.record.version
@@ -256,7 +340,7 @@ def is_stored(connection: Connection, incoming: Incoming) -> bool:
     return row is not None and bare_body(row.body) == bare_body(incoming.signed.body)
 
 
-def _was_stored(tx: Transaction, incoming: Incoming, row: Row[Any] | None) -> bool:
+def _was_stored(tx: Transaction, incoming: Incoming, row: Row | None) -> bool:
     """Return whether this record is stored already; raise if it cannot follow what is stored."""
     if row is None:
         if incoming.is_first:
@@ -268,16 +352,19 @@ def _was_stored(tx: Transaction, incoming: Incoming, row: Row[Any] | None) -> bo
             return True
         if incoming.is_first:
             raise errors.AlreadyExistsError("This container id is taken.")
-    names = {"container": incoming.container_id, "user": incoming.user.id}
+    group_id = incoming.group_id
+    if group_id is not None:
+        memberships.check(tx.connection, group_id, incoming.user.id)
+    names = {"container": incoming.container_id, "user": group_id or incoming.user.id}
     check_unexpired(sql.one(tx.connection, sql.FIND_MEMBER, **names), tx.moment)
     if row.deleted:
         raise errors.DeletedError()
     if version != row.version + 1:
-        raise errors.ConflictError(_CHANGED)
+        raise errors.ConflictError(CHANGED)
     return False
 
 
-def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _Stored:
+def read_stored(connection: Connection, incoming: Incoming, row: Row) -> Stored:
     """Return the container with its verified access list; raise unless its head is the record's parent."""
 
     def read(version: int) -> judge.Known:
@@ -286,29 +373,61 @@ def _read_stored(connection: Connection, incoming: Incoming, row: Row[Any]) -> _
 
     head = read(row.version)
     if incoming.record.parent != head.hash:
-        raise errors.ConflictError(_CHANGED)
+        raise errors.ConflictError(CHANGED)
     governing = head if row.governing_version == row.version else read(row.governing_version)
-    return _Stored(row, head, members.in_force(connection, row.id, governing))
+    return Stored(row, head, members.in_force(connection, row.id, governing))
 
 
-def _check_time(record: ContainerRecord, stored: _Stored | None, moment: int) -> None:
+def acting_of(connection: Connection, record: ContainerRecord, via: Via) -> judge.Acting:
+    """Return what the broker knows of the group for which an author acts; they must be a member now.
+
+    Raises `StaleKeysError` for an epoch that has ended, and `RejectedError` unless the `via` names a record
+    of the group whose roster proves the membership in this epoch (V2).
+    """
+    group_id = stored_user_id(via.group)
+    group = memberships.check(connection, group_id, stored_user_id(record.author))
+    if group.name != via.group:
+        raise not_found()
+    if via.epoch != group.epoch:
+        raise errors.StaleKeysError(
+            "The group has another epoch than the record names: read the group again."
+        )
+    at = {"group": group_id, "number": via.version}
+    named = sql.one(connection, sql.FIND_RECORD, container=group_id, number=via.version)
+    leaf = sql.one(connection, sql.LEAF_AT, **at, leaf=record.author)
+    known = None if named is None else judge.Known.parse(named.body)
+    if known is None or known.hash != via.hash or leaf is None:
+        raise errors.RejectedError(
+            "The via does not name a record of the group whose roster has the author (V2)."
+        )
+    if sql.the(connection, sql.ROSTER_AT, **at).epoch != via.epoch:
+        raise errors.RejectedError(
+            "The via names another epoch than the group's record has that it names (V2)."
+        )
+    role = roster.parse_member(leaf.member).role
+    return judge.Acting(via.group, role, known.record.time, None, None)
+
+
+def check_time(record: ContainerRecord, parent: ContainerRecord | None, moment: int) -> None:
     """Raise `ClockError` for a record dated more than five minutes off, unless it has its parent's time.
 
     No record may be older than its parent. If a broker whose clock was ahead stored the parent, the container
     could otherwise get no record until the other clocks reach that time.
     """
     latest = moment + CLOCK_TOLERANCE
-    if stored is not None:
-        latest = max(latest, stored.head.record.time)
+    if parent is not None:
+        latest = max(latest, parent.time)
     if not moment - CLOCK_TOLERANCE <= record.time <= latest:
         raise errors.ClockError(
             "The record is dated more than five minutes off: set the clock right."
         )
 
 
-def _check_allowed(incoming: Incoming, before: judge.InForce, moment: int) -> None:
+def _check_allowed(
+    incoming: Incoming, before: judge.InForce, acting: judge.Acting | None, moment: int
+) -> None:
     """Check what `judge_next` checks as well, to answer with an error that a user understands."""
-    entry = before.entry_of(incoming.user.fingerprint, moment)
+    entry = _entry_of(incoming, before, acting, moment)
     if entry is None:
         raise not_found()
     needed = judge.needed_permissions(incoming.record, before)
@@ -319,7 +438,17 @@ def _check_allowed(incoming: Incoming, before: judge.InForce, moment: int) -> No
         raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
 
 
-def _check_departures(incoming: Incoming, stored: _Stored) -> None:
+def _entry_of(
+    incoming: Incoming, before: judge.InForce, acting: judge.Acting | None, moment: int
+) -> Entry | None:
+    """Return the unexpired entry by which the author acts; a group's is cut by the author's role."""
+    if acting is None:
+        return before.entry_of(incoming.user.fingerprint, moment)
+    entry = before.entry_of(acting.group, moment)
+    return entry and replace(entry, permissions=roster.cut(entry.permissions, acting.role))
+
+
+def _check_departures(incoming: Incoming, stored: Stored) -> None:
     """Raise `ConflictError` if the author of a new list or a new part has not seen every departure.
 
     The author may have drafted the record before somebody left; the client then honours the departure.
@@ -329,21 +458,29 @@ def _check_departures(incoming: Incoming, stored: _Stored) -> None:
         raise errors.ConflictError(LEFT)
 
 
-def _has_new_part(incoming: Incoming, stored: _Stored) -> bool:
+def _has_new_part(incoming: Incoming, stored: Stored) -> bool:
     return not _part_ids(incoming.record) <= _part_ids(stored.head.record)
 
 
-def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InForce:
+def _judge(
+    incoming: Incoming, stored: Stored | None, acting: judge.Acting | None, moment: int
+) -> judge.InForce:
     """Return what the record puts in force; raise what it is refused with."""
     record, access = incoming.record, incoming.access
     before = stored.in_force if stored else None
     with refusing():
         if stored is not None:
-            after = judge.judge_next(incoming.known, stored.in_force, access, stored.head, moment)
+            after = judge.judge_next(
+                incoming.known, stored.in_force, access, stored.head, moment, acting
+            )
         elif access is not None:
             after = judge.judge_first(incoming.known, access, moment)
         else:
             raise errors.IntegrityError("A first record needs an access list (rule 1).")
+        if incoming.has_group_type:
+            raise errors.IntegrityError(
+                "This container is not a group's: it cannot have such a type."
+            )
     changes_type = record.governing is not None and (
         before is None or before.governing.type != record.governing.type
     )
@@ -353,7 +490,7 @@ def _judge(incoming: Incoming, stored: _Stored | None, moment: int) -> judge.InF
     return after
 
 
-def _check_container_key(incoming: Incoming, stored: _Stored, users: members.Users) -> None:
+def _check_container_key(incoming: Incoming, stored: Stored, users: members.Users) -> None:
     """Refuse a new part under a container key that somebody without access may know (rule 5)."""
     record = incoming.record
     if record.changes_access or not _has_new_part(incoming, stored):
@@ -365,7 +502,9 @@ def _check_container_key(incoming: Incoming, stored: _Stored, users: members.Use
     members.check_wraps_in_use(stored.in_force.access, users)
 
 
-def _governing_bytes(incoming: Incoming, stored: _Stored | None, moment: int) -> int:
+def _governing_bytes(
+    incoming: Incoming, stored: Stored | None, acting: judge.Acting | None, moment: int
+) -> int:
     """Return the size of the governing records with this one; raise `TooLargeError` above the bound.
 
     Every reader without a mark verifies all of them. Authors without Delete have a lower bound, so that a
@@ -378,7 +517,7 @@ def _governing_bytes(incoming: Incoming, stored: _Stored | None, moment: int) ->
     size = before + governing_size(incoming.signed, entries)
     limit = MAX_GOVERNING
     if stored is not None:
-        entry = stored.in_force.entry_of(incoming.user.fingerprint, moment)
+        entry = _entry_of(incoming, stored.in_force, acting, moment)
         if entry is None or not entry.allows(ContainerAccessLevel.Delete):
             limit = MAX_GOVERNING_WITHOUT_DELETE
     if size > limit:
@@ -393,9 +532,7 @@ def _part_ids(record: ContainerRecord) -> set[bytes]:
     return {part.partId for part in (record.header, record.content) if part is not None}
 
 
-def _concerned_users(
-    tx: Transaction, incoming: Incoming, stored: _Stored | None
-) -> dict[bytes, Row[Any]]:
+def concerned_users(tx: Transaction, incoming: Incoming, stored: Stored | None) -> dict[bytes, Row]:
     """Return the author and all users in the old and the new list, as far as the broker knows them.
 
     Raises `KeysChangedError` unless the author still has the key records that verified the signature. Members
@@ -410,13 +547,16 @@ def _concerned_users(
     return users
 
 
-def _store_record(
+def store_record(
     tx: Transaction,
     incoming: Incoming,
-    stored: _Stored | None,
+    stored: Stored | None,
     after: judge.InForce,
     new: NewRows,
     governing_bytes: int,
+    *,
+    groups: bytes | None = None,
+    is_group: bool = False,
 ) -> None:
     """Store record and state of the container, and name the user in `authors`.
 
@@ -430,15 +570,19 @@ def _store_record(
         "access_version": after.governing.accessVersion,
         "governing_bytes": governing_bytes,
         "deleted": record.tombstone,
+        "groups": groups,
     }
     if text is not None:
         state |= {"type": text.type, "type_salt": text.salt}
     if stored is None:
-        new.add(sql.ADD_CONTAINER, [{"id": record.containerId, "creator_id": user.id, **state}])
+        created = {"id": record.containerId, "creator_id": user.id, "is_group": is_group or None}
+        new.add(sql.ADD_CONTAINER, [{**created, **state}])
     else:
         tx.connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
         if stored.row.creator_id != user.id and stored.head.record.author != user.fingerprint:
             new.add(sql.ADD_AUTHOR, [{"container": record.containerId, "user": user.id}])
+        if record.via is not None:
+            _add_group_author(incoming, stored.head.record, record.via, new)
     row = {
         "container_id": record.containerId,
         "version": record.version,
@@ -449,10 +593,18 @@ def _store_record(
     new.add(sql.ADD_RECORD, [row])
 
 
+def _add_group_author(incoming: Incoming, head: ContainerRecord, via: Via, new: NewRows) -> None:
+    """Add the author to those whose membership readers verify; the head's author is among them already."""
+    if head.author == incoming.user.fingerprint and head.via and head.via.group == via.group:
+        return
+    row = {"container": incoming.container_id, "group": incoming.group_id, "user": incoming.user.id}
+    new.add(sql.ADD_GROUP_AUTHOR, [row])
+
+
 def _store_access(
     tx: Transaction, incoming: Incoming, users: members.Users, new: NewRows, type_before: str | None
 ) -> None:
-    """Add the new list, which readers judge by, and a row for each member who is not deleted.
+    """Add the new list, which readers judge by, and a row for each group and each user who is not deleted.
 
     A member whose entry has expired already has the event of it, if another broker's clock is ahead of this
     one.
@@ -473,7 +625,7 @@ def _store_access(
     }
     new.add(sql.ADD_LIST, [row])
     if not incoming.is_first:
-        tx.connection.execute(sql.DROP_MEMBERS, {"container": container_id})
+        new.add(sql.DROP_MEMBERS, [{"container": container_id}])
     rows = [
         {
             "container_id": container_id,
@@ -482,17 +634,18 @@ def _store_access(
             "key_index": entry.keyIndex,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
-            "expiry_recorded": entry.is_expired(tx.moment),
+            # Nobody reads the log of a deleted group: its row only says that the list has its entry.
+            "expiry_recorded": users[fingerprint].deleted or entry.is_expired(tx.moment),
             "type": text if entry.allows(ContainerAccessLevel.ViewType) else None,
         }
         for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
-        if not users[fingerprint].deleted
+        if not users[fingerprint].deleted or users[fingerprint].group_version is not None
     ]
     new.add(sql.ADD_MEMBERS, rows)
 
 
 def _store_parts(
-    tx: Transaction, incoming: Incoming, stored: _Stored | None, new: NewRows, charges: Charges
+    tx: Transaction, incoming: Incoming, stored: Stored | None, new: NewRows, charges: Charges
 ) -> None:
     """Store inline parts, commit a content that was sent in chunks, and mark replaced parts."""
     message = incoming.message
@@ -514,10 +667,8 @@ def _store_parts(
             )
         else:
             _take_over(tx.connection, incoming, part, charges)
-    if rows and not tx.optimistic:
-        some = [row["part_id"] for row in rows]
-        if tx.connection.execute(sql.PARTS_TAKEN, {"some": some}).first():
-            raise errors.RejectedError(PART_TAKEN)
+    if any(row["part_id"] in tx.parts_taken for row in rows):
+        raise errors.RejectedError(PART_TAKEN)
     new.add(sql.ADD_PART, rows)
     if replaced:
         tx.connection.execute(sql.REPLACE_PARTS, {"replaced": replaced, "now": tx.moment})
@@ -586,7 +737,7 @@ def check_sealed(part: Part, size: int, hashes: bytes) -> None:
     grammar.check_segment_hashes(part, hashes)
 
 
-def raise_signed_until(connection: Connection, author: Row[Any], time: int) -> None:
+def raise_signed_until(connection: Connection, author: Row, time: int) -> None:
     """Raise the author's bound above the time of a record or departure that was stored.
 
     The bound is a minute above: a user who writes often has the row written once a minute.

@@ -9,9 +9,8 @@ Until then `views` serves no more than what stays.
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
-
-from sqlalchemy import Connection, Row
 
 from scbroker.errors import IntegrityError
 from scbroker.records.canonical import ContainerId, stored_user_id
@@ -21,6 +20,7 @@ from scbroker.server.charges import Charges
 from scbroker.server.containers import members
 from scbroker.server.events.pages import event_of
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire.events import details_hash
 
 _RECORDS: Final = 500
@@ -32,15 +32,22 @@ Purge = Callable[[Connection, Any], bool]
 """Deletes some rows of what has this id, and returns whether there may be more."""
 
 
-def empty(connection: Connection, tombstone: ContainerRecord, moment: int) -> None:
+def empty(
+    connection: Connection, tombstone: ContainerRecord, groups: Sequence[bytes], moment: int
+) -> None:
     """Remove the few rows at once, and mark the container to be purged. Its row must be locked.
 
-    Only the members' ids stay: the broker serves the tombstone to these users.
+    Only the ids of its members and `groups` stay: the broker serves the tombstone to these users.
     """
     at = {"container": tombstone.containerId}
-    connection.execute(sql.SET_CONTAINER, {**at, "type": None, "type_salt": None})
     connection.execute(sql.DROP_EXPIRED_MEMBERS, {**at, "now": moment})
     connection.execute(sql.EMPTY_MEMBERS, at)
+    state: dict[str, Any] = {"type": None, "type_salt": None}
+    if groups:
+        kept = connection.execute(sql.GROUPS_AMONG_MEMBERS, at).scalars()
+        state["groups"] = b"".join(kept) or None
+        members.release_groups(connection, groups)
+    connection.execute(sql.SET_CONTAINER, {**at, **state})
     connection.execute(sql.DROP_CONTAINER_PARTS, at)
     add_purge(connection, tombstone.containerId, tombstone.version, tombstone.time)
 
@@ -121,11 +128,13 @@ def purge_some(connection: Connection, container_id: ContainerId) -> bool:
     fetch is recorded, and its last member is not deleted. The deletion of the last member removes records
     and container but not the events, so the purge relies on its own row alone.
     """
-    sql.one(connection, sql.LOCK_CONTAINER, id=container_id)
+    container = sql.one(connection, sql.LOCK_CONTAINER, id=container_id)
     purge = sql.one(connection, sql.LOCK_PURGE, container=container_id)
     if purge is None:
         return False
-    if _purge_records(connection, purge):
+    # A deleted group keeps its records: readers need them to judge records that were made through it.
+    is_group = container is not None and container.is_group
+    if not is_group and _purge_records(connection, purge):
         return True
     owner = {"container": container_id}
     if delete_some(connection, sql.ACCESSES_TO, sql.DROP_ACCESS, owner, "user", _ACCESSES):
@@ -136,7 +145,7 @@ def purge_some(connection: Connection, container_id: ContainerId) -> bool:
     return False
 
 
-def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
+def _purge_records(connection: Connection, purge: Row) -> bool:
     """Delete records that do not govern, parts of the others, and entries and departures of non-authors."""
     at = {"container": purge.container_id}
     some = {"from": purge.past_version + 1, "to": purge.version, "count": _RECORDS}
@@ -146,8 +155,8 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
     skipped = [row.version for row in rows if not row.governing]
     if skipped:
         connection.execute(sql.DROP_RECORDS, {**at, "versions": skipped})
-    authors, stripped = _authors(connection, purge), []
-    kept_users, charges = [stored_user_id(author) for author in authors], Charges()
+    kept, stripped = _kept(connection, purge), []
+    kept_users, charges = [stored_user_id(name) for name in kept.names], Charges()
     for row in rows:
         size = len(row.body) + row.signature_size
         if row.governing:
@@ -156,16 +165,16 @@ def _purge_records(connection: Connection, purge: Row[Any]) -> bool:
             size = len(row.body) - len(stripped[-1]["body"])
             if parse_bare(row.body).changes_access:
                 entries = sql.the(connection, sql.FIND_LIST, **place).entries
-                kept = members.StoredList.decode(entries).only(authors).encode()
-                size += len(entries) - len(kept)
-                connection.execute(sql.SET_LIST, {**place, "entries": kept})
+                shown = members.StoredList.decode(entries).only(kept.names).encode()
+                size += len(entries) - len(shown)
+                connection.execute(sql.SET_LIST, {**place, "entries": shown})
                 connection.execute(sql.DROP_DEPARTURES, {**place, "kept_users": kept_users})
         _credit(row.body, size, charges)
     if stripped:
         connection.execute(sql.SET_BODY, stripped)
     last = rows[-1].version
     if last == purge.version - 1:
-        _release_authors(connection, purge.container_id, authors)
+        _release_authors(connection, purge.container_id, kept)
     connection.execute(sql.SET_PURGE, {**at, "past_version": last})
     charges.apply(connection)
     return True
@@ -192,26 +201,53 @@ def _credit(body: bytes, size: int, charges: Charges) -> None:
         charges.add(stored_user_id(parse_bare(body).author), size=-size)
 
 
-def _authors(connection: Connection, purge: Row[Any]) -> set[bytes]:
-    """Return the users whose entries a reader needs to verify the tombstone."""
+@dataclass(slots=True)
+class _Kept:
+    """What readers need to verify a tombstone."""
+
+    authors: set[bytes] = field(default_factory=set)
+    """User ids of the authors of remaining records."""
+    acted: set[tuple[bytes, bytes]] = field(default_factory=set)
+    """The groups for which they acted, with the user id of each author."""
+    names: set[bytes] = field(default_factory=set)
+    """The names whose entries are needed: authors, or the groups for which they acted."""
+
+
+def _kept(connection: Connection, purge: Row) -> _Kept:
     at = {"container": purge.container_id, "number": purge.version}
-    found = {parse_bare(sql.the(connection, sql.FIND_RECORD, **at).body).author}
-    for row in sql.governing(connection, purge.container_id, 1, purge.version):
-        found.add(parse_bare(row.body).author)
+    tombstone = parse_bare(sql.the(connection, sql.FIND_RECORD, **at).body)
+    rows = sql.governing(connection, purge.container_id, 1, purge.version)
+    found = _Kept()
+    for record in (tombstone, *(parse_bare(row.body) for row in rows)):
+        author = stored_user_id(record.author)
+        found.authors.add(author)
+        found.names.add(members.actor_of(record))
+        if record.via is not None:
+            found.acted.add((stored_user_id(record.via.group), author))
     return found
 
 
-def _release_authors(connection: Connection, container_id: ContainerId, kept: set[bytes]) -> None:
-    """Delete the rows of authors who signed no remaining record: the container needs their keys no longer."""
+def _release_authors(connection: Connection, container_id: ContainerId, kept: _Kept) -> None:
+    """Delete the rows of authors who signed no remaining record.
+
+    The container needs their keys, and the records of the groups for which they acted, no longer.
+    """
     signed = connection.execute(sql.AUTHORS_IN, {"some": [container_id]}).scalars()
-    gone = sorted(set(signed) - {stored_user_id(author) for author in kept})
+    gone = sorted(set(signed) - kept.authors)
     if gone:
         members.release_keys(connection, gone)
         rows = [{"container": container_id, "user": user} for user in gone]
         connection.execute(sql.DROP_AUTHOR, rows)
+    acted = connection.execute(sql.GROUP_AUTHORS_IN, {"some": [container_id]})
+    released = sorted({(row.group_id, row.user_id) for row in acted} - kept.acted)
+    if released:
+        members.release_keys(connection, sorted({group_id for group_id, _ in released}))
+        at = {"container": container_id}
+        rows = [{**at, "group": group_id, "user": user_id} for group_id, user_id in released]
+        connection.execute(sql.DROP_GROUP_AUTHOR, rows)
 
 
-def _purge_events(connection: Connection, purge: Row[Any]) -> bool:
+def _purge_events(connection: Connection, purge: Row) -> bool:
     """Empty the container's events in one user's log, except for the event of the deletion.
 
     Their ids stay, so that the log has no gap, and the hash of their details stays for its digest. Version 0

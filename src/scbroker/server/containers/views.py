@@ -11,25 +11,32 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Row
-
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError, ConflictError, NotFoundError
 from scbroker.records import container_record as grammar
-from scbroker.records.canonical import ContainerId, parse_uuid, stored_user_id, user_id_of
+from scbroker.records.canonical import ContainerId, UserId, parse_uuid, stored_user_id, user_id_of
 from scbroker.records.container_record import ContainerRecord, Role
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.server import metrics
-from scbroker.server.broker import SECOND, Broker, Call, check_unexpired
-from scbroker.server.containers.members import StoredList, departures_from, leaver_of
+from scbroker.server.broker import SECOND, Broker, Call, check_unexpired, not_found
+from scbroker.server.containers.members import (
+    StoredList,
+    access_actor_of,
+    actor_of,
+    departures_from,
+    group_ids_of,
+    leaver_of,
+)
 from scbroker.server.events import log
+from scbroker.server.groups.proofs import Group, Proofs
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire import containers as wire
-from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import ViewOutcome, ViewRequest, ViewsAnswer, ViewsRequest
 from scbroker.wire.problems import ItemProblem, item_problem_of
+from scbroker.wire.rosters import GroupState
 from scbroker.wire.users import KeyChainState
 
 _DELETED: Final = "The container was deleted meanwhile: read it again."
@@ -51,8 +58,8 @@ ViewOrError = wire.ContainerView | BrokerError
 class Prefetched:
     """Rows that were read for one or several views at once, in the same snapshot."""
 
-    containers: dict[bytes, Row[Any]] = field(default_factory=dict)
-    """Containers that the reader has access to, by id."""
+    containers: dict[tuple[bytes, str | None], Row] = field(default_factory=dict)
+    """Containers that the reader has access to, by id and by the group that the reader named."""
     lists: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
     """Stored access lists by container and version."""
     departures: dict[tuple[bytes, int], list[Signed]] | None = None
@@ -63,6 +70,9 @@ class Prefetched:
     """The numbers of users' key records, by fingerprint."""
     governing: Signed | None = None
     """The governing record in force, if the head is another record."""
+
+    groups: Proofs | None = None
+    """The groups that the view names; views of one answer share it, so that each group is read once."""
 
     def add_chain(self, fingerprint: bytes, length: int) -> None:
         user_id = str(user_id_of(fingerprint))
@@ -112,25 +122,42 @@ def outcome_of(
 def _view_at_once(
     connection: Connection, call: Call, query: wire.ViewQuery
 ) -> wire.ContainerView | int:
-    """Return the view if one statement reads all of it; else the version of the head: it needs a snapshot."""
+    """Return the view if one statement reads all of it; else the version of the head: it needs a snapshot.
+
+    What proves that the head's author was a member of a group never changes. Where it is not in memory, or
+    the list in force was made through a group, it is read in the snapshot of the records.
+    """
     since, wanted = query.since, bool(query.header or query.content)
-    values = {"container": call.container_id, "user": call.session.id, "wanted": wanted}
+    values = {**_reader_of(call, call.container_id, query), "wanted": wanted}
     row = check_unexpired(sql.one(connection, sql.CONTAINER_AT_ONCE, **values), call.now)
     first_is_in_force = since is None and row.governing_version == 1
     is_whole = row.entries is not None and not row.somebody_left
     if not is_whole or not (first_is_in_force or since == row.version):
         return int(row.version)
+    groups = Proofs(connection, call.session.id)
+    if not _is_proved(row, groups):
+        return int(row.version)
     prefetched = Prefetched(
         lists={(row.id, row.access_version): row.entries},
         departures={},
         inline={row.one: row.one_inline, row.other: row.other_inline},
+        groups=groups,
     )
     if row.governing_body is not None:
         prefetched.governing = Signed(row.governing_body, row.governing_signature)
     prefetched.add_chain(call.session.fingerprint, row.chain_length)
     if row.creator is not None:
         prefetched.add_chain(row.creator, row.creator_chain_length)
-    return _Served(connection, row, call.session.fingerprint, prefetched).view(query)
+    return _Served.of(connection, row, call, prefetched).view(query)
+
+
+def _is_proved(row: Row, groups: Proofs) -> bool:
+    """Return whether everything is in memory that proves for which groups the authors of a view acted."""
+    head = grammar.parse_bare(row.body)
+    governing = head if row.governing_body is None else grammar.parse_bare(row.governing_body)
+    if governing.via is not None:
+        return False
+    return head.via is None or groups.is_known(head.via)
 
 
 def views_of(
@@ -139,15 +166,16 @@ def views_of(
     """Return a view or an error for each of the first of these containers, about PAGE_BYTES in all."""
     found: list[wire.ContainerView | BrokerError] = []
     size, chains = 0, dict[bytes, KeyChainState]()
+    groups = Proofs(connection, call.session.id)
     for start in range(0, len(asked), _READ_AT_ONCE):
         some = asked[start : start + _READ_AT_ONCE]
         prefetched = _prefetch(connection, call, some)
-        prefetched.chains = chains
+        prefetched.chains, prefetched.groups = chains, groups
         for container_id, query in some:
             try:
-                row = check_unexpired(prefetched.containers.get(container_id), call.now)
-                served = _Served(connection, row, call.session.fingerprint, prefetched)
-                view = served.view(query)
+                key = container_id, query.via
+                row = check_unexpired(prefetched.containers.get(key), call.now)
+                view = _Served.of(connection, row, call, prefetched).view(query)
             except BrokerError as error:
                 found.append(error)
                 continue
@@ -160,20 +188,25 @@ def views_of(
 
 def _prefetch(connection: Connection, call: Call, asked: Sequence[Asked]) -> Prefetched:
     """Read the containers' rows, their present access lists and the wanted parts."""
-    values = {"some": [container_id for container_id, _ in asked], "user": call.session.id}
-    found = {row.id: row for row in connection.execute(sql.CONTAINERS_AND_MEMBER, values)}
+    found = dict[tuple[bytes, str | None], Row]()
+    for via in {query.via for _, query in asked}:
+        ids = [container_id for container_id, query in asked if query.via == via]
+        values = {**_named(call, via), "some": ids}
+        rows = connection.execute(sql.CONTAINERS_AND_MEMBER, values)
+        found |= {(row.id, via): row for row in rows}
     prefetched = Prefetched(containers=found)
     if found:
-        for row in connection.execute(sql.LISTS_IN_FORCE, {"some": list(found)}):
+        some = {"some": sorted({container_id for container_id, _ in found})}
+        for row in connection.execute(sql.LISTS_IN_FORCE, some):
             prefetched.lists[row.container_id, row.access_version] = row.entries
         prefetched.departures = {}
-        for row in connection.execute(sql.DEPARTURES_IN_FORCE, {"some": list(found)}):
+        for row in connection.execute(sql.DEPARTURES_IN_FORCE, some):
             left = prefetched.departures.setdefault((row.container_id, row.access_version), [])
             left.append(Signed(row.body, row.signature))
     wanted: set[bytes] = set()
     for container_id, query in asked:
-        if container_id in found:
-            wanted |= _parts_to_serve(found[container_id], query).keys()
+        if (container_id, query.via) in found:
+            wanted |= _parts_to_serve(found[container_id, query.via], query).keys()
     if wanted:
         for row in connection.execute(sql.PARTS_INLINE, {"some": list(wanted)}):
             prefetched.inline[row.part_id] = row.inline
@@ -183,14 +216,15 @@ def _prefetch(connection: Connection, call: Call, asked: Sequence[Asked]) -> Pre
 def _note_access(
     broker: Broker, call: Call, container_id: ContainerId, view: wire.ContainerView
 ) -> None:
-    """Note a fetch of header or content, unless the reader is the only one in the list."""
+    """Note a fetch of header or content, unless the reader is the only one with access."""
     if view.header is None and view.content is None:
         return
     last = view.governing[-1]
     # A page may end before the list in force: then others may have got access since.
     is_whole = grammar.parse_bare(last.record.body).version == view.lastGoverning
     access = last.accessList
-    if not (is_whole and access is not None and len(access.entryHashes) == HASH_SIZE):
+    is_alone = access is not None and len(access.entryHashes) == HASH_SIZE and not view.groups
+    if not (is_whole and is_alone):
         log.note_access(broker, call, container_id)
 
 
@@ -200,7 +234,7 @@ async def governing_page(
     """Serve a page of governing records, as they were when `to` was the version of the head."""
 
     def read(connection: Connection) -> wire.GoverningPage:
-        served = _readable(connection, call)
+        served = _readable(connection, call, query.via)
         container = served.row
         if query.to < container.version:
             if container.deleted:
@@ -219,7 +253,7 @@ async def bodies(broker: Broker, call: Call, query: wire.BodiesQuery) -> wire.Bo
     """Serve the bodies of consecutive records, for a reader whose mark is many versions old."""
 
     def read(connection: Connection) -> list[bytes]:
-        served = _readable(connection, call)
+        served = _readable(connection, call, query.via)
         if served.row.deleted:
             raise ConflictError(_DELETED)
         return [row.body for row in served.bodies(query.from_, sql.LATEST, query.count)]
@@ -227,11 +261,28 @@ async def bodies(broker: Broker, call: Call, query: wire.BodiesQuery) -> wire.Bo
     return wire.Bodies(bodies=await broker.database.read(read, large=True))
 
 
-def _readable(connection: Connection, call: Call) -> "_Served":
+def _named(call: Call, via: str | None, *, own: bool = False) -> dict[str, Any]:
+    """Return the parameters that say by which entry the user reads.
+
+    Without a `via` it is the user's own entry or, unless `own`, that of a group that the broker chooses.
+    """
+    if via is not None and parse_uuid(via).bytes == call.session.id:
+        raise not_found()  # the id of a user is not that of a group
+    named = call.session.id if own else None
+    if via is not None:
+        named = UserId(parse_uuid(via).bytes)
+    return {"user": call.session.id, "named": named, "now": call.now}
+
+
+def _reader_of(call: Call, container_id: bytes, query: Query) -> dict[str, Any]:
+    return {**_named(call, query.via), "container": container_id}
+
+
+def _readable(connection: Connection, call: Call, via: str | None) -> "_Served":
     """Return the container that the path names; raise `NotFoundError` without access."""
-    values = {"container": call.container_id, "user": call.session.id}
+    values = {**_named(call, via, own=True), "container": call.container_id}
     row = check_unexpired(sql.one(connection, sql.CONTAINER_AND_MEMBER, **values), call.now)
-    return _Served(connection, row, call.session.fingerprint, Prefetched())
+    return _Served.of(connection, row, call, Prefetched())
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,31 +290,90 @@ class _Served:
     """A container as it is served to a reader with access."""
 
     connection: Connection
-    row: Row[Any]
+    row: Row
     """The rows of the container, its head and the reader's access."""
     reader: bytes
-    """The reader's fingerprint."""
+    """The name in the entry that serves the reader: the reader's fingerprint, or that of a group."""
     prefetched: Prefetched
+    groups: Proofs
+
+    @classmethod
+    def of(cls, connection: Connection, row: Row, call: Call, prefetched: Prefetched) -> "_Served":
+        reader = row.through or call.session.fingerprint
+        groups = prefetched.groups or Proofs(connection, call.session.id)
+        if row.through is not None:
+            group = Group(stored_user_id(row.through), row.group_version, row.encryption_index)
+            groups.add(group, is_managed=row.managing > 0)
+        return cls(connection, row, reader, prefetched, groups)
 
     def view(self, query: Query) -> wire.ContainerView:
         row, since = self.row, query.since
         governing, authors = self.governing(self._first_governing(since), row.version)
-        head = SignedObject.of(Signed(row.body, row.signature))
+        head = wire.SignedRecord.of(Signed(row.body, row.signature))
+        record = grammar.parse_bare(row.body)
+        has_head, skipped = row.version != row.governing_version, self._skipped(since)
+        proves_head = has_head and record.via is not None
         parts = _parts_to_serve(row, query)
         inline = {role: self.prefetched.inline.get(part_id) for part_id, role in parts.items()}
         shows_type = row.type_salt is not None and row.permissions & ContainerAccessLevel.ViewType
         return wire.ContainerView(
             governing=governing,
             lastGoverning=row.governing_version,
-            head=None if row.version == row.governing_version else head,
-            skipped=self._skipped(since),
+            head=head if has_head else None,
+            skipped=skipped,
             wrap=row.wrap,
             type=wire.TypeText(salt=row.type_salt, type=row.type) if shows_type else None,
             header=inline.get(Role.Header),
             content=inline.get(Role.Content),
             keyChains=self._chains(authors),
             recipients=self._moved_recipients() if query.recipients else [],
+            via=None if row.through is None else str(user_id_of(row.through)),
+            headMembership=(
+                self.groups.of(record.via, record.author) if proves_head and record.via else None
+            ),
+            groupChains=self.groups.states(self._acted_through(governing, record, skipped)),
+            groups=self._disclosed_groups(governing),
+            groupRecipients=self._moved_groups() if query.recipients else [],
         )
+
+    def _acted_through(
+        self,
+        governing: Sequence[wire.GoverningView],
+        head: ContainerRecord,
+        skipped: Sequence[bytes],
+    ) -> set[bytes]:
+        """Return the groups that a via of the answer names, and the one by whose entry it is given."""
+        records = [grammar.parse_bare(item.record.body) for item in governing]
+        records += [grammar.parse_bare(body) for body in skipped]
+        named = {record.via.group for record in (*records, head) if record.via is not None}
+        if self.row.through is not None:
+            named.add(self.row.through)
+        return set(map(stored_user_id, named))
+
+    def _disclosed_groups(self, governing: Sequence[wire.GoverningView]) -> list[str]:
+        """Return which of the disclosed names of the list in force are groups."""
+        stored = group_ids_of(self.row)
+        if not stored:
+            return []
+        shown = [item.accessList for item in governing if item.accessList is not None]
+        last = grammar.parse_bare(governing[-1].record.body)
+        if governing_of(last).accessVersion != self.row.access_version or not shown:
+            return []
+        names = {grammar.parse_entry(item.entry).fingerprint for item in shown[-1].disclosed}
+        disclosed = {stored_user_id(name) for name in names} & {*stored}
+        return [str(UUID(bytes=each)) for each in sorted(disclosed)]
+
+    def _moved_groups(self) -> list[GroupState]:
+        """Return the groups with a wrap of an older epoch, or that owe an epoch to the reader, a manager."""
+        row = self.row
+        if row.groups is None or row.deleted or not row.permissions & ContainerAccessLevel.Upload:
+            return []
+        rows = self.connection.execute(sql.GROUPS_WITH_WRAP, {"container": row.id}).all()
+        owing = self.groups.owing([each.id for each in rows])
+        moved = [
+            each for each in rows if each.key_index < each.encryption_index or each.id in owing
+        ]
+        return self.groups.states_of(moved)
 
     def _first_governing(self, since: int | None) -> int:
         """Return the version of the governing record that was in force at a mark; 1 without a mark."""
@@ -280,7 +390,7 @@ class _Served:
         A page has about PAGE_BYTES, and at least one record.
         """
         container = self.row
-        rows: Iterable[Row[Any] | Signed]
+        rows: Iterable[Row | Signed]
         later: set[bytes] = set()
         authors: set[bytes] = set()
         if first == container.governing_version <= last:
@@ -293,7 +403,7 @@ class _Served:
                 if len(records) < _PAGE_RECORDS:
                     records.append(record)
                 else:  # on a later page, but the authors' entries are disclosed in the lists before it
-                    later |= {record.author, governing_of(record).accessAuthor}
+                    later |= {actor_of(record), access_actor_of(record)}
                     authors.add(record.author)
             rows = (self.stored(record.version) for record in records)
         head = grammar.parse_record(self.stored(min(last, container.version)).body)
@@ -307,8 +417,17 @@ class _Served:
                 size += _size_of_list(access)
                 authors |= {leaver_of(item.signed) for item in access.departures}
             body = grammar.bare_body(row.body) if container.deleted else row.body
-            signed = SignedObject.of(Signed(body, row.signature))
-            views.append(wire.GoverningView(record=signed, accessList=access))
+            signed = wire.SignedRecord.of(Signed(body, row.signature))
+            proof = standing = None
+            if record.via is not None:
+                proof = self.groups.of(record.via, record.author)
+                if record.changes_access:
+                    standing = self.groups.standing(record.via, record.author)
+            views.append(
+                wire.GoverningView(
+                    record=signed, accessList=access, membership=proof, standing=standing
+                )
+            )
             size += len(row.body) + len(row.signature)
             if size > wire.PAGE_BYTES:
                 break
@@ -334,26 +453,26 @@ class _Served:
     def _disclosed_users(
         self, records: Sequence[ContainerRecord], head: ContainerRecord, later: set[bytes]
     ) -> list[set[bytes] | None]:
-        """Return for each record the users whose entries its list discloses; None for all (container.md, 4).
+        """Return for each record the names whose entries its list discloses; None for all (container.md, 4).
 
-        It is computed backwards: the author of a record must be disclosed in the list before it, and a user
-        who is disclosed in one list must be disclosed in all earlier ones. `later` are the users whom the
-        records after these ones disclose.
+        It is computed backwards: the author of a record, or the group for which they acted, must be disclosed
+        in the list before it, and a name that is disclosed in one list must be disclosed in all earlier ones.
+        `later` are the names that the records after these ones disclose.
         """
         container = self.row
         if container.permissions & ContainerAccessLevel.ViewAccess and not container.deleted:
             return [None] * len(records)
-        names = {head.author} | later
+        names = {actor_of(head)} | later
         if not container.deleted:
             names.add(self.reader)
         disclosed: list[set[bytes] | None] = []
         for record in reversed(records):
-            names = names | {governing_of(record).accessAuthor}
+            names = names | {access_actor_of(record)}
             disclosed.append(names)
-            names = names | {record.author}
+            names = names | {actor_of(record)}
         return disclosed[::-1]
 
-    def stored(self, version: int) -> Row[Any]:
+    def stored(self, version: int) -> Row:
         """Return a row with body and signature of a record; the container's row has those of the head."""
         if version == self.row.version:
             return self.row
@@ -363,7 +482,7 @@ class _Served:
             raise NotFoundError(f"The container has no record of version {version}.")
         return row
 
-    def bodies(self, first: int, end: int, count: int) -> Iterable[Row[Any]]:
+    def bodies(self, first: int, end: int, count: int) -> Iterable[Row]:
         values = {"container": self.row.id, "from": first, "to": end, "count": count}
         return self.connection.execute(sql.BODIES, values)
 
@@ -392,7 +511,7 @@ class _Served:
         ]
 
 
-def _parts_to_serve(container: Row[Any], query: Query) -> dict[bytes, Role]:
+def _parts_to_serve(container: Row, query: Query) -> dict[bytes, Role]:
     """Return the head's parts that are wanted and that the reader may download, by id."""
     asked = {Role.Header: query.header, Role.Content: query.content}
     wanted = [role for role in asked if asked[role]]

@@ -3,10 +3,11 @@
 The broker sends the head of the answer before it waits, and then a heartbeat every 15 seconds, so that no
 proxy closes the connection. The page follows. If the time is over, or the request would now be refused, the
 body ends without a page, and the client asks again. `Followers` wakes a request when a transaction has added
-an event of its user or ended a session of the user. No transaction runs when access expires, so each request
-also reads when the next access of its user expires. On SQLite an operator's command wakes nobody, because it
-runs in another process: there API key and session are checked before each heartbeat as well. They are cached
-until the database changes, so that this takes no statement.
+an event of its user or ended a session of the user, and those that wait for the log of a group also when the
+group has an event or loses a member. No transaction runs when access expires, so each request also reads when
+the next access of its user expires. On SQLite an operator's command wakes nobody, because it runs in another
+process: there API key and session are checked before each heartbeat as well. They are cached until the
+database changes, so that this takes no statement.
 """
 
 import asyncio
@@ -14,16 +15,16 @@ import contextlib
 import dataclasses
 from typing import Final
 
-from sqlalchemy import Connection
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from scbroker import errors
 from scbroker.server.answers import HEADERS
-from scbroker.server.broker import SECOND, Broker, Call, now
+from scbroker.server.broker import SECOND, SESSION_ENDED, Broker, Call, now
 from scbroker.server.capacity import ADMITTED, Kind, Release
 from scbroker.server.events import pages
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection
 from scbroker.wire import codec
 from scbroker.wire.events import HEARTBEAT, EventQuery, Events
 
@@ -37,7 +38,7 @@ _HEADERS: Final = {**HEADERS, "Content-Type": codec.MESSAGE, "X-Accel-Buffering"
 
 
 async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events | Response:
-    """Return a page of the user's own log; with `wait`, an answer that waits if it would have no event."""
+    """Return a page of a log; with `wait`, an answer that waits if it would have no event."""
     if not query.wait:
         return await pages.list_events(broker, call, query)
     if not query.follows:
@@ -45,7 +46,7 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events |
     followers = broker.gate.followers
     try:
         # Register before the page is read: an event that is committed after the read wakes the request.
-        woken, release = followers.add(call.session.id)
+        woken, release = followers.add(call.session.id, call.via)
     except errors.OverloadedError:
         page = await pages.list_events(broker, call, query)
         if _is_answer(page, query):
@@ -69,11 +70,11 @@ def _is_answer(page: Events, query: EventQuery) -> bool:
 
 
 async def _next_expiry(broker: Broker, call: Call) -> float:
-    """Return the time on the event loop's clock when the next access of the user expires."""
+    """Return the time on the event loop's clock when the next access of the user, or group, expires."""
 
     def find(connection: Connection) -> int | None:
-        values = {"user": call.session.id}
-        found: int | None = connection.execute(sql.NEXT_EXPIRY, values).scalar()
+        values = {"user": pages.log_of(call)}
+        found: int | None = connection.execute(sql.NEXT_EXPIRY, values).scalar_one_or_none()
         return found
 
     expires_at = await broker.database.query(find)
@@ -154,8 +155,9 @@ class _Waiting(Response):
 
     async def _check(self) -> None:
         """Raise if the request would now be refused: its API key or its session has ended."""
-        await self._broker.check_api_key(self._call.api_key_hash)
-        await self._broker.find_session(self._call.session.token_hash)
+        call = self._call
+        if await self._broker.admit(call.api_key_hash, call.session.token_hash) is None:
+            raise errors.NotAuthenticatedError(SESSION_ENDED)
 
     async def _read(self) -> bytes | None:
         """Return the message of a page that has an event; None to wait on."""

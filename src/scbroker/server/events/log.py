@@ -8,15 +8,15 @@ from itertools import islice
 from typing import Any, Final
 
 import structlog
-from sqlalchemy import Connection, Row
 
 from scbroker.errors import OverloadedError
 from scbroker.records.canonical import ContainerId, UserId, stored_user_id
-from scbroker.records.container_record import ContainerRecord, Entry, Role
+from scbroker.records.container_record import GROUP_TYPE, ContainerRecord, Entry, Role
 from scbroker.records.judge import InForce
 from scbroker.server.broker import SECOND, Access, Broker, Call, now
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows, is_of_database, wake_after_commit
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.events import Change
 
@@ -99,9 +99,9 @@ def _add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
 
 def record_departure(
     connection: Connection,
-    container: Row[Any],
-    leaver: Row[Any],
-    others: Sequence[Row[Any]],
+    container: Row,
+    leaver: Row,
+    others: Sequence[Row],
     application: str,
     moment: int,
 ) -> None:
@@ -121,7 +121,7 @@ def record_departure(
     _add(connection, rows)
 
 
-def record_expiry(connection: Connection, containers: Sequence[Row[Any]], moment: int) -> None:
+def record_expiry(connection: Connection, containers: Sequence[Row], moment: int) -> None:
     """Add an event for each member whose access has expired and who has none yet, in order of expiry.
 
     The containers' rows must be locked, and later events of these containers must not be inserted yet.
@@ -146,8 +146,8 @@ def record_expiry_in(
 
 
 def _row(
-    container: Row[Any],
-    member: Row[Any],
+    container: Row,
+    member: Row,
     kind: ContainerEventType,
     date: int,
     related_user_id: UserId | None = None,
@@ -165,6 +165,31 @@ def _row(
         "related_user_id": related_user_id,
         "application": application,
         "changes": 0,
+        "previous_type": None,
+    }
+
+
+def group_row(
+    group_id: bytes,
+    user_id: bytes,
+    kind: ContainerEventType,
+    version: int,
+    date: int,
+    related_user_id: UserId,
+    application: str,
+    changes: Collection[Change] = (),
+) -> dict[str, Any]:
+    """Return the row of an event of a group, in the log of a user or its own (groups.md, 13)."""
+    return {
+        "user_id": user_id,
+        "event_type": kind.value,
+        "container_id": group_id,
+        "container_type": GROUP_TYPE,
+        "date": date,
+        "version": version,
+        "related_user_id": related_user_id,
+        "application": application,
+        "changes": sum(1 << CHANGES.index(name) for name in changes),
         "previous_type": None,
     }
 
@@ -246,7 +271,7 @@ async def _record(broker: Broker, waiting: dict[Access, str], some: list[Fetch])
 
 
 def _record_access(
-    connection: Connection, container: Row[Any], reader_id: UserId, application: str, moment: int
+    connection: Connection, container: Row, reader_id: UserId, application: str, moment: int
 ) -> None:
     """Add an event for each member with ReceiveAccessEvents: another user fetched header or content.
 

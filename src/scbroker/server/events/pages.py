@@ -20,7 +20,9 @@ from sqlalchemy import bindparam as b
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.server.broker import SECOND, Broker, Call, check_active, now
 from scbroker.server.events.log import CHANGES, record_expiry_in
+from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.tables import events
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import NO_EVENTS, Event, EventQuery, Events, EventType, digest_with
@@ -51,11 +53,20 @@ _DROPPED_AT_ONCE: Final = 500
 
 
 async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
-    """Return a page of the user's own log. Events are numbered first, in a transaction of their own."""
-    user_id = call.session.id
+    """Return a page of the user's own log, or of that of a group of theirs.
+
+    Events are numbered first, in a transaction of their own. A request through a group fails with
+    `NotFoundError` as soon as the user is no longer a member.
+    """
+    user_id = log_of(call)
+    if call.via is not None:
+        group = call.via
+        await broker.database.query(lambda c: memberships.check(c, group, call.session.id))
     await _number(broker, user_id, call.now)
 
-    def read(connection: sa.Connection) -> Events:
+    def read(connection: Connection) -> Events:
+        if call.via is not None:
+            memberships.check(connection, call.via, call.session.id)
         ends = check_active(sql.the(connection, sql.ENDS_OF_LOG, user=user_id))
         rows = connection.execute(*events_page(user_id, query))
         return Events(
@@ -68,10 +79,15 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
     return await broker.database.read(read, large=True)
 
 
+def log_of(call: Call) -> UserId:
+    """Return whose log a request reads: the id of the user, or of the group that it names."""
+    return call.session.id if call.via is None else UserId(call.via)
+
+
 async def _number(broker: Broker, user_id: UserId, moment: int) -> None:
     """Number the user's events that are visible and have no number, after recording expired access."""
 
-    def has_unnumbered(connection: sa.Connection) -> bool:
+    def has_unnumbered(connection: Connection) -> bool:
         values = {"user": user_id, "now": moment, "count": 1}
         statements = (sql.UNNUMBERED, sql.EXPIRED_OF_USER)
         return any(connection.execute(each, values).first() is not None for each in statements)
@@ -81,7 +97,7 @@ async def _number(broker: Broker, user_id: UserId, moment: int) -> None:
         more = await broker.database.write(lambda c: _number_some(c, user_id, moment))
 
 
-def _number_some(connection: sa.Connection, user_id: UserId, moment: int) -> bool:
+def _number_some(connection: Connection, user_id: UserId, moment: int) -> bool:
     """Number events in the order in which they were inserted; return whether there may be more."""
     values = {"user": user_id, "now": moment, "count": _EXPIRIES_AT_ONCE}
     expired = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
@@ -100,7 +116,7 @@ def _number_some(connection: sa.Connection, user_id: UserId, moment: int) -> boo
     return len(numbered) == _NUMBERED_AT_ONCE
 
 
-def event_of(row: sa.Row[Any]) -> Event:
+def event_of(row: Row) -> Event:
     """Return an event as its user gets it; the id is 0 until the event is numbered."""
     related = row.related_user_id
     return Event(
@@ -172,7 +188,7 @@ async def drop_old(broker: Broker) -> None:
     moment = now()
     before, last = moment - seconds * SECOND, (-1, -1)
 
-    def page(connection: sa.Connection) -> list[sa.Row[Any]]:
+    def page(connection: Connection) -> list[Row]:
         values = {"before": before, "date": last[0], "row": last[1], "count": _DROPPED_AT_ONCE}
         return list(connection.execute(sql.OLD_EVENTS, values))
 
@@ -188,7 +204,7 @@ async def drop_old(broker: Broker) -> None:
         last = (found[-1].date, found[-1].row_id)
 
 
-def _drop_some(connection: sa.Connection, user_id: UserId, before: int) -> bool:
+def _drop_some(connection: Connection, user_id: UserId, before: int) -> bool:
     """Delete the oldest events of a log up to a date; return whether there may be more."""
     log = sql.one(connection, sql.LOCK_LOG_IF_FREE, user=user_id)
     if log is None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-from sqlalchemy import Connection, Row
+from typing import Final
 
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE, sha256
+from scbroker.records.canonical import UserId
 from scbroker.records.container_record import MAX_SEGMENTS, SEALED_SEGMENT, SEGMENT, sealed_size
+from scbroker.records.roster import cut
 from scbroker.server.broker import (
     Broker,
     Call,
@@ -28,8 +28,10 @@ from scbroker.server.broker import (
 )
 from scbroker.server.charges import Charges
 from scbroker.server.events import log
+from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import new_blob_name
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire import parts as wire
 from scbroker.wire.codec import NoQuery
@@ -52,12 +54,15 @@ class Upload:
     user_id: bytes
     session: bytes
     """The hash of its token."""
+    via: bytes | None
+    """The id of the group for which the user uploads it."""
 
     @classmethod
     def of(cls, call: Call) -> Upload:
-        return cls(call.container_id, call.part_id, call.session.id, call.session.token_hash)
+        session = call.session
+        return cls(call.container_id, call.part_id, session.id, session.token_hash, call.via)
 
-    def has(self, part: Row[Any]) -> bool:
+    def has(self, part: Row) -> bool:
         """Return whether this row is of the same user and container."""
         return (part.user_id, part.container_id) == (self.user_id, self.container_id)
 
@@ -143,24 +148,33 @@ def check_number(broker: Broker, number: int) -> None:
         raise errors.TooLargeError(f"This broker accepts contents of at most {limit} bytes.")
 
 
-def find_upload(connection: Connection, upload: Upload) -> Row[Any] | None:
+def find_upload(connection: Connection, upload: Upload) -> Row | None:
     """Return the part's row, if any; raise if the user may not upload it.
 
     A user without access gets the same answers as for an id that no container has: only the record that
     names the part is refused.
     """
     _lock_user(connection, upload)
-    names = {"container": upload.container_id, "user": upload.user_id}
-    member = sql.one(connection, sql.FIND_MEMBER, **names)
-    if is_unexpired(member, now()):
-        if sql.the(connection, sql.FIND_CONTAINER, id=upload.container_id).deleted:
-            raise errors.DeletedError()
-        if not member.permissions & ContainerAccessLevel.Upload:
-            raise errors.PermissionDeniedError("Your access to this container lacks Upload.")
+    _check_access(connection, upload)
     part = sql.one(connection, sql.FIND_PART, part=upload.part_id)
     if part is not None and not upload.has(part):
         raise errors.AlreadyExistsError("This part id belongs to another upload.")
     return part
+
+
+def _check_access(connection: Connection, upload: Upload) -> None:
+    """Raise if the user has access without Upload, or is not a member of the group that they name."""
+    names = {"container": upload.container_id, "user": upload.via or upload.user_id}
+    role = None
+    if upload.via is not None:
+        role = memberships.check(connection, upload.via, UserId(upload.user_id)).role
+    member = sql.one(connection, sql.FIND_MEMBER, **names)
+    if is_unexpired(member, now()):
+        if sql.the(connection, sql.FIND_CONTAINER, id=upload.container_id).deleted:
+            raise errors.DeletedError()
+        left = member.permissions if role is None else cut(member.permissions, role)
+        if not left & ContainerAccessLevel.Upload:
+            raise errors.PermissionDeniedError("Your access to this container lacks Upload.")
 
 
 def _lock_user(connection: Connection, upload: Upload) -> None:
@@ -169,7 +183,7 @@ def _lock_user(connection: Connection, upload: Upload) -> None:
 
 
 def is_stored(
-    connection: Connection, upload: Upload, part: Row[Any] | None, number: int, hashes: bytes
+    connection: Connection, upload: Upload, part: Row | None, number: int, hashes: bytes
 ) -> bool:
     """Return whether a chunk has a row with these hashes, and if so extend the life of its part."""
     if part is None or part.dropped:
@@ -182,7 +196,7 @@ def is_stored(
 
 
 def check_quota(
-    connection: Connection, broker: Broker, upload: Upload, part: Row[Any] | None, size: int
+    connection: Connection, broker: Broker, upload: Upload, part: Row | None, size: int
 ) -> None:
     """Raise if the session may not upload `size` more bytes of the part, which is now the session's."""
     if part is not None and part.committed:
@@ -255,6 +269,8 @@ async def drop(broker: Broker, call: Call, query: NoQuery) -> None:
 
     def write(connection: Connection) -> None:
         _lock_user(connection, upload)
+        if upload.via is not None:
+            _check_access(connection, upload)
         part = sql.one(connection, sql.LOCK_PART, part=upload.part_id)
         if part is None or not upload.has(part):
             return
@@ -319,7 +335,9 @@ def touch(connection: Connection, upload: Upload, more: int) -> None:
 async def list_chunks(broker: Broker, call: Call, query: wire.ChunksQuery) -> wire.Chunks:
     """Return which chunks of an uncommitted part of the session's user are stored, from `first` on."""
 
-    def read(connection: Connection) -> list[Row[Any]]:
+    def read(connection: Connection) -> list[Row]:
+        if call.via is not None:
+            _check_access(connection, Upload.of(call))
         part = sql.one(connection, sql.FIND_PART, part=call.part_id)
         if part is None or part.user_id != call.session.id or part.committed or part.dropped:
             return []
@@ -346,7 +364,7 @@ async def segments(broker: Broker, call: Call, query: wire.SegmentsQuery) -> byt
     """Return sealed segments of a part, concatenated."""
     first, end = query.first, query.first + query.count
 
-    def read(connection: Connection) -> bytes | list[Row[Any]]:
+    def read(connection: Connection) -> bytes | list[Row]:
         part, _ = readable(connection, call)
         if end > part.hashes_size // HASH_SIZE:
             raise errors.InvalidArgumentError("The part has fewer segments.")
@@ -360,7 +378,7 @@ async def segments(broker: Broker, call: Call, query: wire.SegmentsQuery) -> byt
             chunks.append(chunk)
         return chunks
 
-    async def get(chunk: Row[Any]) -> memoryview:
+    async def get(chunk: Row) -> memoryview:
         base = chunk.chunk * CHUNK_SEGMENTS
         start = max(first - base, 0) * SEALED_SEGMENT
         stop = min((end - base) * SEALED_SEGMENT, chunk.size)
@@ -371,17 +389,20 @@ async def segments(broker: Broker, call: Call, query: wire.SegmentsQuery) -> byt
     if isinstance(found, bytes):
         return found
     try:
-        ranges = [await get(chunk) for chunk in found]
+        ranges = await asyncio.gather(*map(get, found))
     except LookupError:
         await broker.database.read(read)  # raises if the content was replaced or deleted meanwhile
         raise
     return ranges[0] if len(ranges) == 1 else b"".join(ranges)
 
 
-def readable(connection: Connection, call: Call) -> tuple[Row[Any], int | None]:
+def readable(connection: Connection, call: Call) -> tuple[Row, int | None]:
     """Return the part, and when the user's access expires; raise if the user may not download it."""
-    names = {"container": call.container_id, "user": call.session.id}
-    row = sql.one(connection, sql.CONTAINER_AND_MEMBER, **names)
+    if call.via == call.session.id:
+        raise not_found("part")  # the id of a user is not that of a group
+    names = {"container": call.container_id, "user": call.session.id, "now": call.now}
+    named = call.via or call.session.id
+    row = sql.one(connection, sql.CONTAINER_AND_MEMBER, **names, named=named)
     found = check_unexpired(row, call.now, "part")
     if found.deleted:
         raise errors.DeletedError()

@@ -8,8 +8,6 @@ name as pending deletion, due one hour after the URL expires. Reporting the chun
 from collections.abc import Sequence
 from typing import Literal
 
-from sqlalchemy import Connection
-
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.container_record import SEALED_SEGMENT, sealed_size
@@ -19,6 +17,7 @@ from scbroker.server.parts import chunks
 from scbroker.server.parts.chunks import Chunk, Upload
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import good_until, is_name_of, new_blob_name
+from scbroker.server.storage.driver import Connection
 from scbroker.wire import parts as wire
 
 

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection
-
 from scbroker.errors import OverloadedError
 from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.charges import Charges
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.blobs import good_until
+from scbroker.server.storage.driver import Connection
 
 _PARTS: Final = 32
 # Removing so many rows takes SQLite about 50 ms.

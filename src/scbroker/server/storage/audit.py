@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Connection, Row
 
 from scbroker.crypto.at_rest import open_stored, seal_stored
 from scbroker.crypto.verify import HASH_SIZE, keyed_hash
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 
 KEY_CHECK: Final = "audit-key"
 """The name of the row of `checks` with the sealed key of the chain, and the label of its seal."""
@@ -66,7 +66,7 @@ def record(
     connection.execute(sql.ADD_AUDIT, {**row, "mac": _mac(chain_key, before, list(row.values()))})
 
 
-def mac_of(chain_key: bytes, before: bytes, row: Row[Any]) -> bytes:
+def mac_of(chain_key: bytes, before: bytes, row: Row) -> bytes:
     """Return the mac that a stored row must have behind the mac `before`."""
     fields = [row.id, row.at, row.actor, row.action, row.subject, row.details]
     return _mac(chain_key, before, fields)

@@ -167,10 +167,12 @@ class Blobs:
         """Return the bytes from start to end (exclusive)."""
         try:
             with _asking("get", "reading a chunk"):
-                found = await obstore.get_range_async(self._store, name, start=start, end=end)
+                return await self._get(name, start, end)
         except FileNotFoundError as error:
             raise LookupError(f"The object {name} is missing, but a row references it.") from error
-        return memoryview(found)
+
+    async def _get(self, name: str, start: int, end: int) -> memoryview:
+        return memoryview(await obstore.get_range_async(self._store, name, start=start, end=end))
 
     async def whole(self, name: str) -> memoryview | None:
         """Return all bytes of an object, or None if there is none."""
@@ -326,10 +328,25 @@ class Folder(Blobs):
         finally:
             os.close(descriptor)
 
+    async def _get(self, name: str, start: int, end: int) -> memoryview:
+        # obstore would fill the memory with zeros first.
+        return await asyncio.to_thread(_read, self._root / name, start, end)
+
     async def _put(self, name: str, data: bytes | memoryview) -> None:
         await super()._put(name, data)
         path = self._root / name
         await asyncio.to_thread(sync, path, path.parent)
+
+
+def _read(path: Path, start: int, end: int) -> memoryview:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        found = os.pread(descriptor, end - start, start)
+    finally:
+        os.close(descriptor)
+    if len(found) < end - start:
+        raise OSError(f"{path} has fewer than {end} bytes")
+    return memoryview(found)
 
 
 def _unlink(paths: list[Path]) -> None:

@@ -20,28 +20,34 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 
 import asyncpg
 import sqlalchemy
 import tenacity
 from asyncpg.exceptions import TargetServerAttributeNotMatched
-from sqlalchemy import Connection, Engine, Row, event
-from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError
+from sqlalchemy import Executable, event
+from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, IntegrityError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.pool import NullPool
 from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server import metrics
 from scbroker.server.request_log import count_wait, measured
+from scbroker.server.storage.driver import (
+    Connection,
+    PostgresConnection,
+    Row,
+    SqliteConnection,
+    connect_sqlite,
+)
 from scbroker.server.storage.notices import Notices, Wake
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
-_WOKEN: Final = "scbroker.woken"
-"""The key, in a connection's `info`, of the users to wake after its transaction."""
+Migration = Callable[[sqlalchemy.Connection], T]
 _WAIT_SECONDS: Final = 5.0
 DISK_FULL: Final = "The broker's disk is full: tell its operator."
 _TEMPORARY_SQLITE_CODES: Final = {
@@ -78,8 +84,8 @@ class Database(Protocol):
         IntegrityError, or may succeed when repeated, `otherwise` runs instead (by default `work` again).
         """
 
-    async def migrate(self, work: Work[T]) -> T:
-        """Run a migration on a connection of its own, without time limits.
+    async def migrate(self, work: Migration[T]) -> T:
+        """Run a migration on a connection of SQLAlchemy, of its own and without time limits.
 
         `work` starts and commits its transactions itself.
         """
@@ -111,17 +117,17 @@ class Database(Protocol):
 
 def wake_after_commit(connection: Connection, users: Iterable[bytes]) -> None:
     """Wake the waiting requests of these users once this transaction has committed."""
-    connection.info.setdefault(_WOKEN, set()).update(users)
+    connection.woken.update(users)
 
 
-def _woken(connection: Connection) -> Collection[bytes]:
+def _woken(connection: Connection) -> set[bytes]:
     """Return and forget the users to wake."""
-    found: Collection[bytes] = connection.info.pop(_WOKEN, ())
+    found, connection.woken = connection.woken, set()
     return found
 
 
 class NewRows(dict[Any, list[dict[str, Any]]]):
-    """Rows to insert by INSERT statement, so that each statement runs once for all of its rows.
+    """Rows by the statement that adds or deletes them, so that each statement runs once for all of its rows.
 
     `woken` are the users to wake after the transaction.
     """
@@ -144,19 +150,19 @@ class NewRows(dict[Any, list[dict[str, Any]]]):
             self.add(statement, rows)
 
     def write(self, connection: Connection) -> None:
-        """Insert the rows in the order in which their statements were first added, and forget them."""
+        """Run the statements in the order in which they were first added, and forget them."""
         while self:
             statement = next(iter(self))
             connection.execute(statement, self.pop(statement))
         wake_after_commit(connection, self.woken)
 
 
-def one(connection: Connection, statement: Any, **values: object) -> Row[Any] | None:
+def one(connection: Connection, statement: Executable, **values: object) -> Row | None:
     """Return the row, or None if there is none."""
     return connection.execute(statement, values).one_or_none()
 
 
-def the(connection: Connection, statement: Any, **values: object) -> Row[Any]:
+def the(connection: Connection, statement: Executable, **values: object) -> Row:
     """Return the row, which must exist."""
     return connection.execute(statement, values).one()
 
@@ -217,8 +223,13 @@ def is_of_database(error: Exception) -> bool:
     )
 
 
-def _on_connection(engine: Engine, work: Work[T]) -> T:
+def _migrated(engine: sqlalchemy.Engine, work: Migration[T]) -> T:
     with engine.connect() as connection:
+        return work(connection)
+
+
+def _read(connection: Connection, work: Work[T], begin: str = "BEGIN") -> T:
+    with connection.transaction(begin):
         return work(connection)
 
 
@@ -251,17 +262,15 @@ class _Job:
             self.error = _waited_too_long()
             return
         try:
-            # Not `begin_nested`: it gives each savepoint a new name, and compiles a statement for it.
-            driver = _driver(connection)
-            driver.execute("SAVEPOINT job")
+            connection.run("SAVEPOINT job")
             try:
                 self.result = self.work(connection)
                 self.woken = _woken(connection)
             except Exception as error:
                 self.error = error
                 _woken(connection)
-                driver.execute("ROLLBACK TO job")
-            driver.execute("RELEASE job")
+                connection.run("ROLLBACK TO job")
+            connection.run("RELEASE job")
         except Exception as error:
             # When the disk is full, SQLite drops the savepoint too and the rollback fails as well. Only
             # the first error says what to do.
@@ -287,9 +296,11 @@ class SqliteDatabase:
         self._path, self._wait = path, wait
         self._loop = asyncio.get_running_loop()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        # Connections for the writer thread, the reading threads, `read` and `query`.
-        self._engine = _sqlite_engine(path, poolclass=QueuePool, pool_size=_READERS + 3)
-        self._reader, self._autocommitting = self._engine.connect(), self._engine.connect()
+        # Connections for the writer thread, `read` and `query`, and unused ones of the reading threads.
+        self._writing, self._reader, self._autocommitting = (self._connect() for _ in range(3))
+        # Savepoints keep replaced pages in memory: those of one create would be written to a temporary file.
+        self._writing.driver.execute("PRAGMA temp_store=MEMORY")
+        self._unused: list[SqliteConnection] = []
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
         self._free_threads = asyncio.Semaphore(_READERS)
         self._reading = self._waiting = 0
@@ -317,13 +328,20 @@ class SqliteDatabase:
             count_wait(time.monotonic() - started)
         self._reading += 1
         try:
-            reading = partial(_read, work=work)
-            return await self._loop.run_in_executor(
-                self._threads, _on_connection, self._engine, reading
-            )
+            return await self._loop.run_in_executor(self._threads, self._read_alone, work)
         finally:
             self._reading -= 1
             self._free_threads.release()
+
+    def _connect(self) -> SqliteConnection:
+        return SqliteConnection(connect_sqlite(self._path))
+
+    def _read_alone(self, work: Work[T]) -> T:
+        connection = self._unused.pop() if self._unused else self._connect()
+        try:
+            return _read(connection, work)
+        finally:
+            self._unused.append(connection)
 
     async def query(self, work: Work[T]) -> T:
         with _working("query"):
@@ -346,11 +364,13 @@ class SqliteDatabase:
         finally:
             count_wait(job.waited)
 
-    async def migrate(self, work: Work[T]) -> T:
-        engine = _sqlite_engine(self._path, poolclass=NullPool)
+    async def migrate(self, work: Migration[T]) -> T:
+        engine = sqlalchemy.create_engine(
+            "sqlite://", creator=partial(connect_sqlite, self._path), poolclass=NullPool
+        )
         event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN IMMEDIATE"))
         with _working("migrate"):
-            return await asyncio.to_thread(_on_connection, engine, work)
+            return await asyncio.to_thread(_migrated, engine, work)
 
     def count_load(self) -> None:
         metrics.DATABASE_IN_USE.set(self._reading + self._is_writing)
@@ -359,20 +379,19 @@ class SqliteDatabase:
 
     def version(self) -> int | None:
         try:
-            return int(_driver(self._reader).execute("PRAGMA data_version").fetchone()[0])
+            return int(self._reader.driver.execute("PRAGMA data_version").fetchone()[0])
         except sqlite3.Error:  # the next read raises it
             return None
 
     async def scrub(self) -> bool:
-        def truncate(connection: Connection) -> bool:
-            driver = _driver(connection)
-            driver.execute(f"PRAGMA busy_timeout={_SCRUB_MILLISECONDS}")
-            [is_busy, *_] = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        def truncate() -> bool:
+            with contextlib.closing(connect_sqlite(self._path)) as driver:
+                driver.execute(f"PRAGMA busy_timeout={_SCRUB_MILLISECONDS}")
+                [is_busy, *_] = driver.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not is_busy
 
-        engine = _sqlite_engine(self._path, poolclass=NullPool)
         with _working("scrub"):
-            return await asyncio.to_thread(_on_connection, engine, truncate)
+            return await asyncio.to_thread(truncate)
 
     async def clock_difference(self) -> float:
         return 0.0  # the file is on this machine
@@ -389,9 +408,8 @@ class SqliteDatabase:
         self._jobs.put(None)
         await self._loop.run_in_executor(None, self._writer.join)
         self._threads.shutdown()
-        self._reader.close()
-        self._autocommitting.close()
-        self._engine.dispose()
+        for each in (self._writing, self._reader, self._autocommitting, *self._unused):
+            each.driver.close()
 
     def _write_all(self) -> None:
         """Commit batches until `close` queues None."""
@@ -432,11 +450,10 @@ class SqliteDatabase:
 
     def _try_commit(self, batch: list[_Job]) -> bool:
         try:
-            with self._engine.connect() as connection, connection.begin():
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            with self._writing.transaction("BEGIN IMMEDIATE"):
                 for job in batch:
-                    job.run(connection)
-                    if not _driver(connection).in_transaction:
+                    job.run(self._writing)
+                    if not self._writing.driver.in_transaction:
                         # The disk is full: SQLite rolled everything back, and later jobs would autocommit.
                         raise job.error or sqlite3.OperationalError("the transaction is gone")
         except Exception as error:
@@ -449,35 +466,6 @@ class SqliteDatabase:
 
 def _wake_nobody(users: Collection[bytes] | None) -> None:
     del users
-
-
-def _driver(connection: Connection) -> sqlite3.Connection:
-    return cast(sqlite3.Connection, connection.connection.driver_connection)
-
-
-def _read(connection: Connection, work: Work[T]) -> T:
-    with connection.begin():
-        connection.exec_driver_sql("BEGIN")
-        return work(connection)
-
-
-def _sqlite_engine(path: Path, **pool: Any) -> Engine:
-    """Return an engine whose connections commit each statement, unless BEGIN is executed."""
-    engine = sqlalchemy.create_engine(
-        f"sqlite:///{path}",
-        connect_args={"isolation_level": None, "check_same_thread": False, "timeout": 30},
-        hide_parameters=True,  # errors are logged, and what users sent must not be in the log
-        **pool,
-    )
-
-    @event.listens_for(engine, "connect")
-    def _configure(driver: sqlite3.Connection, _: object) -> None:
-        driver.execute("PRAGMA journal_mode=WAL")
-        driver.execute("PRAGMA synchronous=FULL")
-        # Overwrite deleted rows with zeros. Distributions build SQLite with different defaults.
-        driver.execute("PRAGMA secure_delete=ON")
-
-    return engine
 
 
 # PostgreSQL
@@ -494,6 +482,7 @@ _SERVER_SETTINGS: Final = {
 }
 _CLOCK: Final = sqlalchemy.text("SELECT extract(epoch FROM clock_timestamp())")
 _RETRIED_STATES: Final = {"40001", "40P01"}
+_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 
 class PostgresDatabase:
@@ -510,11 +499,7 @@ class PostgresDatabase:
         self._engine = _postgresql_engine(
             url, limits, pool_size=pool_size, max_overflow=0, pool_timeout=wait
         )
-        self._sync = self._engine.sync_engine
-        self._snapshot = self._sync.execution_options(
-            isolation_level="REPEATABLE READ", postgresql_readonly=True
-        )
-        self._autocommit = self._sync.execution_options(isolation_level="AUTOCOMMIT")
+        event.listen(self._engine.sync_engine, "checkout", _check_is_open)
         self._notices: Notices | None = None
         self._in_use = self._waiting = 0
         self._pool_size = pool_size
@@ -523,45 +508,51 @@ class PostgresDatabase:
         del large  # asyncpg does not block the event loop
 
         def read() -> T:
-            with self._connected(self._snapshot) as connection, connection.begin():
-                return work(connection)
+            with self._connected() as connection:
+                return _read(connection, work, _SNAPSHOT)
 
         with _working("read"):
             return await greenlet_spawn(read)
 
     async def query(self, work: Work[T]) -> T:
         def query() -> T:
-            with self._connected(self._autocommit) as connection:
+            with self._connected() as connection:
                 return work(connection)
 
         with _working("query"):
             return await greenlet_spawn(query)
 
     @contextlib.contextmanager
-    def _connected(self, engine: Engine) -> Iterator[Connection]:
-        """Wait for a connection of the pool, and provide it."""
+    def _connected(self) -> Iterator[Connection]:
+        """Wait for a connection of the pool, and provide it. Each statement commits by itself."""
         started = time.monotonic()
         self._waiting += 1
         try:
-            connection = engine.connect()
+            lent = self._engine.sync_engine.raw_connection()
+        except self._engine.dialect.loaded_dbapi.Error as error:
+            raise DBAPIError(None, None, error) from error
         finally:
             self._waiting -= 1
             count_wait(time.monotonic() - started)
         self._in_use += 1
+        connection = PostgresConnection(lent.driver_connection, self._engine.dialect)
         try:
-            with connection:
-                yield connection
+            yield connection
+        except BaseException as error:
+            # A statement of a cancelled request may still run.
+            if not (isinstance(error, Exception) and connection.is_reusable):
+                lent.invalidate()
+            raise
         finally:
             self._in_use -= 1
+            lent.close()
 
     def _written(self, work: Work[T], woken: set[bytes]) -> T:
         """Return the result of a committed transaction, and add the users to wake to `woken`."""
-        with self._connected(self._sync) as connection:
-            _woken(connection)  # forget those of a transaction that failed
-            with connection.begin():
-                result = work(connection)
-                woken.update(_woken(connection))
-            return result
+        with self._connected() as connection, connection.transaction():
+            result = work(connection)
+            woken.update(connection.woken)
+        return result
 
     async def write(self, work: Work[T], otherwise: Work[T] | None = None) -> T:
         attempts = itertools.chain([work], itertools.repeat(otherwise or work))
@@ -576,10 +567,10 @@ class PostgresDatabase:
                             self._notices.add(woken)
         raise AssertionError("the last attempt returns or raises")
 
-    async def migrate(self, work: Work[T]) -> T:
+    async def migrate(self, work: Migration[T]) -> T:
         with _working("migrate", _TEMPORARY_FOR_WRITES):
             engine = _postgresql_engine(self._url, {}, poolclass=NullPool).sync_engine
-            return await greenlet_spawn(_on_connection, engine, work)
+            return await greenlet_spawn(_migrated, engine, work)
 
     def count_load(self) -> None:
         metrics.DATABASE_IN_USE.set(self._in_use)
@@ -613,6 +604,12 @@ class PostgresDatabase:
 
     async def close(self) -> None:
         await self._engine.dispose()
+
+
+def _check_is_open(adapted: Any, *_: object) -> None:
+    """Make the pool replace its connections if the server has closed the one that is checked out."""
+    if adapted.driver_connection.is_closed():
+        raise InvalidatePoolError
 
 
 def _postgresql_engine(url: str, limits: dict[str, Any], **pool: Any) -> AsyncEngine:

@@ -16,8 +16,10 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 import structlog
-from sqlalchemy import Connection, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
+
+from scbroker.server.storage.driver import Connection
 
 _log: Final = structlog.get_logger("scbroker.server")
 _CHANNEL: Final = "scbroker_events"

@@ -11,9 +11,9 @@ from sqlalchemy import (
     Boolean,
     Column,
     ColumnElement,
-    Connection,
     FromClause,
     Insert,
+    LargeBinary,
     Select,
     Table,
     Update,
@@ -24,14 +24,18 @@ from sqlalchemy import (
     exists,
     func,
     insert,
+    literal,
     select,
     tuple_,
     update,
 )
 
+from scbroker.records.judge import ALL
 from scbroker.records.key_record import Signed
+from scbroker.records.roster import MASKS
 from scbroker.server.storage.database import one as one
 from scbroker.server.storage.database import the as the
+from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.tables import (
     LISTED,
     access_lists,
@@ -47,15 +51,21 @@ from scbroker.server.storage.tables import (
     default_quotas,
     departures,
     events,
+    group_authors,
+    group_infos,
+    group_members,
     guesses,
     key_files,
     key_records,
+    leaves,
     members,
     nonces,
     parts,
     pending_blobs,
+    pending_groups,
     pending_users,
     records,
+    rosters,
     sessions,
     usage,
     users,
@@ -76,8 +86,12 @@ def _container(table: Table) -> ColumnElement[bool]:
     return table.c.container_id == b("container")
 
 
-def _user(table: Table) -> ColumnElement[bool]:
+def _user(table: FromClause) -> ColumnElement[bool]:
     return table.c.user_id == b("user")
+
+
+def _group(table: Table) -> ColumnElement[bool]:
+    return table.c.group_id == b("group")
 
 
 def _part(table: Table) -> ColumnElement[bool]:
@@ -132,7 +146,10 @@ USE_API_KEY: Final = _set(
     api_keys.c.last_used_at.is_(None) | (api_keys.c.last_used_at < b("used")),
     last_used_at=b("used"),
 )
-FIND_USER: Final = select(users).where(users.c.id == b("id"))
+# A group has a row of `users` as well. Statements about people leave it out.
+IS_USER: Final = users.c.group_version.is_(None)
+FIND_USER: Final = select(users).where(users.c.id == b("id"), IS_USER)
+# Users and groups: what access lists name.
 FIND_USERS: Final = select(users).where(_among(users.c.id, "ids"))
 LOCK_USER: Final = FIND_USER.with_for_update()
 # A shared lock: until the transaction ends, these users are not deleted and their keys do not change. Several
@@ -153,6 +170,7 @@ KEY_CHAIN: Final = _page(
 ADD_KEY_FILE: Final = insert(key_files)
 FIND_KEY_FILE: Final = select(key_files).where(key_files.c.user_id == b("user_id"))
 DROP_KEY_FILE: Final = delete(key_files).where(_user(key_files))
+COUNT_USERS: Final = select(func.count()).select_from(users).where(~users.c.deleted, IS_USER)
 COUNT_KEY_FILES: Final = select(func.count()).select_from(key_files)
 KEY_FILES_AFTER: Final = (
     select(key_files)
@@ -172,7 +190,7 @@ ADD_SESSION: Final = insert(sessions)
 FIND_SESSION: Final = (
     select(users.c.id, users.c.fingerprint, users.c.chain_length, sessions.c.expires_at)
     .join(sessions, sessions.c.user_id == users.c.id)
-    .where(sessions.c.token_hash == b("token_hash"), ~users.c.deleted)
+    .where(sessions.c.token_hash == b("token_hash"), ~users.c.deleted, IS_USER)
 )
 END_SESSION: Final = delete(sessions).where(sessions.c.token_hash == b("hash"))
 END_OTHER_SESSIONS: Final = delete(sessions).where(
@@ -231,6 +249,13 @@ BODIES: Final = _page(
         records.c.body,
         func.length(records.c.signature).label("signature_size"),
     ).where(_container(records), records.c.version >= b("from"), records.c.version < b("to")),
+    records.c.version,
+)
+# Consecutive records with their signatures.
+WHOLE_RECORDS: Final = _page(
+    select(records.c.version, records.c.body, records.c.signature).where(
+        _container(records), records.c.version >= b("from")
+    ),
     records.c.version,
 )
 ADD_LIST: Final = insert(access_lists)
@@ -296,19 +321,95 @@ _EXPIRED: Final = (
     members.c.expires_at <= b("now")
 ) & ~members.c.expiry_recorded  # not in the log yet
 FIND_MEMBER: Final = select(members).where(_container(members), _user(members))
-# A container, its head record, and a member's row.
-_WITH_MEMBER: Final = (
-    select(
-        containers,
-        members.c.permissions,
-        members.c.expires_at,
-        members.c.wrap,
-        records.c.body,
-        records.c.signature,
-    )
-    .join(members, _of_container(members, _user(members)))
-    .join(records, _of_container(records, records.c.version == containers.c.version))
+_MEMBERSHIP: Final = group_members.alias("membership")
+_THROUGH: Final = users.alias("through")
+# The permissions of a group's entry that a member's role leaves; all of them if there is no membership.
+_MASK: Final = case(
+    *((_MEMBERSHIP.c.role == int(role), mask) for role, mask in MASKS.items()), else_=literal(ALL)
 )
+
+
+def _is_entry(entry: Any, container: Any) -> ColumnElement[bool]:
+    """Return the condition that a row of `members` is an unexpired entry of a container."""
+    unexpired = entry.c.expires_at.is_(None) | (entry.c.expires_at > b("now"))
+    return and_(entry.c.container_id == container, unexpired)
+
+
+def _reader(container: Any) -> Any:
+    """Return the id in the entry of a container's list that serves a user: the user's own, or a group's.
+
+    The parameter `named` decides if it is not NULL. Otherwise a user without an unexpired entry reads through
+    one of the groups that they have accepted: the one that leaves them the most permissions, then the one
+    with the smallest id.
+    """
+    own, entry = members.alias("own"), members.alias("entry")
+    group, membership = users.alias("chosen"), group_members.alias("chosen_membership")
+    mask = case(
+        *((membership.c.role == int(role), mask) for role, mask in MASKS.items()), else_=literal(0)
+    )
+    left = entry.c.permissions.bitwise_and(mask)
+    count: Any = literal(0)
+    for bit in range(ALL.bit_length()):
+        count += case((left.bitwise_and(1 << bit) > 0, 1), else_=0)
+    best = (
+        select(membership.c.group_id)
+        .join(entry, entry.c.user_id == membership.c.group_id)
+        .join(group, group.c.id == membership.c.group_id)
+        .where(
+            _user(membership),
+            ~membership.c.gone,
+            membership.c.accepted,
+            ~group.c.deleted,
+            _is_entry(entry, container),
+        )
+        .order_by(count.desc(), membership.c.group_id)
+        .limit(1)
+    )
+    found = select(own.c.user_id).where(_user(own), _is_entry(own, container))
+    return func.coalesce(
+        b("named", type_=LargeBinary()),
+        found.correlate(containers).scalar_subquery(),
+        best.correlate(containers).scalar_subquery(),
+        b("user", type_=LargeBinary()),
+    )
+
+
+def _with_member(container: Any) -> Select[Any]:
+    """Select a container, its head record, and the entry that serves a user, as `_reader` says.
+
+    The permissions of a group's entry are cut by the user's role. `through` is the name of this group, and
+    NULL for the user's own entry. `managing` are the permissions of a manager of this group, 0 for others.
+    """
+    membership = and_(
+        _MEMBERSHIP.c.group_id == members.c.user_id, _user(_MEMBERSHIP), ~_MEMBERSHIP.c.gone
+    )
+    return (
+        select(
+            containers,
+            members.c.permissions.bitwise_and(_MASK).label("permissions"),
+            members.c.expires_at,
+            members.c.wrap,
+            _THROUGH.c.fingerprint.label("through"),
+            _THROUGH.c.group_version,
+            _THROUGH.c.encryption_index,
+            _MEMBERSHIP.c.permissions.label("managing"),
+            records.c.body,
+            records.c.signature,
+        )
+        .select_from(
+            containers.join(
+                members, _of_container(members, members.c.user_id == _reader(container))
+            )
+            .join(records, _of_container(records, records.c.version == containers.c.version))
+            .outerjoin(_MEMBERSHIP, membership)
+            .outerjoin(_THROUGH, and_(_THROUGH.c.id == _MEMBERSHIP.c.group_id, ~_THROUGH.c.deleted))
+        )
+        .where(_user(members) | _THROUGH.c.id.is_not(None))
+    )
+
+
+# Of one container: with the parameter in the subqueries, PostgreSQL looks its members up by their key.
+_WITH_MEMBER: Final = _with_member(b("container"))
 _GOVERNING_HEAD: Final = records.alias("governing")
 _CREATOR: Final = users.alias("creator")
 _ONE_PART: Final = parts.alias("one_part")
@@ -362,12 +463,15 @@ CONTAINER_AT_ONCE: Final = (
     .where(containers.c.id == b("container"))
 )
 CONTAINER_AND_MEMBER: Final = _WITH_MEMBER.where(containers.c.id == b("container"))
-CONTAINERS_AND_MEMBER: Final = _WITH_MEMBER.where(_among(containers.c.id))
+CONTAINERS_AND_MEMBER: Final = _with_member(containers.c.id).where(_among(containers.c.id))
 # A user's containers in the order of ids. LISTED_OF_TYPE finds only containers whose type the user may see.
-LISTED_CONTAINERS: Final = _after(members.c.container_id, _user(members), LISTED, _UNEXPIRED)
+# `below` limits the key index of the entry: of a group's, to those of epochs that have ended.
+LISTED_CONTAINERS: Final = _after(
+    members.c.container_id, _user(members), LISTED, _UNEXPIRED, members.c.key_index < b("below")
+)
 LISTED_OF_TYPE: Final = LISTED_CONTAINERS.where(members.c.type == b("type"))
 MEMBERS: Final = select(members).where(_container(members))
-# Another user with unexpired access who was not deleted.
+# Another user or group with unexpired access that was not deleted. A group is deleted with its last member.
 ANOTHER_MEMBER: Final = (
     select(members.c.user_id)
     .join(users, users.c.id == members.c.user_id)
@@ -391,7 +495,15 @@ MOVED_RECIPIENTS: Final = (
         members.c.wrap.is_not(None),
         members.c.key_index < users.c.encryption_index,
         ~users.c.deleted,
+        IS_USER,
     )
+    .order_by(users.c.id)
+)
+# Groups with a wrap of the container key, and the epoch that it is for. A deleted group keeps its last epoch.
+GROUPS_WITH_WRAP: Final = (
+    select(users.c.id, users.c.group_version, users.c.encryption_index, members.c.key_index)
+    .join(members, members.c.user_id == users.c.id)
+    .where(_container(members), members.c.wrap.is_not(None), ~IS_USER)
     .order_by(users.c.id)
 )
 CLAIM_EXPIRED: Final = _set(
@@ -409,6 +521,141 @@ NEXT_EXPIRY: Final = (
 EXPIRED_IN: Final = select(members.c.container_id).where(_among(members.c.container_id), _EXPIRED)
 # Waits for writers of these containers, and does not block readers.
 SHARE_CONTAINERS: Final = _CONTAINERS.with_for_update(read=True)
+
+# Groups. A group's own row of `users` has its latest epoch and version, and is locked by everything that
+# changes its members: LOCK_GROUP excludes the records that are made through it, which share the lock.
+FIND_GROUP: Final = select(users).where(users.c.id == b("id"), ~IS_USER)
+LOCK_GROUP: Final = FIND_GROUP.with_for_update()
+# The membership of a user in a group that is not deleted.
+FIND_MEMBERSHIP: Final = (
+    select(
+        group_members,
+        users.c.fingerprint.label("name"),
+        users.c.encryption_index.label("epoch"),
+        users.c.group_version,
+    )
+    .join(users, users.c.id == group_members.c.group_id)
+    .where(_group(group_members), _user(group_members), ~group_members.c.gone, ~users.c.deleted)
+)
+# All members, and whether these users were deleted.
+GROUP_MEMBERS: Final = (
+    select(group_members, users.c.deleted)
+    .join(users, users.c.id == group_members.c.user_id)
+    .where(_group(group_members))
+)
+_GROUP: Final = users.alias("a_group")
+# The groups of a user that are not deleted, in the order of ids.
+GROUPS_OF_USER: Final = (
+    select(group_members.c.group_id, group_members.c.accepted, _GROUP.c.group_version)
+    .join(_GROUP, _GROUP.c.id == group_members.c.group_id)
+    .where(
+        _user(group_members),
+        ~group_members.c.gone,
+        group_members.c.group_id > b("last"),
+        ~_GROUP.c.deleted,
+    )
+    .order_by(group_members.c.group_id)
+    .limit(b("count"))
+)
+ACCEPTED_GROUPS: Final = (
+    select(group_members.c.group_id)
+    .join(_GROUP, _GROUP.c.id == group_members.c.group_id)
+    .where(_user(group_members), group_members.c.accepted, ~group_members.c.gone, ~_GROUP.c.deleted)
+)
+ADD_GROUP_MEMBERS: Final = insert(group_members)
+SET_GROUP_MEMBER: Final = update(group_members).where(_group(group_members), _user(group_members))
+DROP_GROUP_MEMBER: Final = delete(group_members).where(_group(group_members), _user(group_members))
+ADD_ROSTER: Final = insert(rosters)
+# The roster in force at a version of the group's container.
+ROSTER_AT: Final = (
+    select(rosters)
+    .where(_group(rosters), rosters.c.version <= b("number"))
+    .order_by(rosters.c.version.desc())
+    .limit(1)
+)
+# The version that began the epoch after one.
+END_OF_EPOCH: Final = (
+    select(rosters.c.version)
+    .where(_group(rosters), rosters.c.epoch > b("epoch"))
+    .order_by(rosters.c.version)
+    .limit(1)
+)
+ROSTERS: Final = _page(
+    select(rosters).where(_group(rosters), rosters.c.version >= b("from")), rosters.c.version
+)
+ADD_LEAVES: Final = insert(leaves)
+_STANDS: Final = (leaves.c.version <= b("number")) & (leaves.c.until > b("number"))
+# The leaves of the roster in force at a version.
+LEAVES_AT: Final = (
+    select(leaves.c.place, leaves.c.version, leaves.c.hash, leaves.c.salt, leaves.c.member)
+    .where(_group(leaves), _STANDS)
+    .order_by(leaves.c.place)
+)
+# `+ 0` keeps SQLite from searching all leaves in force for one place.
+_END: Final = leaves.c.until + 0
+LEAF_AT: Final = select(leaves.c.member).where(
+    _group(leaves), leaves.c.place == b("leaf"), leaves.c.version <= b("number"), b("number") < _END
+)
+END_LEAF: Final = _set(
+    leaves, _group(leaves), leaves.c.place == b("leaf"), _END == LATEST, until=b("number")
+)
+FIND_INFO: Final = select(group_infos).where(_group(group_infos))
+# The departures from a group's roster in force.
+GROUP_DEPARTURES: Final = select(
+    group_members.c.departure, group_members.c.departure_signature
+).where(_group(group_members), group_members.c.departure.is_not(None))
+OWN_GROUP_DEPARTURE: Final = GROUP_DEPARTURES.where(_user(group_members))
+# Joins a member with the row of this user if an epoch is owed for the member.
+_OWES: Final = (users.c.id == group_members.c.user_id) & (
+    ((group_members.c.gone | users.c.deleted) & group_members.c.wrap.is_not(None))
+    | (
+        ~group_members.c.gone
+        & ~users.c.deleted
+        & (group_members.c.key_index < users.c.encryption_index)
+    )
+)
+# The users for whom a group owes an epoch.
+OWED: Final = (
+    select(group_members.c.user_id, users.c.chain_length)
+    .join(users, _OWES)
+    .where(_group(group_members))
+    .order_by(group_members.c.user_id)
+)
+# Which of some groups owe an epoch and have the user as a manager.
+_MANAGER: Final = group_members.alias("manager")
+OWING: Final = (
+    select(_MANAGER.c.group_id)
+    .where(
+        _among(_MANAGER.c.group_id),
+        _user(_MANAGER),
+        ~_MANAGER.c.gone,
+        _MANAGER.c.permissions > 0,
+        exists().where(group_members.c.group_id == _MANAGER.c.group_id).where(_OWES),
+    )
+    .order_by(_MANAGER.c.group_id)
+)
+# The managers of some groups.
+MANAGERS: Final = select(group_members.c.group_id, group_members.c.user_id).where(
+    _among(group_members.c.group_id), group_members.c.permissions > 0
+)
+COUNT_MEMBERS: Final = (
+    select(group_members.c.group_id, func.count().label("members"))
+    .where(_among(group_members.c.group_id), ~group_members.c.gone)
+    .group_by(group_members.c.group_id)
+)
+ADD_GROUP_AUTHOR: Final = _if_new(
+    container=group_authors.c.container_id,
+    group=group_authors.c.group_id,
+    user=group_authors.c.user_id,
+)
+GROUP_AUTHORS_IN: Final = select(group_authors.c.group_id, group_authors.c.user_id).where(
+    _among(group_authors.c.container_id)
+)
+DROP_GROUP_AUTHOR: Final = delete(group_authors).where(
+    _container(group_authors), _group(group_authors), _user(group_authors)
+)
+ADD_INFO: Final = insert(group_infos)
+DROP_INFO: Final = delete(group_infos).where(_group(group_infos))
 
 # Parts, without inline bytes and hashes: these may be megabytes.
 ADD_PART: Final = insert(parts)
@@ -616,6 +863,13 @@ DROP_EXPIRED_MEMBERS: Final = delete(members).where(
 EMPTY_MEMBERS: Final = _set(
     members, _container(members), permissions=0, key_index=0, expires_at=None, wrap=None, type=None
 )
+# The groups of a list that still have a row of `members`: their members get the tombstone.
+GROUPS_AMONG_MEMBERS: Final = (
+    select(members.c.user_id)
+    .join(users, users.c.id == members.c.user_id)
+    .where(_container(members), ~IS_USER)
+    .order_by(members.c.user_id)
+)
 ADD_PURGE: Final = insert(containers_to_purge)
 # Containers with events in another user's log that are not pending a purge already.
 IN_OTHER_LOGS: Final = (
@@ -685,14 +939,26 @@ CONTAINERS_OF_AUTHOR: Final = (
     select(authors.c.container_id)
     .where(
         _user(authors),
-        ~exists().where(members.c.container_id == authors.c.container_id, _UNEXPIRED),
+        ~exists()
+        .where(members.c.container_id == authors.c.container_id, _UNEXPIRED)
+        .where(users.c.id == members.c.user_id, ~users.c.deleted),
+        # The container of a group has no rows of `members`: it is deleted with the group.
+        ~exists().where(containers.c.id == authors.c.container_id, containers.c.is_group),
     )
     .limit(b("count"))
 )
+# Containers with a living entry besides one: unexpired, of a user or group that was not deleted.
 WITH_OTHER_MEMBERS: Final = (
     select(members.c.container_id)
-    .where(_among(members.c.container_id), members.c.user_id != b("user"), _UNEXPIRED)
+    .join(users, users.c.id == members.c.user_id)
+    .where(
+        _among(members.c.container_id), members.c.user_id != b("user"), _UNEXPIRED, ~users.c.deleted
+    )
     .distinct()
+)
+# Containers of groups whose records are kept.
+KEPT_GROUPS: Final = select(users.c.id).where(
+    _among(users.c.id), ~IS_USER, users.c.fingerprint.is_not(None)
 )
 AUTHORS_IN: Final = select(authors.c.user_id).where(_among(authors.c.container_id)).distinct()
 DROP_AUTHOR: Final = delete(authors).where(_container(authors), _user(authors))
@@ -701,10 +967,10 @@ DROP_KEY_RECORDS: Final = delete(key_records).where(_user(key_records))
 PURGE_CONTAINERS: Final = (
     *(
         delete(table).where(_among(table.c.container_id))
-        for table in (records, access_lists, departures, members, accesses, authors)
+        for table in (records, access_lists, departures, members, accesses, authors, group_authors)
     ),
     _set(parts, _among(parts.c.container_id), parts.c.committed, replaced_at=0),
-    _set(containers, _among(containers.c.id), deleted=True, type=None, type_salt=None),
+    _set(containers, _among(containers.c.id), deleted=True, type=None, type_salt=None, groups=None),
 )
 DROP_CONTAINERS: Final = delete(containers).where(_among(containers.c.id))
 FORGET_CREATOR: Final = _set(containers, _among(containers.c.id), creator_id=None)
@@ -721,6 +987,89 @@ DROP_BLOCK_OF: Final = delete(blocks).where(
 )
 EVENTS_OF_USER: Final = select(events.c.row_id).where(_user(events)).limit(b("count"))
 DROP_EVENT: Final = delete(events).where(events.c.row_id == b("row"), _user(events))
+
+# Deleted groups. What readers need stays, until no container has a record that was made through the group,
+# or an entry of it.
+GROUPS_OF_MEMBER: Final = (
+    select(group_members.c.group_id)
+    .where(_user(group_members), ~group_members.c.gone)
+    .limit(b("count"))
+)
+ANY_LIVING_MEMBER: Final = (
+    select(group_members.c.user_id)
+    .join(users, users.c.id == group_members.c.user_id)
+    .where(_group(group_members), ~group_members.c.gone, ~users.c.deleted)
+    .limit(1)
+)
+ANY_GROUP_DEPARTURE: Final = (
+    select(group_members.c.group_id)
+    .where(_user(group_members), group_members.c.departure.is_not(None))
+    .limit(1)
+)
+_OTHER_ENTRY: Final = members.alias("other_entry")
+# A container that the group can change or delete, and nobody else can reach.
+STRANDED: Final = (
+    select(members.c.container_id)
+    .where(
+        members.c.user_id == b("group"),
+        LISTED,
+        _UNEXPIRED,
+        members.c.permissions.bitwise_and(
+            int(ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.Delete)
+        )
+        > 0,
+        ~exists()
+        .where(_OTHER_ENTRY.c.container_id == members.c.container_id)
+        .where(_OTHER_ENTRY.c.user_id != members.c.user_id)
+        .where(_OTHER_ENTRY.c.expires_at.is_(None) | (_OTHER_ENTRY.c.expires_at > b("now")))
+        .where(users.c.id == _OTHER_ENTRY.c.user_id, ~users.c.deleted),
+    )
+    .limit(1)
+)
+# Keep the row of a deleted group in a container's list, but list it no more.
+SET_ASIDE: Final = _set(members, _container(members), _user(members), expiry_recorded=True)
+ADD_PENDING_GROUP: Final = _if_new(group=pending_groups.c.group_id)
+LOCK_PENDING_GROUP: Final = select(pending_groups).where(_group(pending_groups)).with_for_update()
+PENDING_GROUPS: Final = _after(pending_groups.c.group_id)
+# Which of some groups are pending deletion.
+PENDING_AMONG: Final = select(pending_groups.c.group_id).where(_among(pending_groups.c.group_id))
+FORGET_GROUP: Final = delete(pending_groups).where(_group(pending_groups))
+ANY_ENTRY_OF_GROUP: Final = (
+    select(members.c.container_id)
+    .where(members.c.user_id == b("group"), ~LISTED, members.c.permissions > 0)
+    .limit(1)
+)
+ANY_AUTHOR_OF_GROUP: Final = select(group_authors.c.user_id).where(_group(group_authors)).limit(1)
+AUTHORS_OF_GROUP: Final = select(group_authors.c.user_id).where(_group(group_authors)).distinct()
+# Leaves whose places come after `leaf`, in their order.
+LEAVES_BEHIND: Final = (
+    select(leaves)
+    .where(_group(leaves), leaves.c.place > b("leaf"))
+    .order_by(leaves.c.place, leaves.c.version)
+    .limit(b("count"))
+)
+LAST_PLACE: Final = select(func.max(leaves.c.place)).where(
+    _group(leaves), leaves.c.place <= b("leaf")
+)
+NUMBER_LEAVES: Final = _set(
+    leaves, _group(leaves), leaves.c.place == b("leaf"), place=b("position")
+)
+EMPTY_LEAF: Final = _set(
+    leaves,
+    _group(leaves),
+    leaves.c.place == b("leaf"),
+    leaves.c.version == b("number"),
+    salt=None,
+    member=None,
+)
+KEPT_LEAVES: Final = select(leaves).where(_group(leaves), leaves.c.member.is_not(None))
+DROP_LEAF: Final = delete(leaves).where(
+    _group(leaves), leaves.c.place == b("leaf"), leaves.c.version == b("number")
+)
+SHRINK_ROSTER: Final = _set(
+    rosters, _group(rosters), rosters.c.version == b("number"), size=rosters.c.size - b("less")
+).returning(rosters.c.author_id)
+DROP_ROSTER: Final = delete(rosters).where(_group(rosters), rosters.c.version == b("number"))
 
 
 def governing(connection: Connection, container: bytes, first: int, last: int) -> Iterator[Any]:

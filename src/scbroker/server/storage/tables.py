@@ -84,6 +84,10 @@ users: Final = _table(
     _number("key_file_generation"),
     _number("suspended_at", nullable=True),
     Column("suspension_reason", String(256)),  # for the operator alone
+    # The version of a group's head. A group has a row here, because access lists, events and expiry treat it
+    # as a user: `fingerprint` is its name, `encryption_index` its latest epoch, and `signed_until` bounds the
+    # times of the records that were made through it. NULL for a user.
+    _number("group_version", nullable=True),
 )
 
 # Users who are blocked by `user_id`: their records cannot give that user access.
@@ -149,6 +153,9 @@ containers: Final = _table(
     Column("type", String(256)),
     Column("deleted", Boolean, nullable=False),
     Column("creator_id", LargeBinary(16)),
+    # The ids of the groups in the access list in force, concatenated; NULL without any.
+    _bytes("groups", nullable=True),
+    Column("is_group", Boolean),  # true for the container of a group's records, else NULL
     Index("containers_of_creator", "creator_id"),
 )
 
@@ -260,6 +267,77 @@ _partial(
 )
 _partial("parts_pending", ~parts.c.committed, parts.c.user_id)
 _partial("parts_begun", ~parts.c.committed, parts.c.touched_at)
+
+# Groups, by the id of the container that has their records. That container has no rows of `members`: its
+# managers are in `group_members`.
+
+# The rosters of a group by the version of the record that introduced them. `size` is what the author is
+# charged with for the roster and for the leaves that came with it.
+rosters: Final = _table(
+    "rosters",
+    _id("group_id", primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    _id("author_id"),
+    _number("epoch"),
+    _hash("type_salt"),
+    _bytes("body"),
+    _number("size"),
+)
+
+# Every leaf that a roster ever had, once. It stood from the roster of `version` up to before that of `until`,
+# which is `statements.LATEST` for a leaf in force. `place` orders the leaves of a roster: it is the member's
+# fingerprint, and a number once the group is deleted. Salt and member are then kept only of users whose
+# membership readers still have to verify.
+leaves: Final = _table(
+    "leaves",
+    _id("group_id", primary_key=True),
+    _hash("place", primary_key=True),
+    Column("version", BigInteger, primary_key=True, autoincrement=False),
+    _number("until"),
+    _hash("hash"),
+    _hash("salt", nullable=True),
+    _bytes("member", nullable=True),
+    Index("leaves_by_end", "group_id", "until"),
+)
+
+# The users of the roster in force, until the group is deleted. `gone` is true for a user who has left or was
+# deleted, and whose leaf still stands.
+group_members: Final = _table(
+    "group_members",
+    _id("group_id", primary_key=True),
+    _id("user_id", primary_key=True),
+    _number("version"),  # of the roster that introduced the leaf
+    Column("role", SmallInteger, nullable=False),
+    Column("key_index", SmallInteger, nullable=False),
+    Column(
+        "permissions", SmallInteger, nullable=False
+    ),  # a manager's in the group's container, else 0
+    Column("accepted", Boolean, nullable=False),
+    Column("gone", Boolean, nullable=False),
+    _bytes("wrap", nullable=True),  # of the secret of the epoch in force
+    _bytes("wrap_author_id", 16, nullable=True),  # who is charged with it
+    _bytes("departure", nullable=True),
+    _bytes("departure_signature", nullable=True),
+    Index("group_members_of_user", "user_id", "group_id"),
+)
+
+# The sealed info of each group's roster in force, and the user who is charged with it.
+group_infos: Final = _table(
+    "group_infos", _id("group_id", primary_key=True), _bytes("info"), _id("author_id")
+)
+
+# The users who signed a record of a container for a group: as long as such a row exists, readers need the
+# group's records and the users' leaves.
+group_authors: Final = _table(
+    "group_authors",
+    _id("container_id", primary_key=True),
+    _id("group_id", primary_key=True),
+    _id("user_id", primary_key=True),
+    Index("group_authors_of_group", "group_id", "user_id"),
+)
+
+# Deleted groups whose rows may not all be removed yet.
+pending_groups: Final = _table("pending_groups", _id("group_id", primary_key=True))
 
 chunks: Final = _table(
     "chunks",

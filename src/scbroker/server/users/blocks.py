@@ -5,11 +5,10 @@ A user who is blocked cannot give the blocking user access: `containers.members`
 
 from uuid import UUID
 
-from sqlalchemy import Connection
-
 from scbroker.errors import InvalidArgumentError, NotFoundError, TooLargeError
 from scbroker.server.broker import Broker, Call, check_active
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
 
@@ -31,7 +30,7 @@ async def block(broker: Broker, call: Call, query: NoQuery) -> None:
                 check_active(sql.the(connection, sql.LOCK_USER, id=each))
             else:
                 other = sql.one(connection, sql.SHARE_USERS, ids=[each])
-                if other is None or other.deleted:
+                if other is None or other.deleted or other.group_version is not None:
                     raise NotFoundError(f"The broker knows no user {UUID(bytes=each)}.")
         connection.execute(sql.ADD_BLOCK, {"user": user_id, "blocked": blocked})
         if connection.execute(sql.COUNT_BLOCKS, {"user": user_id}).scalar_one() > wire.MAX_BLOCKED:

@@ -15,9 +15,7 @@ import os
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Literal
-
-from sqlalchemy import Connection, Row
+from typing import Final, Literal
 
 from scbroker.crypto.verify import VerifyingKey, sha256
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError
@@ -25,6 +23,7 @@ from scbroker.records.key_record import KnownKey, Signed, parse_key_record
 from scbroker.server import logs, metrics
 from scbroker.server.broker import Broker, Call, refusing
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 
@@ -69,11 +68,11 @@ def check_origin(broker: Broker, origin: str, error: type[BrokerError]) -> None:
 class Signer:
     """A user who was not deleted, with their latest signing key, which is always active."""
 
-    user: Row[Any]
+    user: Row
     key: KnownKey
 
     @classmethod
-    def of(cls, connection: Connection, user: Row[Any] | None) -> Signer | None:
+    def of(cls, connection: Connection, user: Row | None) -> Signer | None:
         """Return the signer; None for an unknown or deleted user."""
         if user is None or user.deleted:
             return None

@@ -10,17 +10,12 @@ the last such container is purged, its deleted authors are pending deletion agai
 
 import contextlib
 import time
-from bisect import bisect_right
-from collections.abc import Sequence
-from itertools import accumulate
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
-
-from sqlalchemy import Connection
 
 from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import BrokerError, ChallengeError, RejectedError
-from scbroker.records.canonical import ContainerId, UserId, stored_user_id
+from scbroker.records.canonical import UserId, stored_user_id
 from scbroker.records.key_record import (
     LABEL,
     KeyChain,
@@ -28,13 +23,12 @@ from scbroker.records.key_record import (
     closing_fingerprint,
     parse_key_record,
 )
-from scbroker.server.broker import Broker, Call, check_active, now, refusing
-from scbroker.server.charges import Charges
-from scbroker.server.containers import members, tombstones
-from scbroker.server.events import log
+from scbroker.server.broker import Broker, Call, check_active, refusing
+from scbroker.server.containers import ended_groups, removing, tombstones
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
+from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.challenges import Signer, check_signed
@@ -46,10 +40,8 @@ from scbroker.server.users.key_files import (
 )
 from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 
-# Rows in one transaction. Records: of all its containers together, unless one container alone has more.
-_CONTAINERS: Final = 200
-_RECORDS: Final = 2_000
 _ROWS: Final = 2_000
+"""Rows in one transaction."""
 _SECONDS: Final = 10.0
 _OWN_ROWS: Final = (
     (sql.ACCESSES_OF_USER, sql.DROP_ACCESS, "container"),
@@ -114,6 +106,7 @@ async def purge(broker: Broker, user_id: UserId, seconds: float) -> None:
     while more and time.monotonic() < deadline:
         more = (
             await tombstones.purge_one(broker, purge_some, user_id)
+            or await ended_groups.purge_next(broker)
             or await tombstones.purge_next(broker)
             or await sweep_at_once(broker)
         )
@@ -219,13 +212,15 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
     """
     if sql.one(connection, sql.LOCK_PENDING_USER, user=user_id) is None:
         return False
+    if ended_groups.leave_some(connection, user_id):
+        return True
     for statement in (
         sql.CONTAINERS_OF_MEMBER,
         sql.CONTAINERS_LEFT_TO_MEMBER,
         sql.CONTAINERS_OF_CREATOR,
         sql.CONTAINERS_OF_AUTHOR,
     ):
-        if _leave_some(connection, user_id, statement):
+        if removing.leave_some(connection, user_id, statement):
             return True
     sql.the(connection, sql.LOCK_USER, id=user_id)
     owner = {"user": user_id}
@@ -233,76 +228,11 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
         if tombstones.delete_some(connection, find, delete, owner, column, _ROWS):
             return True
     connection.execute(sql.SET_USER, {"user": user_id, **_NOTHING})
-    if sql.one(connection, sql.ANY_CONTAINER_OF_AUTHOR, user=user_id) is None:
+    needs = (sql.ANY_CONTAINER_OF_AUTHOR, sql.ANY_GROUP_DEPARTURE)
+    if all(sql.one(connection, each, user=user_id) is None for each in needs):
         connection.execute(sql.DROP_KEY_RECORDS, {"user": user_id})
         connection.execute(sql.SET_USER, {"user": user_id, **_NO_KEYS})
     connection.execute(sql.FORGET_USER, {"user": user_id})
     # A part that is swept later leaves a row of zeros.
     connection.execute(sql.DROP_UNUSED_USAGE, {"user": user_id})
     return False
-
-
-def _leave_some(connection: Connection, user_id: UserId, statement: Any) -> bool:
-    """Remove the user from some containers; delete those to which nobody else has access."""
-    moment = now()
-    asked = {"user": user_id, "now": moment, "count": _CONTAINERS}
-    found = sorted(connection.execute(statement, asked).scalars())
-    if not found:
-        return False
-    locked = connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
-    some = _first_of(found, {row.id: row.version for row in locked})
-    values = {"user": user_id, "now": moment, "some": some}
-    shared = set(connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars())
-    alone = [row for row in locked if row.id in some and row.id not in shared]
-    charges = Charges()
-    if alone:
-        _purge_containers(connection, user_id, alone, moment, charges)
-    left = [{"user": user_id, "container": container_id} for container_id in some]
-    created = {row.id: row for row in locked if row.creator_id == user_id and row.id in shared}
-    if created:
-        charges.add(user_id, containers=-sum(not row.deleted for row in created.values()))
-        # The creator is named by the container's row, any other author by a row of `authors`.
-        connection.execute(sql.FORGET_CREATOR, {"some": sorted(created)})
-        connection.execute(sql.ADD_AUTHOR, [row for row in left if row["container"] in created])
-    connection.execute(sql.DROP_MEMBER, left)
-    charges.apply(connection)
-    return len(found) == _CONTAINERS or len(some) < len(found)
-
-
-def _purge_containers(
-    connection: Connection,
-    user_id: UserId,
-    containers: Sequence[Any],
-    moment: int,
-    charges: Charges,
-) -> None:
-    """Delete containers, and mark their deleted authors as pending deletion: their keys may be deleted now.
-
-    The row of a container stays while its creator is not deleted: only they could use the id again, which
-    is a hash of their fingerprint. The purge empties the events of these containers in the logs of former
-    members.
-    """
-    some = sorted(row.id for row in containers)
-    values = {"some": some, "now": moment}
-    expired = connection.execute(sql.EXPIRED_IN, values).scalars()
-    log.record_expiry_in(connection, set(expired), moment)
-    members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
-    logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
-    for container_id in logged:
-        tombstones.add_purge(connection, container_id, 0, moment)
-    tombstones.credit_records(connection, some, charges)
-    for row in containers:
-        if not row.deleted and row.creator_id is not None:
-            charges.add(row.creator_id, containers=-1)
-    for purge in sql.PURGE_CONTAINERS:
-        connection.execute(purge, values)
-    unused = sorted(row.id for row in containers if row.creator_id in (None, user_id))
-    connection.execute(sql.DROP_CONTAINERS, {"some": unused})
-
-
-def _first_of(
-    found: Sequence[ContainerId], records: dict[ContainerId, int]
-) -> Sequence[ContainerId]:
-    """Return the first containers that have at most _RECORDS records in all, but at least one container."""
-    sums = list(accumulate(records.get(container, 0) for container in found))
-    return found[: max(1, bisect_right(sums, _RECORDS))]

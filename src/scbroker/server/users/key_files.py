@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Connection, Row
-
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE, equal, keyed_hash, sha256
 from scbroker.records import key_record
@@ -23,6 +21,7 @@ from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_a
 from scbroker.server.keys import KEY_FILE, Keys
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.users import challenges, throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
@@ -48,7 +47,7 @@ async def open_key_file(
     limits = throttle.limits_of(broker, call, user_id, message.devicePass)
     await throttle.count(broker, call, limits)
 
-    def find(connection: Connection) -> tuple[Row[Any] | None, Row[Any] | None, Keys]:
+    def find(connection: Connection) -> tuple[Row | None, Row | None, Keys]:
         key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id)
         user = sql.one(connection, sql.FIND_USER, id=user_id)
         return user, key_file, broker.keys.at(connection)
@@ -168,7 +167,7 @@ def _check_order(
     connection: Connection,
     broker: Broker,
     call: Call,
-    user: Row[Any],
+    user: Row,
     message: wire.KeyFileStoring | wire.KeyFileDeletion,
     action: wire.Action,
     digest: bytes,
@@ -288,7 +287,7 @@ def add_key_records(
         connection.execute(sql.ADD_KEY_RECORDS, rows)
 
 
-def _check_next(user: Row[Any], stored: Stored | None, message: wire.KeyFileStoring) -> None:
+def _check_next(user: Row, stored: Stored | None, message: wire.KeyFileStoring) -> None:
     """Raise `ConflictError` unless the message replaces the stored KeyFile by one of a later generation."""
     if (None if stored is None else sha256(stored.key_file)) != message.replaces:
         raise errors.ConflictError(_CHANGED)

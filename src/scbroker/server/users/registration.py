@@ -4,13 +4,12 @@ The broker learns a user's public keys, the KeyFile, a proof of the passphrase, 
 proof are stored under a key that is not in the database.
 """
 
-from sqlalchemy import Connection
-
 from scbroker import errors
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection
 from scbroker.server.users import challenges, key_files, throttle
 from scbroker.server.users.key_files import Stored
 from scbroker.wire import users as wire
@@ -98,7 +97,7 @@ async def read_key_records(
         left, answers = wire.MAX_KEY_RECORDS, []
         for user_id, asked in wanted.items():
             user, records = found.get(user_id), list[Signed]()
-            if user is None:
+            if user is None or user.group_version is not None:  # a group is not a user
                 raise errors.NotFoundError(f"The broker knows no user {asked.userId}.")
             if asked.from_ < user.chain_length:
                 if not new_too:

@@ -4,8 +4,6 @@ import base64
 import os
 from typing import Final
 
-from sqlalchemy import Connection
-
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError
 from scbroker.records.canonical import stored_user_id
@@ -13,6 +11,7 @@ from scbroker.records.key_record import Signed
 from scbroker.server.broker import SECOND, Broker, Call, check_active, now, refusing
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import wake_after_commit
+from scbroker.server.storage.driver import Connection
 from scbroker.server.users import challenges, throttle
 from scbroker.server.users.challenges import Signer
 from scbroker.wire.codec import NoQuery

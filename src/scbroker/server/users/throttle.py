@@ -9,11 +9,10 @@ import ipaddress
 import os
 from typing import Final
 
-from sqlalchemy import Connection
-
 from scbroker.records.canonical import UserId
 from scbroker.server.broker import SECOND, Broker, Call, add_to_counter
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection
 
 _ID_SIZE: Final = 16
 

@@ -1,10 +1,9 @@
 """Return a user's own usage and quotas. Spec: docs/spec/protocol.md, section 5."""
 
-from sqlalchemy import Connection
-
 from scbroker.server.broker import Broker, Call
 from scbroker.server.charges import quota_of
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
 

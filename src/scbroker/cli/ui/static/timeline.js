@@ -17,7 +17,10 @@ async function readNew() {
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("new");
   timeline.dataset.after = fresh.dataset.after;
   if (fresh.childElementCount) document.getElementById("none").hidden = true;
-  timeline.prepend(...[...fresh.children].map((each) => document.adoptNode(each)));
+  // If the user reaches a container in two ways, two logs have its events: each is shown once.
+  const told = new Set([...timeline.children].map((each) => each.dataset.told));
+  const news = [...fresh.children].filter((each) => !told.has(each.dataset.told) && told.add(each.dataset.told));
+  timeline.prepend(...news.map((each) => document.adoptNode(each)));
   while (timeline.childElementCount > MOST) timeline.lastElementChild.remove();
   return true;
 }

@@ -1,0 +1,700 @@
+"""Define the commands of groups: teams of people who reach the same containers."""
+
+from __future__ import annotations
+
+import enum
+import shlex
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.cli.command import SHARING, Yes, command, group
+from scbroker.cli.groups import Found, GroupArgument, OfferArgument, complete_group, counted
+from scbroker.cli.output import ShortId
+from scbroker.cli.people import (
+    Holder,
+    Who,
+    complete_person,
+    holder_of,
+    joined,
+    warning_of,
+    with_names,
+)
+from scbroker.cli.rights import living
+from scbroker.cli.run import Run
+from scbroker.cli.words import with_message
+from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
+
+if TYPE_CHECKING:
+    from scbroker.cli.groups import Entry
+    from scbroker.cli.output import Row
+
+groups: typer.Typer = group("groups", SHARING, "Share with teams: groups of people.")
+_ROLES: Final = {each.name.lower(): each for each in GroupRole}
+_ROLE_HELP: Final = (
+    "reader: read containers. writer: also replace content and name, and change the type. sharer: also share "
+    "and delete. No role allows more than the group itself may do with a container."
+)
+_COLUMNS: Final = {
+    "name": "NAME",
+    "status": "STATUS",
+    "role": "ROLE",
+    "manages": "MANAGES",
+    "memberCount": "MEMBERS",
+    "createdBy": "CREATED BY",
+    "modifiedAt": "CHANGED",
+    "id": "ID",
+}
+_ERROR: Final = {"error": "ERROR"}
+_JSON: Final = (
+    "id", "name", "description", "role", "isManager", "isOwner", "accepted", "memberCount", "fingerprint",
+    "epoch", "version", "createdAt", "createdBy", "modifiedAt", "modifiedBy",
+)  # fmt: skip
+_WORDS: Final = (*_COLUMNS, "error")
+_MEMBERS: Final = {
+    "name": "NAME",
+    "role": "ROLE",
+    "manages": "MANAGES",
+    "since": "SINCE",
+    "userId": "USER",
+}
+
+
+class Place(enum.StrEnum):
+    """Whether a person owns a group, manages it, or is only a member."""
+
+    owner = "owner"
+    manager = "manager"
+    member = "member"
+
+
+RoleOption = Annotated[
+    str, typer.Option(metavar="|".join(_ROLES), help=f"The role of the people. {_ROLE_HELP}")
+]
+_PERSON: Final = typer.Argument(
+    metavar="PERSON",
+    help="A person: the name of a contact, a user id or a contact card.",
+    autocompletion=complete_person,
+)
+PeopleArgument = Annotated[list[str], _PERSON]
+SomeArgument = Annotated[list[str] | None, _PERSON]
+Description = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="A description, which all members see.")
+]
+
+
+@command(name="create", of=groups)
+def create(
+    run: Run,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name, which all members see.")],
+    people: SomeArgument = None,
+    role: RoleOption = "writer",
+    description: Description = None,
+) -> None:
+    """Make a group, with people as its first members.
+
+    You become its owner, and a sharer: a member who can do everything. The people get an offer, and become
+    able to use the group when they accept it with `scbroker groups accept`.
+
+    The broker cannot read name and description. It sees who the members and managers are.
+    """
+    chosen, members = _role(role), _people(run, people or [])
+    _check_others(run, members, "You become a member in any case: name other people.")
+    _check_name(run, name)
+    _warn(run, members)
+    roles = [MemberRole(each.who, chosen) for each in members]
+
+    def make() -> scbroker.Group:
+        return run.session.createGroup(name, roles, description or "").result()
+
+    made = with_names(make, members)
+    offered = f" It {_offered(members, chosen)}" if members else ""
+    run.out.done(_row(run, made), f"The group {made.name!r} is made, and you own it.{offered}")
+
+
+@command(name="ls", of=groups)
+def ls(run: Run) -> None:
+    """List your groups, and those that are offered to you.
+
+    A group is offered until you accept or decline it. Anybody who knows your user id can offer a group, with
+    any name: `scbroker groups members` lists who is in it. A group that cannot be verified or opened is a row
+    with the error, and the exit status is then 1.
+    """
+    found = run.people.groups.all()
+    readable = [each for each in found if isinstance(each, scbroker.Group)]
+    is_damaged = len(readable) < len(found)
+    rows = [_row(run, each) for each in found]
+    if run.out.on_terminal:
+        rows = [{**row, "id": row["id"] and ShortId(row["id"])} for row in rows]
+        rows.sort(key=lambda row: (row["status"] == "accepted", (row["name"] or "").casefold()))
+    run.out.rows(rows, _COLUMNS | (_ERROR if is_damaged or not run.out.on_terminal else {}))
+    if not all(each.accepted for each in readable):
+        run.out.say(
+            "`scbroker groups accept GROUP` accepts an offered group, `decline` declines it."
+        )
+    if is_damaged:
+        raise typer.Exit(1)
+
+
+@command(name="show", of=groups)
+def show(run: Run, group: GroupArgument) -> None:
+    """Show the details of a group, also of one that is offered to you.
+
+    Compare the fingerprint with another member if you have to be sure that both of you mean the same group.
+    """
+    run.out.fields(_row(run, run.people.groups.find_any(group).readable()))
+
+
+@command(name="members", of=groups)
+def members(run: Run, group: GroupArgument) -> None:
+    """List the members of a group, also of one that is offered to you.
+
+    The managers have signed the list. An owner is a manager who can also change the managers and delete the
+    group.
+    """
+    found = run.people.groups.find_any(group)
+    _show_members(run, run.session.getGroupMembers(found.ref).result())
+
+
+@command(name="add", of=groups)
+def add(
+    run: Run, group: GroupArgument, people: PeopleArgument, role: RoleOption = "writer"
+) -> None:
+    """Add people to a group.
+
+    They get an offer, and can use the group when they accept it. They also get the group's key, which opens
+    everything that the group could ever read. You must be a manager of the group.
+    """
+    chosen, found, added = _role(role), run.people.groups.find(group), _people(run, people)
+    _check_others(run, added, "You are a member already.")
+    _warn(run, added)
+    roles = [MemberRole(each.who, chosen) for each in added]
+
+    def change() -> scbroker.Group:
+        return run.session.addGroupMembers(found.ref, roles).result()
+
+    try:
+        changed = with_names(change, added)
+    except errors.BrokerError as error:
+        if error.outcome is not errors.WriteOutcome.Uncertain:
+            raise
+        raise with_message(
+            error,
+            f"{error.message} The people may already have the group's key: `scbroker groups renew --new-key` "
+            "replaces it.",
+        ) from None
+    text = f"The group {changed.name!r} {_offered(added, chosen)}"
+    _say_changed(run, changed, added, text, {"role": chosen})
+
+
+@command(name="remove", of=groups)
+def remove(
+    run: Run,
+    group: GroupArgument,
+    people: PeopleArgument,
+    renew: Annotated[
+        bool,
+        typer.Option(
+            "--renew",
+            help="Give each container of the group a new key now, instead of at its next change.",
+        ),
+    ] = False,
+) -> None:
+    """Remove people from a group.
+
+    The broker refuses them at once, and the group gets a new key. Each container of the group gets a new key
+    at its next change; with --renew, all of them get one now. The people may have kept copies of what they
+    could read. They keep access of their own to containers of the group; the command says how many.
+
+    You must be a manager of the group, and an owner to remove a manager.
+    """
+    found, gone = run.people.groups.find(group), _people(run, people)
+    _check_others(run, gone, f"To leave it, run `scbroker groups leave {shlex.quote(group)}`.")
+    _check_members(run, found, gone)
+    ids = [each.id for each in gone]
+
+    def change() -> scbroker.Group:
+        with run.out.progress("New keys", None if renew else 0, of_bytes=False) as moved:
+            removing = run.session.removeGroupMembers(
+                found.ref, ids, renew=renew, progress=lambda done, _: moved(done)
+            )
+            return removing.result()
+
+    try:
+        changed = with_names(change, gone)
+    except errors.BrokerError as error:
+        if error.outcome is not errors.WriteOutcome.Stored:
+            raise
+        raise with_message(
+            error,
+            f"{_are(gone)} not in the group {found.name!r} any more, but containers are left without new "
+            f"keys: run `scbroker groups renew`. {error.message}",
+        ) from None
+    own = _with_own_access(run, found.id, ids)
+    renewal = changed.renewal
+    later = "Each of its containers gets a new key at its next change: `scbroker groups renew` gives it now."
+    keys = later if renewal is None else _renewed(renewal)
+    text = f"{_are(gone)} not in the group {changed.name!r} any more. {keys}"
+    _say_changed(run, changed, gone, text, {**_renewal_row(renewal), "ownAccess": own})
+    if own:
+        reach = "reaches" if len(gone) == 1 else "reach"
+        run.out.say(
+            f"{joined([each.name for each in gone])} still {reach} {counted(len(own), 'container')} of the "
+            f"group by access of their own, such as {own[0]}: `scbroker revoke` takes it away."
+        )
+    _report_failed(run, renewal)
+
+
+@command(name="role", of=groups)
+def role(
+    run: Run,
+    group: GroupArgument,
+    people: PeopleArgument,
+    to: Annotated[str, typer.Argument(metavar="ROLE", help=_ROLE_HELP)],
+) -> None:
+    """Change the role of members of a group.
+
+    A lower role gives the group a new key. You must be a manager of the group.
+    """
+    chosen, found, changing = _role(to), run.people.groups.find(group), _people(run, people)
+    roles = [MemberRole(each.who, chosen) for each in changing]
+
+    def change() -> scbroker.Group:
+        return run.session.setGroupRoles(found.ref, roles).result()
+
+    changed = with_names(change, changing)
+    what = _number(changing, chosen.name.lower())
+    text = f"{_are(changing)} {what} of the group {changed.name!r} now."
+    _say_changed(run, changed, changing, text, {"role": chosen})
+
+
+@command(name="managers", of=groups)
+def managers(
+    run: Run,
+    group: GroupArgument,
+    people: SomeArgument = None,
+    place: Annotated[
+        Place | None,
+        typer.Option(
+            "--as",
+            metavar="owner|manager|member",
+            help="What the people are from now on. manager: adds and removes members, changes their roles, "
+            "and renames the group. owner: also changes the managers, and deletes the group. member: manages "
+            "nothing. By default manager.",
+        ),
+    ] = None,
+    yes: Yes = False,
+) -> None:
+    """List the managers of a group, or change them.
+
+    Without people, the command lists the managers. With people, it makes them managers, or what --as says;
+    the others stay. A person who is not a member becomes one, with an offer. You must be an owner of the
+    group.
+    """
+    found = run.people.groups.find(group)
+    listed = run.session.getGroupMembers(found.ref).result()
+    present = {each.userId: each for each in listed if each.isManager}
+    if not people:
+        if place is not None:
+            raise errors.InvalidArgumentError("No person is named: add the people after the group.")
+        _show_members(run, present.values())
+        return
+    changing, wanted = _people(run, people), place or Place.manager
+    _check_places(changing, present, place)
+    after = _managers(changing, present, wanted)
+    if not any(each.owner for each in after):
+        raise errors.InvalidArgumentError(
+            f"The group {found.name!r} would have no owner: make somebody else an owner first, with --as "
+            "owner."
+        )
+    if wanted is not Place.owner and run.people.own_id in (each.id for each in changing):
+        run.confirm(f"Give up the ownership of the group {found.name!r}?", yes)
+    inside = {each.userId for each in listed}
+    _warn(run, [each for each in changing if each.id not in inside])
+
+    def change() -> scbroker.Group:
+        return run.session.setGroupManagers(found.ref, after).result()
+
+    changed = with_names(change, changing)
+    if run.out.as_json:
+        listed = run.session.getGroupMembers(found.ref).result()
+        _show_members(run, [each for each in listed if each.isManager])
+        return
+    what = f"{_number(changing, wanted)} of the group {changed.name!r}"
+    text = f"{_are(changing)} {what} now."
+    if wanted is Place.member:
+        manages = "manages" if len(changing) == 1 else "manage"
+        text = f"{_are(changing)} only {what} now, and {manages} nothing."
+    run.out.say(text)
+    _tell_dropped(run, changed)
+
+
+@command(name="rename", of=groups)
+def rename(
+    run: Run,
+    group: GroupArgument,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NEW-NAME", help="The new name, which all members see.")
+    ] = None,
+    description: Description = None,
+) -> None:
+    """Change the name or the description of a group.
+
+    You must be a manager of the group. To mend a group that you cannot read because another manager gave you
+    a wrong key, pass its id, a name and a description.
+    """
+    if name is None and description is None:
+        raise errors.InvalidArgumentError(
+            "Nothing is to be changed: pass a new name, or --description."
+        )
+    found = run.people.groups.find(group)
+    if name is not None:
+        _check_name(run, name, found.id)
+    changed = run.session.renameGroup(found.ref, name, description).result()
+    text = f"The group {found.name!r} is {changed.name!r} now."
+    if name is None:
+        text = f"The description of the group {changed.name!r} is changed."
+    run.out.done(_row(run, changed), text)
+
+
+@command(name="accept", of=groups)
+def accept(run: Run, group: OfferArgument) -> None:
+    """Accept a group that is offered to you.
+
+    From then on `scbroker ls` lists the containers of the group, and you read and change them as your role
+    allows.
+    """
+    found = run.people.groups.find_offer(group).readable()
+    accepted = run.session.acceptGroup(found).result()
+    run.out.done(
+        _row(run, accepted),
+        f"You are a {accepted.role.name.lower()} of the group {accepted.name!r} now: `scbroker ls` lists its "
+        "containers.",
+    )
+
+
+@command(name="decline", of=groups)
+def decline(run: Run, group: OfferArgument) -> None:
+    """Decline a group that is offered to you.
+
+    A manager can offer it again: `scbroker block` keeps a person from that.
+    """
+    found = run.people.groups.find_offer(group)
+    run.session.declineGroup(found.ref).result()
+    run.out.done(
+        {"groupId": found.id, "name": found.name}, f"You have declined the group {found.name!r}."
+    )
+
+
+@command(name="leave", of=groups)
+def leave(
+    run: Run,
+    group: GroupArgument,
+    abandon: Annotated[
+        bool,
+        typer.Option(
+            "--abandon",
+            help="Leave as the only owner too: nobody can change the managers or delete the group then.",
+        ),
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Leave a group.
+
+    You lose its containers, except those to which you have access of your own. Only a manager can add you
+    again. The next change by a manager gives the group a new key, which you do not get.
+    """
+    found = run.people.groups.find(group)
+    run.confirm(f"Leave the group {found.name!r}, and lose its containers?", yes)
+    run.session.leaveGroup(found.ref, abandon=abandon).result()
+    run.out.done(
+        {"groupId": found.id, "name": found.name},
+        f"You are not in the group {found.name!r} any more.",
+    )
+
+
+@command(name="renew", of=groups)
+def renew(
+    run: Run,
+    group: GroupArgument,
+    new_key: Annotated[
+        bool,
+        typer.Option(
+            "--new-key", help="Give the group a new key first. You must be a manager for that."
+        ),
+    ] = False,
+) -> None:
+    """Give the containers of a group new keys.
+
+    Former members do not get these keys. After somebody was removed from the group or has left it, each
+    container gets a new key at its next change. This command gives all of them new keys now. After an
+    interruption, run it again: it does the rest. You must be a writer or a sharer of the group.
+    """
+    found = run.people.groups.find(group)
+    with run.out.progress("New keys", None, of_bytes=False) as moved:
+        renewal = run.session.renewGroup(
+            found.ref, newKey=new_key, progress=lambda done, _: moved(done)
+        ).result()
+    row = {"groupId": found.id, "name": found.name, **_renewal_row(renewal)}
+    run.out.done(row, _renewed(renewal))
+    _report_failed(run, renewal)
+
+
+@command(name="replace", of=groups)
+def replace(
+    run: Run,
+    group: GroupArgument,
+    new_group: Annotated[
+        str,
+        typer.Argument(
+            metavar="NEW-GROUP",
+            help="The group that takes its place: its name, its id, or four or more first digits of the id.",
+            autocompletion=complete_group,
+        ),
+    ],
+    yes: Yes = False,
+) -> None:
+    """Replace a group by another one.
+
+    The command takes all containers from the old group and shares them with the new one, with the same
+    permissions. Use it for a group that nobody can manage any more. You must be a sharer of the old group.
+    After an interruption, run the command again: it does the rest.
+    """
+    old, new = run.people.groups.find(group), run.people.groups.find(new_group)
+    if old.id == new.id:
+        raise errors.InvalidArgumentError(
+            f"Both names mean the group {old.name!r}: name another one to take its place."
+        )
+    run.confirm(
+        f"Take all containers of the group {old.name!r} away from it, and share them with the group "
+        f"{new.name!r}?",
+        yes,
+    )
+    with run.out.progress("Containers", None, of_bytes=False) as moved:
+        replacing = run.session.replaceGroup(
+            old.ref, new.ref, progress=lambda done, _: moved(done)
+        ).result()
+    row = {"groupId": old.id, "newGroupId": new.id, **_renewal_row(replacing)}
+    done = counted(replacing.renewed, "container")
+    verb = "is" if replacing.renewed == 1 else "are"
+    run.out.done(row, f"{done} {verb} shared with the group {new.name!r} instead.")
+    _report_failed(run, replacing)
+
+
+@command(name="rm", of=groups)
+def rm(run: Run, group: GroupArgument, yes: Yes = False) -> None:
+    """Delete a group for all of its members.
+
+    This cannot be undone. All members lose the containers to which they have no access of their own. A
+    container to which nobody else has access is deleted too; if the group may share or delete it, the command
+    stops and names it instead. You must be an owner of the group.
+    """
+    found = run.people.groups.find(group)
+    others = ""
+    if isinstance(found.entry, scbroker.Group) and found.entry.memberCount > 1:
+        others = f" for all of its {found.entry.memberCount} members"
+    run.confirm(f"Delete the group {found.name!r}{others}? It cannot be undone.", yes)
+    run.session.deleteGroup(found.ref).result()
+    run.out.done({"groupId": found.id, "name": found.name}, f"The group {found.name!r} is deleted.")
+
+
+def _role(text: str) -> GroupRole:
+    found = _ROLES.get(text.lower())
+    if found is None:
+        raise errors.InvalidArgumentError(
+            f"The role cannot be {text!r}: pass one of {', '.join(_ROLES)}."
+        )
+    return found
+
+
+def _people(run: Run, texts: Sequence[str]) -> list[Holder[Who]]:
+    """Return the people of the texts, each once."""
+    found = [holder_of(run.people.find(each)) for each in texts]
+    return list({each.id: each for each in found}.values())
+
+
+def _check_others(run: Run, people: Sequence[Holder[Who]], what_to_do: str) -> None:
+    if any(each.id == run.people.own_id for each in people):
+        raise errors.InvalidArgumentError(f"You are the user {run.people.own_id}. {what_to_do}")
+
+
+def _check_name(run: Run, name: str, own: uuid.UUID | None = None) -> None:
+    """Raise `AlreadyExistsError` for the name of another group: commands could not tell the two apart."""
+    if any(each.name == name and each.id != own for each in run.people.groups.accepted):
+        raise errors.AlreadyExistsError(
+            f"You have a group named {name!r} already: choose another name."
+        )
+
+
+def _check_members(run: Run, found: Found, people: Sequence[Holder[Who]]) -> None:
+    inside = {each.userId for each in run.session.getGroupMembers(found.ref).result()}
+    if strangers := [each for each in people if each.id not in inside]:
+        raise errors.NotFoundError(
+            f"{_are(strangers)} not in the group {found.name!r}: `scbroker groups members` lists who is."
+        )
+
+
+def _check_places(
+    changing: Sequence[Holder[Who]],
+    present: Mapping[uuid.UUID, scbroker.GroupMember],
+    place: Place | None,
+) -> None:
+    """Raise an error if an owner would lose that place without --as, or if there is no place to lose."""
+    for each in changing:
+        now = present.get(each.id)
+        if place is None and now is not None and now.isOwner:
+            raise errors.InvalidArgumentError(
+                f"{each.name} is an owner: pass --as manager to take the ownership away."
+            )
+        if place is Place.member and now is None:
+            raise errors.NotFoundError(f"{each.name} is not a manager of the group.")
+
+
+def _managers(
+    changing: Sequence[Holder[Who]], present: Mapping[uuid.UUID, scbroker.GroupMember], place: Place
+) -> list[GroupManager]:
+    """Return the whole list of managers after a change."""
+    ids = {each.id for each in changing}
+    kept = [GroupManager(each, each.isOwner) for id, each in present.items() if id not in ids]
+    if place is Place.member:
+        return kept
+    return kept + [GroupManager(each.who, place is Place.owner) for each in changing]
+
+
+def _warn(run: Run, people: Sequence[Holder[Who]]) -> None:
+    for each in people:
+        if (text := warning_of(each)) is not None:
+            run.out.say(text)
+
+
+def _with_own_access(
+    run: Run, group_id: uuid.UUID, users: Collection[uuid.UUID]
+) -> list[uuid.UUID]:
+    """Return the containers of a group to which one of the users has access of their own."""
+    found = []
+    for each in run.session.iterContainers(headers=False):
+        if isinstance(each, scbroker.Container):
+            ids = {level.userId for level in living(each)}
+            if group_id in ids and not ids.isdisjoint(users):
+                found.append(each.id)
+    return found
+
+
+def _say_changed(
+    run: Run, group: scbroker.Group, people: Sequence[Holder[Who]], text: str, more: Row
+) -> None:
+    row = {
+        "groupId": group.id,
+        "name": group.name,
+        "userIds": [each.id for each in people],
+        "epoch": group.epoch,
+        "version": group.version,
+        "dropped": list(group.dropped),
+        **more,
+    }
+    run.out.done(row, text)
+    _tell_dropped(run, group)
+
+
+def _tell_dropped(run: Run, group: scbroker.Group) -> None:
+    if group.dropped:
+        names = joined([run.people.name_of(each) for each in group.dropped])
+        run.out.say(
+            "Removed as well, because the broker says, without a proof, that their accounts were deleted: "
+            f"{names}. `scbroker groups add` adds somebody again."
+        )
+
+
+def _row(run: Run, each: Entry) -> dict[str, Any]:
+    """Return a row with a group or the error of one: the library's fields for JSON, else words."""
+    if isinstance(each, errors.BrokerError):
+        keys = _JSON if run.out.as_json else _WORDS
+        found = {"id": each.containerId, "error": each.message, "code": each.code}
+        return {**dict.fromkeys(keys), **found}
+    if run.out.as_json:
+        return {**{key: getattr(each, key) for key in _JSON}, "error": None, "code": None}
+    return {
+        "name": each.name,
+        "description": each.description or None,
+        "status": "accepted" if each.accepted else "offered",
+        "role": each.role.name.lower(),
+        "manages": _place_of(each),
+        "memberCount": each.memberCount,
+        "id": each.id,
+        "fingerprint": each.fingerprint,
+        "createdBy": run.people.name_of(each.createdBy),
+        "createdAt": each.createdAt,
+        "modifiedBy": run.people.name_of(each.modifiedBy),
+        "modifiedAt": each.modifiedAt,
+        "epoch": each.epoch,
+        "version": each.version,
+        "error": None,
+    }
+
+
+def _show_members(run: Run, members: Iterable[scbroker.GroupMember]) -> None:
+    """List members: on a terminal those who manage the group first, elsewhere by fingerprint."""
+    rows = [_member_row(run, each) for each in members]
+    if run.out.on_terminal:
+        places = (Place.owner, Place.manager, None)
+        rows.sort(key=lambda row: (places.index(row["manages"]), row["name"].casefold()))
+    run.out.rows(rows, _MEMBERS)
+
+
+def _member_row(run: Run, each: scbroker.GroupMember) -> dict[str, Any]:
+    row = {
+        "userId": each.userId,
+        "name": run.people.name_of(each.userId),
+        "fingerprint": each.fingerprint,
+        "role": each.role if run.out.as_json else each.role.name.lower(),
+        "since": each.since,
+    }
+    if run.out.as_json:
+        return {**row, "isManager": each.isManager, "isOwner": each.isOwner}
+    return {**row, "manages": _place_of(each)}
+
+
+def _place_of(each: scbroker.Group | scbroker.GroupMember) -> str | None:
+    return "owner" if each.isOwner else "manager" if each.isManager else None
+
+
+def _renewal_row(renewal: scbroker.GroupRenewal | None) -> dict[str, Any]:
+    if renewal is None:
+        return {"renewed": None, "failed": None}
+    failed = [
+        {"id": each.containerId, "code": each.code, "error": each.message}
+        for each in renewal.failed
+    ]
+    return {"renewed": renewal.renewed, "failed": failed}
+
+
+def _renewed(renewal: scbroker.GroupRenewal) -> str:
+    verb = "has a new key" if renewal.renewed == 1 else "have new keys"
+    return f"{counted(renewal.renewed, 'container')} {verb}."
+
+
+def _report_failed(run: Run, renewal: scbroker.GroupRenewal | None) -> None:
+    for each in renewal.failed if renewal else ():
+        run.failed(str(each.containerId), each)
+
+
+def _offered(people: Sequence[Holder[Who]], role: GroupRole) -> str:
+    """Return the end of a sentence that begins with the group, such as "is offered to Bob, who ..."."""
+    names, take = joined([each.name for each in people]), "takes" if len(people) == 1 else "take"
+    what = _number(people, role.name.lower())
+    return f"is offered to {names}, who {take} part as {what} after `scbroker groups accept`."
+
+
+def _are(people: Sequence[Holder[Who]]) -> str:
+    return f"{joined([each.name for each in people])} {'is' if len(people) == 1 else 'are'}"
+
+
+def _number(people: Sequence[Holder[Who]], noun: str) -> str:
+    """Return what people are: "a reader", "an owner", or "readers"."""
+    if len(people) > 1:
+        return f"{noun}s"
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

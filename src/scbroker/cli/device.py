@@ -1,0 +1,52 @@
+"""Check whether this device can keep a session, before a command asks for a secret or registers a user."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+
+if TYPE_CHECKING:
+    from scbroker.cli.profiles import Profile
+
+
+def check(session_folder: str | None, trust_folder: str | None) -> None:
+    """Check that a session and what this device verifies can be kept there; None is the default place.
+
+    Raises `SessionStoreError` without a keychain, and `InvalidArgumentError` for a folder that cannot be
+    written. Both messages name the option that chooses another place.
+    """
+    import platformdirs
+
+    from scbroker.cli.paths import make_folder
+
+    if session_folder is None:
+        sessions: scbroker.SessionStore = scbroker.KeychainSessionStore()
+    else:
+        sessions = scbroker.FileSessionStore(session_folder)
+    sessions.check()
+    marks = Path(trust_folder or platformdirs.user_state_dir("scbroker"))
+    try:
+        make_folder(marks)
+        for folder in (marks, Path(session_folder or marks)):
+            tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise errors.InvalidArgumentError(
+            f"{error.filename or marks} cannot be written ({error.strerror}): choose other folders with "
+            "--session-folder and --trust-folder."
+        ) from None
+    scbroker.FileTrustStore(marks).read_pass(uuid.UUID(int=0))  # refuses what others can write
+
+
+def check_for(
+    profile: Profile | None, session_folder: str | None, trust_folder: str | None
+) -> None:
+    """Check the folders that options give; for those that they do not, what the saved profile has."""
+    check(
+        session_folder or (profile.session_folder if profile else None),
+        trust_folder or (profile.trust_folder if profile else None),
+    )

@@ -1,0 +1,1 @@
+"""Read groups: their verified chains, members and keys. `rosters` makes their records."""

@@ -1,0 +1,518 @@
+"""Fetch groups, verify their chains and rosters, and compare them with this device's pins and marks.
+
+A session verifies a chain once, and keeps it in memory. For a group that is new to the session it fetches all
+records; the hash in the device's mark proves those up to the mark. Spec: docs/spec/groups.md, sections 1, 4
+and 12.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
+
+from scbroker import errors
+from scbroker.client.arguments import now
+from scbroker.client.calls import tasks
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.core import group_judging
+from scbroker.client.core.group_judging import Basis
+from scbroker.client.core.judging import Mark, Unwrap
+from scbroker.client.groups import marks as kept
+from scbroker.client.groups.memberships import Answer, MembershipJudge, keys_of
+from scbroker.client.groups.opening import OpenGroup, Roll, open_group, without_info
+from scbroker.client.users.directory import Directory
+from scbroker.client.users.trust_store import Marks
+from scbroker.crypto.verify import SIGNATURE_SIZE
+from scbroker.errors import BrokerError
+from scbroker.records.canonical import GroupName, uuid8
+from scbroker.records.group import GroupChain
+from scbroker.vocabulary import KeyType
+from scbroker.wire import groups as wire
+from scbroker.wire.containers import MAX_GOVERNING
+from scbroker.wire.groups import GroupView
+from scbroker.wire.problems import result_of
+
+T = TypeVar("T")
+Call = Callable[..., Awaitable[Any]]
+"""A request under the session's token: `Session.call`."""
+_ROUNDS: Final = 5
+_MANY_RECORDS: Final = 32
+"""More records than this are judged in the pool: each takes a signature's verification."""
+_MANY_EPOCHS: Final = 256
+"""A group with more secrets than this is opened in the pool."""
+_MOST_RECORDS: Final = MAX_GOVERNING // SIGNATURE_SIZE
+"""Records of a group: a broker keeps so many bytes of them at most, and each has a signature."""
+_MOST_LISTED: Final = 1_000_000
+"""Groups of a user. Everybody can offer some, so that an honest list may be long."""
+_CACHED: Final = 100_000
+"""Records of groups that a session knows, of about 300 bytes each in memory."""
+_log = logging.getLogger("scbroker")
+_BUSY: Final = "The group is changed faster than it can be read: try again."
+
+
+class Listed(NamedTuple):
+    """A group in which the user has a leaf, as the broker lists it."""
+
+    group_id: uuid.UUID
+    version: int
+    accepted: bool
+
+
+class GroupDirectory:
+    """The verified groups that a session deals with. It keeps their chains in memory."""
+
+    def __init__(
+        self, call: Call, marks: Marks, users: Directory, fingerprint: bytes, unwrap: Unwrap
+    ) -> None:
+        self._call, self._marks, self._users = call, marks, users
+        self._fingerprint, self._unwrap = fingerprint, unwrap
+        self._memberships = MembershipJudge(marks, users, fingerprint)
+        self._chains: dict[uuid.UUID, GroupChain] = {}
+        self._opened: dict[uuid.UUID, OpenGroup] = {}
+        self._owed_by: dict[uuid.UUID, tuple[OpenGroup, int, bool]] = {}
+        """Groups of the user, the number of changes of keys at the time, and whether they owed an epoch."""
+        self.names: set[bytes] = set()
+        """Names that this session knows to be those of groups: by a verified chain, or by a pin."""
+        self.followers: set[asyncio.Event] = set()
+        """Set when the user accepts a group: readers of events then follow the log of this group as well."""
+        self.keep: Callable[[uuid.UUID, GroupView], object] | None = None
+        """Takes each page of a group's records once it was verified."""
+        self.raise_owed: Callable[[uuid.UUID], Awaitable[object]] | None = None
+        """Begins the epoch that a group owes whose manager the user is. `client.rosters` sets it."""
+
+    @property
+    def verified(self) -> Mapping[bytes, GroupChain]:
+        """Return the chains that this session knows, by group name. Makes no request."""
+        return {chain.name: chain for chain in self._chains.values()}
+
+    def owes(self, group_id: uuid.UUID) -> bool:
+        """Return whether a group owes an epoch that the user manages, as far as this session knows (3.5).
+
+        Makes no request. Managers who left or were deleted, and stay in the list, do not count: the broker
+        alone knows whether it has a wrap of the present secret for them.
+        """
+        opened = self._opened.get(group_id)
+        return opened is not None and opened.is_manager and self._owes(opened)
+
+    def _owes(self, opened: OpenGroup) -> bool:
+        """Return whether a group owes an epoch.
+
+        A batch asks this for each of its containers. The answer holds until the group is read again, or the
+        session learns of another key: a group may have a thousand members whose keys are known.
+        """
+        group, changes, owes = self._owed_by.get(opened.group_id, (None, 0, False))
+        if group is not opened or changes != self._users.changes:
+            owes = self._owes_now(opened)
+            self._owed_by[opened.group_id] = opened, self._users.changes, owes
+        return owes
+
+    def _owes_now(self, opened: OpenGroup) -> bool:
+        managers = opened.chain.managers.keys()
+        if opened.owed or opened.left - managers:
+            return True
+        for name, keys in self._users.known(opened.members.keys() - opened.left).items():
+            if keys.closed:
+                if name not in managers:
+                    return True
+            elif keys.latest(KeyType.Encryption).index > opened.members[name].keyIndex:
+                return True
+        return False
+
+    def epoch_of(self, name: bytes) -> int | None:
+        """Return the latest epoch of a group that this device has verified; None for any other name."""
+        pin = kept.pin_of(self._marks, uuid8(name))
+        return None if pin is None or pin.name != name else pin.epoch
+
+    def known(self, group_id: uuid.UUID) -> GroupName | None:
+        """Return the pinned name of a group; None if this device has never verified it."""
+        pin = kept.pin_of(self._marks, group_id)
+        if pin is None:
+            return None
+        self.names.add(pin.name)
+        return GroupName(pin.name)
+
+    async def chain(
+        self, group_id: uuid.UUID, version: int = 0, *, fresh: bool = False
+    ) -> GroupChain:
+        """Return a group's verified chain: the one in memory if it has this version, else the newest.
+
+        With version 0, any chain in memory is enough that reaches the device's mark; with `fresh`, the group
+        is read in any case. If the broker serves no more, the chain may end below `version`: then
+        `GroupChain.at` raises `RollbackError`.
+
+        Raises `NotFoundError` if the broker does not know the group, `KeySubstitutionError` for another
+        group than the pinned one, `RollbackError` and `ForkError` by this device's mark.
+        """
+        if fresh:
+            return _raised((await self._read([group_id]))[group_id]).chain
+        [found] = (await self.chains({group_id: version})).values()
+        return found
+
+    async def chains(self, wanted: Mapping[uuid.UUID, int]) -> Mapping[bytes, GroupChain]:
+        """Return what `chain` returns for each of these versions, by group name; 16 groups a request."""
+        known = {
+            each: chain
+            for each, version in wanted.items()
+            if (chain := self._at_hand(each, version)) is not None
+        }
+        if missing := [each for each in wanted if each not in known]:
+            for each, outcome in (await self._read(missing)).items():
+                known[each] = _raised(outcome).chain
+        return {chain.name: chain for chain in known.values()}
+
+    def _at_hand(self, group_id: uuid.UUID, version: int) -> GroupChain | None:
+        """Return the chain in memory; None if it lacks this version, or that of the device's mark.
+
+        Another process of this device may have read the group further, and seen a removal.
+        """
+        chain, pin = self._chains.get(group_id), kept.pin_of(self._marks, group_id)
+        least = version if pin is None else max(version, pin.mark.version)
+        return None if chain is None or chain.version < least else chain
+
+    async def among(self, ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
+        """Return which of these ids are those of groups, by their verified chains; 16 ids a request."""
+        found = await self._read(ids)
+        for outcome in found.values():
+            if not isinstance(outcome, errors.NotFoundError):
+                _raised(outcome)
+        return {each for each, outcome in found.items() if isinstance(outcome, Answer)}
+
+    async def opened(
+        self, group_id: uuid.UUID, *, version: int = 0, fresh: bool = False
+    ) -> OpenGroup:
+        """Return a group of which the user is a member, opened: the one in memory if it has this version.
+
+        With `fresh`, it is read from the broker in any case.
+
+        Raises what `chain` raises, `NotFoundError` if the user is not a member any more, `DeletedError` for
+        a deleted group, `IntegrityError` if the broker denies the membership without a later epoch, and
+        `DecryptionError` if no manager wrapped the secret for this user.
+        """
+        known, chain = self._opened.get(group_id), self._at_hand(group_id, version)
+        if known is not None and known.chain is chain and not fresh:
+            return known
+        return _raised((await self.opened_each([group_id]))[group_id])
+
+    async def opened_each(
+        self, ids: Iterable[uuid.UUID]
+    ) -> dict[uuid.UUID, OpenGroup | BrokerError]:
+        """Return each group as `opened` does, read from the broker, or its error; 16 groups a request."""
+        found: dict[uuid.UUID, OpenGroup | BrokerError] = {}
+        for each, outcome in (await self._rolls(ids)).items():
+            with tasks.alone(partial(found.__setitem__, each)):
+                found[each] = await self._open(_raised(outcome))
+        return found
+
+    async def roll(self, group_id: uuid.UUID) -> Roll:
+        """Return a group of the user, read from the broker and judged, and not opened."""
+        return _raised((await self._rolls([group_id]))[group_id])
+
+    async def listed(self) -> list[Listed]:
+        """Return the groups in which the user has a leaf, offered ones included, ascending by id.
+
+        Raises `IntegrityError` if the broker leaves one out without a later epoch (section 12).
+        """
+        before = {each: kept.pin_of(self._marks, each) for each in self._member_of()}
+        found: list[Listed] = []
+        after: str | None = None
+        while True:
+            query = {} if after is None else {"after": after}
+            page: wire.GroupList = await self._call(
+                "GET", "/v1/groups", wire.GroupList, query=query
+            )
+            ids = [item.groupId for item in page.groups]
+            cursor = [] if after is None else [after]
+            rises = all(one < other for one, other in itertools.pairwise([*cursor, *ids]))
+            if not rises or page.next not in (None, *ids[-1:]):
+                raise errors.BrokerFaultError(
+                    "The broker's list of groups is not in the order of ids, or does not continue after the "
+                    "last page."
+                )
+            found += [
+                Listed(uuid.UUID(item.groupId), item.version, item.accepted) for item in page.groups
+            ]
+            after = page.next
+            if after is None:
+                break
+            if len(found) >= _MOST_LISTED:
+                raise errors.TooLargeError(
+                    f"The broker lists more than {_MOST_LISTED} groups of yours: ask its operator."
+                )
+        await self._check_listed(found, before)
+        return found
+
+    def note_accepted(self, group_id: uuid.UUID) -> None:
+        """Note that the user has accepted the group."""
+        known = self._opened.get(group_id)
+        if known is not None:
+            self._opened[group_id] = replace(known, accepted=True)
+        for follower in self.followers:
+            follower.set()
+
+    def note_departure(self, group_id: uuid.UUID, leaf_version: int) -> None:
+        """Note that this device sends a departure: the broker may deny the membership from now on."""
+        self._opened.pop(group_id, None)
+        kept.note(self._marks, group_id, departed=leaf_version)
+
+    async def unopened(self, group_id: uuid.UUID) -> OpenGroup:
+        """Return a group that does not open, because a manager made its info or present secret wrong.
+
+        Its info is empty, and it has only the secrets kept on this device. It serves to make the next epoch.
+        """
+        find = partial(kept.wrap_of, self._marks, group_id)
+        return without_info(await self.roll(group_id), self._unwrap, find)
+
+    async def adopt(self, group_id: uuid.UUID, own: GroupChain, opened: OpenGroup | None) -> None:
+        """Keep a group with the user's own record, which the broker stored just now.
+
+        `opened` is None after the tombstone. Raises `ForkError` if the broker has served another history
+        meanwhile.
+        """
+        for _ in range(_ROUNDS):
+            known = self._chains.get(group_id)
+            if known is not None and known.version >= own.version:
+                if known.hash_at(own.version) != own.head.hash:
+                    raise errors.ForkError(
+                        "The broker served another history than the one of the change that it stored."
+                    )
+                return
+            if kept.keep(self._marks, group_id, own, partial=False):
+                self._keep_chain(group_id, own)
+                self._opened.pop(group_id, None)
+                if opened is not None:
+                    kept.keep_verified(self._marks, group_id, own, opened.leaves)
+                    self._keep_opened(opened)
+                return
+            await self._read([group_id])  # another process has read further
+        raise errors.ConflictError(_BUSY)
+
+    async def served(self, group_id: uuid.UUID) -> GroupChain:
+        """Return the chain that the broker serves, verified as on a device without a mark; keep nothing."""
+        return _raised((await self._read_once([group_id], anew=True))[group_id]).chain
+
+    def mark_of(self, group_id: uuid.UUID) -> Mark | None:
+        """Return the mark of a group; None if this device has never verified it."""
+        pin = kept.pin_of(self._marks, group_id)
+        return None if pin is None else pin.mark
+
+    def accept_head(self, group_id: uuid.UUID, chain: GroupChain, before: Mark | None) -> bool:
+        """Replace the mark by the head of a served chain; False if the mark is not `before` any more."""
+        if not kept.replace_mark(self._marks, group_id, chain, before):
+            return False
+        self._chains[group_id] = chain
+        self._opened.pop(group_id, None)
+        return True
+
+    def forget(self) -> None:
+        """Drop all chains and secrets: the session has ended."""
+        self._chains, self._opened, self._owed_by = {}, {}, {}
+        self.names.clear()
+
+    def _member_of(self) -> list[uuid.UUID]:
+        """Return the groups of which the user was a member when this device read them last."""
+        found = [
+            each
+            for each, verified in kept.all_verified(self._marks)
+            if verified.denied < 0
+            and not verified.unknown
+            and not verified.has_left(self._fingerprint)
+        ]
+        pins = {each: kept.pin_of(self._marks, each) for each in found}
+        return [each for each, pin in pins.items() if pin is None or not pin.mark.deleted]
+
+    async def _check_listed(
+        self, found: Sequence[Listed], before: Mapping[uuid.UUID, kept.Pin | None]
+    ) -> None:
+        """Read the groups that a list leaves out or serves older than the mark; raise if that is a lie."""
+        listed = {each.group_id: each.version for each in found}
+        suspect = [
+            each
+            for each, pin in before.items()
+            if each not in listed or (pin is not None and listed[each] < pin.mark.version)
+        ]
+        outcomes = await self._rolls(suspect) if suspect else {}
+        for outcome in outcomes.values():
+            with contextlib.suppress(errors.NotFoundError, errors.DeletedError):
+                roll = _raised(outcome)
+                if roll.group_id not in listed:
+                    raise errors.IntegrityError(
+                        f"The broker's list leaves out group {roll.group_id}, of which you are a member."
+                    )
+
+    async def _rolls(self, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Roll | BrokerError]:
+        """Read groups with what is served to members, and judge it.
+
+        A broker forgets a deleted group that nothing names. A device that has not seen the tombstone cannot
+        tell this from a broker that withholds the group: then it warns, once.
+        """
+        found: dict[uuid.UUID, Roll | BrokerError] = {}
+        answers = await self._read(ids, membership=True)
+        for each, outcome in answers.items():
+            with tasks.alone(partial(found.__setitem__, each)):
+                answer = _raised(outcome)
+                try:
+                    found[each] = await self._memberships.judge(each, answer)
+                finally:
+                    if not answer.is_of_member:
+                        self._opened.pop(each, None)
+        unknown = {each for each, how in answers.items() if isinstance(how, errors.NotFoundError)}
+        for each in unknown.intersection(self._member_of()) if unknown else ():
+            kept.note(self._marks, each, unknown=True)
+            _log.warning(
+                "The broker does not know group %s any more, of which you are a member: an owner has deleted "
+                "it, or the broker withholds it.",
+                each,
+            )
+        return found
+
+    async def _read(
+        self, ids: Iterable[uuid.UUID], *, membership: bool = False
+    ) -> dict[uuid.UUID, Answer | BrokerError]:
+        """Read groups up to their heads; return each or its error. A busy one is read several times."""
+        found: dict[uuid.UUID, Answer | BrokerError] = {}
+        left = list(dict.fromkeys(ids))
+        for _ in range(_ROUNDS):
+            for each, outcome in (await self._read_once(left, membership)).items():
+                with tasks.alone(partial(found.__setitem__, each)):
+                    if self._keep(each, _raised(outcome).chain):
+                        found[each] = outcome
+            left = [each for each in left if each not in found]
+            if not left:
+                return found
+        return {**found, **dict.fromkeys(left, errors.ConflictError(_BUSY))}
+
+    def _keep(self, group_id: uuid.UUID, chain: GroupChain) -> bool:
+        """Raise the mark to a group's head; return False if another reading has got further."""
+        if not kept.keep(self._marks, group_id, chain, partial=False):
+            return False
+        self._keep_chain(group_id, chain)
+        return True
+
+    def _keep_chain(self, group_id: uuid.UUID, chain: GroupChain) -> None:
+        self.names.add(chain.name)
+        known = self._chains.pop(group_id, None)  # the dict is ordered by last use
+        self._chains[group_id] = chain if known is None or chain.version > known.version else known
+        records = sum(len(each.moments) for each in self._chains.values())
+        while records > _CACHED and len(self._chains) > 1:
+            oldest = next(iter(self._chains))
+            records -= len(self._chains.pop(oldest).moments)
+            self._opened.pop(oldest, None)
+
+    async def _read_once(
+        self, ids: Sequence[uuid.UUID], membership: bool = False, *, anew: bool = False
+    ) -> dict[uuid.UUID, Answer | BrokerError]:
+        """Request the pages of groups, 16 groups at a time, and judge each before the next is requested.
+
+        With `anew`, groups are read as on a device that knows nothing of them, and no mark is raised.
+        """
+        found: dict[uuid.UUID, Answer | BrokerError] = {}
+        bases = {
+            each: Basis(each.bytes, None, None, None) if anew else self._basis(each) for each in ids
+        }
+        left = list(ids)
+        while left:
+            some = left[: wire.MAX_VIEWS]
+            asked = [
+                wire.GroupViewRequest(
+                    groupId=str(each),
+                    since=1 if (chain := bases[each].chain) is None else chain.version,
+                    # A cache needs what members are served of the version that it has.
+                    membership=membership or (self.keep is not None and each in self._opened),
+                )
+                for each in some
+            ]
+            answer: wire.GroupViews = await self._call(
+                "POST",
+                "/v1/groups/views",
+                wire.GroupViews,
+                message=wire.GroupViewsRequest(groups=asked),
+            )
+            if len(answer.groups) > len(some):
+                raise errors.BrokerFaultError(tasks.MISCOUNTED)
+            for each, item in zip(some, answer.groups, strict=False):
+                with tasks.alone(partial(found.__setitem__, each)):
+                    view = _view(bases[each], result_of(item.view, item.problem))
+                    if (
+                        view.last > _MOST_RECORDS
+                    ):  # the broker's own users may sign them without end
+                        raise errors.TooLargeError(
+                            f"A group of {view.last} records is served, and a broker keeps at most "
+                            f"{_MOST_RECORDS}: ask its operator."
+                        )
+                    chain = await self._judge_page(bases[each], view)
+                    if self.keep is not None:
+                        self.keep(each, view)
+                    if chain.version >= view.last:
+                        bases[each].check_end(chain, view.last)
+                        found[each] = Answer(chain, view.membership, view.keyChains, view.departure)
+                    else:
+                        bases[each] = self._continued(each, bases[each], chain, keeps=not anew)
+            left = [each for each in left if each not in found]
+        return found
+
+    def _basis(self, group_id: uuid.UUID) -> Basis:
+        pin = kept.pin_of(self._marks, group_id)
+        chain = self._chains.get(group_id)
+        if pin is None:
+            return Basis(group_id.bytes, chain, None, None)
+        return Basis(group_id.bytes, chain, pin.mark, pin.name)
+
+    async def _judge_page(self, basis: Basis, view: GroupView) -> GroupChain:
+        """Judge the records of a page; raise `IntegrityError` if it has none although the group goes on."""
+        records = basis.following(view.records)
+        if not records:
+            if basis.chain is None or basis.chain.version < view.last:
+                raise errors.IntegrityError("The broker withholds records of a group.")
+            return basis.chain
+        keys = await keys_of(self._users, basis.authors(records), view.keyChains)
+        if len(records) > _MANY_RECORDS:
+            return await io_thread.in_pool(basis.judge, records, keys, now())
+        return basis.judge(records, keys, now())
+
+    def _continued(
+        self, group_id: uuid.UUID, basis: Basis, chain: GroupChain, *, keeps: bool
+    ) -> Basis:
+        """Raise the mark after a page that is not the last; return the basis of the next page."""
+        if chain.version <= basis.proved or not keeps:
+            return Basis(basis.group_id, chain, basis.mark, basis.name)
+        is_fresh = basis.mark is None or basis.mark.partial
+        if not kept.keep(self._marks, group_id, chain, partial=is_fresh):
+            raise errors.ConflictError(_BUSY)
+        mark = group_judging.mark_of(chain, partial=is_fresh)
+        return Basis(basis.group_id, chain, mark, chain.name)
+
+    async def _open(self, roll: Roll) -> OpenGroup:
+        """Open a group, and keep it for the session."""
+        find = partial(kept.wrap_of, self._marks, roll.group_id)
+        if roll.epoch > _MANY_EPOCHS:
+            opened = await io_thread.in_pool(open_group, roll, self._unwrap, find)
+        else:
+            opened = open_group(roll, self._unwrap, find)
+        self._keep_opened(opened)
+        return opened
+
+    def _keep_opened(self, opened: OpenGroup) -> None:
+        """Keep an opened group for the session, and its wrap on this device."""
+        if opened.wrap is not None:
+            own = opened.members[self._fingerprint]
+            kept.keep_wrap(self._marks, opened.group_id, opened.epoch, own.keyIndex, opened.wrap)
+        if self._chains.get(opened.group_id) is opened.chain:
+            self._opened[opened.group_id] = opened
+
+
+def _view(basis: Basis, outcome: GroupView | BrokerError) -> GroupView:
+    """Return a view or raise its error. The broker forgets a deleted group that no container names."""
+    if isinstance(outcome, errors.NotFoundError) and basis.mark is not None and basis.mark.deleted:
+        raise errors.DeletedError("The group was deleted.")
+    return _raised(outcome)
+
+
+def _raised(outcome: T | BrokerError) -> T:
+    if isinstance(outcome, BrokerError):
+        raise outcome.fresh()
+    return outcome

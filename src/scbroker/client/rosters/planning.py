@@ -1,0 +1,248 @@
+"""Plan the next roster of a group: who is in it, whether the epoch rises, and for whom it is wrapped.
+
+Spec: docs/spec/groups.md, 3.5 and 8.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from scbroker import errors
+from scbroker.client.core.roster_making import Seat, Texts
+from scbroker.client.core.sealing import Recipient, recipient_of
+from scbroker.client.groups.opening import OpenGroup
+from scbroker.client.rosters.intents import Intents, Wish
+from scbroker.client.users.session import Session
+from scbroker.records import roster
+from scbroker.records.canonical import user_id_of
+from scbroker.records.judge import Grant
+from scbroker.vocabulary import GroupRole
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Plan:
+    """The members and managers after a change."""
+
+    seats: Mapping[bytes, Seat] | None
+    """By fingerprint; None if the roster stays as it is."""
+    rises: bool
+    texts: Texts | None
+    """None if the info stays as it is."""
+    managers: Mapping[uuid.UUID, Grant] | None
+    """None if the access list stays as it is."""
+    recipients: Mapping[uuid.UUID, Recipient]
+    """The latest keys of the managers, if their list changes."""
+    dropped: tuple[uuid.UUID, ...] = ()
+    """Members who lose their leaf because the broker alone says that they were deleted."""
+
+
+class _Place(NamedTuple):
+    """A member of the next roster, before their keys are known."""
+
+    role: int
+    is_kept: bool = False
+    """Whether the leaf stays as it is, without a wrap: a manager who has left or was deleted (C8)."""
+    is_new: bool = False
+    """Whether the user has no leaf, or has left: they get a leaf and a wrap in any case."""
+
+
+async def plan_first(
+    session: Session,
+    members: Mapping[uuid.UUID, Wish],
+    managers: Mapping[uuid.UUID, Wish],
+    texts: Texts,
+) -> Plan:
+    """Return the members and managers of a new group; the author has to be in both."""
+    roles = {user: int(GroupRole.Writer) for user in managers}
+    roles.update({user: wish.value for user, wish in members.items()})
+    _check_size(roles, managers)
+    keys = _Keys(session)
+    await keys.fetch(roles)
+    keys.check([*members.items(), *managers.items()])
+    recipients = {user: keys.living(user) for user in roles}
+    seats = {recipients[user].name: Seat(role, recipients[user]) for user, role in roles.items()}
+    return Plan(seats, True, texts, _grants(managers), recipients)
+
+
+async def plan_next(session: Session, group: OpenGroup, intents: Intents) -> Plan | None:
+    """Return the members and managers after a change; None if there is nothing to do.
+
+    Raises `NotFoundError` for a deleted user who would be added, `KeySubstitutionError` for one whose keys
+    are not those of the contact or card that the caller gave, and `TooLargeError` where a limit is reached.
+    """
+    keys = _Keys(session)
+    keys.deleted |= {user_id_of(name) for name in group.deleted}
+    keys.unproved |= {user_id_of(name) for name in group.unproved}
+    while True:
+        managers = _next_managers(group, intents, keys.deleted)
+        places = _next_places(group, intents, managers, keys.deleted)
+        rises = _rises(group, intents, places)
+        changes_access = managers != _listed(group)
+        wrapped = {
+            user for user, place in places.items() if not place.is_kept and (rises or place.is_new)
+        }
+        # An owner has to drop a manager who was deleted, whether the broker names them as owed or not.
+        needed = wrapped | managers.keys() if changes_access or group.is_owner else wrapped
+        # Plan again if the keys showed that a member was deleted: that member loses the leaf as well.
+        if not await keys.fetch(needed):
+            break
+    keys.check([*intents.add.items(), *(intents.managers or {}).items()])
+    _check_size(places, managers)
+    if rises and group.epoch == roster.LAST_EPOCH:
+        raise errors.TooLargeError(
+            "The group's key cannot be replaced any more: create another group, and call replaceGroup."
+        )
+    texts = intents.texts(group)
+    is_same_texts = texts == Texts(group.info.name, group.info.description)
+    is_same_info = is_same_texts and group.has_all_secrets_in_info
+    names = {user_id_of(name): name for name in group.members}
+    is_same = all(
+        user in names and not place.is_new and place.role == group.members[names[user]].role
+        for user, place in places.items()
+    )
+    if is_same and is_same_info and not rises:
+        if not changes_access:
+            return None
+        return Plan(None, False, None, _grants(managers), keys.found)
+    seats = dict[bytes, Seat]()
+    for user, place in places.items():
+        key = keys.living(user) if user in wrapped else None
+        name = names[user] if key is None else key.name
+        seats[name] = Seat(place.role, key, place.is_new)
+    lost = {user for user in names if user not in places} - intents.remove
+    return Plan(
+        seats,
+        rises,
+        texts if rises or not is_same_info else None,
+        _grants(managers) if changes_access else None,
+        keys.found,
+        tuple(sorted(lost & keys.unproved)),
+    )
+
+
+@dataclass(slots=True)
+class _Keys:
+    """The latest keys of users, and who of them was deleted."""
+
+    session: Session
+    found: dict[uuid.UUID, Recipient] = field(default_factory=dict)
+    deleted: set[uuid.UUID] = field(default_factory=set)
+    unproved: set[uuid.UUID] = field(default_factory=set)
+    """Deleted users for whom there is only the broker's word: their key chain is not closed."""
+
+    async def fetch(self, users: Iterable[uuid.UUID]) -> bool:
+        """Fetch the keys that are not known yet; return whether a user was found to be deleted."""
+        missing = set(users) - self.found.keys() - self.deleted
+        if not missing:
+            return False
+        chains = await self.session.directory.latest(missing)
+        for user in missing:
+            chain = chains.get(user)
+            if chain is not None and not chain.closed:
+                self.found[user] = recipient_of(chain)
+                continue
+            self.deleted.add(user)
+            if chain is None:
+                self.unproved.add(user)
+        return not self.deleted.isdisjoint(missing)
+
+    def living(self, user: uuid.UUID) -> Recipient:
+        found = self.found.get(user)
+        if found is None:
+            raise errors.NotFoundError(f"User {user} was deleted: leave the user out.")
+        return found
+
+    def check(self, wishes: Iterable[tuple[uuid.UUID, Wish]]) -> None:
+        """Raise for a user who was deleted, or whose keys are not those of the given contact or card."""
+        for user, wish in wishes:
+            if user in self.deleted:
+                self.found.pop(user, None)
+                self.living(user)
+            found = self.found.get(user)
+            if found is not None and wish.fingerprint not in (None, found.name):
+                raise errors.KeySubstitutionError(
+                    f"The keys of user {user} do not have the fingerprint of the contact or card that was "
+                    "given: compare the fingerprint with the person before you share anything."
+                )
+
+
+def _listed(group: OpenGroup) -> dict[uuid.UUID, int]:
+    return {user_id_of(name): entry.permissions for name, entry in group.chain.managers.items()}
+
+
+def _next_managers(
+    group: OpenGroup, intents: Intents, deleted: Collection[uuid.UUID]
+) -> dict[uuid.UUID, int]:
+    """Return the permissions of the next list. An owner drops managers who are gone (section 8)."""
+    if intents.only_author:
+        return {user_id_of(group.fingerprint): roster.OWNER}
+    if intents.managers is not None:
+        return {user: wish.value for user, wish in intents.managers.items()}
+    listed = _listed(group)
+    if not group.is_owner:
+        return listed
+    left = {user_id_of(name) for name in group.left}
+    return {
+        user: permissions
+        for user, permissions in listed.items()
+        if user not in intents.remove and user not in deleted and user not in left
+    }
+
+
+def _next_places(
+    group: OpenGroup,
+    intents: Intents,
+    managers: Mapping[uuid.UUID, int],
+    deleted: Collection[uuid.UUID],
+) -> dict[uuid.UUID, _Place]:
+    """Return the next members by user id."""
+    if intents.only_author:
+        return {user_id_of(group.fingerprint): _Place(group.role)}
+    left = {user_id_of(name) for name in group.left}
+    named = intents.managers or {}
+    places = dict[uuid.UUID, _Place]()
+    for name, member in group.members.items():
+        user = user_id_of(name)
+        if user in left or user in deleted:
+            if user in managers and user not in named and user not in intents.add:
+                places[user] = _Place(member.role, is_kept=True)
+        elif user not in intents.remove:
+            places[user] = _Place(intents.roles.get(user, member.role))
+    for user, wish in intents.add.items():
+        places.setdefault(user, _Place(wish.value, is_new=True))
+    for user in named:
+        places.setdefault(user, _Place(GroupRole.Writer, is_new=True))
+    return places
+
+
+def _rises(group: OpenGroup, intents: Intents, places: Mapping[uuid.UUID, _Place]) -> bool:
+    """Return whether the next roster begins an epoch (3.5)."""
+    if intents.new_epoch or group.owed:
+        return True
+    for name, member in group.members.items():
+        place = places.get(user_id_of(name))
+        # Within an epoch only users without a leaf get wraps. A user who left and is added again has a leaf.
+        if place is None or place.role < member.role or place.is_new:
+            return True
+    return False
+
+
+def _grants(managers: Mapping[uuid.UUID, Wish] | Mapping[uuid.UUID, int]) -> dict[uuid.UUID, Grant]:
+    return {
+        user: Grant(wish.value if isinstance(wish, Wish) else wish, None)
+        for user, wish in managers.items()
+    }
+
+
+def _check_size(members: Collection[uuid.UUID], managers: Collection[uuid.UUID]) -> None:
+    if len(members) > roster.MAX_MEMBERS:
+        raise errors.TooLargeError(
+            f"The group would have {len(members)} members: it takes at most {roster.MAX_MEMBERS}."
+        )
+    if len(managers) > roster.MAX_MANAGERS:
+        raise errors.TooLargeError(
+            f"The group would have {len(managers)} managers: it takes at most {roster.MAX_MANAGERS}."
+        )

@@ -1,0 +1,186 @@
+"""Delete what nobody needs of deleted groups, some rows in each transaction.
+
+Spec: docs/spec/groups.md, sections 10 and 11.
+
+A group is deleted by its tombstone, or with the last of its members. `stored_groups.end` deletes what only
+members need. Records, lists, rosters and the hashes of leaves stay, with the leaves of users who signed a
+record for the group: readers judge these records by them. Once no container has such a record or an entry of
+the group, everything is deleted. When a container is purged, its deleted groups are pending deletion again.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from scbroker.crypto.verify import HASH_SIZE
+from scbroker.records.canonical import UserId, stored_user_id
+from scbroker.records.roster import parse_member
+from scbroker.server.broker import Broker, now
+from scbroker.server.charges import Charges
+from scbroker.server.containers import removing, stored_groups, tombstones
+from scbroker.server.groups.memberships import NUMBERED
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
+
+_ROWS: Final = 2_000
+_GROUPS: Final = 50
+_SECONDS: Final = 10.0
+_LAST: Final = NUMBERED + b"\xff" * (HASH_SIZE - len(NUMBERED))
+"""The highest place that is a number: every fingerprint is above it."""
+_NOTHING: Final[dict[str, Any]] = {
+    "registered_at": 0,
+    "signed_until": 0,
+    "last_event": 0,
+    "first_event": 1,
+    "dropped_digest": None,
+}
+_NO_RECORDS: Final[dict[str, Any]] = {"fingerprint": None, "encryption_index": 0}
+
+
+def leave_some(connection: Connection, user_id: UserId) -> bool:
+    """End the memberships of a deleted user in some groups; return whether there may be more.
+
+    A group without another member is deleted with the user.
+    """
+    values = {"user": user_id, "count": _GROUPS}
+    found = sorted(connection.execute(sql.GROUPS_OF_MEMBER, values).scalars())
+    if not found:
+        return False
+    charges = Charges()
+    containers = {
+        row.id: row for row in connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
+    }
+    for group_id in found:
+        sql.one(connection, sql.LOCK_GROUP, id=group_id)
+        member = {"group": group_id, "user": user_id}
+        connection.execute(sql.SET_GROUP_MEMBER, {**member, "gone": True, "accepted": False})
+        if sql.one(connection, sql.ANY_LIVING_MEMBER, group=group_id) is None:
+            _end(connection, containers[group_id], charges)
+    charges.apply(connection)
+    return len(found) == _GROUPS
+
+
+def _end(connection: Connection, container: Row, charges: Charges) -> None:
+    """Delete a group without a tombstone: nobody is left who could sign it."""
+    moment = now()
+    connection.execute(sql.SET_CONTAINER, {"container": container.id, "deleted": True})
+    if container.creator_id is not None:
+        charges.add(container.creator_id, containers=-1)
+    tombstones.add_purge(connection, container.id, 0, moment)
+    stored_groups.end(connection, container.id, charges)
+
+
+async def purge_at_once(broker: Broker, groups: Iterable[bytes]) -> None:
+    """Purge the deleted groups among these for some seconds; the background purges what is left."""
+    deadline = time.monotonic() + _SECONDS
+    values = {"some": sorted(groups)}
+    pending = await broker.database.query(lambda c: c.execute(sql.PENDING_AMONG, values).scalars())
+    for group_id in pending:
+        while time.monotonic() < deadline and await tombstones.purge_one(
+            broker, purge_some, group_id
+        ):
+            pass
+
+
+async def purge_next(broker: Broker) -> bool:
+    """Purge some rows of any deleted group; return whether there may be more."""
+    values = {"last": b"", "count": 1}
+    found = await broker.database.query(
+        lambda c: c.execute(sql.PENDING_GROUPS, values).scalars().all()
+    )
+    if not found:
+        return False
+    await tombstones.purge_one(broker, purge_some, found[0])
+    return True
+
+
+async def finish(broker: Broker) -> int:
+    """Purge what is left of all deleted groups; return how many were pending."""
+    return await tombstones.purge_all(broker, sql.PENDING_GROUPS, purge_some)
+
+
+def purge_some(connection: Connection, group_id: bytes) -> bool:
+    """Delete some rows of a deleted group; return whether there may be more.
+
+    Only one broker purges a group at a time. Lock order, as in every writer: containers, users, event log.
+    """
+    at = {"group": group_id}
+    if sql.one(connection, sql.LOCK_PENDING_GROUP, **at) is None:
+        return False
+    own = UserId(group_id)
+    if removing.leave_some(connection, own, sql.CONTAINERS_OF_MEMBER, is_group=True):
+        return True
+    container = sql.one(connection, sql.LOCK_CONTAINER, id=group_id)
+    sql.the(connection, sql.LOCK_GROUP, id=group_id)
+    log = {"user": group_id}
+    if tombstones.delete_some(connection, sql.EVENTS_OF_USER, sql.DROP_EVENT, log, "row", _ROWS):
+        return True
+    charges = Charges()
+    more = _number_some(connection, group_id, charges)
+    if not more:
+        _empty_leaves(connection, connection.execute(sql.KEPT_LEAVES, at), group_id, charges)
+        needs = (sql.ANY_ENTRY_OF_GROUP, sql.ANY_AUTHOR_OF_GROUP)
+        is_needed = any(connection.execute(each, at).first() is not None for each in needs)
+        if not is_needed and container is not None:
+            more = _remove_some(connection, container, charges)
+    charges.apply(connection)
+    if not more:
+        connection.execute(sql.SET_USER, {"user": group_id, **_NOTHING})
+        connection.execute(sql.FORGET_GROUP, at)
+    return more
+
+
+def _number_some(connection: Connection, group_id: bytes, charges: Charges) -> bool:
+    """Replace the fingerprints in the places of some leaves by numbers, in the same order.
+
+    Numbers come before all fingerprints, so that the leaves are in order at every moment.
+    """
+    at = {"group": group_id}
+    found = connection.execute(sql.LEAVES_BEHIND, {**at, "leaf": _LAST, "count": _ROWS}).all()
+    if not found:
+        return False
+    _empty_leaves(connection, found, group_id, charges)
+    last = connection.execute(sql.LAST_PLACE, {**at, "leaf": _LAST}).scalar_one()
+    number = 0 if last is None else int.from_bytes(last[len(NUMBERED) :], "big")
+    places = sorted({bytes(leaf.place) for leaf in found})
+    rows = [
+        {**at, "leaf": place, "position": NUMBERED + (number + n).to_bytes(4, "big")}
+        for n, place in enumerate(places, start=1)
+    ]
+    connection.execute(sql.NUMBER_LEAVES, rows)
+    return True
+
+
+def _empty_leaves(
+    connection: Connection, found: Iterable[Row], group_id: bytes, charges: Charges
+) -> None:
+    """Delete salts and members of users who signed no record for the group that a container still has."""
+    kept = set(connection.execute(sql.AUTHORS_OF_GROUP, {"group": group_id}).scalars())
+    for leaf in found:
+        if leaf.member is None or stored_user_id(parse_member(leaf.member).fingerprint) in kept:
+            continue
+        place = {"group": group_id, "number": leaf.version}
+        connection.execute(sql.EMPTY_LEAF, {**place, "leaf": leaf.place})
+        less = len(leaf.salt) + len(leaf.member)
+        roster = sql.the(connection, sql.SHRINK_ROSTER, **place, less=less)
+        charges.add(roster.author_id, size=-less)
+
+
+def _remove_some(connection: Connection, container: Row, charges: Charges) -> bool:
+    """Delete leaves, rosters and records of a group that no container needs; return whether more remain."""
+    at = {"group": container.id}
+    leaves = connection.execute(sql.LEAVES_BEHIND, {**at, "leaf": b"", "count": _ROWS}).all()
+    rows = [{**at, "leaf": leaf.place, "number": leaf.version} for leaf in leaves]
+    connection.execute(sql.DROP_LEAF, rows)
+    if len(leaves) == _ROWS:
+        return True
+    found: Sequence[Row] = connection.execute(sql.ROSTERS, {**at, "from": 0, "count": _ROWS}).all()
+    for roster in found:
+        charges.add(roster.author_id, size=-roster.size)
+    rows = [{**at, "number": roster.version} for roster in found]
+    connection.execute(sql.DROP_ROSTER, rows)
+    if len(found) == _ROWS:
+        return True
+    removing.purge_containers(connection, UserId(container.id), [container], now(), charges)
+    connection.execute(sql.SET_USER, {"user": container.id, **_NO_RECORDS})
+    return False

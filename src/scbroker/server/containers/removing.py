@@ -1,0 +1,97 @@
+"""Remove a deleted user or group from containers; delete the containers that nobody else can reach.
+
+Spec: docs/spec/protocol.md, section 5, and docs/spec/groups.md, section 10.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+from scbroker.records.canonical import ContainerId, UserId
+from scbroker.server.broker import now
+from scbroker.server.charges import Charges
+from scbroker.server.containers import members, tombstones
+from scbroker.server.events import log
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection
+
+# Rows in one transaction. Records: of all its containers together, unless one container alone has more.
+_CONTAINERS: Final = 200
+_RECORDS: Final = 2_000
+
+
+def leave_some(
+    connection: Connection, user_id: UserId, statement: Any, *, is_group: bool = False
+) -> bool:
+    """Remove the user from some containers; delete those to which nobody else has access.
+
+    The row of a group is kept, but not listed any more: the list has its entry until somebody changes it.
+    """
+    moment = now()
+    asked = {"user": user_id, "now": moment, "count": _CONTAINERS}
+    found = sorted(connection.execute(statement, asked).scalars())
+    if not found:
+        return False
+    locked = connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
+    some = _first_of(found, {row.id: row.version for row in locked})
+    values = {"user": user_id, "now": moment, "some": some}
+    shared = set(connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars())
+    if groups := [row.id for row in locked if row.is_group]:
+        shared |= set(connection.execute(sql.KEPT_GROUPS, {"some": groups}).scalars())
+    alone = [row for row in locked if row.id in some and row.id not in shared]
+    charges = Charges()
+    if alone:
+        purge_containers(connection, user_id, alone, moment, charges)
+    left = [{"user": user_id, "container": container_id} for container_id in some]
+    created = {row.id: row for row in locked if row.creator_id == user_id and row.id in shared}
+    if created:
+        charges.add(user_id, containers=-sum(not row.deleted for row in created.values()))
+        # The creator is named by the container's row, any other author by a row of `authors`.
+        connection.execute(sql.FORGET_CREATOR, {"some": sorted(created)})
+        connection.execute(sql.ADD_AUTHOR, [row for row in left if row["container"] in created])
+    connection.execute(sql.SET_ASIDE if is_group else sql.DROP_MEMBER, left)
+    charges.apply(connection)
+    return len(found) == _CONTAINERS or len(some) < len(found)
+
+
+def purge_containers(
+    connection: Connection,
+    user_id: UserId,
+    containers: Sequence[Any],
+    moment: int,
+    charges: Charges,
+) -> None:
+    """Delete containers, and mark their deleted authors as pending deletion: their keys may be deleted now.
+
+    The row of a container stays while its creator is not deleted: only they could use the id again, which
+    is a hash of their fingerprint. The purge empties the events of these containers in the logs of former
+    members.
+    """
+    some = sorted(row.id for row in containers)
+    values = {"some": some, "now": moment}
+    expired = connection.execute(sql.EXPIRED_IN, values).scalars()
+    log.record_expiry_in(connection, set(expired), moment)
+    members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
+    acted = {row.group_id for row in connection.execute(sql.GROUP_AUTHORS_IN, values)}
+    listed = {each for row in containers for each in members.group_ids_of(row)}
+    members.release_groups(connection, acted | listed)
+    logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
+    for container_id in logged:
+        tombstones.add_purge(connection, container_id, 0, moment)
+    tombstones.credit_records(connection, some, charges)
+    for row in containers:
+        if not row.deleted and row.creator_id is not None:
+            charges.add(row.creator_id, containers=-1)
+    for purge in sql.PURGE_CONTAINERS:
+        connection.execute(purge, values)
+    unused = sorted(row.id for row in containers if row.creator_id in (None, user_id))
+    connection.execute(sql.DROP_CONTAINERS, {"some": unused})
+
+
+def _first_of(
+    found: Sequence[ContainerId], records: dict[ContainerId, int]
+) -> Sequence[ContainerId]:
+    """Return the first containers that have at most _RECORDS records in all, but at least one container."""
+    sums = list(accumulate(records.get(container, 0) for container in found))
+    return found[: max(1, bisect_right(sums, _RECORDS))]

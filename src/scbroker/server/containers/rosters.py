@@ -1,0 +1,393 @@
+"""Judge a record of a group with its roster, and store both. Spec: docs/spec/groups.md, sections 4 and 11.
+
+The container of a group has records, lists and authors as any other container, and no rows of `members`.
+So every other operation on containers answers as for an unknown id. `appending` calls `store` in its
+transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+from uuid import UUID
+
+from scbroker import errors
+from scbroker.crypto.verify import sha256
+from scbroker.records import group as rules
+from scbroker.records import judge, roster
+from scbroker.records.canonical import stored_user_id, user_id_of
+from scbroker.records.container_record import AccessList, sealed_size
+from scbroker.records.key_record import READER_TOLERANCE
+from scbroker.records.roster import Roster, SaltedMember
+from scbroker.server.broker import SECOND, add_to_counter, not_found, refusing
+from scbroker.server.charges import Charges
+from scbroker.server.containers import members as lists
+from scbroker.server.containers import stored_groups, storing, tombstones
+from scbroker.server.containers.stored_groups import ChangedGroup, StoredGroup
+from scbroker.server.containers.storing import Incoming, Transaction
+from scbroker.server.groups import memberships
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import NewRows
+from scbroker.server.storage.driver import Row
+from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.wire.containers import MAX_GOVERNING, MAX_GOVERNING_WITHOUT_DELETE, governing_size
+from scbroker.wire.rosters import RosterRequest
+
+_DAY: Final = 86_400 * SECOND
+_LAST_EPOCHS: Final = 1024
+"""The number of last epochs that are kept for authors with Delete."""
+LEFT: Final = "A member left the group meanwhile: read it again."
+
+
+def is_of_group(incoming: Incoming, row: Row | None) -> bool:
+    """Return whether a record is one of a group: of a stored one, or the first of a new one."""
+    if row is not None:
+        return bool(row.is_group)
+    return incoming.is_first and incoming.has_group_type
+
+
+def store(
+    tx: Transaction, incoming: Incoming, row: Row | None, new: NewRows, charges: Charges
+) -> bool:
+    """Store a record of a group with its roster, unless it is stored already; return whether it is new.
+
+    Rows are written at once, because a later record of the transaction may act through the group. Events to
+    add are added to `new`.
+    """
+    if row is None:
+        before = None
+    else:
+        before = _read(tx, incoming, row)
+        if before is None:
+            return False
+    record, moment = incoming.record, tx.moment
+    storing.check_time(record, before.stored.head.record if before else None, moment)
+    if before is not None:
+        _check_allowed(incoming, before)
+    _check_sizes(tx, incoming, before)
+    if before is not None and not record.tombstone:
+        left = sum(member.departure is not None for member in before.members.values())
+        if incoming.message.departures != left:
+            raise errors.ConflictError(LEFT)
+    after = _judge(incoming, before, moment)
+    if after.new_epoch:
+        _check_last_epochs(incoming, after)
+    governing_bytes = _governing_bytes(incoming, before)
+    users = storing.concerned_users(tx, incoming, before.stored if before else None)
+    request, text = incoming.message.roster, incoming.message.type
+    if incoming.access is not None:
+        _check_managers(incoming.access, before, users)
+    if record.tombstone:
+        _check_end(tx, incoming, before)
+    elif request is not None:
+        _check_members(tx, incoming, request, before, after, users)
+    if after.new_epoch or record.tombstone:
+        _check_end_of_epoch(incoming, before)
+    if before is not None and after.new_epoch:
+        _count_epoch(tx, incoming, before)
+    _write_record(tx, incoming, before, after, governing_bytes, charges)
+    stored_groups.add_events(incoming, before, after, new, moment)
+    if before is not None and record.tombstone:
+        if before.stored.row.creator_id is not None:
+            charges.add(before.stored.row.creator_id, containers=-1)
+        tombstones.add_purge(tx.connection, record.containerId, record.version, record.time)
+        state = {"user": incoming.container_id, "group_version": record.version}
+        tx.connection.execute(sql.SET_USER, state)
+        stored_groups.end(tx.connection, incoming.container_id, charges)
+        return True
+    stored_groups.write_group(tx, incoming, before, after)
+    if request is not None and text is not None:
+        stored_groups.write_roster(tx, incoming, request, text.salt, before, after, charges)
+    stored_groups.write_members(tx, incoming, before, after, charges)
+    if before is None:
+        memberships.check_accepted(tx.connection, incoming.user.id)
+    return True
+
+
+def _write_record(
+    tx: Transaction,
+    incoming: Incoming,
+    before: StoredGroup | None,
+    after: ChangedGroup,
+    governing_bytes: int,
+    charges: Charges,
+) -> None:
+    """Write record and list of managers, and charge the author for them."""
+    rows, stored = NewRows(), before.stored if before else None
+    in_force, sent = after.chain.in_force, incoming.message.accessList
+    storing.store_record(tx, incoming, stored, in_force, rows, governing_bytes, is_group=True)
+    size = len(incoming.signed.body) + len(incoming.signed.signature)
+    if incoming.access is not None and sent is not None:
+        salted = (item.salted for item in sent)
+        whole = lists.StoredList.whole(incoming.access.entryHashes, salted).encode()
+        place = {"container_id": incoming.container_id, "access_version": incoming.record.version}
+        rows.add(sql.ADD_LIST, [{**place, "entries": whole}])
+        size += len(whole)
+    rows.write(tx.connection)
+    is_new, refusable = before is None, not incoming.record.tombstone
+    charges.add(incoming.user.id, size=size, containers=is_new, refusable=refusable)
+
+
+def _read(tx: Transaction, incoming: Incoming, row: Row) -> StoredGroup | None:
+    """Lock and return the group; None if this very record is stored already.
+
+    Raises the error that refuses the record if it cannot follow the stored ones.
+    """
+    version, connection = incoming.record.version, tx.connection
+    if version <= row.version:
+        if storing.is_stored(connection, incoming):
+            return None
+        if incoming.is_first:
+            raise errors.AlreadyExistsError("This container id is taken.")
+    if row.deleted:
+        raise errors.DeletedError()
+    # From here on no record that is made through the group is stored, until this transaction ends.
+    locked = sql.the(connection, sql.LOCK_GROUP, id=row.id)
+    rows = connection.execute(sql.GROUP_MEMBERS, {"group": row.id})
+    found = {bytes(member.user_id): member for member in rows}
+    own = found.get(incoming.user.id)
+    if own is None or own.gone or not own.permissions:
+        raise not_found()
+    if version != row.version + 1:
+        raise errors.ConflictError(storing.CHANGED)
+    stored = storing.read_stored(connection, incoming, row)
+    return stored_groups.read(connection, stored, locked, found)
+
+
+def _check_allowed(incoming: Incoming, before: StoredGroup) -> None:
+    """Check the author's permissions in the list in force. No entry of it expires (C3)."""
+    in_force = before.stored.in_force
+    entry = in_force.access.entries.get(incoming.user.fingerprint)
+    if entry is None:
+        raise not_found()
+    needed = judge.needed_permissions(incoming.record, in_force)
+    missing = ContainerAccessLevel(needed & ~entry.permissions)
+    if missing:
+        raise errors.PermissionDeniedError(f"Your access to this group lacks {missing.name}.")
+
+
+def _check_sizes(tx: Transaction, incoming: Incoming, before: StoredGroup | None) -> None:
+    """Raise `TooLargeError` for too many managers or members: C3 and C7 would refuse them as well."""
+    if incoming.access is not None and len(incoming.access.entries) > roster.MAX_MANAGERS:
+        raise errors.TooLargeError(f"A group has at most {roster.MAX_MANAGERS} managers.")
+    request = incoming.message.roster
+    if request is None:
+        return
+    names = before.leaves.keys() if before else set[bytes]()
+    count = len((names | incoming.leaves.keys()) - set(request.removed))
+    limit = tx.broker.settings.max_group_members
+    if count > limit:
+        raise errors.TooLargeError(f"This broker takes at most {limit} members in a group.")
+
+
+def _judge(incoming: Incoming, before: StoredGroup | None, moment: int) -> ChangedGroup:
+    """Judge the record by C1 to C9; return the group with it, or raise the error that refuses it.
+
+    C10 is the comparison of keys in `_check_members`.
+    """
+    message, record = incoming.message, incoming.record
+    if message.type is not None and message.roster is None and incoming.has_group_type:
+        raise errors.InvalidArgumentError("The request lacks the roster that its type names.")
+    if message.header is not None or message.content is not None:
+        raise errors.InvalidArgumentError("Sealed bytes were sent without a new part.")
+    leaves, changed = _leaves_after(incoming, before)
+    text = None if message.type is None else (message.type.salt, message.type.type)
+    data = None if message.roster is None else message.roster.roster
+    served = rules.Served(incoming.known, incoming.access, text, data)
+    removed = () if message.roster is None else message.roster.removed
+    if record.governing is not None:
+        named = before.chain.in_force.governing.type if before else None
+        if (record.governing.type != named) != (text is not None):
+            fault = "has a type, and its record keeps" if text else "lacks the text of"
+            raise errors.InvalidArgumentError(f"The request {fault} the type.")
+    with refusing():
+        chain = (
+            rules.begin(served, moment)
+            if before is None
+            else rules.extend(before.chain, served, moment)
+        )
+        if data is None:
+            members = before.parsed if before else {}
+        else:
+            members = roster.parse_leaves(chain.roster, list(leaves.values()))
+            if before is not None:
+                rules.check_since((before.chain.roster, before.parsed), (chain.roster, members))
+        rules.check_roster(chain, members)
+        new = {name: members[name] for name in changed}
+        if any(member.version != record.version for member in new.values()):
+            raise errors.IntegrityError("A new leaf is not of its roster's version (3.1).")
+    rises = before is not None and chain.roster.epoch > before.chain.roster.epoch
+    return ChangedGroup(chain, leaves, members, new, removed, rises)
+
+
+def _leaves_after(
+    incoming: Incoming, before: StoredGroup | None
+) -> tuple[dict[bytes, SaltedMember], Collection[bytes]]:
+    """Return the leaves after the request, in their order, and the fingerprints of those it changes."""
+    stored = dict(before.leaves) if before else {}
+    request = incoming.message.roster
+    if request is None:
+        return stored, ()
+    changed = incoming.leaves
+    if list(request.removed) != sorted({*request.removed}):
+        raise errors.InvalidArgumentError("removed is not in strictly ascending order.")
+    if changed.keys() & {*request.removed}:
+        raise errors.InvalidArgumentError("A user is both in removed and in leaves.")
+    for name in request.removed:
+        if stored.pop(name, None) is None:
+            raise errors.InvalidArgumentError("A user in removed has no leaf.")
+    if any(stored.get(name) == leaf for name, leaf in changed.items()):
+        raise errors.InvalidArgumentError("leaves has a leaf that is stored already: leave it out.")
+    stored |= changed
+    return {name: stored[name] for name in sorted(stored)}, changed.keys()
+
+
+def _check_managers(access: AccessList, before: StoredGroup | None, users: lists.Users) -> None:
+    """Check the users of a new list of managers: no group may be among them."""
+    for name in access.entries:
+        user = users.get(name)
+        if user is not None and user.group_version is not None:
+            raise errors.NotFoundError(f"The broker knows no user {user_id_of(name)}.")
+    known = before.stored.in_force.access if before else None
+    lists.check_recipients(access, known, users)
+
+
+def _check_members(
+    tx: Transaction,
+    incoming: Incoming,
+    request: RosterRequest,
+    before: StoredGroup | None,
+    after: ChangedGroup,
+    users: lists.Users,
+) -> None:
+    """Check what a new roster says of users; `_judge` has checked its form (C7 to C9)."""
+    old = before.parsed if before else {}
+    for name, member in after.changed.items():
+        user = users.get(name)
+        if user is None or user.deleted or user.group_version is not None:
+            raise errors.NotFoundError(f"The broker knows no user {user_id_of(name)}.")
+        known = old.get(name)
+        is_new = known is None or known.keyIndex != member.keyIndex
+        if is_new and member.keyIndex != user.encryption_index:
+            raise errors.StaleKeysError(f"User {user_id_of(name)} has newer keys: read them again.")
+    stored = before.members if before else {}
+    if before is not None:
+        if not after.new_epoch and memberships.is_owed(tx.connection, incoming.container_id):
+            raise errors.StaleKeysError(
+                "A former member knows the secret of this epoch, or a member has a newer key: raise "
+                "the epoch."
+            )
+        _check_leavers(incoming, before, after)
+    _check_wraps(request, stored, after)
+    _check_info(request, before.chain.roster if before else None, after.chain.roster)
+
+
+def _check_leavers(incoming: Incoming, before: StoredGroup, after: ChangedGroup) -> None:
+    """Raise `RejectedError` if a user who has left or was deleted keeps a leaf that C8 does not demand."""
+    is_owner = before.chain.is_owner(incoming.user.fingerprint)
+    for name in after.leaves.keys() - after.changed.keys():
+        member = before.members[stored_user_id(name)]
+        if (member.gone or member.deleted) and (is_owner or name not in after.chain.managers):
+            raise errors.RejectedError(
+                f"User {user_id_of(name)} has left or was deleted: drop the leaf of this user."
+            )
+
+
+def _check_wraps(request: RosterRequest, stored: Mapping[bytes, Row], after: ChangedGroup) -> None:
+    """Check that exactly the members who need the secret get it.
+
+    In the same epoch these are the users who were not members before; in a new one all who have not left.
+    """
+    needed = set[bytes]()
+    for name in after.leaves:
+        member, has_new_leaf = stored.get(stored_user_id(name)), name in after.changed
+        is_member = member is not None and not (member.gone or member.deleted)
+        if (is_member or has_new_leaf) if after.new_epoch else (has_new_leaf and not is_member):
+            needed.add(name)
+    given = [item.fingerprint for item in request.wraps]
+    if given != sorted(needed):
+        raise errors.InvalidArgumentError(
+            "wraps must have one wrap of the secret for each member who needs one, in ascending order."
+        )
+
+
+def _check_info(request: RosterRequest, before: Roster | None, after: Roster) -> None:
+    """Check the sealed info: that it comes if it is new, its hash, and that its size is possible."""
+    if (request.info is not None) != (before is None or before.info != after.info):
+        raise errors.InvalidArgumentError(
+            "The request must have an info exactly if its roster names another one than before."
+        )
+    if request.info is None:
+        return
+    # Version byte, array of three, name of 1 to 256 bytes, description, array of secrets or nil.
+    least = sealed_size(6 + after.epoch)
+    most = min(
+        roster.MAX_SEALED_INFO,
+        sealed_size(roster.MAX_INFO - 34 * (roster.LAST_EPOCH + 1) + 34 * after.epoch),
+    )
+    if sha256(request.info) != after.info or not least <= len(request.info) <= most:
+        raise errors.InvalidArgumentError(
+            "info has another hash than the roster names, or a wrong size."
+        )
+
+
+def _check_end_of_epoch(incoming: Incoming, before: StoredGroup | None) -> None:
+    """Raise `ClockError` if a stored record would then be dated after the end of its epoch (V4, V7)."""
+    if before is not None and before.row.signed_until >= incoming.record.time + READER_TOLERANCE:
+        raise errors.ClockError(
+            "A stored record that was made through the group has a later time: wait until your clock has "
+            "passed it."
+        )
+
+
+def _check_last_epochs(incoming: Incoming, after: ChangedGroup) -> None:
+    """Raise `TooLargeError` for one of the last epochs if the author has no Delete."""
+    author = after.chain.in_force.access.entries.get(incoming.user.fingerprint)
+    may_delete = author is not None and author.allows(ContainerAccessLevel.Delete)
+    if after.chain.roster.epoch > roster.LAST_EPOCH - _LAST_EPOCHS and not may_delete:
+        raise errors.TooLargeError(
+            "The key of this group was changed so often that only an owner may change it again: create "
+            "another group, and replace this one by it."
+        )
+
+
+def _count_epoch(tx: Transaction, incoming: Incoming, before: StoredGroup) -> None:
+    """Count a new epoch; raise `ThrottledError` if the group has had its number for a day.
+
+    Half of them are left to owners: another manager could otherwise use up all of them, each day again, so
+    that nobody can remove this manager.
+    """
+    limit = tx.broker.settings.max_new_epochs
+    if not before.chain.is_owner(incoming.user.fingerprint):
+        limit = -(-limit // 2)
+    what = f"The key of this group was changed more than {limit} times in a day"
+    bucket = tx.broker.keyed("epochs", incoming.container_id)
+    add_to_counter(tx.connection, bucket, limit, _DAY, tx.moment, what=what)
+
+
+def _governing_bytes(incoming: Incoming, before: StoredGroup | None) -> int:
+    """Return the size of the group's records with this one; raise `TooLargeError` above the bound."""
+    stored = 0 if before is None else int(before.stored.row.governing_bytes)
+    if incoming.record.tombstone:
+        return stored
+    entries = 0 if incoming.access is None else len(incoming.access.entries)
+    data = None if incoming.message.roster is None else incoming.message.roster.roster
+    size = stored + governing_size(incoming.signed, entries, data)
+    is_owner = before is None or before.chain.is_owner(incoming.user.fingerprint)
+    if size > (MAX_GOVERNING if is_owner else MAX_GOVERNING_WITHOUT_DELETE):
+        raise errors.TooLargeError(
+            "This group was changed too often: create another group, and replace this one by it."
+        )
+    return size
+
+
+def _check_end(tx: Transaction, incoming: Incoming, before: StoredGroup | None) -> None:
+    """Check that a group may be deleted: it has no other member, and no container needs it."""
+    if before is None or before.leaves.keys() != {incoming.user.fingerprint}:
+        raise errors.RejectedError("The group has other members: remove them first.")
+    values = {"group": incoming.container_id, "now": tx.moment}
+    found = tx.connection.execute(sql.STRANDED, values).scalar_one_or_none()
+    if found is not None:
+        raise errors.RejectedError(
+            f"Nobody else has access to container {UUID(bytes=found)}: give somebody access, or delete it."
+        )

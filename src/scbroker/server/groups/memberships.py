@@ -1,0 +1,57 @@
+"""Say whether a user is a member of a group now, and for whom an epoch is owed.
+
+Spec: docs/spec/groups.md, sections 3.5, 9 and 11.
+
+A group's row of `users` is locked by every change of its members. A writer that acts through a group shares
+this lock, so that what it reads here holds until it commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scbroker.errors import TooLargeError
+from scbroker.records.canonical import UserId
+from scbroker.records.roster import SaltedMember
+from scbroker.server.broker import not_found
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.driver import Connection, Row
+from scbroker.wire.groups import MAX_ACCEPTED
+
+WHAT: Final = "group"
+NUMBERED: Final = bytes(28)
+"""The places of a deleted group's leaves begin with it, and end with a number of 4 bytes."""
+
+
+def find(connection: Connection, group_id: bytes, user_id: UserId) -> Row | None:
+    """Return the membership of a user who is a member now; None for anybody else."""
+    return sql.one(connection, sql.FIND_MEMBERSHIP, group=group_id, user=user_id)
+
+
+def check(connection: Connection, group_id: bytes, user_id: UserId) -> Row:
+    """Return the membership of a user; raise `NotFoundError` unless they are a member now."""
+    found = find(connection, group_id, user_id)
+    if found is None:
+        raise not_found(WHAT)
+    return found
+
+
+def check_accepted(connection: Connection, user_id: UserId) -> None:
+    """Raise `TooLargeError` if a user has accepted more groups than a list of containers goes through."""
+    if len(connection.execute(sql.ACCEPTED_GROUPS, {"user": user_id}).all()) > MAX_ACCEPTED:
+        raise TooLargeError(f"A user takes part in at most {MAX_ACCEPTED} groups: leave one first.")
+
+
+def is_owed(connection: Connection, group_id: bytes) -> bool:
+    """Return whether a group owes an epoch."""
+    return connection.execute(sql.OWED, {"group": group_id}).first() is not None
+
+
+def leaves_at(connection: Connection, group_id: bytes, version: int) -> Sequence[Row]:
+    """Return the leaves of the roster that was in force at a version, in their order."""
+    return connection.execute(sql.LEAVES_AT, {"group": group_id, "number": version})
+
+
+def salted(leaf: Row) -> SaltedMember:
+    return SaltedMember(leaf.salt, leaf.member)

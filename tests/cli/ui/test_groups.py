@@ -1,0 +1,331 @@
+"""Groups on the page: made, offered, accepted, changed, left, deleted, and shared with."""
+
+from __future__ import annotations
+
+import html
+import re
+import uuid
+from collections.abc import Callable
+from urllib.parse import urlencode
+
+import pytest
+
+from scbroker import AccessLevel, Group, GroupRole, MemberRole, ServerProvider
+from scbroker.cli.ui.known import Known, capital, in_text
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person, befriend, put, team
+from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
+
+HOSTILE = "<img src=x onerror=alert(1)>&\"'"
+
+
+@pytest.fixture
+def carol(person: Callable[[str], Person]) -> Person:
+    return person("Carol")
+
+
+def group_id(reply_text: str) -> uuid.UUID:
+    found = re.search(r"/groups/([0-9a-f-]{36})/", reply_text)
+    assert found is not None
+    return uuid.UUID(found[1])
+
+
+def shared(session: ServerProvider, group: Group, name: str) -> uuid.UUID:
+    """Make a container of the user's own that a group can do everything with."""
+    levels = [AccessLevel(session.getUserId().result(PATIENCE), 511), AccessLevel(group, 511)]
+    return put(session, name, b"ours", accessLevels=levels)
+
+
+@pytest.mark.long
+def test_a_group_is_made_a_member_added_and_what_the_member_can_do_changed(
+    page: UsersPage, session: ServerProvider, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    assert "You are in no group yet" in page.get("/groups").expect(200).words
+    made = page.post("/groups/new", {"name": "Team", "description": "We\r\ntwo"}).expect(200)
+    assert "The group 'Team' is made, and you own it" in made.words
+    assert "We<br>two" in made.text
+    id = group_id(made.text)
+    asked = page.get(f"/groups/{id}/add?{urlencode({'person': user, 'role': 'reader'})}").words
+    assert "Add Bob to the group Team?" in asked
+    assert "Bob is not verified" in asked
+    done = page.post(f"/groups/{id}/add?{urlencode({'person': user, 'role': 'reader'})}")
+    assert "The group is offered to Bob, as a reader." in done.expect(200).words
+    [offered] = bob.json("groups", "ls")
+    assert (offered["name"], offered["role"], offered["accepted"]) == ("Team", "Reader", False)
+    changed = page.post(f"/groups/{id}/member?user={user}", {"role": "sharer", "place": "owner"})
+    assert "Bob is a sharer, and an owner of the group now." in changed.expect(200).words
+    [offered] = bob.json("groups", "ls")
+    assert (offered["role"], offered["isOwner"]) == ("Sharer", True)
+    same = page.post(f"/groups/{id}/member?user={user}", {"role": "sharer", "place": "member"})
+    assert "Bob is a sharer of the group now." in same.words
+    [offered] = bob.json("groups", "ls")
+    assert not offered["isManager"]
+    removed = page.post(f"/groups/{id}/remove?user={user}").expect(200)
+    assert "Bob is not in the group any more" in removed.words
+    assert bob.json("groups", "ls") == []
+
+
+@pytest.mark.long
+def test_an_offer_is_announced_shown_and_accepted_or_declined(
+    page: UsersPage, session: ServerProvider, alice: Person, bob: Person
+) -> None:
+    befriend(session, bob, "Bob")
+    assert "offered to you" not in page.get("/containers").words
+    first = team(bob, "Team", alice, accepted=False)
+    assert "A group is offered to you: accept or decline it" in page.get("/containers").words
+    second = team(bob, "Choir", alice, accepted=False)
+    assert "2 groups are offered to you" in page.get("/containers").words
+    listed = page.get("/groups").words
+    assert (
+        "Team created by Bob not verified , 2 members, you as a writer Accept… Decline…" in listed
+    )
+    shown = page.get(f"/groups/{first.id}").expect(200)
+    assert "This group is offered to you" in shown.words
+    assert "/remove?" not in shown.text
+    assert (
+        "It was created by Bob, and has 2 members" in page.get(f"/groups/{first.id}/accept").words
+    )
+    done = page.post(f"/groups/{first.id}/accept").expect(200).words
+    assert "You are a writer of the group 'Team' now" in done
+    assert "You have declined the group" in page.post(f"/groups/{second.id}/decline").words
+    assert "offered to you" not in page.get("/containers").words
+    assert alice.json("groups", "ls")[0]["accepted"] is True
+
+
+@pytest.mark.long
+def test_a_container_is_shared_with_a_group_and_says_who_wrote_it_through_which(
+    page: UsersPage, session: ServerProvider, alice: Person, bob: Person
+) -> None:
+    user = befriend(session, bob, "Bob")
+    group = team(alice, "Team", bob)
+    made = put(session, "plan.txt", b"the plan")
+    people = f"/containers/{made}/people"
+    assert '<optgroup label="Groups">' in page.get(people).text
+    share = (
+        f"/containers/{made}/share?{urlencode({'person': group.id, 'can': 'write', 'until': ''})}"
+    )
+    asked = page.get(share).words
+    assert "The group Team has 2 members. Each can then read, and replace content and name" in asked
+    assert "not verified" not in asked
+    assert "The group Team has access: write" in page.post(share).expect(200).words
+    (bob.home / "new").write_text("Bob's")
+    bob.run("put", "new", "--into", "plan.txt", "-y")
+    shown = page.get(f"/containers/{made}").words
+    assert "by Bob not verified through Team group" in shown
+    assert "not a member any more" not in shown
+    assert "Team group write" in page.get(people).words
+    sees = page.get(f"/containers/{made}/broker").words
+    assert f"through the group {group.id}" in sees
+    assert f"the group {group.id} : write" in sees
+    session.removeGroupMembers(group, user).result(PATIENCE)
+    assert "not a member any more" in page.get(f"/containers/{made}").words
+    session.addGroupMembers(group, user).result(PATIENCE)
+    session.grantAccess(made, AccessLevel(user)).result(PATIENCE)
+    revoke = page.get(f"/containers/{made}/revoke?user={user}").words
+    assert "Bob is in the group Team, which keeps its access." in revoke
+    done = page.post(f"/containers/{made}/revoke?user={group.id}").words
+    assert "Revoked: the group Team has no access any more" in done
+
+
+@pytest.mark.long
+def test_a_member_reaches_containers_through_the_group_as_the_role_allows(
+    page: UsersPage, alice: Person, bob: Person
+) -> None:
+    group = team(bob, "Team", alice, role="Reader")
+    with bob.session() as his:
+        made = shared(his, group, "ours.txt")
+    listed = page.get("/containers").words
+    assert "ours.txt" in listed
+    assert "Team group" in listed
+    assert f'<option value="{group.id}"' in page.get("/containers").text
+    assert "ours.txt" in page.get(f"/containers?person={group.id}").words
+    shown = page.get(f"/containers/{made}").words
+    assert "Access through Team group" in shown
+    assert "You may neither rename nor delete this container" in shown
+    assert "You may not change who has access" in page.get(f"/containers/{made}/people").words
+    with bob.session() as his:
+        his.setGroupRoles(group, MemberRole(alice.ring.userId, "Sharer")).result(PATIENCE)
+    shown = page.get(f"/containers/{made}").words
+    assert "Rename… Delete…" in shown
+    done = page.post(f"/containers/{made}/rename", {"name": "mine.txt"}).expect(200)
+    assert "named 'mine.txt' now" in done.words
+    assert bob.json("ls")[0]["name"] == "mine.txt"
+
+
+@pytest.mark.long
+def test_the_history_has_the_events_of_groups_once_and_goes_on_with_them(
+    page: UsersPage, session: ServerProvider, alice: Person, bob: Person
+) -> None:
+    befriend(session, bob, "Bob")
+    group = team(bob, "Team", alice)
+    with bob.session() as his:
+        made = shared(his, group, "ours.txt")
+        own = shared(session, group, "mine.txt")
+        history = page.get("/history").expect(200)
+        assert "Bob not verified added you to the group" in history.words
+        assert "gave the group access in Team group" in history.words
+        assert history.text.count(f'title="{own}"') == 1
+        after = re.search(r'data-after="([^"]*)"', history.text)
+        assert after is not None
+        assert after[1].split(";")[1].startswith(group.id.hex)
+        his.updateContainerContent(made, b"2").result(PATIENCE)
+        news = page.get(f"/history/new?{urlencode({'after': after[1]})}").expect(200)
+        assert "changed content in Team group" in news.words
+        again = re.search(r'data-after="([^"]*)"', news.text)
+        assert again is not None
+        of_container = page.get(f"/containers/{made}/history")
+        assert "changed content" in of_container.words
+        start = re.search(r'data-after="([^"]*)"', of_container.text)
+        assert start is not None
+        assert start[1].startswith(f";{group.id.hex}:")
+        his.updateContainerContent(made, b"3").result(PATIENCE)
+        where = urlencode({"after": start[1], "container": made})
+        assert "changed content" in page.get(f"/history/new?{where}").words
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("after", [";", "1;x:1", f"1;{'0' * 32}:", f"1;{'0' * 31}:1", "1;"])
+def test_places_in_logs_that_no_view_has_are_refused(page: UsersPage, after: str) -> None:
+    page.get(f"/history/new?{urlencode({'after': after})}").expect(400)
+
+
+@pytest.mark.long
+def test_a_group_is_renamed_renewed_left_and_deleted(
+    page: UsersPage, session: ServerProvider, alice: Person, bob: Person
+) -> None:
+    group = team(alice, "Team", bob)
+    shared(session, group, "ours.txt")
+    renamed = page.post(f"/groups/{group.id}/rename", {"name": "Blue", "description": ""})
+    assert "The group is named 'Blue' now" in renamed.expect(200).words
+    other = team(alice, "Other")
+    page.post(f"/groups/{group.id}/rename", {"name": "Other"}).expect(409)
+    page.post("/groups/new", {"name": "Blue"}).expect(409)
+    page.post("/groups/new", {"name": " "}).expect(400)
+    session.removeGroupMembers(group, bob.ring.userId).result(PATIENCE)
+    assert "1 container has a new key." in page.post(f"/groups/{group.id}/renew").words
+    assert "delete it with" in page.post(f"/groups/{group.id}/leave").expect(400).words
+    assert "The group is deleted" in page.post(f"/groups/{group.id}/delete").expect(200).words
+    page.get(f"/groups/{group.id}").expect(404)
+    mine = team(bob, "Bobs", alice)
+    assert "You are not in the group any more" in page.post(f"/groups/{mine.id}/leave").words
+    assert [each["id"] for each in alice.json("groups", "ls")] == [str(other.id)]
+
+
+@pytest.mark.long
+def test_a_member_who_manages_nothing_is_offered_no_change(
+    page: UsersPage, alice: Person, bob: Person
+) -> None:
+    group = team(bob, "Team", alice)
+    shown = page.get(f"/groups/{group.id}").expect(200)
+    for word in ("/rename", "/delete", "/member?", "/remove?", "/add"):
+        assert f"/groups/{group.id}{word}" not in shown.text
+    assert "Leave…" in shown.words
+    page.post(f"/groups/{group.id}/rename", {"name": "Mine"}).expect(403)
+
+
+@pytest.mark.long
+def test_requests_for_views_that_cannot_be_are_refused(
+    page: UsersPage, session: ServerProvider, alice: Person, bob: Person
+) -> None:
+    user, group = befriend(session, bob, "Bob"), team(alice, "Team")
+    for path, status in (
+        ("/groups/x", 400),
+        ("/groups/00000000-0000-8000-8000-000000000000", 404),
+        (f"/groups/{group.id}/add?person=&role=reader", 404),
+        (f"/groups/{group.id}/add?person=x&role=reader", 400),
+        (f"/groups/{group.id}/add?person={user}&role=boss", 400),
+        (f"/groups/{group.id}/member?user={user}", 404),
+        (f"/groups/{group.id}/member?user=", 400),
+        (f"/groups/{group.id}/remove?user={user}", 404),
+    ):
+        assert page.get(path).status == status, path
+
+
+@pytest.mark.long
+def test_a_form_with_other_values_than_the_view_has_changes_nothing(
+    page: UsersPage, session: ServerProvider, alice: Person, bob: Person
+) -> None:
+    user, group = befriend(session, bob, "Bob"), team(alice, "Team")
+    add = f"/groups/{group.id}/add?{urlencode({'person': user, 'role': 'reader'})}"
+    page.post(add, {"fingerprint": "0123 " * 15 + "0123"}).expect(400)
+    page.post(add, {"role": "boss"}).expect(400)
+    own = session.getUserId().result(PATIENCE)
+    change = f"/groups/{group.id}/member?user={own}"
+    page.post(change, {"role": "reader", "place": "boss"}).expect(400)
+    refused = page.post(change, {"role": "sharer", "place": "member"}).expect(400)
+    assert "The group would have no owner" in refused.words
+    assert session.getGroupMembers(group).result(PATIENCE)[0].role is GroupRole.Sharer
+
+
+@pytest.mark.long
+def test_names_that_others_choose_are_only_text(
+    page: UsersPage, alice: Person, bob: Person
+) -> None:
+    offered = team(bob, HOSTILE, alice, accepted=False)
+    accepted = team(bob, f"{HOSTILE}2", alice)
+    with bob.session() as his:
+        his.renameGroup(accepted, description=HOSTILE).result(PATIENCE)
+        made = shared(his, accepted, "ours.txt")
+    container = f"/containers/{made}"
+    paths = ["/groups", f"/groups/{offered.id}", f"/groups/{offered.id}/accept", "/containers"]
+    paths += [f"/groups/{accepted.id}{each}" for each in ("", "/leave", "/renew", "/rename")]
+    paths += [container, f"{container}/people", f"{container}/broker", "/history"]
+    for path in paths:
+        shown = page.get(path).expect(200).text
+        assert "<img src=x" not in shown, path
+        assert html.unescape(shown) != shown
+
+
+def test_a_group_or_contact_with_a_name_of_the_page_does_not_imitate_another() -> None:
+    own, other = uuid.UUID(int=1), uuid.UUID(int=2)
+    assert Known(own, {}, {}).group(other).in_text == f"the group {other}"
+    assert in_text("The Group Team") == 'the contact "The Group Team"'
+    assert (capital("you"), capital("the group X"), capital("them")) == (
+        "You",
+        "The group X",
+        "them",
+    )
+
+
+@pytest.mark.long
+def test_a_group_that_cannot_be_read_is_shown_with_its_error_and_declined(
+    page: UsersPage, alice: Person, bob: Person
+) -> None:
+    broken = team(bob, "Broken", alice, accepted=False)
+    query(
+        alice.broker.database_url,
+        "UPDATE group_members SET wrap = ? WHERE group_id = ? AND user_id = ?",
+        bytes(1168), broken.id.bytes, alice.ring.userId.bytes,
+    )  # fmt: skip
+    shown = page.get("/groups").expect(200).words
+    assert "1 group cannot be read" in shown
+    assert str(broken.id) in shown
+    assert page.get(f"/groups/{broken.id}").status >= 500
+
+
+@pytest.mark.long
+def test_an_access_by_a_former_member_is_confirmed_on_the_page(
+    alice: Person, bob: Person, carol: Person
+) -> None:
+    group = team(alice, "Team", bob, carol, role="Sharer")
+    with alice.session() as session:
+        made = shared(session, group, "plan.txt")
+    bob.run("cat", "plan.txt")
+    with carol.session() as hers, alice.session() as session:
+        hers.grantAccess(made, AccessLevel(bob.ring.userId)).result(PATIENCE)
+        session.removeGroupMembers(group, carol.ring.userId).result(PATIENCE)
+    with UsersPage(bob) as page:
+        page.enter().expect(200)
+        led = page.post(f"/containers/{made}/rename", {"name": "other.txt"}).expect(200)
+        assert "Confirm who has access" in led.words
+        assert "A former member of a group may have changed access" in led.words
+        forged = page.post(f"/containers/{made}/people", {"head": f"2:{'0' * 64}"})
+        assert forged.status == 409
+        page.post(f"/containers/{made}/people", {"head": "x"}).expect(400)
+        done = page.post(f"/containers/{made}/people").expect(200)
+        assert "The change of access is accepted." in done.words
+        assert "Confirm who has access" not in done.words
+        renamed = page.post(f"/containers/{made}/rename", {"name": "other.txt"}).expect(200)
+        assert "named 'other.txt' now" in renamed.words

@@ -1,0 +1,206 @@
+"""The memory that transfers share: nothing of one transfer gets into another's hands."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from yarl import URL
+
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.http.buffers import Buffers
+from scbroker.client.http.endpoint import checked_endpoint
+from scbroker.client.http.transport import PIECE, Connections, Transport
+from tests.client.http.test_transport import KEY, device_of
+from tests.kit.tcp import PROTOCOL, BadBroker
+from tests.kit.waiting import PATIENCE, tick, until, wait_until
+
+EARLY = b"HTTP/1.1 204 X\r\n%sContent-Length: 0\r\n\r\n" % PROTOCOL
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+async def is_waiting(task: asyncio.Task[Any]) -> bool:
+    for _ in range(9):
+        await tick()
+    return not task.done()
+
+
+def test_two_transfers_never_have_the_same_memory_at_once_and_no_more_than_the_count() -> None:
+    async def work() -> None:
+        shared = Buffers(3, 8)
+        with shared.transfer() as one, shared.transfer() as other:
+            taken = [await one.take(), await other.take(), await one.take()]
+            assert len({id(each.obj) for each in taken}) == 3
+            fourth = asyncio.create_task(other.take())
+            assert await is_waiting(fourth)
+            one.give_back(taken[0])
+            assert (await fourth).obj is taken[0].obj
+
+    run(work())
+
+
+def test_memory_that_was_not_given_back_is_never_handed_out_again() -> None:
+    async def work() -> None:
+        shared = Buffers(1, 8)
+        with shared.transfer() as other:
+            with shared.transfer() as failed:
+                kept = await failed.take()
+            another = await other.take()  # does not wait for ever either
+            assert another.obj is not kept.obj
+            other.give_back(another)
+            assert (await other.take()).obj is another.obj
+
+    run(work())
+
+
+def test_transfers_that_wait_take_turns() -> None:
+    async def work() -> None:
+        shared, order = Buffers(1, 8), list[str]()
+
+        async def several(name: str) -> None:
+            with shared.transfer() as buffers:
+                for _ in range(3):
+                    buffer = await buffers.take()
+                    order.append(name)
+                    await tick()
+                    buffers.give_back(buffer)
+
+        await asyncio.gather(several("a"), several("b"))
+        assert order == ["a", "b"] * 3
+
+    run(work())
+
+
+def test_a_transfer_that_is_cancelled_while_it_waits_leaves_the_others_all_memory() -> None:
+    async def work() -> None:
+        shared = Buffers(1, 8)
+
+        async def waits() -> None:
+            with shared.transfer() as buffers:
+                await buffers.take()
+
+        with shared.transfer() as one:
+            buffer = await one.take()
+            waiting = asyncio.create_task(waits())
+            assert await is_waiting(waiting)
+            waiting.cancel()
+            one.give_back(buffer)
+            with suppress(asyncio.CancelledError):
+                await waiting
+            await one.take()
+            more = asyncio.create_task(one.take())
+            assert await is_waiting(more)
+            more.cancel()
+
+    run(work())
+
+
+def test_memory_is_kept_for_the_next_transfer_and_freed_if_none_begins_soon() -> None:
+    async def work() -> None:
+        shared = Buffers(2, 8, kept_seconds=1e-9)
+        with shared.transfer() as one:
+            one.give_back(first := await one.take())
+        with shared.transfer() as other:
+            other.give_back(again := await other.take())
+            assert again.obj is first.obj
+            with shared.transfer():
+                pass
+            await tick(3)
+            assert len(shared._free) == 1, "the end of another transfer frees nothing"
+        await until(lambda: not shared._free)
+        assert shared._free == []
+
+    run(work())
+
+
+def test_memory_that_no_other_transfer_can_use_is_freed_at_once() -> None:
+    async def work() -> None:
+        alone = Buffers(2, 8, kept_seconds=0)
+        with alone.transfer() as one:
+            one.give_back(await one.take())
+        assert alone._free == []
+
+    run(work())
+
+
+class Early:
+    """A broker that answers at the head of a request, and reads the body once it is let."""
+
+    def __init__(self) -> None:
+        self.read_on = threading.Event()
+        self.body: bytearray | None = None
+
+    def __call__(self, connection: socket.socket) -> None:
+        connection.sendall(EARLY)
+        self.read_on.wait(PATIENCE)
+        body = bytearray()
+        with suppress(OSError):
+            while piece := connection.recv(65_536):
+                body += piece
+        self.body = body
+
+
+class _Unread(BadBroker):
+    """Reads no body of a request itself."""
+
+    def _answer(self, connection: socket.socket) -> None:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += connection.recv(1)
+        answer = self.answers[0]
+        assert callable(answer)
+        answer(connection)
+
+
+def test_a_broker_that_answers_early_never_gets_what_the_memory_has_afterwards() -> None:
+    early = Early()
+    memory = memoryview(bytearray(b"a" * 16_000_000))
+    with _Unread([early]) as broker, device_of(broker) as provider:
+        transport: Transport = provider._transport
+        io_thread.submit("put", transport.send("PUT", "/v1/x", octets=memory)).result(PATIENCE)
+        memory[:] = b"b" * len(memory)
+        early.read_on.set()
+        wait_until(lambda: early.body is not None)
+    assert early.body
+    assert set(early.body) == set(b"a")
+    assert len(early.body) < len(memory)
+
+
+class _Client:
+    """Takes the body of a request, and sends nothing."""
+
+    def __init__(self) -> None:
+        self.data: Any = None
+
+    @contextlib.asynccontextmanager
+    async def request(self, *_: object, data: Any, **__: object) -> AsyncIterator[None]:
+        self.data = data
+        yield
+
+
+@pytest.mark.parametrize("size", [1000, 2 * PIECE], ids=["small", "large"])
+def test_a_connection_gets_copies_of_a_body_and_none_after_its_request(
+    size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From Python 3.12 on, asyncio keeps references to bytes that it could not write at once."""
+    client, memory = _Client(), memoryview(bytearray(b"a" * size))
+    monkeypatch.setattr(Connections, "_client", lambda _: client)
+
+    async def work() -> None:
+        connections = Connections(checked_endpoint(KEY, "http://127.0.0.1:1", "x", None, None, 9))
+        async with connections.request("PUT", URL("http://127.0.0.1:1"), {}, memory):
+            given = client.data if size < PIECE else await anext(client.data)
+        memory[:] = b"b" * size
+        assert set(given) == set(b"a")
+        if size > PIECE:
+            with pytest.raises(ValueError, match="released"):
+                await anext(client.data)
+
+    run(work())

@@ -1,0 +1,220 @@
+"""Transfers of several contents at once share memory, and none reads or writes another's bytes."""
+
+import contextlib
+import threading
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from scbroker import BrokerError, ServerProvider
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.core.sealing import OpenPart
+from scbroker.client.parts import downloads
+from scbroker.client.parts.downloads import RUN
+from scbroker.client.parts.uploads import Sealer
+from scbroker.crypto.seal import random_bytes
+from scbroker.records.container_record import SEGMENT
+from tests.client.conftest import refusal
+from tests.kit.waiting import PATIENCE, tick, wait_until
+
+SIZE: Final = 2 * RUN + 12_345
+AT_ONCE: Final = 6
+
+
+def new_file(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_bytes(random_bytes(SIZE))
+    return path
+
+
+@pytest.mark.long
+def test_contents_that_are_moved_at_once_keep_their_bytes(
+    alice: ServerProvider, tmp_path: Path
+) -> None:
+    files = [new_file(tmp_path, str(number)) for number in range(AT_ONCE)]
+    made = [promise.result(PATIENCE).id for promise in [alice.createContainer(f) for f in files]]
+    targets = [file.with_suffix(".copy") for file in files]
+    saving = [alice.saveContainerContent(*each) for each in zip(made, targets, strict=True)]
+    reading = [alice.getContainerContent(each) for each in made]
+    for file, target, saved, read in zip(files, targets, saving, reading, strict=True):
+        assert saved.result(PATIENCE) == SIZE
+        assert target.read_bytes() == file.read_bytes() == read.result(PATIENCE)
+
+
+class Stuck:
+    """A thread of the pool that has filled memory for a transfer, and goes on once it is let."""
+
+    def __init__(self) -> None:
+        self.is_there, self.go_on = threading.Event(), threading.Event()
+        self.was_changed: bool | None = None
+
+    def hold(self, *memory: memoryview) -> None:
+        before = [bytes(each) for each in memory]
+        self.is_there.set()
+        self.go_on.wait(PATIENCE)
+        self.was_changed = before != [bytes(each) for each in memory]
+
+    def check(self, between: Callable[[], Any]) -> None:
+        """Run other transfers while the thread is stuck; its memory must stay as it was."""
+        try:
+            between()
+        finally:
+            self.go_on.set()
+        wait_until(lambda: self.was_changed is not None)
+        assert not self.was_changed
+
+
+@contextlib.contextmanager
+def under_way(provider: ServerProvider) -> Iterator[Callable[[], bool]]:
+    """Have one more transfer, so that memory is kept; yield a function that says if it is the only one."""
+    transport, stack = provider._transport, contextlib.ExitStack()
+
+    async def begin() -> None:
+        for memory in (transport.sealed, transport.plain):
+            stack.enter_context(memory.transfer())
+
+    async def end() -> None:
+        stack.close()
+
+    io_thread.submit("begin", begin()).result(PATIENCE)
+    try:
+        yield lambda: transport.sealed._transfers == transport.plain._transfers == 1
+    finally:
+        io_thread.submit("end", end()).result(PATIENCE)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+def test_a_download_that_ended_shares_no_memory_that_its_threads_still_use(
+    alice: ServerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    file = new_file(tmp_path, "file")
+    first, second = (alice.createContainer(file).result(PATIENCE).id for _ in range(2))
+    stuck, honest = Stuck(), downloads.open_run
+
+    def open_run(
+        opened: OpenPart, run: int, sealed: memoryview, hashes: bytes, target: memoryview
+    ) -> int:
+        size = honest(opened, run, sealed, hashes, target)
+        if opened.container_id == first.bytes:
+            if not run:
+                stuck.hold(sealed, target)
+            elif end == "failed":
+                stuck.is_there.wait(PATIENCE)
+                raise BrokerError.integrityError("an error in another thread")
+        return size
+
+    monkeypatch.setattr(downloads, "open_run", open_run)
+    with under_way(alice) as is_alone:
+        saving = alice.saveContainerContent(first, tmp_path / "first")
+        assert stuck.is_there.wait(PATIENCE)
+        if end == "failed":
+            refusal(saving, BrokerError.integrityError, "another thread")
+        else:
+            assert saving.cancel()
+            wait_until(is_alone)
+
+        def others() -> None:
+            for _ in range(2):
+                assert alice.getContainerContent(second).result(PATIENCE) == file.read_bytes()
+
+        stuck.check(others)
+    assert not (tmp_path / "first").exists()
+
+
+@pytest.mark.long
+def test_an_upload_that_was_cancelled_shares_no_memory_that_its_thread_still_fills(
+    alice: ServerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [new_file(tmp_path, name) for name in ("first", "second")]
+    stuck, honest = Stuck(), Sealer.next_chunk
+
+    def next_chunk(self: Sealer, buffer: memoryview) -> Any:
+        chunk = honest(self, buffer)
+        if not stuck.is_there.is_set():
+            stuck.hold(buffer)
+        return chunk
+
+    monkeypatch.setattr(Sealer, "next_chunk", next_chunk)
+    with under_way(alice) as is_alone:
+        creating = alice.createContainer(files[0])
+        assert stuck.is_there.wait(PATIENCE)
+        assert creating.cancel()
+        wait_until(is_alone)
+
+        def another() -> None:
+            made = alice.createContainer(files[1]).result(PATIENCE).id
+            assert alice.getContainerContent(made).result(PATIENCE) == files[1].read_bytes()
+
+        stuck.check(another)
+
+
+@pytest.mark.long
+def test_ranges_of_one_reader_that_are_read_at_once_keep_their_bytes(
+    alice: ServerProvider, tmp_path: Path
+) -> None:
+    file = new_file(tmp_path, "file")
+    content = file.read_bytes()
+    made = alice.createContainer(file).result(PATIENCE).id
+    reader = alice.openContainerContent(made).result(PATIENCE)
+    assert reader is not None
+    with reader:
+        assert reader.readRange(0, RUN).result(PATIENCE) == content[:RUN]  # leaves its memory
+        starts = range(0, SIZE - RUN, SEGMENT // 3)
+        ranges = [reader.readRange(start, SEGMENT) for start in starts]
+        for start, found in zip(starts, ranges, strict=True):
+            assert found.result(PATIENCE) == content[start : start + SEGMENT]
+
+
+@pytest.mark.long
+def test_a_range_that_was_cancelled_shares_no_memory_that_its_threads_still_read(
+    alice: ServerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = new_file(tmp_path, "file")
+    content = file.read_bytes()
+    made = alice.createContainer(file).result(PATIENCE).id
+    stuck, honest = Stuck(), downloads.open_run
+
+    def open_run(opened: OpenPart, run: int, sealed: memoryview, *rest: Any) -> int:
+        size = honest(opened, run, sealed, *rest)
+        if run == 1 and not stuck.is_there.is_set():
+            stuck.hold(sealed)
+        return size
+
+    reader = alice.openContainerContent(made).result(PATIENCE)
+    assert reader is not None
+    with reader:
+        assert reader.readRange(2 * SEGMENT, SEGMENT).result(PATIENCE)  # the hashes are known now
+        monkeypatch.setattr(downloads, "open_run", open_run)
+        reading = reader.readRange(0, 2 * SEGMENT)
+        assert stuck.is_there.wait(PATIENCE)
+        assert reading.cancel()
+        io_thread.submit("wait", tick(20)).result(PATIENCE)  # until it has ended
+
+        def others() -> None:
+            for start in (RUN, RUN + 2 * SEGMENT):
+                found = reader.readRange(start, 2 * SEGMENT).result(PATIENCE)
+                assert found == content[start : start + 2 * SEGMENT]
+
+        stuck.check(others)
+
+
+@pytest.mark.long
+def test_sixteen_contents_at_once_take_constant_memory(
+    alice: ServerProvider, tmp_path: Path
+) -> None:
+    """Together they have 16 times 16 MiB, and buffers of their own would be 16 times 72 MiB."""
+    files = [new_file(tmp_path, str(number)) for number in range(16)]
+    targets = [file.with_suffix(".copy") for file in files]
+    tracemalloc.start()
+    try:
+        creating = [alice.createContainer(file) for file in files]
+        made = [promise.result(PATIENCE).id for promise in creating]
+        saving = [alice.saveContainerContent(*each) for each in zip(made, targets, strict=True)]
+        assert all(promise.result(PATIENCE) == SIZE for promise in saving)
+        assert tracemalloc.get_traced_memory()[1] < 128 * SEGMENT
+    finally:
+        tracemalloc.stop()

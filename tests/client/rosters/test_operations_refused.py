@@ -1,0 +1,222 @@
+"""Calls about groups that are refused, by the client before anything is sent or by the broker."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from scbroker import (
+    BrokerError,
+    ContactCard,
+    GroupManager,
+    GroupRole,
+    KeyRing,
+    MemberRole,
+    ServerProvider,
+    WriteOutcome,
+)
+from tests.client.conftest import id_of, refusal
+from tests.client.rosters.conftest import READER, WRITER, accepted, seen, team
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Go, Network, lost, refused
+from tests.kit.waiting import PATIENCE
+
+Users = Callable[[int], list[KeyRing]]
+SOMEBODY = uuid.uuid4()
+
+
+WRONG: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
+    "a blank name": (lambda p, _: p.createGroup("  "), "blank"),
+    "a name of two lines": (lambda p, _: p.createGroup("a\nb"), "printable"),
+    "a long name": (lambda p, _: p.createGroup("ä" * 129), "256"),
+    "a long description": (lambda p, _: p.createGroup("a", description="d" * 4097), "4,096"),
+    "a control character": (lambda p, _: p.createGroup("a", description="\0"), "printable"),
+    "a member twice": (lambda p, _: p.createGroup("a", [SOMEBODY, SOMEBODY]), "twice"),
+    "a manager twice": (lambda p, _: p.createGroup("a", managers=[SOMEBODY] * 2), "twice"),
+    "a role twice": (lambda p, g: p.setGroupRoles(g, [MemberRole(SOMEBODY)] * 2), "twice"),
+    "a role without a MemberRole": (lambda p, g: p.setGroupRoles(g, SOMEBODY), "MemberRole"),
+    "a member that is none": (lambda p, g: p.addGroupMembers(g, 5), "MemberRole"),
+    "no owner": (lambda p, g: p.setGroupManagers(g, [SOMEBODY]), "an owner"),
+    "no manager": (lambda p, g: p.setGroupManagers(g, []), "an owner"),
+    "nothing new": (lambda p, g: p.renameGroup(g), "name or a description"),
+    "a blank new name": (lambda p, g: p.renameGroup(g, ""), "blank"),
+    "a group that is none": (lambda p, _: p.getGroupMembers("team"), "groupId"),
+    "another type": (lambda p, _: p.leaveGroup(GroupRole.Reader), "groupId"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_is_refused_before_anything_is_sent(
+    case: str, alice: ServerProvider
+) -> None:
+    call, words = WRONG[case]
+    with Network() as network:
+        with pytest.raises(BrokerError.invalidArgumentError, match=words):
+            call(alice, SOMEBODY)
+        assert not network.sent
+
+
+def test_nobody_removes_themselves(alice: ServerProvider, bob: ServerProvider) -> None:
+    group = team(alice, bob)
+    with pytest.raises(BrokerError.invalidArgumentError, match="leaveGroup"):
+        alice.removeGroupMembers(group, [id_of(bob), id_of(alice)]).result(PATIENCE)
+
+
+def test_a_member_with_another_role_and_a_role_of_a_stranger_name_the_right_operation(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    group = team(alice, bob)
+    added = alice.addGroupMembers(group, MemberRole(id_of(bob), READER))
+    refusal(added, BrokerError.invalidArgumentError, "setGroupRoles")
+    changed = alice.setGroupRoles(group, MemberRole(id_of(carol), READER))
+    refusal(changed, BrokerError.notFoundError, "addGroupMembers")
+
+
+def test_unknown_and_deleted_users_cannot_be_added(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    gone = new_provider(True)
+    gone_id = id_of(gone)
+    gone.deleteUser().result(PATIENCE)
+    refusal(alice.createGroup("Team", SOMEBODY), BrokerError.notFoundError)
+    refusal(alice.createGroup("Team", gone_id), BrokerError.notFoundError, "deleted")
+    group = team(alice)
+    refusal(alice.addGroupMembers(group, gone_id), BrokerError.notFoundError, "deleted")
+    own = GroupManager(id_of(alice), owner=True)
+    managers = alice.setGroupManagers(group, [own, GroupManager(gone_id)])
+    refusal(managers, BrokerError.notFoundError, "deleted")
+
+
+def test_a_card_whose_fingerprint_is_not_the_users_gives_nobody_the_key(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    """The broker answers for bob with the keys of carol, whose user id somebody took for bob's."""
+    card = bob.getContactCard("Bob").result(PATIENCE)
+    group = team(alice)
+    assert alice.addGroupMembers(group, card).result(PATIENCE).memberCount == 2
+    forged = ContactCard(carol.getKeyRing().result(PATIENCE).fingerprint, card.serverUrl, "Bob")
+    wrong = MemberRole(forged)
+    object.__setattr__(wrong, "fingerprint", card.fingerprint)
+    for changed in (alice.addGroupMembers(group, wrong), alice.createGroup("Other", wrong)):
+        refusal(changed, BrokerError.keySubstitutionError, "compare")
+    assert seen(carol, group) is None
+
+
+def test_a_user_who_has_blocked_a_manager_is_not_added(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    wary = new_provider(True)
+    wary.blockUser(id_of(alice)).result(PATIENCE)
+    with pytest.raises(BrokerError.blockedError) as raised:
+        alice.createGroup("Team", id_of(wary)).result(PATIENCE)
+    assert str(id_of(wary)) in str(raised.value)
+    group = team(alice)
+    refusal(alice.addGroupMembers(group, id_of(wary)), BrokerError.blockedError)
+
+
+def test_more_members_and_managers_than_a_group_takes_are_refused(
+    alice: ServerProvider, user_pool: Users, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = [ring.userId for ring in user_pool(5)]
+    monkeypatch.setattr("scbroker.records.roster.MAX_MEMBERS", 3)
+    refusal(alice.createGroup("Team", users), BrokerError.tooLargeError, "members")
+    group = team(alice)
+    refusal(alice.addGroupMembers(group, users), BrokerError.tooLargeError, "members")
+    monkeypatch.setattr("scbroker.records.roster.MAX_MEMBERS", 1024)
+    monkeypatch.setattr("scbroker.records.roster.MAX_MANAGERS", 2)
+    refusal(alice.createGroup("Team", managers=users), BrokerError.tooLargeError, "managers")
+
+
+def test_an_offer_that_is_declined_by_its_only_member_has_to_be_deleted(
+    alice: ServerProvider,
+) -> None:
+    group = team(alice)
+    refusal(alice.declineGroup(group), BrokerError.invalidArgumentError, "leaveGroup")
+    refusal(alice.leaveGroup(group, abandon=True), BrokerError.invalidArgumentError, "deleteGroup")
+
+
+def test_a_departure_whose_answer_is_lost_is_stored_and_an_unsent_one_is_not(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    group = accepted(team(alice, bob), bob)
+    unsent = BrokerError.unreachableError("Down.", sent=False)
+    with Network() as network:
+        network.treat("POST", "/departure", refused(unsent))
+        with pytest.raises(BrokerError.unreachableError) as raised:
+            bob.leaveGroup(group).result(PATIENCE)
+    assert raised.value.outcome is WriteOutcome.NotStored
+    with Network() as network:
+        network.treat("POST", "/departure", lost(100))
+        with pytest.raises(BrokerError.unreachableError) as raised:
+            bob.leaveGroup(group).result(PATIENCE)
+    assert raised.value.outcome is WriteOutcome.Uncertain
+    assert raised.value.containerId == group.id
+    refusal(bob.leaveGroup(group), BrokerError.notFoundError)
+
+
+@pytest.mark.long
+def test_a_departure_is_signed_again_for_a_changed_membership(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    group = accepted(team(alice, bob), bob)
+    user = id_of(bob)
+    left = [GroupRole.Reader]
+
+    async def change_first(go: Go) -> Any:
+        if left:
+            changing = alice.setGroupRoles(group, MemberRole(user, left.pop()))
+            await asyncio.get_running_loop().run_in_executor(None, changing.result, PATIENCE)
+        return await go()
+
+    with Network() as network:
+        network.treat("POST", "/departure", change_first)
+        bob.leaveGroup(group).result(PATIENCE)
+        assert len(network.those("POST", "/departure")) == 2
+    assert seen(bob, group) is None
+
+
+def test_an_owner_who_removes_the_last_other_member_meanwhile_reads_what_to_do_instead_of_leaving(
+    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
+) -> None:
+    group = accepted(team(alice, bob), bob)
+    fellow = new_provider(alice.getKeyRing().result(PATIENCE))
+    user = id_of(bob)
+
+    async def remove_first(go: Go) -> Any:
+        removing = fellow.removeGroupMembers(group, user)
+        await asyncio.get_running_loop().run_in_executor(None, removing.result, PATIENCE)
+        return await go()
+
+    with Network() as network:
+        network.treat("POST", "/departure", remove_first)
+        refusal(
+            alice.leaveGroup(group, abandon=True), BrokerError.invalidArgumentError, "deleteGroup"
+        )
+        assert len(network.those("POST", "/departure")) == 1
+
+
+def test_an_owner_does_not_leave_if_the_only_other_owner_steps_down_meanwhile(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
+) -> None:
+    group = accepted(team(alice, bob, carol), bob, carol)
+    owners = [GroupManager(id_of(each), owner=True) for each in (alice, bob)]
+    alice.setGroupManagers(group, owners).result(PATIENCE)
+
+    async def step_down_first(go: Go) -> Any:
+        stepping_down = alice.setGroupManagers(group, owners[1:])
+        await asyncio.get_running_loop().run_in_executor(None, stepping_down.result, PATIENCE)
+        return await go()
+
+    with Network() as network:
+        network.treat("POST", "/departure", step_down_first)
+        refusal(bob.leaveGroup(group), BrokerError.invalidArgumentError, "the only owner")
+        assert len(network.those("POST", "/departure")) == 1
+
+
+def test_a_default_role_is_writer(alice: ServerProvider, bob: ServerProvider) -> None:
+    group = alice.createGroup("Team", id_of(bob)).result(PATIENCE)
+    found = seen(bob, group)
+    assert found is not None
+    assert found.role is WRITER

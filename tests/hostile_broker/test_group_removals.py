@@ -1,0 +1,473 @@
+"""Attacks by somebody who was removed from a group, with a broker that takes what they date back.
+
+Attacks 129, 130, 134 and 135 of `catalogue`. Records through a group are judged by the group's history: the
+epoch in which they were made, its beginning and its end, and the role that the author had.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import BrokerError, FileTrustStore, ServerProvider
+from scbroker.wire.containers import ContainerView, RecordRequest
+from scbroker.wire.rosters import Membership
+from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, ROLLBACK
+from tests.hostile_broker.served import opened, same, wrapped_key
+from tests.hostile_broker.teams import (
+    Lie,
+    Stage,
+    everything,
+    fork,
+    member_device,
+    opened_by,
+    proof_of,
+)
+from tests.kit.brokers import clock
+from tests.kit.groups import SHARER, WRITER, Group
+from tests.kit.waiting import PATIENCE
+from tests.kit.writers import MINUTE, OWNER, Grant, Grants, Story, User
+from tests.kit.writers import WRITER as MAY_WRITE
+
+UNSETTLED = BrokerError.unsettledAccessError
+QUARTER = 15 * MINUTE
+
+
+@dataclass
+class Removal:
+    """Alice's group with Bob, and without him; a container of Alice that it can reach; Carol is a member."""
+
+    mallory: Mallory
+    alice: User
+    bob: User
+    carol: User
+    before: Group
+    after: Group
+    story: Story
+    at: int
+    """When Alice removed Bob."""
+    others: Sequence[User] = ()
+    """Further users whom Carol's device has met."""
+
+    @classmethod
+    def of(
+        cls, mallory: Mallory, alice: User, bob: User, carol: User, role: int = SHARER
+    ) -> "Removal":
+        begun = clock() - 4 * MINUTE
+        at = begun + 2 * MINUTE
+        team = Group(alice)
+        team.took(team.begin({alice: SHARER, bob: role, carol: SHARER}, time=begun))
+        story = Story(alice)
+        story.took(story.begin({alice: OWNER, team: OWNER}, time=begun))
+        after = fork(team)
+        after.took(after.follow(alice, remove=[bob], time=at))
+        return cls(mallory, alice, bob, carol, team, after, story, at)
+
+    @property
+    def earlier(self) -> int:
+        """A moment at which Bob was a member."""
+        return self.at - MINUTE
+
+    @property
+    def grants(self) -> Grants:
+        return {self.alice: OWNER, self.after: OWNER}
+
+    @property
+    def old_grants(self) -> Grants:
+        """The same list as somebody would make it who has not seen the removal."""
+        return {self.alice: OWNER, self.before: OWNER}
+
+    def by_bob(self, **changes: Any) -> RecordRequest:
+        """What Bob signs as the member that he was, after the last record of the container."""
+        made = {"via": self.before, "time": self.earlier, **changes}
+        return self.story.follow(self.bob, **made)
+
+    def victim(self, *, marked: bool, group: Group | None = None) -> ServerProvider:
+        """Carol's device; a marked one knows the container, and the group without Bob."""
+        team = group or self.after
+        if marked:
+            return member_device(self.mallory, self.carol, team, self.story, known=self.others)
+        device = self.mallory.device_of(self.carol, self.alice, self.bob, *self.others)
+        with Stage(self.mallory, self.carol, [], [team]):
+            opened_by(device, team)
+        return device
+
+    def stage(self, group: Group | None = None, *, view: Lie = same) -> Stage:
+        """What Carol is served: the group without Bob unless another one is given, and the container."""
+        team = group or self.after
+        hidden = [each for each in (self.before, self.after) if each is not team]
+        return Stage(
+            self.mallory, self.carol, [self.story], [team], hidden, through=team, view=view
+        )
+
+    def check_refused(self, device: ServerProvider, *, view: Lie = same) -> None:
+        with self.stage(view=view):
+            self.mallory.check_refused(device, self.story, INTEGRITY)
+
+
+@pytest.fixture
+def removal(mallory: Mallory, alice: User, bob: User, carol: User, eve: User) -> Removal:
+    found = Removal.of(mallory, alice, bob, carol)
+    found.others = [eve]
+    return found
+
+
+@attack(129, "removed member's record dated back")
+@fresh_and_marked
+def test_nothing_is_dated_back_into_a_container_that_was_renewed_since(
+    marked: bool, removal: Removal
+) -> None:
+    story = removal.story
+    story.took(story.follow(removal.alice, grants=removal.grants, time=removal.at))
+    device = removal.victim(marked=marked)
+    story.took(removal.by_bob(content=b"forged", time=removal.at))
+    removal.check_refused(device)
+
+
+@attack(129, "removed member's record dated back")
+def test_nothing_is_dated_back_behind_a_record_of_a_later_epoch(removal: Removal) -> None:
+    """Carol's device has read a record that was made after the removal, under a list of before."""
+    story = removal.story
+    story.took(story.follow(removal.carol, content=b"new", via=removal.after, time=removal.at))
+    device = removal.victim(marked=True)
+    story.took(removal.by_bob(content=b"forged", time=removal.at))
+    removal.check_refused(device)
+
+
+@attack(129, "removed member's record dated back")
+@fresh_and_marked
+def test_no_record_of_an_ended_epoch_is_dated_a_quarter_of_an_hour_after_its_end(
+    marked: bool, removal: Removal
+) -> None:
+    device = removal.victim(marked=marked)
+    removal.story.took(removal.by_bob(content=b"forged", time=removal.at + QUARTER))
+    removal.check_refused(device)
+
+
+@pytest.mark.sampled
+@attack(129, "removed member's record dated back")
+@fresh_and_marked
+def test_no_record_is_dated_before_the_membership_that_it_names(
+    marked: bool, removal: Removal, eve: User
+) -> None:
+    team, story = removal.after, removal.story
+    team.took(team.follow(removal.alice, add={eve: SHARER}, time=removal.at + MINUTE))
+    device = removal.victim(marked=marked)
+    story.took(story.follow(eve, content=b"forged", via=team, time=removal.at))
+    removal.check_refused(device)
+
+
+ACTS: Mapping[str, Callable[[Removal], dict[str, Any]]] = {
+    "content": lambda _: {"content": b"forged"},
+    "access": lambda removal: {"grants": removal.grants},
+    "deletion": lambda _: {"tombstone": True},
+}
+PROOFS: Mapping[str, Callable[[Removal], Membership | None]] = {
+    "of before": lambda removal: proof_of(removal.before, 1, removal.bob),
+    "of Carol": lambda removal: proof_of(removal.after, removal.after.head.version, removal.carol),
+    "none": lambda _: None,
+}
+
+
+@pytest.mark.sampled
+@attack(129, "removed member's record dated back")
+@pytest.mark.parametrize("proof", PROOFS)
+@pytest.mark.parametrize("act", ACTS)
+def test_nobody_acts_through_a_version_of_the_group_without_being_its_member(
+    act: str, proof: str, removal: Removal, eve: User
+) -> None:
+    team = removal.after
+    team.took(team.follow(removal.alice, add={eve: SHARER}))  # the roster has Bob's place again
+    device = removal.victim(marked=True)
+    made = ACTS[act](removal)
+    removal.story.took(removal.by_bob(**made, via=removal.after, time=clock()))
+    removal.check_refused(device, view=proved(PROOFS[proof](removal)))
+
+
+def proved(proof: Membership | None) -> Lie:
+    """Serve this proof for the author of the last record."""
+
+    def lie(view: ContainerView) -> ContainerView:
+        if view.head is not None:
+            return replace(view, headMembership=proof)
+        *before, last = view.governing
+        return replace(view, governing=[*before, replace(last, membership=proof)])
+
+    return lie
+
+
+@pytest.mark.sampled
+@attack(129, "removed member's record dated back")
+@fresh_and_marked
+def test_a_member_who_left_no_trace_in_the_group_makes_no_container_in_its_name(
+    marked: bool, removal: Removal
+) -> None:
+    """A first record names its creator, and no group: Bob cannot date a container of the group back."""
+    device = removal.victim(marked=marked)
+    made = Story(removal.bob)
+    made.took(made.begin({removal.after: OWNER}))
+    forged = made.begin({removal.after: OWNER}, via=removal.before.via, time=removal.earlier)
+    made.requests[0] = forged
+    removal.story = made
+    removal.check_refused(device)
+
+
+@attack(129, "removed member's record dated back")
+def test_nobody_acts_through_a_group_a_quarter_of_an_hour_after_its_deletion(
+    removal: Removal,
+) -> None:
+    """Alice deletes the group. She has the last secret, and acts through the group with the broker's help."""
+    team, story = removal.after, removal.story
+    team.took(team.follow(removal.alice, remove=[removal.carol], time=removal.at))
+    device = removal.mallory.device_of(removal.alice, removal.bob, removal.carol)
+    stage = Stage(removal.mallory, removal.alice, [story], [team], [removal.before])
+    via = team.via
+    story.took(story.follow(removal.alice, content=b"new", via=via, time=removal.at))
+    team.took(team.follow(removal.alice, tombstone=True, time=removal.at))
+    with stage:
+        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"new"
+        late = removal.at + QUARTER
+        story.took(story.follow(removal.alice, content=b"forged", via=via, time=late))
+        removal.mallory.check_refused(device, story, INTEGRITY)
+
+
+@pytest.mark.sampled
+@attack(129, "removed member's record dated back")
+@pytest.mark.parametrize("marked", [False, True], ids=["fresh", "marked"])
+def test_what_a_writer_dates_back_into_an_untouched_container_is_the_limit(
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
+) -> None:
+    """Towards a malicious broker, a removal binds a container from the next write on."""
+    removal = Removal.of(mallory, alice, bob, carol, WRITER)
+    device = removal.victim(marked=marked)
+    removal.story.took(removal.by_bob(content=b"late"))
+    with removal.stage():
+        assert device.getContainerContent(removal.story.uuid).result(PATIENCE) == b"late"
+    for made in (ACTS["access"](removal), ACTS["deletion"](removal)):
+        removal.story.took(removal.by_bob(**made))
+        removal.check_refused(device)
+        removal.story.records.pop()
+        removal.story.requests.pop()
+
+
+@pytest.mark.sampled
+@attack(129, "removed member's record dated back")
+@fresh_and_marked
+def test_a_tombstone_that_a_sharer_dates_back_is_the_limit(marked: bool, removal: Removal) -> None:
+    device = removal.victim(marked=marked)
+    removal.story.took(removal.by_bob(tombstone=True))
+    with removal.stage(), pytest.raises(BrokerError.deletedError):
+        device.getContainer(removal.story.uuid).result(PATIENCE)
+
+
+@pytest.mark.sampled
+@attack(134, "access changed by a former member")
+@pytest.mark.parametrize("proof", PROOFS)
+def test_the_broker_settles_no_access_by_the_proof_of_another_membership(
+    proof: str, removal: Removal
+) -> None:
+    device, story = removal.victim(marked=True), removal.story
+    story.took(removal.by_bob(grants={**removal.old_grants, removal.bob: OWNER}))
+    lie = standing(PROOFS[proof](removal))
+    with removal.stage(view=lie), pytest.raises(UNSETTLED):
+        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+
+
+def standing(proof: Membership | None) -> Lie:
+    """Serve this proof that the author of each record still is a member."""
+
+    def lie(view: ContainerView) -> ContainerView:
+        return replace(view, governing=[replace(each, standing=proof) for each in view.governing])
+
+    return lie
+
+
+@attack(129, "removed member's record dated back")
+def test_a_fresh_device_that_takes_over_what_a_former_sharer_added_is_the_limit(
+    removal: Removal,
+) -> None:
+    """Without a mark of the container, it believes that the change was made before the removal."""
+    device, story = removal.victim(marked=False), removal.story
+    story.took(removal.by_bob(grants={**removal.old_grants, removal.bob: OWNER}))
+    with removal.stage():
+        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    sent = removal.mallory.sent_record()
+    assert opened(sent, wrapped_key(sent, removal.bob)) == b"secret"
+
+
+@attack(129, "removed member's record dated back")
+def test_what_a_device_seals_that_has_not_seen_the_removal_is_the_limit(removal: Removal) -> None:
+    """The broker serves the device the group with Bob. The first record of a later epoch ends that."""
+    device = removal.victim(marked=False, group=removal.before)
+    story, key = removal.story, removal.story.key
+    with removal.stage(removal.before):
+        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    assert opened(removal.mallory.sent_record(), key) == b"secret"
+    story.took(story.follow(removal.alice, content=b"new", via=removal.after))
+    device = removal.victim(marked=False, group=removal.before)
+    with removal.stage(removal.before):
+        removal.mallory.check_refused(device, story, ROLLBACK)
+
+
+@attack(134, "access changed by a former member")
+def test_access_changed_before_a_device_hears_of_the_removal_is_settled_which_is_the_limit(
+    removal: Removal,
+) -> None:
+    """The broker hides the removal until the device has read the change by the former member."""
+    device = removal.victim(marked=True, group=removal.before)
+    story = removal.story
+    story.took(removal.by_bob(grants={**removal.old_grants, removal.bob: OWNER}))
+    with removal.stage(removal.before):
+        device.getContainer(story.uuid).result(PATIENCE)
+    with removal.stage():
+        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    sent = removal.mallory.sent_record()
+    assert opened(sent, wrapped_key(sent, removal.bob)) == b"secret"
+
+
+@attack(129, "removed member's record dated back")
+def test_a_device_that_knows_the_removal_seals_nothing_that_the_former_member_opens(
+    removal: Removal,
+) -> None:
+    """The broker does not say that the list is old: it hides that the group has a later epoch."""
+    device, story, key = removal.victim(marked=True), removal.story, removal.story.key
+    with removal.stage(view=lambda view: replace(view, groupRecipients=[])):
+        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    sent = removal.mallory.sent_record()
+    with pytest.raises(DECRYPTION):
+        opened(sent, key)
+    with pytest.raises(DECRYPTION):
+        wrapped_key(sent, removal.after, 0)
+    assert opened(sent, wrapped_key(sent, removal.after, 1)) == b"secret"
+
+
+@attack(129, "removed member's record dated back")
+def test_a_device_that_knows_the_removal_renews_what_it_reaches_without_the_group(
+    removal: Removal,
+) -> None:
+    """Its program was started again and has not read the group: the broker does not even name it."""
+    story = Story(removal.alice)
+    grants = {removal.alice: OWNER, removal.carol: OWNER, removal.before: OWNER}
+    story.took(story.begin(grants, time=removal.earlier))
+    device = removal.victim(marked=True)
+
+    def hidden(view: ContainerView) -> ContainerView:
+        return replace(view, groups=[], groupChains=[], groupRecipients=[])
+
+    with Stage(removal.mallory, removal.carol, [story], [removal.after], view=hidden):
+        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
+    sent = removal.mallory.sent_record()
+    with pytest.raises(DECRYPTION):
+        opened(sent, story.key)
+    assert opened(sent, wrapped_key(sent, removal.after, 1)) == b"secret"
+
+
+@attack(129, "removed member's record dated back")
+def test_a_removal_that_one_program_has_seen_counts_for_the_others_of_the_device(
+    removal: Removal,
+) -> None:
+    """The other one runs on, with the group and the container as they were before."""
+    mallory, carol, story = removal.mallory, removal.carol, removal.story
+    store = mallory.new_store()
+    programs = [
+        mallory.device_of(carol, removal.alice, removal.bob, store=FileTrustStore(store.directory))
+        for _ in range(2)
+    ]
+    with removal.stage(removal.before):
+        programs[0].getContainer(story.uuid).result(PATIENCE)
+    with removal.stage():
+        opened_by(programs[1], removal.after)
+    story.took(removal.by_bob(content=b"forged", time=removal.at + QUARTER))
+    with removal.stage(removal.before):
+        mallory.check_refused(programs[0], story, ROLLBACK)
+    with removal.stage():
+        mallory.check_refused(programs[0], story, INTEGRITY)
+
+
+@attack(129, "removed member's record dated back")
+@fresh_and_marked
+def test_a_change_of_access_dated_back_does_not_name_the_epoch_that_came_later(
+    marked: bool, removal: Removal
+) -> None:
+    """Bob chose the container key. The list would look like one that somebody has renewed already."""
+    device = removal.victim(marked=marked)
+    removal.story.took(removal.by_bob(grants=removal.grants))
+    removal.check_refused(device)
+
+
+@pytest.mark.sampled
+@attack(130, "group's epoch lowered in a list")
+@pytest.mark.parametrize("who", ["the former member", "a member", "a user of the list"])
+@fresh_and_marked
+def test_no_change_of_access_names_an_older_epoch_of_a_group_than_the_list_before(
+    marked: bool, who: str, removal: Removal, eve: User
+) -> None:
+    """This holds for every author: only an author's own entry may go back to an older key."""
+    story = removal.story
+    renewed = {**removal.grants, eve: OWNER}
+    story.took(story.follow(removal.carol, grants=renewed, via=removal.after, time=removal.at))
+    device = removal.victim(marked=marked)
+    old = {**renewed, removal.after: Grant(OWNER, key_index=0)}
+    forged = {
+        "the former member": removal.by_bob(grants=old, time=removal.at),
+        "a member": story.follow(removal.carol, grants=old, via=removal.after),
+        "a user of the list": story.follow(eve, grants=old),
+    }
+    story.took(forged[who])
+    removal.check_refused(device)
+
+
+@pytest.mark.sampled
+@attack(135, "list of a group renewed without a reason")
+@fresh_and_marked
+def test_a_member_without_modify_access_renews_no_list_without_a_reason(
+    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
+) -> None:
+    """With the broker, Bob would give others a wrap that holds nothing, whenever he likes."""
+    removal = Removal.of(mallory, alice, bob, carol, WRITER)
+    device = removal.victim(marked=marked, group=removal.before)
+    removal.story.took(removal.by_bob(grants=removal.old_grants))
+    with removal.stage(removal.before):
+        mallory.check_refused(device, removal.story, INTEGRITY)
+
+
+@pytest.mark.sampled
+@attack(135, "list of a group renewed without a reason")
+@fresh_and_marked
+def test_an_epoch_that_does_not_exist_is_refused_until_somebody_sets_the_list_again(
+    marked: bool, removal: Removal, eve: User
+) -> None:
+    """Eve writes by an entry of her own. A higher index would be a reason to renew, and never end."""
+    story, team = removal.story, removal.after
+    listed: Grants = {removal.alice: OWNER, eve: MAY_WRITE, team: Grant(OWNER, key_index=1)}
+    story.took(story.follow(removal.alice, grants=listed, time=removal.at))
+    device = removal.victim(marked=marked)
+    false = {**listed, team: Grant(OWNER, key_index=7)}
+    story.took(story.follow(eve, grants=false))
+    removal.check_refused(device)
+
+
+@attack(135, "list of a group renewed without a reason")
+def test_a_list_with_an_epoch_that_does_not_exist_heals_by_two_changes_which_is_the_limit(
+    removal: Removal, eve: User
+) -> None:
+    """The members cannot act in it until somebody with ModifyAccess removes the group and adds it again."""
+    story, team, alice = removal.story, removal.after, removal.alice
+    listed: Grants = {alice: OWNER, eve: MAY_WRITE, team: Grant(OWNER, key_index=1)}
+    story.took(story.follow(alice, grants=listed, time=removal.at))
+    story.took(story.follow(eve, grants={**listed, team: Grant(OWNER, key_index=7)}))
+    device = removal.mallory.device_of(alice, removal.bob, removal.carol, eve)
+    stage = Stage(removal.mallory, alice, [story], [team])
+    with stage:
+        opened_by(device, team)
+        removal.mallory.check_refused(device, story, INTEGRITY)
+        levels = [everything(alice), everything(team)]
+        with pytest.raises(BrokerError.permissionDeniedError):
+            device.updateContainerAccessLevels(story.uuid, levels).result(PATIENCE)
+        device.updateContainerAccessLevels(story.uuid, levels[:1]).result(PATIENCE)
+    sent = removal.mallory.sent_record()
+    assert len(sent.accessList or ()) == 1

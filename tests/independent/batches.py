@@ -1,0 +1,94 @@
+"""The signature of a batch: docs/spec/ids.md, 2.7."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.independent import encodings as e
+from tests.independent import trees
+from tests.independent.encodings import decodes, labelled_hash, need
+from tests.independent.keys import SigningKey, check_signature
+
+LARGEST = 64
+OWN = 3373
+"""The length of a signature that is a record's own."""
+SHORTEST = 3448
+"""The length of a BatchSignature with one hash in its path."""
+
+
+@dataclass(frozen=True)
+class BatchSignature:
+    signature: bytes
+    salt: bytes
+    size: int
+    index: int
+    path: list[bytes]
+
+    def stored(self) -> bytes:
+        return e.store([self.signature, self.salt, self.size, self.index, b"".join(self.path)])
+
+
+def parse(stored: bytes) -> BatchSignature:
+    # The limit of 3,608 bytes needs no check: nothing of this grammar is longer.
+    fields = e.stored(stored, 5)
+    path = e.octets_to(fields[4], 3608)
+    decodes(len(path) % 32 == 0, "a path that is not of whole hashes")
+    return BatchSignature(
+        signature=e.octets(fields[0], OWN),
+        salt=e.octets(fields[1], 32),
+        size=e.uint(fields[2]),
+        index=e.uint(fields[3]),
+        path=[path[at : at + 32] for at in range(0, len(path), 32)],
+    )
+
+
+def signed_together(
+    key: SigningKey, hashes: Sequence[bytes], salts: Sequence[bytes]
+) -> list[bytes]:
+    leaves = [leaf(salt, digest) for salt, digest in zip(salts, hashes, strict=True)]
+    signature = key.sign("batch", _batch(len(leaves), root_of(leaves)))
+    return [
+        BatchSignature(signature, salt, len(leaves), n, path_of(n, leaves)).stored()
+        for n, salt in enumerate(salts)
+    ]
+
+
+def check(public: bytes, digest: bytes, stored: bytes) -> None:
+    """The signature of the record with this hash."""
+    found = parse(stored)
+    check_form(found)
+    root = root_from(leaf(found.salt, digest), found.index, found.size, found.path)
+    check_signature(public, "batch", _batch(found.size, root), found.signature)
+
+
+def check_form(found: BatchSignature) -> None:
+    """Size, index and number of hashes fit together."""
+    need(2 <= found.size <= LARGEST, "a batch of another size")
+    need(found.index < found.size, "a leaf beyond the batch")
+    levels = trees.levels(found.index, found.size)
+    need(len(found.path) == levels, "a path of another length")
+
+
+def check_record(public: bytes, bare: bytes, signature: bytes) -> None:
+    """A record's signature, of either kind."""
+    if len(signature) < SHORTEST:
+        check_signature(public, "container-record", bare, signature)
+    else:
+        check(public, labelled_hash("container-record", bare), signature)
+
+
+def leaf(salt: bytes, digest: bytes) -> bytes:
+    return labelled_hash("batch-leaf", salt + digest)
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    return labelled_hash("batch-node", left + right)
+
+
+root_of = functools.partial(trees.root_of, node)
+path_of = functools.partial(trees.path_of, node)
+root_from = functools.partial(trees.root_from, node)
+
+
+def _batch(size: int, root: bytes) -> bytes:
+    return e.store([size, root])

@@ -1,0 +1,141 @@
+"""Rosters, their leaves, and proofs of membership: docs/spec/groups.md, 2 and 3."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tests.independent import encodings as e
+from tests.independent import trees
+from tests.independent.encodings import decodes, labelled_hash, need
+from tests.independent.keys import check_encryption_key
+
+READER, WRITER, SHARER = 0, 1, 2
+MASKS = {READER: 203, WRITER: 239, SHARER: 511}
+MOST = 1024
+
+
+@dataclass(frozen=True)
+class Member:
+    fingerprint: bytes
+    key_index: int
+    role: int
+    version: int
+    """Of the roster that introduced the leaf."""
+
+    def stored(self) -> bytes:
+        return e.encode([self.fingerprint, self.key_index, self.role, self.version])
+
+
+def parse_member(data: bytes) -> Member:
+    # The limit of 64 bytes needs no check: no Member is longer.
+    fields = e.array(e.decode(data), 4)
+    return Member(
+        fingerprint=e.octets(fields[0], 32),
+        key_index=e.key_index(fields[1]),
+        role=e.integer(fields[2], READER, SHARER),
+        version=e.integer(fields[3], 1, e.UINT),
+    )
+
+
+class Leaf(NamedTuple):
+    salt: bytes
+    member: bytes
+
+    @property
+    def hash(self) -> bytes:
+        return labelled_hash("roster-leaf", self.salt + self.member)
+
+
+def node(left: bytes, right: bytes) -> bytes:
+    return labelled_hash("roster-node", left + right)
+
+
+@dataclass(frozen=True)
+class Roster:
+    group: bytes
+    version: int
+    epoch: int
+    public_key: bytes
+    commitment: bytes
+    members: bytes
+    """The root of the tree of leaves."""
+    count: int
+    info: bytes
+
+    def stored(self) -> bytes:
+        return e.store(
+            [
+                self.group, self.version, self.epoch, self.public_key, self.commitment, self.members,
+                self.count, self.info,
+            ]
+        )  # fmt: skip
+
+
+def parse(stored: bytes) -> Roster:
+    fields = e.stored(stored, 8)
+    roster = Roster(
+        group=e.octets(fields[0], 32),
+        version=e.integer(fields[1], 1, e.UINT),
+        epoch=e.entry_index(fields[2]),
+        public_key=e.octets(fields[3], 1216),
+        commitment=e.octets(fields[4], 32),
+        members=e.octets(fields[5], 32),
+        count=e.integer(fields[6], 1, MOST),
+        info=e.octets(fields[7], 32),
+    )
+    check_encryption_key(roster.public_key)
+    return roster
+
+
+def group_type(stored: bytes) -> str:
+    digest = base64.urlsafe_b64encode(labelled_hash("roster", stored)).decode()
+    return "scbroker-group:" + digest.rstrip("=")
+
+
+def is_group_type(text: str | None) -> bool:
+    return text is not None and text.startswith("scbroker-group:")
+
+
+def check_type(text: str | None, stored: bytes) -> None:
+    need(text == group_type(stored), "C2: not the type of the roster")
+
+
+def check_leaves(roster: Roster, leaves: Sequence[Leaf]) -> dict[bytes, Member]:
+    """C7: the members by fingerprint."""
+    members = [parse_member(leaf.member) for leaf in leaves]
+    need(all(len(leaf.salt) == 32 for leaf in leaves), "C7: a salt of another length")
+    users = [member.fingerprint for member in members]
+    need(users == sorted(set(users)), "C7: members that do not ascend")
+    newest = max((member.version for member in members), default=0)
+    need(newest <= roster.version, "C7: a member of a later roster")
+    need(len(leaves) == roster.count, "C7: another number of leaves")
+    root = trees.root_of(node, [leaf.hash for leaf in leaves])
+    need(root == roster.members, "C7: another root of the leaves")
+    return dict(zip(users, members, strict=True))
+
+
+@dataclass(frozen=True)
+class Proof:
+    salt: bytes
+    member: bytes
+    index: int
+    path: bytes
+
+
+def prove(leaves: Sequence[Leaf], index: int) -> Proof:
+    path = trees.path_of(node, index, [leaf.hash for leaf in leaves])
+    return Proof(*leaves[index], index, b"".join(path))
+
+
+def proven(root: bytes, count: int, proof: Proof) -> Member:
+    """3.1: the member whom a proof shows in a tree with this root and number of leaves."""
+    member = parse_member(proof.member)
+    need(len(proof.salt) == 32, "a proof with a salt of another length")
+    need(proof.index < count, "a proof beyond the last leaf")
+    decodes(len(proof.path) % 32 == 0, "a proof whose path is not of whole hashes")
+    path = [proof.path[at : at + 32] for at in range(0, len(proof.path), 32)]
+    need(len(path) == trees.levels(proof.index, count), "a proof with a path of another length")
+    leaf = Leaf(proof.salt, proof.member).hash
+    need(trees.root_from(node, leaf, proof.index, count, path) == root, "a proof of another root")
+    return member

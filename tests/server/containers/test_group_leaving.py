@@ -1,0 +1,222 @@
+"""Departures from groups at the broker: which it stores, and what it serves then (groups.md, 9 and 12)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.crypto.seal import SigningKey
+from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.records.roster import DEPARTURE_LABEL
+from scbroker.vocabulary import KeyType
+from scbroker.wire.groups import GroupDepartureRequest
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.groups import MANAGER, SHARER, WRITER, Group, groups_of
+from tests.kit.operators import admin
+from tests.kit.tables import count_rows, query
+from tests.kit.writers import MINUTE, OWNER, Story, User, delete_user, rotate
+from tests.server.conftest import NewUser, Unchanged, at_once
+from tests.server.users.test_deletion_in_parts import check
+
+
+class Team(NamedTuple):
+    group: Group
+    owner: User
+    manager: User
+    member: User
+
+
+@pytest.fixture
+def team(new_user: NewUser) -> Team:
+    owner, manager, member = (new_user() for _ in range(3))
+    group = Group(owner).created(
+        {owner: SHARER, manager: WRITER, member: WRITER}, managers={owner: OWNER, manager: MANAGER}
+    )
+    return Team(group, owner, manager, member)
+
+
+@pytest.mark.long
+def test_a_user_who_leaves_is_served_nothing_through_the_group_and_an_epoch_is_owed(
+    broker: BrokerProcess, team: Team
+) -> None:
+    group, member = team.group, team.member
+    story = Story(team.owner).created({team.owner: OWNER, group: OWNER})
+    message = group.departure(member)
+    group.leave(member, message).expect(204)
+    group.leave(member, message).expect(204)
+    assert groups_of(member).groups == []
+    assert group.read(member).membership is None
+    group.accept(member).expect(404, "not-found")
+    member.wire.call("GET", f"{story.path}?via={group.group_id}").expect(404, "not-found")
+    membership = group.read(team.manager).membership
+    assert membership is not None
+    assert [state.userId for state in membership.owed] == [member.id]
+    assert [item.body for item in membership.departures] == [message.departure.body]
+    assert member.id in {state.userId for state in group.read(team.manager).keyChains}
+    check(broker)
+    group.tell(team.manager, replace(group.follow(team.manager, remove=[member]), departures=1))
+    membership = group.read(team.manager).membership
+    assert membership is not None
+    assert (membership.owed, membership.departures) == ([], [])
+
+
+@pytest.mark.long
+def test_a_departure_is_void_for_a_new_leaf(team: Team) -> None:
+    group, member = team.group, team.member
+    old = group.departure(member)
+    group.accept(member).expect(204)
+    group.leave(member, old).expect(204)
+    again = group.follow(team.owner, remove=[member])
+    group.tell(team.owner, replace(again, departures=1))
+    group.tell(team.owner, group.follow(team.owner, add={member: WRITER}))
+    [listed] = groups_of(member).groups
+    assert not listed.accepted
+    group.leave(member, old).expect(409, "conflict")
+    group.leave(member, group.departure(member)).expect(204)
+
+
+def test_a_user_who_has_left_is_added_anew_in_the_epoch_that_this_owes(team: Team) -> None:
+    group, member = team.group, team.member
+    group.accept(member).expect(204)
+    group.leave(member).expect(204)
+    fresh = group.follow(team.owner, keys={member: member}, raises=True)
+    group.tell(team.owner, replace(fresh, departures=1))
+    membership = group.read(member).membership
+    assert membership is not None
+    assert (membership.accepted, membership.departures) == (False, [])
+    assert membership.wrap is not None
+    assert [event.eventType for event in member.events()] == ["Added", "Deleted", "Added"]
+
+
+Make = Callable[[Team], tuple[User, GroupDepartureRequest]]
+
+
+def _forged(team: Team) -> tuple[User, GroupDepartureRequest]:
+    message = team.group.departure(team.member)
+    signature = SigningKey.generate().sign(DEPARTURE_LABEL, message.departure.body)
+    return team.member, replace(message, departure=replace(message.departure, signature=signature))
+
+
+REFUSED: dict[str, tuple[str, Make]] = {
+    "another user's": ("permission", lambda t: (t.member, t.group.departure(t.manager))),
+    "of another group": (
+        "invalid",
+        lambda t: (t.member, t.group.departure(t.member, group=bytes(32))),
+    ),
+    "from another leaf": ("conflict", lambda t: (t.member, t.group.departure(t.member, version=2))),
+    "of an owner who has not seen another": (
+        "conflict",
+        lambda t: (t.owner, t.group.departure(t.owner, 1)),
+    ),
+    "of an owner who has not seen the newest version": (
+        "conflict",
+        lambda t: (t.owner, replace(t.group.departure(t.owner), last=0)),
+    ),
+    "dated ahead": (
+        "clock",
+        lambda t: (t.member, t.group.departure(t.member, time=clock() + CLOCK_TOLERANCE + MINUTE)),
+    ),
+    "dated long ago": (
+        "clock",
+        lambda t: (t.member, t.group.departure(t.member, time=clock() - CLOCK_TOLERANCE - MINUTE)),
+    ),
+    "before the leaf": (
+        "rejected",
+        lambda t: (t.member, t.group.departure(t.member, time=clock() - MINUTE)),
+    ),
+    "signed by another key": ("rejected", _forged),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_departure_is_refused(name: str, team: Team, unchanged: Unchanged) -> None:
+    code, make = REFUSED[name]
+    user, message = make(team)
+    with unchanged():
+        assert team.group.leave(user, message).code == code
+
+
+def test_a_user_who_is_not_a_member_cannot_leave(
+    team: Team, new_user: NewUser, unchanged: Unchanged
+) -> None:
+    stranger = new_user()
+    missing = Group(stranger)
+    missing.states.append(team.group.state)
+    with unchanged():
+        team.group.leave(stranger).expect(404, "not-found")
+        missing.leave(stranger).expect(404, "not-found")
+
+
+def test_a_departure_by_a_retired_key_is_rejected(
+    broker: BrokerProcess, team: Team, unchanged: Unchanged
+) -> None:
+    user = rotate(broker.database_url, team.member, (KeyType.Signing, 0), signing=1)
+    message = team.group.departure(team.member)
+    with unchanged():
+        team.group.leave(user, message).expect(422, "rejected")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("how", ["left", "deleted"])
+def test_the_last_member_cannot_leave(how: str, new_user: NewUser, unchanged: Unchanged) -> None:
+    alice, bob = new_user(), new_user()
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    if how == "left":
+        group.leave(bob).expect(204)
+    else:
+        delete_user(bob).expect(204)
+    with unchanged():
+        group.leave(alice, 1 if how == "left" else 0).expect(422, "rejected")
+
+
+def test_of_two_owners_who_leave_at_once_the_second_reads_again(new_user: NewUser) -> None:
+    alice, bob, carol = (new_user() for _ in range(3))
+    group = Group(alice).created(
+        dict.fromkeys((alice, bob, carol), SHARER), managers={alice: OWNER, bob: OWNER}
+    )
+    statuses = [answer.status for answer in at_once(group.leave, [alice, bob])]
+    assert sorted(statuses) == [204, 409]
+
+
+def test_an_owner_cannot_leave_before_reading_that_another_owner_stepped_down(
+    new_user: NewUser,
+) -> None:
+    """A member who does not own the group may leave without having read its newest version."""
+    alice, bob, carol = (new_user() for _ in range(3))
+    group = Group(alice).created(
+        dict.fromkeys((alice, bob, carol), SHARER), managers={alice: OWNER, bob: OWNER}
+    )
+    late = {user: group.departure(user) for user in (bob, carol)}
+    group.tell(alice, group.follow(alice, managers={bob: OWNER}))
+    group.leave(bob, late[bob]).expect(409, "conflict")
+    group.leave(carol, late[carol]).expect(204)
+    group.leave(bob, 1).expect(204)
+
+
+def test_a_retirement_is_not_dated_before_a_departure_from_a_group(
+    broker: BrokerProcess, team: Team
+) -> None:
+    before = clock()
+    team.group.leave(team.member).expect(204)
+    row = "SELECT signed_until FROM users WHERE id = ?"
+    [(until,)] = query(broker.database_url, row, team.member.ring.userId.bytes)
+    assert until > before
+
+
+@pytest.mark.long
+def test_the_keys_of_a_deleted_user_are_kept_as_long_as_a_departure_of_theirs(
+    broker: BrokerProcess, team: Team
+) -> None:
+    group, member, url = team.group, team.member, broker.database_url
+    group.leave(member).expect(204)
+    delete_user(member).expect(204)
+    of = "user_id = ?"
+    assert count_rows(url, "key_records", of, member.ring.userId.bytes) > 0
+    assert member.id in {state.userId for state in group.read(team.owner).keyChains}
+    check(broker)
+    group.tell(team.owner, replace(group.follow(team.owner, remove=[member]), departures=1))
+    admin(broker, "sweep").expect(0)
+    assert count_rows(url, "key_records", of, member.ring.userId.bytes) == 0
+    check(broker)

@@ -1,0 +1,209 @@
+"""Views and lists of groups at the broker, page by page (groups.md, 12)."""
+
+from uuid import uuid4
+
+import pytest
+
+from scbroker.records import group as rules
+from scbroker.records.judge import Known
+from scbroker.records.roster import check_group_type
+from scbroker.server.broker import Call
+from scbroker.server.containers import group_views
+from scbroker.wire.containers import PAGE_BYTES
+from scbroker.wire.groups import (
+    MAX_ACCEPTED,
+    GroupList,
+    GroupRecord,
+    GroupView,
+    GroupViewRequest,
+    GroupViews,
+    GroupViewsRequest,
+)
+from tests.kit.beside import beside
+from tests.kit.brokers import BrokerProcess, clock
+from tests.kit.groups import MANAGER, READER, SHARER, VIEWS, WRITER, Group, groups_of
+from tests.kit.tables import query
+from tests.kit.writers import OWNER, User, session_of
+from tests.server.conftest import NewUser
+
+
+def judged(records: list[GroupRecord]) -> rules.GroupChain:
+    """Judge an answer that begins with version 1, as a client does but for the signatures."""
+    chain: rules.GroupChain | None = None
+    for record in records:
+        served = rules.Served(
+            Known.parse(record.record.body),
+            record.accessList.verified() if record.accessList else None,
+            (record.type.salt, record.type.type) if record.type else None,
+            record.roster,
+        )
+        now = clock()
+        chain = rules.begin(served, now) if chain is None else rules.extend(chain, served, now)
+    assert chain is not None
+    return chain
+
+
+@pytest.fixture
+def long(new_user: NewUser) -> Group:
+    """A group with a record of each kind."""
+    alice, bob, carol = (new_user() for _ in range(3))
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    group.tell(alice, group.follow(alice, add={carol: READER}))
+    group.tell(alice, group.follow(alice, managers={alice: OWNER, bob: MANAGER}))
+    group.tell(bob, group.follow(bob, remove=[carol], name="Fewer"))
+    group.tell(alice, group.follow(alice, roles={bob: READER}, managers={alice: OWNER}))
+    return group
+
+
+@pytest.mark.long
+def test_what_is_served_is_judged_as_a_chain(long: Group) -> None:
+    records = long.read(long.creator).records
+    chain = judged(records)
+    assert (chain.name, chain.version, chain.roster.epoch) == (long.name, 5, 2)
+    assert [each.accessList is not None for each in records] == [True, False, True, False, True]
+    assert [each.roster is not None for each in records] == [True, True, False, True, True]
+
+
+def test_a_view_begins_at_the_mark_with_list_and_roster_in_force(long: Group) -> None:
+    view = long.read(long.creator, since=3)
+    first, *others = view.records
+    assert Known.parse(first.record.body).record.version == 3
+    assert first.roster == long.states[1].body
+    assert first.type is not None
+    check_group_type(first.type.type, long.states[1].body)
+    assert first.accessList is not None
+    assert (len(others), view.last) == (2, 5)
+    assert view.membership is not None
+    [head] = long.read(long.creator, since=99).records
+    assert Known.parse(head.record.body).record.version == 5
+
+
+def test_several_groups_are_read_at_once_each_with_its_problem(
+    long: Group, new_user: NewUser
+) -> None:
+    alice = long.creator
+    other = Group(new_user()).created()
+    asked = [
+        GroupViewRequest(groupId=name, membership=True)
+        for name in (other.group_id, str(uuid4()), alice.id, long.group_id)
+    ]
+    answer = alice.wire.call("POST", VIEWS, GroupViewsRequest(groups=asked)).expect(200)
+    found = answer.message(GroupViews).groups
+    assert [each.problem and each.problem.code for each in found] == [
+        None, "not-found", "not-found", None,
+    ]  # fmt: skip
+    assert found[0].view is not None
+    assert found[0].view.membership is None
+    assert found[3].view is not None
+    assert found[3].view.membership is not None
+
+
+def test_a_group_is_named_once_in_a_request(long: Group) -> None:
+    twice = [GroupViewRequest(groupId=long.group_id)] * 2
+    answer = long.creator.wire.call("POST", VIEWS, GroupViewsRequest(groups=twice))
+    answer.expect(400, "invalid")
+
+
+def test_an_answer_has_about_two_mebibytes_and_at_least_one_view(
+    broker: BrokerProcess, long: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a smaller page, which holds fewer records."""
+    asked = [GroupViewRequest(groupId=long.group_id, membership=True)]
+    whole = long.read(long.creator)
+
+    def served(size: int) -> list[group_views.ViewOrError]:
+        monkeypatch.setattr("scbroker.wire.containers.PAGE_BYTES", size)
+        call = _call(long.creator)
+        return beside(
+            broker, lambda b: b.database.read(lambda c: group_views._views(c, call, asked * 2))
+        )
+
+    [first] = served(6_000)
+    assert isinstance(first, GroupView)
+    assert len(first.records) < len(whole.records)
+    assert (first.membership, first.last) == (None, 5)
+    every = served(PAGE_BYTES)
+    assert every == [whole, whole]
+
+
+def _call(user: User) -> Call:
+    return Call("tests", "", {}, session_of(user))
+
+
+def test_a_members_view_has_departures_and_what_is_owed_for_managers_alone(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = (new_user() for _ in range(3))
+    group = Group(alice).created({alice: SHARER, bob: WRITER, carol: READER})
+    group.leave(carol).expect(204)
+    for user, owed in ((alice, [carol.id]), (bob, [])):
+        membership = group.read(user).membership
+        assert membership is not None
+        assert [state.userId for state in membership.owed] == owed
+        assert len(membership.departures) == 1
+        assert len(membership.leaves) == 3
+
+
+def test_groups_are_listed_page_by_page(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    groups = [Group(alice).created({alice: SHARER, bob: READER}) for _ in range(3)]
+    names = sorted(group.group_id for group in groups)
+    first = groups_of(bob, "limit=2")
+    assert [each.groupId for each in first.groups] == names[:2]
+    assert first.next == names[1]
+    last = groups_of(bob, f"limit=2&after={first.next}")
+    assert ([each.groupId for each in last.groups], last.next) == (names[2:], None)
+    assert all(each.accepted for each in groups_of(alice).groups)
+    assert isinstance(last, GroupList)
+
+
+def test_a_group_is_accepted_by_its_members_alone(new_user: NewUser) -> None:
+    alice, bob, stranger = (new_user() for _ in range(3))
+    group = Group(alice).created({alice: SHARER, bob: READER})
+    group.accept(stranger).expect(404, "not-found")
+    group.accept(bob).expect(204)
+    group.accept(bob).expect(204)
+    group.tell(alice, group.follow(alice, roles={bob: WRITER}))
+    assert [each.accepted for each in groups_of(bob).groups] == [True]
+    group.tell(alice, group.follow(alice, remove=[bob]))
+    group.tell(alice, group.follow(alice, add={bob: READER}))
+    assert [each.accepted for each in groups_of(bob).groups] == [False]
+
+
+def test_a_user_takes_part_in_at_most_1024_groups(broker: BrokerProcess, new_user: NewUser) -> None:
+    """A list of containers goes through each of them."""
+    alice, bob = new_user(), new_user()
+    offers = [Group(bob).created({bob: SHARER, alice: READER}) for _ in range(2)]
+    row, url = offers[0], broker.database_url
+    number = "WITH RECURSIVE n(i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < ?) "
+    some = "CAST(printf('%016d', i) AS BLOB)"
+    if broker.engine != "sqlite":
+        some = "convert_to(lpad(CAST(i AS text), 16, '0'), 'UTF8')"
+    of_users = "fingerprint, chain_length, encryption_index, signing_sequence, signed_until, "
+    of_users += (
+        "registered_at, deleted, last_event, first_event, key_file_generation, group_version"
+    )
+    query(
+        url,
+        f"INSERT INTO users (id, {of_users}) {number} SELECT {some}, {of_users} "
+        "FROM n, users WHERE id = ?",
+        MAX_ACCEPTED,
+        row.id,
+    )
+    of_members = "user_id, version, role, key_index, permissions, gone"
+    query(
+        url,
+        f"INSERT INTO group_members (group_id, accepted, {of_members}) {number} "
+        f"SELECT {some}, NOT gone, {of_members} FROM n, group_members "
+        "WHERE group_id = ? AND user_id = ?",
+        MAX_ACCEPTED,
+        row.id,
+        alice.ring.userId.bytes,
+    )
+    offers[0].accept(alice).expect(204)
+    offers[1].accept(alice).expect(413, "too-large")
+    offers[0].accept(alice).expect(204)
+    another = Group(alice)
+    another.send(alice, another.begin()).expect(413, "too-large")
+    offers[0].leave(alice).expect(204)
+    offers[1].accept(alice).expect(204)

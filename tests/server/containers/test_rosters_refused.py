@@ -1,0 +1,533 @@
+"""Records of groups that the broker refuses, each with the code of groups.md, 15."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.client.core.sealing import make_type
+from scbroker.records import roster as grammar
+from scbroker.records.canonical import encode_object, encode_value
+from scbroker.records.key_record import CLOCK_TOLERANCE, READER_TOLERANCE
+from scbroker.records.roster import MAX_MANAGERS, group_type
+from scbroker.wire.containers import (
+    MAX_GOVERNING,
+    MAX_GOVERNING_WITHOUT_DELETE,
+    RecordReceipt,
+    RecordRequest,
+)
+from scbroker.wire.rosters import Leaf
+from tests.kit.brokers import Answer, BrokerProcess, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Group
+from tests.kit.quotas import leave_free
+from tests.kit.tables import query
+from tests.kit.writers import MINUTE, OWNER, Grant, Story, User, delete_user, rotate
+from tests.kit.writers import READER as MAY_READ
+from tests.server.conftest import NewUser, Unchanged
+from tests.server.users.test_blocks import block
+
+
+class Team(NamedTuple):
+    """A group of an owner, a manager and a member, and a user who is not in it."""
+
+    group: Group
+    owner: User
+    manager: User
+    member: User
+    other: User
+
+
+@pytest.fixture
+def team(new_user: NewUser) -> Team:
+    owner, manager, member, other = (new_user() for _ in range(4))
+    group = Group(owner).created(
+        {owner: SHARER, manager: WRITER, member: READER}, managers={owner: OWNER, manager: MANAGER}
+    )
+    return Team(group, owner, manager, member, other)
+
+
+def refused(unchanged: Unchanged, answer: Callable[[], Answer], code: str) -> None:
+    with unchanged():
+        assert answer().code == code
+
+
+Make = Callable[[Team], tuple[User, RecordRequest]]
+
+
+def _by(who: str, **changes: Any) -> Make:
+    def make(team: Team) -> tuple[User, RecordRequest]:
+        given = {name: each(team) if callable(each) else each for name, each in changes.items()}
+        author = getattr(team, who)
+        return author, team.group.follow(author, **given)
+
+    return make
+
+
+def _of(made: Make, change: Callable[[Team, User, RecordRequest], RecordRequest]) -> Make:
+    def make(team: Team) -> tuple[User, RecordRequest]:
+        author, request = made(team)
+        return author, change(team, author, request)
+
+    return make
+
+
+def _message(**changes: Any) -> Callable[[Team, User, RecordRequest], RecordRequest]:
+    return lambda _team, _author, request: replace(request, **changes)
+
+
+def _request(change: Callable[[Team, Any], dict[str, Any]]) -> Callable[..., RecordRequest]:
+    """Change what comes with a roster; the roster stays as it is signed."""
+
+    def changed(team: Team, _author: User, request: RecordRequest) -> RecordRequest:
+        assert request.roster is not None
+        return replace(request, roster=replace(request.roster, **change(team, request.roster)))
+
+    return changed
+
+
+def _record(**changes: Any) -> Callable[..., RecordRequest]:
+    return lambda team, author, request: team.group.altered(author, request, **changes)
+
+
+def _roster(**changes: Any) -> Callable[..., RecordRequest]:
+    return lambda team, author, request: team.group.altered_roster(author, request, **changes)
+
+
+def _leaves(change: Callable[[Team, dict[User, Any]], None], **changes: Any) -> Callable[..., Any]:
+    def changed(team: Team, author: User, request: RecordRequest) -> RecordRequest:
+        return team.group.with_leaves(author, request, lambda found: change(team, found), **changes)
+
+    return changed
+
+
+def _set_member(**changes: Any) -> Callable[[Team, dict[User, Any]], None]:
+    def change(team: Team, found: dict[User, Any]) -> None:
+        found[team.member] = replace(found[team.member], **changes)
+
+    return change
+
+
+_ADD = _by("owner", add=lambda team: {team.other: WRITER})
+_REMOVE = _by("owner", remove=lambda team: [team.member])
+_RENAME = _by("owner", name="Another")
+
+REJECTED: dict[str, Make] = {
+    "C1: a record with a via": _of(
+        _RENAME, lambda team, author, r: team.group.altered(author, r, via=team.group.via)
+    ),
+    "C1: a record that governs nothing": _by("owner"),
+    "C2: a type that is not the roster's": _of(
+        _RENAME,
+        lambda team, author, r: replace(
+            team.group.with_roster(author, r, team.group.state.body),
+            roster=replace(r.roster, roster=r.roster.roster) if r.roster else None,
+        ),
+    ),
+    "C3: a manager with an expiry": _by(
+        "owner",
+        managers=lambda team: {team.owner: OWNER, team.member: Grant(OWNER, clock() + 60 * MINUTE)},
+    ),
+    "C3: a manager with other permissions": _by(
+        "owner", managers=lambda team: {team.owner: OWNER, team.manager: MAY_READ}
+    ),
+    "C3: no owner": _by("owner", managers=lambda team: {team.manager: MANAGER}),
+    "C5: a roster of another group": _of(_RENAME, _roster(group=bytes(32))),
+    "C5: a roster of another version": _of(_RENAME, _roster(version=3)),
+    "C6: an epoch that skips one": _of(_REMOVE, _roster(epoch=2)),
+    "C6: another key in the same epoch": _of(_RENAME, _roster(commitment=bytes(32))),
+    "C6: the same commitment in the next epoch": _of(
+        _REMOVE,
+        lambda team, author, r: team.group.altered_roster(
+            author, r, commitment=team.group.state.roster.commitment
+        ),
+    ),
+    "C7: a root that is not the leaves'": _of(_ADD, _roster(members=bytes(32))),
+    "C7: a count that is not the leaves'": _of(_ADD, _roster(count=7)),
+    "C7: a leaf of a later version": _of(_ADD, _leaves(_set_member(version=9))),
+    "a new leaf of an earlier version": _of(
+        _ADD,
+        _leaves(
+            lambda team, found: found.update({team.other: replace(found[team.other], version=1)})
+        ),
+    ),
+    "C8: a manager without a leaf": _by("owner", remove=lambda team: [team.manager]),
+    "C9: a member dropped in the same epoch": _by(
+        "owner", remove=lambda team: [team.member], raises=False
+    ),
+    "C9: a role lowered in the same epoch": _by(
+        "owner", roles=lambda team: {team.manager: READER}, raises=False
+    ),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", REJECTED)
+def test_a_record_that_breaks_a_condition_of_groups_is_rejected(
+    name: str, team: Team, unchanged: Unchanged
+) -> None:
+    author, request = REJECTED[name](team)
+    refused(unchanged, lambda: team.group.send(author, request), "rejected")
+
+
+INVALID: dict[str, Make] = {
+    "a type without its roster": _of(_RENAME, _message(roster=None)),
+    "a roster without its type": _of(_RENAME, _message(type=None)),
+    "removed out of order": _of(
+        _by("owner", remove=lambda team: [team.member, team.manager], raises=True),
+        _request(lambda _team, r: {"removed": sorted(r.removed, reverse=True)}),
+    ),
+    "a user both removed and with a leaf": _of(
+        _ADD, _request(lambda team, _: {"removed": [team.other.name]})
+    ),
+    "removed without a leaf": _of(
+        _REMOVE, _request(lambda _team, r: {"removed": sorted([*r.removed, bytes(32)])})
+    ),
+    "a leaf that is stored already": _of(
+        _RENAME, _request(lambda team, _: {"leaves": [Leaf.of(team.group.state.leaf(team.member))]})
+    ),
+    "no wrap for a new member": _of(_ADD, _request(lambda _team, _r: {"wraps": []})),
+    "a wrap for a member who has one": _of(
+        _RENAME,
+        _request(lambda team, _: {"wraps": [team.group.wrap(team.group.state, team.member)]}),
+    ),
+    "an epoch without a wrap for each member": _of(
+        _REMOVE, _request(lambda _team, r: {"wraps": r.wraps[:1]})
+    ),
+    "a wrap for a member who is removed": _of(
+        _REMOVE,
+        _request(
+            lambda team, x: {
+                "wraps": sorted(
+                    [*x.wraps, team.group.wrap(team.group.state, team.member)],
+                    key=lambda wrap: wrap.fingerprint,
+                )
+            }
+        ),
+    ),
+    "no info with a new hash": _of(_RENAME, _request(lambda _team, _r: {"info": None})),
+    "an info of another hash": _of(_RENAME, _request(lambda _team, r: {"info": r.info + b"x"})),
+    "an info that the roster keeps": _of(
+        _ADD, _request(lambda team, _: {"info": team.group.state.info})
+    ),
+    "a header": _of(_RENAME, _message(header=bytes(100))),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", INVALID)
+def test_a_request_with_a_roster_that_lacks_or_has_too_much_is_invalid(
+    name: str, team: Team, unchanged: Unchanged
+) -> None:
+    author, request = INVALID[name](team)
+    refused(unchanged, lambda: team.group.send(author, request), "invalid")
+
+
+def test_an_info_of_an_impossible_size_is_invalid(team: Team, unchanged: Unchanged) -> None:
+    group = team.group
+    long = group.follow(team.owner, description="x" * 5_000)
+    refused(unchanged, lambda: group.send(team.owner, long), "invalid")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("who", ["member", "other"])
+def test_only_managers_write_records_of_a_group(who: str, team: Team, unchanged: Unchanged) -> None:
+    author = getattr(team, who)
+    request = team.group.follow(author, name="Mine")
+    refused(unchanged, lambda: team.group.send(author, request), "not-found")
+
+
+def test_a_manager_who_has_left_is_not_found(team: Team, unchanged: Unchanged) -> None:
+    team.group.leave(team.manager).expect(204)
+    request = team.group.follow(team.manager, name="Mine")
+    refused(unchanged, lambda: team.group.send(team.manager, request), "not-found")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("change", [{"managers": True}, {"tombstone": True}])
+def test_a_manager_who_is_not_an_owner_changes_no_managers_and_deletes_nothing(
+    change: dict[str, Any], team: Team, unchanged: Unchanged
+) -> None:
+    if "managers" in change:
+        change = {"managers": {team.manager: OWNER, team.owner: OWNER}}
+    request = team.group.follow(team.manager, **change)
+    refused(unchanged, lambda: team.group.send(team.manager, request), "permission")
+
+
+def test_a_record_that_does_not_follow_the_head_is_a_conflict(
+    team: Team, unchanged: Unchanged
+) -> None:
+    late = team.group.follow(team.manager, name="Late")
+    team.group.tell(team.owner, team.group.follow(team.owner, name="First"))
+    refused(unchanged, lambda: team.group.send(team.manager, late, 2), "conflict")
+
+
+def test_a_record_by_an_author_who_has_not_seen_a_departure_is_a_conflict(
+    team: Team, unchanged: Unchanged
+) -> None:
+    team.group.leave(team.member).expect(204)
+    request = team.group.follow(team.owner, remove=[team.member])
+    refused(unchanged, lambda: team.group.send(team.owner, request), "conflict")
+    team.group.tell(team.owner, replace(request, departures=1))
+
+
+def test_an_old_key_in_a_new_leaf_is_stale(
+    broker: BrokerProcess, team: Team, unchanged: Unchanged
+) -> None:
+    rotate(broker.database_url, team.other, encryption=1)
+    request = team.group.follow(team.owner, add={team.other: READER})
+    refused(unchanged, lambda: team.group.send(team.owner, request), "stale-keys")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("why", ["a newer key", "left", "deleted"])
+def test_a_record_with_a_roster_that_does_not_raise_an_owed_epoch_is_stale(
+    why: str, broker: BrokerProcess, team: Team, unchanged: Unchanged
+) -> None:
+    seen = 0
+    if why == "a newer key":
+        rotate(broker.database_url, team.member, encryption=1)
+    elif why == "left":
+        team.group.leave(team.member).expect(204)
+        seen = 1
+    else:
+        delete_user(team.member).expect(204)
+    request = team.group.follow(team.owner, add={team.other: READER})
+    request = replace(request, departures=seen)
+    refused(unchanged, lambda: team.group.send(team.owner, request), "stale-keys")
+    membership = team.group.read(team.owner).membership
+    assert membership is not None
+    assert [state.userId for state in membership.owed] == [team.member.id]
+
+
+def test_a_leaf_of_a_user_who_left_goes_with_the_next_epoch(
+    team: Team, unchanged: Unchanged
+) -> None:
+    group = team.group
+    group.leave(team.member).expect(204)
+    kept = replace(group.follow(team.owner, raises=True, left=[team.member]), departures=1)
+    refused(unchanged, lambda: group.send(team.owner, kept), "rejected")
+    group.tell(team.owner, replace(group.follow(team.owner, remove=[team.member]), departures=1))
+
+
+def test_the_leaf_of_a_manager_who_left_stays_until_an_owner_drops_it(
+    team: Team, unchanged: Unchanged, new_user: NewUser
+) -> None:
+    group, manager = team.group, new_user()
+    managers = {team.owner: OWNER, team.manager: MANAGER, manager: MANAGER}
+    group.tell(team.owner, group.follow(team.owner, add={manager: READER}, managers=managers))
+    group.leave(manager).expect(204)
+    kept = replace(group.follow(team.manager, raises=True, left=[manager]), departures=1)
+    group.tell(team.manager, kept)
+    membership = group.read(team.manager).membership
+    assert membership is not None
+    assert membership.owed == []
+    by_owner = replace(group.follow(team.owner, name="Another", left=[manager]), departures=1)
+    refused(unchanged, lambda: group.send(team.owner, by_owner), "rejected")
+    dropped = group.follow(
+        team.owner, remove=[manager], managers={team.owner: OWNER, team.manager: MANAGER}
+    )
+    group.tell(team.owner, replace(dropped, departures=1))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("who", ["unknown", "deleted", "a group"])
+def test_a_leaf_of_an_unknown_user_is_not_found(who: str, team: Team, unchanged: Unchanged) -> None:
+    group, stranger = team.group, team.other
+    if who == "deleted":
+        delete_user(stranger).expect(204)
+    request = group.follow(team.owner, add={stranger: READER})
+    if who != "deleted":
+        name = Group(team.owner).created().name if who == "a group" else bytes(31) + b"\xff"
+
+        request = _renamed(group, team.owner, request, stranger, name)
+    refused(unchanged, lambda: group.send(team.owner, request), "not-found")
+
+
+def _renamed(
+    group: Group, author: User, request: RecordRequest, user: User, name: bytes
+) -> RecordRequest:
+    """The request in which a new member has another name, with its leaf, wrap and root in their places."""
+    assert request.roster is not None
+    state = group._made[request.record.body]
+    found = {
+        (name if each is user else each.name): (
+            state.salts[each],
+            replace(member, fingerprint=name) if each is user else member,
+        )
+        for each, member in state.members.items()
+    }
+    leaves = [
+        grammar.SaltedMember(salt, encode_value(member))
+        for _, (salt, member) in sorted(found.items())
+    ]
+    altered = group.altered_roster(author, request, members=grammar.members_root(leaves))
+    assert altered.roster is not None
+    salt, member = found[name]
+    [wrap] = altered.roster.wraps
+    roster = replace(
+        altered.roster,
+        leaves=[Leaf.of(grammar.SaltedMember(salt, encode_value(member)))],
+        wraps=[replace(wrap, fingerprint=name)],
+    )
+    return replace(altered, roster=roster)
+
+
+def test_a_group_cannot_be_a_manager(team: Team, unchanged: Unchanged) -> None:
+    group, other = team.group, Group(team.owner).created()
+    request = group.follow(team.owner, managers={team.owner: OWNER, other: MANAGER})
+    # C8 refuses it first: a group has no leaf.
+    refused(unchanged, lambda: group.send(team.owner, request), "rejected")
+
+
+def test_a_user_who_has_blocked_the_author_is_not_added(team: Team, unchanged: Unchanged) -> None:
+    block(team.other, team.owner).expect(204)
+    request = team.group.follow(team.owner, add={team.other: READER})
+    refused(unchanged, lambda: team.group.send(team.owner, request), "blocked")
+
+
+def test_a_record_that_is_dated_more_than_five_minutes_ahead_is_of_a_wrong_clock(
+    team: Team, unchanged: Unchanged
+) -> None:
+    ahead = clock() + CLOCK_TOLERANCE + MINUTE
+    request = team.group.follow(team.owner, name="Ahead", time=ahead)
+    refused(unchanged, lambda: team.group.send(team.owner, request), "clock")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("tombstone", [False, True])
+def test_an_epoch_does_not_end_before_a_record_that_was_made_in_it(
+    tombstone: bool, broker: BrokerProcess, team: Team, unchanged: Unchanged
+) -> None:
+    group = team.group
+    story = Story(team.member).created({team.member: OWNER, group: OWNER})
+    story.tell(team.manager, story.follow(team.manager, content=b"new", via=group))
+    if tombstone:
+        alone = group.follow(
+            team.owner, remove=[team.manager, team.member], managers={team.owner: OWNER}
+        )
+        group.tell(team.owner, alone)
+    # As after a fault of a clock: a record made through the group is dated far ahead.
+    ahead = clock() + READER_TOLERANCE + MINUTE
+    query(broker.database_url, "UPDATE users SET signed_until = ? WHERE id = ?", ahead, group.id)
+    change: dict[str, Any] = {"tombstone": True} if tombstone else {"remove": [team.member]}
+    request = group.follow(team.owner, **change)
+    refused(unchanged, lambda: group.send(team.owner, request), "clock")
+
+
+@pytest.mark.long
+def test_a_group_has_at_most_sixteen_managers(new_user: NewUser, unchanged: Unchanged) -> None:
+    users = [new_user() for _ in range(MAX_MANAGERS + 1)]
+    group = Group(users[0])
+    request = group.begin(dict.fromkeys(users, SHARER), managers=dict.fromkeys(users, OWNER))
+    refused(unchanged, lambda: group.send(users[0], request), "too-large")
+
+
+@pytest.mark.long
+def test_a_broker_limits_members_epochs_and_grants(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker(max_group_members=2, max_new_epochs=1, max_new_grants=3)
+    alice, bob, carol = (new_user(at=broker) for _ in range(3))
+    group = Group(alice)
+    three = dict.fromkeys((alice, bob, carol), READER)
+    group.send(alice, group.begin(three)).expect(413, "too-large")
+    group.created({alice: SHARER, bob: READER})
+    group.send(alice, group.follow(alice, add={carol: READER})).expect(413, "too-large")
+    group.tell(alice, group.follow(alice, remove=[bob]))
+    group.send(alice, group.follow(alice, raises=True)).expect(429, "throttled")
+    group.tell(alice, group.follow(alice, add={bob: READER}))
+    others = [Group(alice).created({alice: SHARER, carol: READER}), Group(alice)]
+    last = others[1].begin({alice: SHARER, carol: READER})
+    others[1].send(alice, last).expect(429, "throttled")
+
+
+def test_the_last_epochs_are_for_owners(broker: BrokerProcess, team: Team) -> None:
+    group = team.group
+    # As after so many records: the broker compares a record with the stored roster in force alone.
+    for epoch, code in ((15_359, "too-large"), (15_358, "invalid")):
+        stored = encode_object(replace(group.state.roster, epoch=epoch))
+        query(
+            broker.database_url, "UPDATE rosters SET body = ? WHERE group_id = ?", stored, group.id
+        )
+        request = group.follow(team.manager, raises=True)
+        request = group.altered_roster(team.manager, request, epoch=epoch + 1)
+        assert group.send(team.manager, request).code == code
+    query(broker.database_url, "UPDATE rosters SET body = ? WHERE group_id = ?",
+          encode_object(replace(group.state.roster, epoch=15_359)), group.id)  # fmt: skip
+    request = group.follow(team.owner, raises=True)
+    request = group.altered_roster(team.owner, request, epoch=15_360)
+    assert group.send(team.owner, request).code == "invalid"  # its info has no 15,360 secrets
+
+
+def test_the_records_of_a_group_have_a_bound_and_a_lower_one_for_managers(
+    broker: BrokerProcess, team: Team
+) -> None:
+    group, row = team.group, "UPDATE containers SET governing_bytes = ? WHERE id = ?"
+    query(broker.database_url, row, MAX_GOVERNING_WITHOUT_DELETE, group.id)
+    by_manager = group.follow(team.manager, name="Another")
+    group.send(team.manager, by_manager).expect(413, "too-large")
+    group.tell(team.owner, group.follow(team.owner, name="Another"))
+    query(broker.database_url, row, MAX_GOVERNING, group.id)
+    renamed = group.follow(team.owner, name="A third")
+    group.send(team.owner, renamed).expect(413, "too-large")
+
+
+def test_a_group_counts_for_the_quota_of_its_author(
+    broker: BrokerProcess, team: Team, unchanged: Unchanged
+) -> None:
+    leave_free(broker.database_url, team.owner, 3_000)
+    request = team.group.follow(team.owner, add={team.other: READER})
+    refused(unchanged, lambda: team.group.send(team.owner, request), "quota")
+
+
+def test_a_deleted_group_takes_no_record(team: Team, unchanged: Unchanged) -> None:
+    group = team.group
+    group.tell(
+        team.owner,
+        group.follow(team.owner, remove=[team.manager, team.member], managers={team.owner: OWNER}),
+    )
+    group.tell(team.owner, group.follow(team.owner, tombstone=True))
+    late = group.follow(team.owner, name="Late")
+    refused(unchanged, lambda: group.send(team.owner, late), "deleted")
+
+
+def test_a_container_of_another_kind_takes_no_type_of_a_group(
+    new_user: NewUser, unchanged: Unchanged
+) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    request = story.follow(alice, type=group_type(b"roster"))
+    refused(unchanged, lambda: story.send(alice, request), "rejected")
+    first = Story(alice)
+    refused(
+        unchanged, lambda: first.send(alice, first.begin(type=group_type(b"roster"))), "invalid"
+    )
+
+
+def test_a_group_keeps_its_kind_of_type(team: Team, unchanged: Unchanged) -> None:
+    group = team.group
+    text, digest = make_type(group.id, "letter")
+    old = group.governing.governing
+    assert old is not None
+    request = group.follow(team.owner, governing=replace(old, type=digest))
+    request = replace(request, type=text)
+    refused(unchanged, lambda: group.send(team.owner, request), "rejected")
+
+
+def test_a_record_of_a_group_sent_again_has_the_same_receipt(
+    team: Team, unchanged: Unchanged
+) -> None:
+    request = team.group.follow(team.owner, add={team.other: READER})
+    first = team.group.tell(team.owner, request)
+    with unchanged():
+        again = team.group.send(team.owner, request).expect(200)
+    assert again.message(RecordReceipt) == first
+
+
+def test_a_via_in_a_first_record_is_rejected(team: Team, unchanged: Unchanged) -> None:
+    story = Story(team.member)
+    request = story.begin({team.member: OWNER})
+    spoiled = story.altered(team.member, request, via=team.group.via)
+    refused(unchanged, lambda: story.send(team.member, spoiled), "rejected")

@@ -1,0 +1,153 @@
+"""The logs of groups, and the events of groups in the logs of users (groups.md, 13)."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.records.container_record import GROUP_TYPE
+from scbroker.wire.events import Event
+from tests.kit.brokers import BrokerProcess
+from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Group
+from tests.kit.waiting import wait_until
+from tests.kit.writers import OWNER, Grant, Story, User
+from tests.kit.writers import READER as MAY_READ
+from tests.server.conftest import NewUser
+from tests.server.events.test_following import Reader, head_of, rest_of
+
+
+def log_of(user: User, group: Group, **query: Any) -> list[Event]:
+    return user.events(via=group.group_id, **query)
+
+
+def shown(events: list[Event]) -> list[tuple[str, str, list[str]]]:
+    return [(event.containerId, event.eventType, list(event.changes)) for event in events]
+
+
+@pytest.mark.long
+def test_members_and_the_group_get_an_event_of_each_record_of_the_group(new_user: NewUser) -> None:
+    alice, bob, carol = new_user(), new_user(), new_user()
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    own = group.group_id
+    assert shown(alice.events()) == [(own, "Added", [])]
+    group.tell(alice, group.follow(alice, add={carol: READER}))
+    group.tell(alice, group.follow(alice, managers={alice: OWNER, bob: MANAGER}))
+    group.tell(bob, group.follow(bob, remove=[carol]))
+    assert shown(bob.events()) == [(own, "Added", [])]
+    assert shown(carol.events()) == [(own, "Added", []), (own, "Deleted", [])]
+    assert shown(log_of(bob, group)) == [
+        (own, "Updated", ["type"]), (own, "Updated", ["access"]), (own, "Updated", ["type"]),
+    ]  # fmt: skip
+    last = carol.events()[-1]
+    assert (last.containerType, last.relatedUserId, last.version) == (GROUP_TYPE, bob.id, 4)
+    assert last.previousContainerType is None
+    carol.wire.call("GET", f"/v1/events?via={own}").expect(404, "not-found")
+
+
+def test_a_user_who_leaves_or_deletes_a_group_gets_an_event(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    group.leave(bob).expect(204)
+    assert [event.eventType for event in bob.events()] == ["Added", "Deleted"]
+    group.tell(alice, replace(group.follow(alice, remove=[bob]), departures=1))
+    assert [event.eventType for event in bob.events()] == ["Added", "Deleted"]
+    group.tell(alice, group.follow(alice, tombstone=True))
+    assert [event.eventType for event in alice.events()] == ["Added", "Deleted"]
+    # The details of the earlier event went with the group.
+    assert [event.version for event in alice.events()] == [0, 3]
+
+
+def test_events_of_containers_are_in_the_log_of_a_group_as_in_that_of_a_user(
+    new_user: NewUser,
+) -> None:
+    alice, bob = new_user(), new_user()
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    story = Story(alice).created({alice: OWNER, group: OWNER}, type="letter")
+    story.tell(bob, story.follow(bob, content=b"new", via=group))
+    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
+    events = log_of(bob, group)
+    name = str(story.uuid)
+    assert shown(events) == [
+        (name, "Added", []), (name, "Updated", ["content"]), (name, "Deleted", []),
+    ]  # fmt: skip
+    assert [event.containerType for event in events] == ["letter"] * 3
+    assert events[1].relatedUserId == bob.id
+    assert [event.containerId for event in bob.events()] == [group.group_id]
+    assert [event.id for event in log_of(bob, group, startId=2, containerId=name)] == [2, 3]
+
+
+@pytest.mark.long
+def test_a_fetch_by_a_member_is_an_event_for_the_group(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    story = Story(alice).created({group: OWNER}, header=b"header")
+    bob.wire.call("GET", f"{story.path}?via={group.group_id}&header=1").expect(200)
+
+    def kinds() -> list[str]:
+        return [event.eventType for event in log_of(alice, group)]
+
+    wait_until(lambda: kinds() == ["Added", "Accessed"])
+
+
+@pytest.mark.long
+def test_the_expiry_of_a_groups_entry_is_in_its_log(new_user: NewUser) -> None:
+    alice, bob = new_user(), new_user()
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    ends = time.time_ns() // 1000 + 1_500_000
+    Story(alice).created({alice: OWNER, group: Grant(MAY_READ, ends)})
+    assert [event.eventType for event in log_of(bob, group)] == ["Added"]
+    wait_until(lambda: len(log_of(bob, group)) == 2)
+    assert log_of(bob, group)[-1].eventType == "Deleted"
+
+
+@pytest.fixture
+def reader(broker: BrokerProcess) -> Iterator[Reader]:
+    """Bob, who waits for events on connections of his own."""
+    found = Reader(broker)
+    with found.wire:
+        yield found
+
+
+def _waiting(reader: Reader, group: Group, start: int) -> Any:
+    connection = reader.ask(f"startId={start}&wait=600&via={group.group_id}")
+    assert b"200" in head_of(connection)
+    return connection
+
+
+def test_a_request_waits_for_an_event_of_a_group(reader: Reader, new_user: NewUser) -> None:
+    alice = new_user()
+    bob = User(reader.ring, reader.wire)
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    with closing(_waiting(reader, group, 1)) as connection:
+        Story(alice).created({alice: OWNER, group: OWNER})
+        assert rest_of(connection).lstrip(b"\xc0")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("how", ["removed", "left", "deleted"])
+def test_a_request_that_waits_for_events_of_a_group_ends_with_the_membership(
+    how: str, reader: Reader, new_user: NewUser
+) -> None:
+    alice = new_user()
+    bob = User(reader.ring, reader.wire)
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    with closing(_waiting(reader, group, 1)) as connection:
+        if how == "left":
+            group.leave(bob).expect(204)
+        else:
+            group.tell(alice, group.follow(alice, remove=[bob]))
+        if how == "deleted":
+            group.tell(alice, group.follow(alice, tombstone=True))
+        assert not rest_of(connection).strip(b"\xc0")
+
+
+def test_a_request_that_waits_ends_with_its_session(reader: Reader, new_user: NewUser) -> None:
+    alice = new_user()
+    bob = User(reader.ring, reader.wire)
+    group = Group(alice).created({alice: SHARER, bob: WRITER})
+    with closing(_waiting(reader, group, 1)) as connection:
+        bob.wire.call("DELETE", "/v1/sessions/current").expect(204)
+        assert not rest_of(connection).strip(b"\xc0")

@@ -1,0 +1,431 @@
+"""A statement gives the same rows and errors on the driver as when SQLAlchemy executes it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import asyncpg
+import pytest
+import sqlalchemy
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Executable,
+    Insert,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    bindparam,
+    insert,
+    select,
+    text,
+)
+from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
+
+from scbroker.errors import OverloadedError
+from scbroker.server.migrations.upgrade import bring_up
+from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import Database, open_database
+from scbroker.server.storage.driver import Connection
+from scbroker.server.storage.tables import metadata
+from tests.kit import plans
+from tests.kit.waiting import tick
+
+T = TypeVar("T")
+VALUES: Final[dict[type[Any], list[Any]]] = {
+    Integer: [0, -(2**31), 2**31 - 1],
+    SmallInteger: [0, -(2**15), 2**15 - 1],
+    BigInteger: [0, -(2**63), 2**63 - 1],
+    Boolean: [True, False],
+    LargeBinary: [b"", bytes(range(256)), bytes(100_000)],
+    String: ["", "a letter", "\u00e9\U0001f512' \"%s :x ?"],
+    Text: ["", "{}", "long" * 10_000],
+}
+THINGS: Final = Table(
+    "things",
+    MetaData(),
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    *(Column(f"a_{kind.__name__.lower()}", kind) for kind in VALUES),
+)
+ROWS: Final = [
+    {"id": number, f"a_{kind.__name__.lower()}": value}
+    for number, (kind, value) in enumerate(
+        (kind, value) for kind, values in VALUES.items() for value in [None, *values]
+    )
+]
+FULL: Final = [{column.name: None for column in THINGS.columns} | row for row in ROWS]
+ALL: Final = select(THINGS).order_by(THINGS.c.id)
+AMONG: Final = ALL.where(THINGS.c.id.in_(bindparam("ids", expanding=True)))
+
+
+def by_driver(url: str, work: Callable[[Connection], T]) -> T:
+    """Return the result of a write by the broker's own database."""
+
+    async def write() -> T:
+        database = open_database(url)
+        try:
+            return await database.write(work)
+        finally:
+            await database.close()
+
+    return asyncio.run(write())
+
+
+def by_sqlalchemy(url: str, work: Callable[[sqlalchemy.Connection], T]) -> T:
+    async def write() -> T:
+        database = open_database(url)
+        try:
+            return await database.migrate(committing)
+        finally:
+            await database.close()
+
+    def committing(connection: sqlalchemy.Connection) -> T:
+        result = work(connection)
+        connection.commit()
+        return result
+
+    return asyncio.run(write())
+
+
+@pytest.fixture
+def things(database_url: str) -> str:
+    """A database with a table that has a column of each type that the broker uses."""
+    by_sqlalchemy(database_url, THINGS.metadata.create_all)
+    return database_url
+
+
+def typed(rows: Any) -> list[list[tuple[type, Any]]]:
+    """Return the values with their types: 1 and True are equal."""
+    return [[(type(value), value) for value in row] for row in rows]
+
+
+def outcome(ask: Callable[[], Any]) -> Any:
+    """Return the names of the columns and the values of the rows, or the error without its text."""
+    try:
+        result = ask()
+    except DBAPIError as error:
+        return type(error), getattr(error.orig, "sqlstate", None)
+    rows = [] if getattr(result, "returns_rows", True) is False else list(result)
+    return [row._fields for row in rows], typed(rows)
+
+
+def undone(connection: Connection, ask: Callable[[], Any]) -> Any:
+    connection.run("SAVEPOINT one")
+    try:
+        return outcome(ask)
+    finally:
+        connection.run("ROLLBACK TO one")
+
+
+def undone_by_sqlalchemy(connection: sqlalchemy.Connection, ask: Callable[[], Any]) -> Any:
+    nested = connection.begin_nested()
+    try:
+        return outcome(ask)
+    finally:
+        nested.rollback()
+
+
+def test_every_type_of_the_tables_is_compared() -> None:
+    used = {type(column.type) for table in metadata.tables.values() for column in table.columns}
+    assert used <= VALUES.keys()
+
+
+def test_values_of_every_type_are_stored_and_read_as_by_sqlalchemy(things: str) -> None:
+    by_driver(things, lambda c: c.execute(insert(THINGS), FULL))
+    stored = typed([tuple(row.values()) for row in FULL])
+    assert typed(by_driver(things, lambda c: c.execute(ALL))) == stored
+    assert typed(by_sqlalchemy(things, lambda c: c.execute(ALL).all())) == stored
+
+
+def test_a_row_that_sqlalchemy_stored_is_found_by_a_value_of_any_type(things: str) -> None:
+    by_sqlalchemy(things, lambda c: c.execute(insert(THINGS), FULL))
+
+    def find(connection: Connection) -> None:
+        for row in ROWS:
+            [(name, value)] = [item for item in row.items() if item[0] != "id"]
+            statement = select(THINGS.c.id).where(THINGS.c[name] == bindparam("value"))
+            found = connection.execute(statement, {"value": value}).scalars()
+            assert (row["id"] in found) is (value is not None), name
+
+    by_driver(things, find)
+
+
+def test_a_list_of_any_length_finds_the_same_rows_as_by_sqlalchemy(things: str) -> None:
+    by_driver(things, lambda c: c.execute(insert(THINGS), FULL))
+
+    def find(connection: Any) -> list[list[int]]:
+        lists = [list(range(5, 5 + count)) for count in (*range(10), 1000, 1024, 1025, 5000)]
+        return [list(connection.execute(AMONG, {"ids": ids}).scalars()) for ids in lists]
+
+    found = by_driver(things, find)
+    assert found == by_sqlalchemy(things, find)
+    assert [len(each) for each in found] == [*range(10), *[len(FULL) - 5] * 4]
+
+
+def test_lists_of_all_lengths_to_1024_need_eleven_statements(things: str) -> None:
+    def compile_all(connection: Connection) -> set[str]:
+        return {connection.plan(AMONG, {"ids": [1] * n}).sql for n in range(1, 1025)}
+
+    assert len(by_driver(things, compile_all)) == 11
+
+
+def statements() -> dict[str, tuple[Executable, dict[str, Any]]]:
+    """Return every statement of the broker, with values that find the rows of `fill`."""
+    found = {
+        name: (statement, {name: _close(value) for name, value in values.items()})
+        for name, (statement, values) in plans.asked().items()
+    }
+    for name, value in vars(sql).items():
+        if isinstance(value, Insert) and not name.startswith("_"):
+            row = (
+                dict(_rows(metadata.tables[value.table.name])[0])
+                if value.select is None
+                else plans.values_of(value)
+            )
+            found[name] = value, row
+            found[f"{name} of a new row"] = (
+                value,
+                {
+                    key: b"new".ljust(len(each)) if isinstance(each, bytes) else each
+                    for key, each in row.items()
+                },
+            )
+    return found
+
+
+def _close(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_close(each) for each in value]
+    if isinstance(value, bytes) and len(value) == 16:
+        return bytes(16)
+    return "name" if isinstance(value, str) else value
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    """Return two rows of a table: every boolean value and NULL occur."""
+    primary = {column.name for column in table.primary_key}
+    return [
+        {
+            column.name: _value(column, number)
+            for column in table.columns
+            if column.name != "row_id"
+            and not (column.nullable and number and column.name not in primary)
+        }
+        for number in range(2)
+    ]
+
+
+def _value(column: Column[Any], number: int) -> Any:
+    if isinstance(column.type, Boolean):
+        return bool(number)
+    if isinstance(column.type, Integer):
+        return number + 1
+    if isinstance(column.type, LargeBinary):
+        unique = number and column.primary_key and column is next(iter(column.table.primary_key))
+        return (b"\x01" if unique else b"\x00").rjust(column.type.length or 16, b"\x00")
+    return "name" * (number + 1)
+
+
+def _fill(connection: Connection) -> None:
+    for table in metadata.tables.values():
+        for row in _rows(table):
+            connection.execute(insert(table), row)
+
+
+@pytest.mark.long
+def test_every_statement_gives_the_rows_or_the_error_that_it_gives_by_sqlalchemy(
+    database_url: str,
+) -> None:
+    async def bring() -> None:
+        database = open_database(database_url)
+        await bring_up(database)
+        await database.close()
+
+    asyncio.run(bring())
+    by_driver(database_url, _fill)
+    asked = statements()
+    ours = by_driver(
+        database_url,
+        lambda c: {name: undone(c, partial(c.execute, *each)) for name, each in asked.items()},
+    )
+    theirs = by_sqlalchemy(
+        database_url,
+        lambda c: {
+            name: undone_by_sqlalchemy(c, partial(c.execute, *each)) for name, each in asked.items()
+        },
+    )
+    for name, each in ours.items():
+        assert each == theirs[name], name
+    assert sum(bool(names) for names, _ in ours.values()) > 60, "rows were returned"
+    assert any(isinstance(kind, type) for kind, _ in ours.values()), "and errors raised"
+
+
+BROKEN: Final = (
+    "SELEC",
+    "SELECT * FROM missing",
+    "SELECT missing FROM things",
+    "INSERT INTO things (id) VALUES (1)",
+    "INSERT INTO things (id) VALUES (NULL)",
+    "INSERT INTO things (id) VALUES (1 / (SELECT 0))",
+    "INSERT INTO things (id) VALUES ('text')",
+    "CREATE TABLE things (id INTEGER)",
+)
+
+
+def test_an_error_has_the_class_and_state_that_sqlalchemy_gives_it(things: str) -> None:
+    by_driver(things, lambda c: c.execute(insert(THINGS), {"id": 1}))
+    asked = [text(each) for each in BROKEN]
+    ours = by_driver(things, lambda c: [undone(c, partial(c.execute, each)) for each in asked])
+    assert ours == by_sqlalchemy(
+        things, lambda c: [undone_by_sqlalchemy(c, partial(c.execute, each)) for each in asked]
+    )
+    assert sum(isinstance(kind, type) for kind, _ in ours) >= 6
+
+
+def test_an_error_tells_no_value_of_the_statement_or_of_a_row(things: str) -> None:
+    secret = text("INSERT INTO things (id, a_string) VALUES (:id, :secret)")
+    values = {"id": 73_573_573, "secret": "a canary"}
+    by_driver(things, lambda c: c.execute(secret, values))
+
+    for given in (values, [values]):
+        with pytest.raises(DBAPIError) as caught:
+            by_driver(things, lambda c, given=given: c.execute(secret, given))  # type: ignore[misc]
+        shown = "".join(
+            f"{error}{error!r}"
+            for error in (caught.value, caught.value.orig, caught.value.__cause__)
+        )
+        assert "things" in shown
+        assert "canary" not in shown
+        assert "73573573" not in shown
+
+
+GETTERS: Final[dict[str, Callable[[Any], Any]]] = {
+    "all": lambda rows: [tuple(row) for row in rows.all()],
+    "first": lambda rows: rows.first(),
+    "one": lambda rows: tuple(rows.one()),
+    "one_or_none": lambda rows: rows.one_or_none(),
+    "scalars": lambda rows: list(rows.scalars()),
+    "scalars, all": lambda rows: rows.scalars().all(),
+    "scalars, first": lambda rows: rows.scalars().first(),
+    "scalar_one": lambda rows: rows.scalar_one(),
+    "scalar_one_or_none": lambda rows: rows.scalar_one_or_none(),
+}
+
+
+def test_rows_are_counted_as_sqlalchemy_counts_them(things: str) -> None:
+    by_driver(things, lambda c: c.execute(insert(THINGS), FULL))
+
+    def get(connection: Any) -> list[Any]:
+        found = []
+        for getter in GETTERS.values():
+            for count in range(3):
+                rows = connection.execute(AMONG, {"ids": list(range(count))})
+                try:
+                    found.append(getter(rows))
+                except InvalidRequestError as error:
+                    found.append(type(error))
+        return found
+
+    assert by_driver(things, get) == by_sqlalchemy(things, get)
+
+
+def test_an_empty_list_of_rows_executes_nothing(things: str) -> None:
+    assert by_driver(things, lambda c: c.execute(insert(THINGS), [])) == []
+    assert by_driver(things, lambda c: c.execute(ALL)) == []
+
+
+def test_a_value_that_is_missing_is_an_error(things: str) -> None:
+    with pytest.raises(SQLAlchemyError, match="ids"):
+        by_driver(things, lambda c: c.execute(AMONG))
+
+
+_OTHERS: Final = (
+    " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+)
+END: Final = text(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
+COUNT: Final = text(f"SELECT count(*) {_OTHERS}")
+COUNT_BUSY: Final = text(f"SELECT count(*) {_OTHERS} AND wait_event = 'PgSleep'")
+ONE, LONG = text("SELECT 1"), text("SELECT pg_sleep(60)")
+
+
+async def until(operator: Database, statement: Executable, count: int) -> None:
+    # The database has no event to wait for.
+    while await operator.query(lambda c: c.execute(statement).scalar_one()) != count:
+        await tick()
+
+
+@asynccontextmanager
+async def opened(url: str, pool_size: int) -> AsyncIterator[tuple[Database, Database]]:
+    """Open a database for the test, and for an operator beside it."""
+    database, operator = open_database(url, pool_size), open_database(url, 1)
+    try:
+        yield database, operator
+    finally:
+        await database.close()
+        await operator.close()
+
+
+@pytest.mark.long
+async def test_after_the_server_closed_its_connections_the_pool_has_new_ones(
+    postgres_url: str,
+) -> None:
+    async with opened(postgres_url, 3) as (database, operator):
+        short = text("SELECT pg_sleep(0.2)")
+        await asyncio.gather(*(database.query(lambda c: c.execute(short)) for _ in range(3)))
+        await operator.query(lambda c: c.execute(END))
+        await until(operator, COUNT, 0)
+        await asyncio.sleep(0.1)  # about time
+        assert await database.read(lambda c: c.execute(ONE).scalar_one()) == 1
+        await until(operator, COUNT, 1)
+
+
+async def test_a_write_whose_connection_is_closed_is_to_be_retried(postgres_url: str) -> None:
+    async with opened(postgres_url, 1) as (database, operator):
+        sleeping = asyncio.ensure_future(database.write(lambda c: c.execute(LONG)))
+        await until(operator, COUNT_BUSY, 1)
+        await operator.query(lambda c: c.execute(END))
+        with pytest.raises(OverloadedError):
+            await sleeping
+        assert await database.write(lambda c: c.execute(ONE).scalar_one()) == 1
+
+
+async def test_a_read_in_which_asyncpg_lost_its_state_is_to_be_retried_on_a_new_connection(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed primary causes this now and then, not on demand: here asyncpg's error is raised for it."""
+    pid = text("SELECT pg_backend_pid()")
+
+    async def fail(*_: object) -> None:
+        raise asyncpg.InternalClientError("cannot switch to state 15")
+
+    async with opened(postgres_url, 1) as (database, _):
+        for action in (database.read, database.query, database.write):
+            before = await database.query(lambda c: c.execute(pid).scalar_one())
+            with monkeypatch.context() as patched:
+                patched.setattr(asyncpg.Connection, "fetch", fail)
+                with pytest.raises(OverloadedError):
+                    await action(lambda c: c.execute(pid))
+            assert await action(lambda c: c.execute(pid).scalar_one()) != before
+
+
+async def test_a_cancelled_request_leaves_no_connection_in_use_and_no_transaction_open(
+    postgres_url: str,
+) -> None:
+    isolation = text("SHOW transaction_isolation")
+    async with opened(postgres_url, 1) as (database, operator):
+        for action in (database.read, database.query, database.write):
+            sleeping = asyncio.ensure_future(action(lambda c: c.execute(LONG)))
+            await until(operator, COUNT_BUSY, 1)
+            sleeping.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await sleeping
+            shown = await database.write(lambda c: c.execute(isolation).scalar_one())
+            assert shown == "read committed"
+            await until(operator, COUNT_BUSY, 0)

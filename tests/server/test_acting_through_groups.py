@@ -1,0 +1,679 @@
+"""Containers through groups at the broker: who may write and read by a group's entry (groups.md, 6 to 12)."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from uuid import UUID, uuid4
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker.records.container_record import Role
+from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.records.roster import proven
+from scbroker.wire.containers import (
+    Bodies,
+    ContainerList,
+    ContainerView,
+    GoverningPage,
+    ListRequest,
+    RecordsAnswer,
+    RecordsRequest,
+    ViewRequest,
+    ViewsAnswer,
+    ViewsRequest,
+)
+from scbroker.wire.parts import Chunks
+from tests.kit.brokers import Answer, BrokerProcess, clock
+from tests.kit.fixtures import StartBroker
+from tests.kit.groups import READER, SHARER, WRITER, Group
+from tests.kit.quotas import used
+from tests.kit.tables import count_rows, query
+from tests.kit.writers import (
+    MINUTE,
+    OWNER,
+    Grant,
+    Grants,
+    Story,
+    User,
+    chunks_of,
+    delete_user,
+    leave,
+)
+from tests.kit.writers import READER as MAY_READ
+from tests.kit.writers import WRITER as MAY_WRITE
+from tests.server.conftest import NewUser, Unchanged
+from tests.server.users.test_blocks import block
+
+LIST = "/v1/containers/list"
+
+
+class Scene(NamedTuple):
+    """A container that its owner shares with a group of a sharer, a writer and a reader."""
+
+    url: str
+    """That of the broker's database."""
+    story: Story
+    group: Group
+    owner: User
+    sharer: User
+    writer: User
+    reader: User
+
+
+@pytest.fixture
+def scene(broker: BrokerProcess, new_user: NewUser) -> Scene:
+    owner, sharer, writer, reader = (new_user() for _ in range(4))
+    group = Group(sharer).created({sharer: SHARER, writer: WRITER, reader: READER})
+    story = Story(owner).created({owner: OWNER, group: OWNER}, header=b"header", type="letter")
+    return Scene(broker.database_url, story, group, owner, sharer, writer, reader)
+
+
+def get(user: User, path: str, group: Group | None, query: str = "") -> Answer:
+    via = "" if group is None else f"via={group.group_id}&"
+    return user.wire.call("GET", f"{path}?{via}{query}")
+
+
+def view(user: User, story: Story, group: Group | None = None, query: str = "") -> ContainerView:
+    return get(user, story.path, group, query).expect(200).message(ContainerView)
+
+
+def wrap_of(story: Story, name: bytes) -> bytes | None:
+    """The wrap for a user or group in the newest list."""
+    sent = next(each.accessList for each in reversed(story.requests) if each.accessList)
+    [wrap] = [item.wrap for item in sent if name in item.entry]
+    return wrap
+
+
+# Reading
+
+
+@pytest.mark.long
+def test_a_member_reads_through_a_group_with_its_wrap(scene: Scene) -> None:
+    found = view(scene.writer, scene.story, scene.group, "header=1&content=1")
+    assert found.via == scene.group.group_id
+    assert found.groups == [scene.group.group_id]
+    assert found.wrap == wrap_of(scene.story, scene.group.name)
+    assert found.header is not None
+    assert found.content is not None
+    assert found.type is not None
+
+
+def test_a_view_proves_the_authors_membership_whether_or_not_it_was_read_before(
+    scene: Scene,
+) -> None:
+    """The broker reads the proof in the snapshot of the records, unless it has it in memory."""
+    story, group = scene.story, scene.group
+    story.tell(scene.writer, story.follow(scene.writer, content=b"new", via=group))
+    first = view(scene.reader, story, group, "content=1")
+    assert first.headMembership is not None
+    for user, via in ((scene.reader, group), (scene.owner, None)):
+        again = view(user, story, via, "content=1")
+        assert again.headMembership == first.headMembership
+        assert [each.groupId for each in again.groupChains] == [group.group_id]
+    group.tell(scene.sharer, group.follow(scene.sharer, remove=[scene.writer]))
+    after = view(scene.reader, story, group, "content=1")
+    assert after.headMembership == first.headMembership
+    [state] = after.groupChains
+    assert (state.version, state.epoch) == (2, 1)
+
+
+def test_without_via_the_broker_serves_a_view_through_an_accepted_group(scene: Scene) -> None:
+    story, group = scene.story, scene.group
+    get(scene.writer, story.path, None).expect(404, "not-found")
+    group.accept(scene.writer).expect(204)
+    assert view(scene.writer, story).via == group.group_id
+    assert view(scene.owner, story).via is None
+    message = ViewsRequest(views=[ViewRequest(containerId=str(story.uuid))])
+    answer = scene.writer.wire.call("POST", "/v1/batches/views", message).expect(200)
+    [outcome] = answer.message(ViewsAnswer).views
+    assert outcome.view is not None
+    assert outcome.view.via == group.group_id
+    group.tell(scene.sharer, group.follow(scene.sharer, remove=[scene.writer]))
+    get(scene.writer, story.path, None).expect(404, "not-found")
+
+
+def test_of_several_groups_the_broker_takes_the_one_that_leaves_most_permissions(
+    new_user: NewUser,
+) -> None:
+    alice, bob = new_user(), new_user()
+    by_id = sorted((Group(alice) for _ in range(3)), key=lambda group: group.id)
+    low, high, last = (
+        group.created({alice: SHARER, bob: role})
+        for group, role in zip(by_id, (READER, WRITER, WRITER), strict=True)
+    )
+    for group in by_id:
+        group.accept(bob).expect(204)
+    story = Story(alice).created({alice: OWNER, low: OWNER, high: OWNER, last: OWNER})
+    assert view(bob, story).via == high.group_id
+    # The entry of `high` allows less now: `low` and `high` leave as much.
+    story.tell(alice, story.follow(alice, grants={alice: OWNER, low: OWNER, high: 203}))
+    assert view(bob, story).via == low.group_id
+
+
+@pytest.mark.long
+def test_a_user_with_an_entry_of_their_own_reads_by_it_until_it_expires(
+    broker: BrokerProcess, scene: Scene
+) -> None:
+    story, group, writer = scene.story, scene.group, scene.writer
+    group.accept(writer).expect(204)
+    ends = clock() + 60 * MINUTE
+    grants: Grants = {scene.owner: OWNER, group: OWNER, writer: Grant(MAY_READ, ends)}
+    story.tell(scene.owner, story.follow(scene.owner, grants=grants))
+    assert view(writer, story).via is None
+    assert view(writer, story, group).via == group.group_id
+    row = "UPDATE members SET expires_at = ? WHERE container_id = ? AND user_id = ?"
+    query(broker.database_url, row, clock() - 1, story.id, writer.ring.userId.bytes)
+    assert view(writer, story).via == group.group_id
+
+
+def test_a_reader_who_is_not_a_member_or_names_no_group_gets_not_found(
+    scene: Scene, new_user: NewUser
+) -> None:
+    story, stranger = scene.story, new_user()
+    other = Group(scene.writer).created()
+    for user, group_id in (
+        (stranger, scene.group.group_id),
+        (scene.owner, scene.group.group_id),
+        (scene.writer, other.group_id),
+        (scene.writer, str(uuid4())),
+        (scene.owner, scene.owner.id),
+    ):
+        for path in (story.path, f"{story.path}/governing", f"{story.path}/records"):
+            pages = "from=1&to=1" if path.endswith("governing") else "from=1&count=1"
+            asked = "" if path == story.path else pages
+            user.wire.call("GET", f"{path}?via={group_id}&{asked}").expect(404, "not-found")
+        listed = ListRequest(via=group_id)
+        if group_id != other.group_id:
+            user.wire.call("POST", LIST, listed).expect(404, "not-found")
+            user.wire.call("GET", f"/v1/events?via={group_id}").expect(404, "not-found")
+
+
+def test_governing_records_and_bodies_are_read_through_a_group(scene: Scene) -> None:
+    story, group = scene.story, scene.group
+    story.tell(scene.writer, story.follow(scene.writer, content=b"new", via=group))
+    answer = get(scene.reader, f"{story.path}/governing", group, "from=1&to=2").expect(200)
+    assert len(answer.message(GoverningPage).governing) == 1
+    answer = get(scene.reader, f"{story.path}/records", group, "from=1&count=9").expect(200)
+    assert answer.message(Bodies).bodies == [item.record.body for item in story.requests]
+    get(scene.reader, f"{story.path}/records", None, "from=1&count=9").expect(404, "not-found")
+
+
+def test_a_reader_by_the_entry_of_a_group_without_view_access_sees_that_entry(
+    new_user: NewUser,
+) -> None:
+    alice, bob, carol = (new_user() for _ in range(3))
+    group = Group(alice).created({alice: SHARER, bob: SHARER})
+    story = Story(alice).created({alice: OWNER, carol: OWNER, group: 3})
+    found = view(bob, story, group)
+    [governing] = found.governing
+    assert governing.accessList is not None
+    names = {item.entry[3:35] for item in governing.accessList.disclosed}
+    assert names == {alice.name, group.name}
+    assert found.groups == [group.group_id]
+
+
+def test_the_container_of_a_group_is_unknown_to_all_operations_on_containers(scene: Scene) -> None:
+    group, sharer = scene.group, scene.sharer
+    for via in (None, group):
+        get(sharer, group.path, via).expect(404, "not-found")
+        get(sharer, f"{group.path}/records", via, "from=1&count=1").expect(404, "not-found")
+        get(sharer, f"{group.path}/parts/{uuid4()}/hashes", via).expect(404, "not-found")
+    found = sharer.wire.call("POST", LIST, ListRequest()).expect(200).message(ContainerList)
+    assert [item.containerId for item in found.containers] == [str(scene.story.uuid)]
+
+
+# Writing
+
+
+def test_a_member_writes_through_a_group_and_their_membership_is_proved(scene: Scene) -> None:
+    story, group = scene.story, scene.group
+    story.tell(scene.writer, story.follow(scene.writer, content=b"new", via=group))
+    found = view(scene.owner, story)
+    assert found.headMembership is not None
+    roster = group.state.roster
+    member = proven(roster.members, roster.count, found.headMembership.proof)
+    assert (member.fingerprint, member.role) == (scene.writer.name, WRITER)
+    [state] = found.groupChains
+    assert (state.groupId, state.version, state.epoch, state.owed) == (group.group_id, 1, 0, False)
+    assert scene.writer.id in {each.userId for each in found.keyChains}
+
+
+def test_a_record_names_an_older_version_of_its_epoch(scene: Scene, new_user: NewUser) -> None:
+    story, group = scene.story, scene.group
+    via = group.via
+    group.tell(scene.sharer, group.follow(scene.sharer, add={new_user(): READER}))
+    story.tell(scene.writer, story.follow(scene.writer, content=b"new", via=via))
+    found = view(scene.owner, story)
+    roster = group.states[0].roster
+    assert found.headMembership is not None
+    assert proven(roster.members, roster.count, found.headMembership.proof).role == WRITER
+    assert [state.version for state in found.groupChains] == [2]
+
+
+@pytest.mark.long
+def test_a_sharer_changes_access_and_deletes_through_a_group(scene: Scene) -> None:
+    story, group, sharer = scene.story, scene.group, scene.sharer
+    grants: Grants = {sharer: OWNER, group: OWNER}
+    story.tell(sharer, story.follow(sharer, grants=grants, via=group))
+    found = view(sharer, story)
+    assert found.governing[-1].membership is not None
+    assert found.governing[-1].standing is None
+    get(scene.owner, story.path, None).expect(404, "not-found")
+    story.tell(sharer, story.follow(sharer, tombstone=True, via=group))
+    found = view(scene.reader, story, group)
+    assert found.headMembership is not None
+    assert found.groups == [group.group_id]
+    [last] = [item.accessList for item in found.governing if item.accessList][-1:]
+    assert [item.entry[3:35] for item in last.disclosed] == [group.name]
+
+
+def test_a_change_of_access_in_an_ended_epoch_comes_with_the_standing_of_its_author(
+    scene: Scene,
+) -> None:
+    story, group, sharer = scene.story, scene.group, scene.sharer
+    grants: Grants = {scene.owner: OWNER, group: OWNER}
+    story.tell(sharer, story.follow(sharer, grants=grants, via=group))
+    group.tell(sharer, group.follow(sharer, remove=[scene.reader]))
+    last = view(scene.owner, story).governing[-1]
+    assert last.standing is not None
+    roster = group.state.roster
+    assert proven(roster.members, roster.count, last.standing.proof).role == SHARER
+
+
+class Refusal(NamedTuple):
+    code: str
+    make: Callable[[Scene, NewUser], tuple[User, Any]]
+
+
+def _writing(who: str, **given: Any) -> Callable[[Scene, NewUser], tuple[User, Any]]:
+    def make(scene: Scene, _: NewUser) -> tuple[User, Any]:
+        author = getattr(scene, who)
+        changes = {
+            name: each(scene) if callable(each) else each
+            for name, each in {"content": b"new", "via": lambda s: s.group, **given}.items()
+        }
+        return author, scene.story.follow(author, **changes)
+
+    return make
+
+
+def _via(**changes: Any) -> Callable[[Scene], Any]:
+    return lambda scene: replace(scene.group.via, **changes)
+
+
+def _after_removal(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    request = scene.story.follow(scene.writer, content=b"new", via=scene.group)
+    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, remove=[scene.writer]))
+    return scene.writer, request
+
+
+def _after_departure(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    scene.group.leave(scene.writer).expect(204)
+    return scene.writer, scene.story.follow(scene.writer, content=b"new", via=scene.group)
+
+
+def _after_epoch(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    request = scene.story.follow(scene.writer, content=b"new", via=scene.group)
+    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, raises=True))
+    return scene.writer, request
+
+
+def _under_old_wrap(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    """The via names the new epoch; the list in force still has a wrap of the old one."""
+    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, raises=True))
+    return scene.owner, scene.story.follow(scene.owner, content=b"new")
+
+
+def _old_entry(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, raises=True))
+    grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, key_index=0)}
+    return scene.owner, scene.story.follow(scene.owner, grants=grants)
+
+
+def _own_index(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, key_index=1)}
+    return scene.sharer, scene.story.follow(scene.sharer, grants=grants, via=scene.group)
+
+
+def _later_member(scene: Scene, new_user: NewUser) -> tuple[User, Any]:
+    """The via names a version before the author was a member (V2)."""
+    late, via = new_user(), scene.group.via
+    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, add={late: WRITER}))
+    return late, scene.story.follow(late, content=b"new", via=via)
+
+
+def _risen_role(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    """The via names a version at which the author was a reader."""
+    via = scene.group.via
+    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, roles={scene.reader: WRITER}))
+    return scene.reader, scene.story.follow(scene.reader, content=b"new", via=via)
+
+
+def _of_other_group(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    other = Group(scene.writer).created()
+    return scene.writer, scene.story.follow(scene.writer, content=b"new", via=other)
+
+
+def _expired(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, clock() + 3_000_000)}
+    scene.story.tell(scene.owner, scene.story.follow(scene.owner, grants=grants))
+    row = "UPDATE members SET expires_at = ? WHERE container_id = ? AND user_id = ?"
+    query(scene.url, row, clock() - 1, scene.story.id, scene.group.id)
+    return scene.writer, scene.story.follow(scene.writer, content=b"new", via=scene.group)
+
+
+def _unknown_group(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    missing = Group(scene.owner)
+    missing.states.append(scene.group.state)
+    grants: Grants = {scene.owner: OWNER, missing: MAY_READ}
+    return scene.owner, scene.story.follow(scene.owner, grants=grants)
+
+
+def _deleted_group(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    gone = Group(scene.owner).created()
+    gone.tell(scene.owner, gone.follow(scene.owner, tombstone=True))
+    grants: Grants = {scene.owner: OWNER, gone: MAY_READ}
+    return scene.owner, scene.story.follow(scene.owner, grants=grants)
+
+
+def _through_deleted(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    gone = Group(scene.owner).created()
+    grants: Grants = {scene.owner: OWNER, gone: MAY_WRITE}
+    scene.story.tell(scene.owner, scene.story.follow(scene.owner, grants=grants))
+    via = gone.via
+    gone.tell(scene.owner, gone.follow(scene.owner, tombstone=True))
+    return scene.owner, scene.story.follow(scene.owner, content=b"new", via=via)
+
+
+def _blocked_manager(scene: Scene, new_user: NewUser) -> tuple[User, Any]:
+    manager = new_user()
+    other = Group(manager).created()
+    block(manager, scene.owner).expect(204)
+    grants: Grants = {scene.owner: OWNER, other: MAY_READ}
+    return scene.owner, scene.story.follow(scene.owner, grants=grants)
+
+
+def _without_wrap(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, wrapped=False)}
+    return scene.owner, scene.story.follow(scene.owner, grants=grants)
+
+
+def _key_above_all(scene: Scene, _: NewUser) -> tuple[User, Any]:
+    grants: Grants = {scene.owner: OWNER, scene.reader: Grant(MAY_READ, key_index=256)}
+    return scene.owner, scene.story.follow(scene.owner, grants=grants)
+
+
+REFUSALS: dict[str, Refusal] = {
+    "an author who is no member": Refusal("not-found", _writing("owner")),
+    "a member who was removed": Refusal("not-found", _after_removal),
+    "a member who has left": Refusal("not-found", _after_departure),
+    "a group without an entry": Refusal("not-found", _of_other_group),
+    "a group whose entry has expired": Refusal("not-found", _expired),
+    "a deleted group": Refusal("not-found", _through_deleted),
+    "an epoch that has ended": Refusal("stale-keys", _after_epoch),
+    "an epoch to come": Refusal("stale-keys", _writing("writer", via=_via(epoch=1))),
+    "V2: another hash": Refusal("rejected", _writing("writer", via=_via(hash=bytes(32)))),
+    "V2: another version": Refusal("rejected", _writing("writer", via=_via(version=7))),
+    "V2: no member at this version": Refusal("rejected", _later_member),
+    "V6: another epoch in its own list": Refusal("rejected", _own_index),
+    "a reader who uploads": Refusal("permission", _writing("reader")),
+    "a role that rose later": Refusal("permission", _risen_role),
+    "a writer who changes access": Refusal(
+        "rejected",
+        _writing(
+            "writer", content=lambda s: s.story.head.content, grants=lambda s: {s.writer: OWNER}
+        ),
+    ),
+    "a writer who deletes": Refusal("permission", _writing("writer", content=None, tombstone=True)),
+    "dated ahead": Refusal(
+        "clock", _writing("writer", time=lambda _: clock() + CLOCK_TOLERANCE + MINUTE)
+    ),
+    "an unknown group in the list": Refusal("not-found", _unknown_group),
+    "a deleted group that was not in the list": Refusal("not-found", _deleted_group),
+    "a manager who has blocked the author": Refusal("blocked", _blocked_manager),
+    "an old epoch in an entry": Refusal("stale-keys", _old_entry),
+    "a new part under a wrap of an old epoch": Refusal("stale-keys", _under_old_wrap),
+    "an entry of a group without a wrap": Refusal("rejected", _without_wrap),
+    "a key index above those of users": Refusal("stale-keys", _key_above_all),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_record_through_a_group_is_refused(
+    name: str, scene: Scene, new_user: NewUser, unchanged: Unchanged
+) -> None:
+    code, make = REFUSALS[name]
+    author, request = make(scene, new_user)
+    with unchanged():
+        assert scene.story.send(author, request).code == code
+
+
+def test_v5_a_record_is_not_dated_before_the_record_that_proves_its_membership(
+    scene: Scene, unchanged: Unchanged
+) -> None:
+    story, group = scene.story, scene.group
+    before = clock()
+    group.tell(scene.sharer, group.follow(scene.sharer, roles={scene.reader: WRITER}))
+    request = story.follow(scene.reader, content=b"new", via=group, time=before)
+    with unchanged():
+        story.send(scene.reader, request).expect(422, "rejected")
+
+
+def test_a_parent_that_is_dated_ahead_excuses_no_record_through_a_group(
+    scene: Scene, unchanged: Unchanged
+) -> None:
+    story, url = scene.story, scene.url
+    ahead = clock() + CLOCK_TOLERANCE + 4 * MINUTE
+    late = story.follow(scene.owner, header=b"late", time=ahead)
+    # As a broker whose clock was ahead has stored it.
+    story.took(late)
+    row = "INSERT INTO records (container_id, version, governing, body, signature) VALUES (?, 2, ?, ?, ?)"
+    query(url, row, story.id, False, late.record.body, late.record.signature)
+    query(url, "UPDATE containers SET version = 2 WHERE id = ?", story.id)
+    request = story.follow(scene.writer, content=b"new", via=scene.group, time=ahead)
+    with unchanged():
+        story.send(scene.writer, request).expect(422, "clock")
+    story.send(scene.owner, story.follow(scene.owner, content=b"new", time=ahead)).expect(201)
+
+
+@pytest.mark.long
+def test_a_deleted_group_stays_in_a_list_with_its_last_epoch(scene: Scene) -> None:
+    story, owner = scene.story, scene.owner
+    gone = Group(owner).created()
+    grants: Grants = {owner: OWNER, scene.group: OWNER, gone: MAY_READ}
+    story.tell(owner, story.follow(owner, grants=grants))
+    gone.tell(owner, gone.follow(owner, raises=True))
+    gone.tell(owner, gone.follow(owner, tombstone=True))
+    found = view(owner, story, query="recipients=1")
+    assert [(state.groupId, state.epoch) for state in found.groupRecipients] == [(gone.group_id, 1)]
+    story.send(owner, story.follow(owner, content=b"new")).expect(409, "stale-keys")
+    story.tell(owner, story.follow(owner, grants=grants, content=b"new"))
+    assert view(owner, story, query="recipients=1").groupRecipients == []
+
+
+def test_a_writer_learns_which_groups_have_a_new_epoch_or_owe_one(scene: Scene) -> None:
+    story, group = scene.story, scene.group
+    assert view(scene.owner, story, query="recipients=1").groupRecipients == []
+    group.leave(scene.reader).expect(204)
+    found = view(scene.sharer, story, group, "recipients=1")
+    [owed] = found.groupRecipients
+    assert (owed.owed, owed.epoch) == (True, 0)
+    assert [each.owed for each in found.groupChains] == [False], "a reader does not need it"
+    assert view(scene.owner, story, query="recipients=1").groupRecipients == []
+    request = group.follow(scene.sharer, remove=[scene.reader])
+    group.tell(scene.sharer, replace(request, departures=1))
+    [moved] = view(scene.owner, story, query="recipients=1").groupRecipients
+    assert (moved.owed, moved.epoch) == (False, 1)
+    assert view(scene.owner, story).groupRecipients == []
+
+
+def test_a_renewal_through_a_group_wraps_to_its_new_epoch(scene: Scene) -> None:
+    story, group = scene.story, scene.group
+    group.tell(scene.sharer, group.follow(scene.sharer, remove=[scene.reader]))
+    grants: Grants = {scene.owner: OWNER, group: OWNER}
+    story.tell(scene.writer, story.follow(scene.writer, grants=grants, content=b"new", via=group))
+    found = view(scene.writer, story, group, "recipients=1")
+    assert found.groupRecipients == []
+    assert found.wrap == wrap_of(story, group.name)
+    assert found.governing[-1].membership is not None
+
+
+@pytest.mark.long
+def test_a_broker_limits_the_groups_of_a_list(start_broker: StartBroker, new_user: NewUser) -> None:
+    broker = start_broker(max_listed_groups=1)
+    alice = new_user(at=broker)
+    groups = [Group(alice).created() for _ in range(2)]
+    story = Story(alice)
+    both = story.begin({alice: OWNER, groups[0]: MAY_READ, groups[1]: MAY_READ})
+    story.send(alice, both).expect(413, "too-large")
+    story.tell(alice, story.begin({alice: OWNER, groups[0]: MAY_READ}))
+
+
+@pytest.mark.long
+def test_a_group_that_gets_access_counts_as_its_members_unless_the_author_is_one(
+    start_broker: StartBroker, new_user: NewUser
+) -> None:
+    broker = start_broker(max_new_grants=2)
+    alice, bob, carol, dave = (new_user(at=broker) for _ in range(4))
+    two = Group(alice).created({alice: SHARER, bob: READER})
+    three = Group(bob).created({bob: SHARER, carol: READER, dave: READER})
+    story = Story(alice)
+    story.send(alice, story.begin({alice: OWNER, three: MAY_READ})).expect(413, "too-large")
+    story.created({alice: OWNER, two: MAY_READ})
+    later = Story(carol)
+    later.created({carol: OWNER, two: MAY_READ})
+    last = Story(carol)
+    last.send(carol, last.begin({carol: OWNER, alice: MAY_READ})).expect(429, "throttled")
+
+
+def test_what_is_written_through_a_group_counts_for_its_author(
+    broker: BrokerProcess, scene: Scene
+) -> None:
+    url = broker.database_url
+    before = {user: used(url, user).bytes for user in (scene.owner, scene.writer)}
+    request = scene.story.follow(scene.writer, content=bytes(1000), via=scene.group)
+    scene.story.tell(scene.writer, request)
+    assert used(url, scene.owner).bytes == before[scene.owner]
+    size = len(request.record.body) + len(request.record.signature) + len(request.content or b"")
+    assert used(url, scene.writer).bytes == before[scene.writer] + size
+
+
+def test_a_batch_makes_a_group_and_then_acts_through_it(new_user: NewUser) -> None:
+    alice = new_user()
+    story = Story(alice).created()
+    group = Group(alice)
+    first = group.begin()
+    group.took(first)
+    given = story.follow(alice, grants={alice: OWNER, group: OWNER})
+    story.took(given)
+    written = story.follow(alice, content=b"new", via=group)
+    another = group.follow(alice, raises=True)
+    group.took(another)
+    stale = story.follow(alice, content=b"newer", via=group.via_of(group.records[0]))
+    message = RecordsRequest(records=[first, given, written, another, stale])
+    answer = alice.wire.call("POST", "/v1/batches/records", message).expect(200)
+    outcomes = answer.message(RecordsAnswer).records
+    assert [each.problem and each.problem.code for each in outcomes] == [None] * 4 + ["conflict"]
+
+
+# Lists
+
+
+def listed(by: User, /, **fields: Any) -> list[str]:
+    found = by.wire.call("POST", LIST, ListRequest(**fields)).expect(200).message(ContainerList)
+    return [item.containerId for item in found.containers]
+
+
+def test_the_containers_of_a_group_are_listed_with_their_views(scene: Scene) -> None:
+    via = scene.group.group_id
+    message = ListRequest(via=via, header=True)
+    answer = scene.reader.wire.call("POST", LIST, message).expect(200).message(ContainerList)
+    [item] = answer.containers
+    assert item.view is not None
+    assert item.view.via == via
+    assert item.view.header is not None
+    assert listed(scene.reader) == []
+    assert listed(scene.reader, via=via, type="letter") == [str(scene.story.uuid)]
+    assert listed(scene.reader, via=via, type="note") == []
+
+
+@pytest.mark.long
+def test_stale_containers_are_found(scene: Scene) -> None:
+    group, story, owner = scene.group, scene.story, scene.owner
+    via = group.group_id
+    fresh = Story(owner)
+    group.tell(scene.sharer, group.follow(scene.sharer, raises=True))
+    fresh.created({owner: OWNER, group: OWNER}, type="letter")
+    assert listed(scene.writer, via=via) == sorted(str(each.uuid) for each in (fresh, story))
+    assert listed(scene.writer, via=via, stale=True) == [str(story.uuid)]
+    assert listed(scene.writer, via=via, stale=True, type="letter") == [str(story.uuid)]
+    owner.wire.call("POST", LIST, ListRequest(stale=True)).expect(400, "invalid")
+
+
+# Large contents
+
+
+def test_a_large_content_is_sent_and_read_through_a_group(scene: Scene) -> None:
+    story, group, writer = scene.story, scene.group, scene.writer
+    part, sealed = story.seal(Role.Content, writer, bytes(70_000), story.key)
+    path = f"{story.path}/parts/{UUID(bytes=part.partId)}"
+    via, octets = f"?via={group.group_id}", {"Content-Type": "application/octet-stream"}
+    for user, code in ((scene.reader, "permission"), (scene.owner, "not-found")):
+        [chunk] = chunks_of(sealed)
+        assert user.wire.send("PUT", f"{path}/chunks/0{via}", chunk, octets).code == code
+        assert user.wire.call("GET", f"{path}/chunks{via}").code == code
+        assert user.wire.call("DELETE", f"{path}{via}").code == code
+    for index, chunk in enumerate(chunks_of(sealed)):
+        writer.wire.send("PUT", f"{path}/chunks/{index}{via}", chunk, octets).expect(204)
+    found = writer.wire.call("GET", f"{path}/chunks{via}").expect(200).message(Chunks)
+    assert len(found.chunks) == 1
+    story.tell(writer, story.follow(writer, content=part, via=group))
+    for what in ("hashes", "segments", "transfers"):
+        asked = "" if what == "hashes" else "&first=0&count=1"
+        scene.reader.wire.call("GET", f"{path}/{what}{via}{asked}").expect(200)
+        scene.reader.wire.call("GET", f"{path}/{what}?{asked}").expect(404, "not-found")
+    dropped, sealed = story.seal(Role.Content, writer, bytes(70_000), story.key)
+    path = f"{story.path}/parts/{UUID(bytes=dropped.partId)}"
+    writer.wire.send("PUT", f"{path}/chunks/0{via}", sealed, octets).expect(204)
+    writer.wire.call("DELETE", f"{path}{via}").expect(204)
+
+
+def test_chunks_for_a_container_that_the_group_cannot_reach_are_taken_as_for_an_unknown_one(
+    scene: Scene, new_user: NewUser
+) -> None:
+    other = Story(new_user()).created()
+    part, sealed = other.seal(Role.Content, scene.writer, bytes(70_000), other.key)
+    path = f"{other.path}/parts/{UUID(bytes=part.partId)}/chunks/0?via={scene.group.group_id}"
+    octets = {"Content-Type": "application/octet-stream"}
+    scene.writer.wire.send("PUT", path, sealed, octets).expect(204)
+
+
+# Departures of users, and deleted users
+
+
+def test_the_last_user_leaves_a_container_if_a_living_group_has_access(
+    scene: Scene, unchanged: Unchanged
+) -> None:
+
+    story, owner = scene.story, scene.owner
+    leave(story, owner).expect(204)
+    assert view(scene.sharer, story, scene.group).via is not None
+    alone = Story(owner)
+    gone = Group(owner).created()
+    alone.created({owner: OWNER, gone: MAY_READ})
+    gone.tell(owner, gone.follow(owner, tombstone=True))
+    with unchanged():
+        leave(alone, owner).expect(422, "rejected")
+
+
+def test_a_deleted_member_is_served_nothing_and_their_leaf_stays(
+    broker: BrokerProcess, scene: Scene
+) -> None:
+    delete_user(scene.writer).expect(204)
+    membership = scene.group.read(scene.sharer).membership
+    assert membership is not None
+    assert len(membership.leaves) == 3
+    assert [state.userId for state in membership.owed] == [scene.writer.id]
+    gone = "group_id = ? AND gone"
+    assert count_rows(broker.database_url, "group_members", gone, scene.group.id) == 1

@@ -1,0 +1,392 @@
+"""Views that are read or were written through a group: docs/spec/groups.md, 6, 7 and 12."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from msgspec.structs import replace
+
+from scbroker.records import roster
+from scbroker.records.canonical import user_id_of, uuid8
+from scbroker.records.roster import MembershipProof
+from scbroker.wire.codec import encode
+from scbroker.wire.containers import (
+    ContainerView,
+    Disclosed,
+    GoverningView,
+    ListView,
+    SignedRecord,
+    TypeText,
+)
+from scbroker.wire.groups import GroupMembership, GroupRecord, GroupView
+from scbroker.wire.rosters import GroupState, Leaf, Membership
+from scbroker.wire.users import KeyChainState
+from tests.vectors.cast import DAY, START, Person, cast, chosen
+from tests.vectors.container_records import access_of
+from tests.vectors.files import Vector, invalid, valid
+from tests.vectors.groups import READER, Group, Seat, Step
+from tests.vectors.served import Served, found, given
+from tests.vectors.story import Grant, Made
+from tests.vectors.through_groups import ALL, READ, Through
+
+INTEGRITY, FORK, ROLLBACK = "integrity", "fork", "rollback"
+
+
+class Shared(Served):
+    """What an honest broker knows of a container, and of the team that acts in it."""
+
+    def __init__(self, world: Through, history: Sequence[Made], team: int | list[Step]) -> None:
+        super().__init__(world.box, history, {1: "note"})
+        self.world = world
+        self.team = world.team.upto(team) if isinstance(team, int) else team
+
+    def names(self) -> dict[bytes, str]:
+        return {**super().names(), self.world.group.fingerprint: "team"}
+
+    def read(
+        self, reader: Person, *, since: int = 1, hidden: Sequence[str] = (), alone: bool = False
+    ) -> ContainerView:
+        """The view of a member through the team, or by their own entry."""
+        view = self.view(reader, since, hidden)
+        listed = access_of(self._listed())
+        group = self.world.group
+        text = TypeText(salt=self.box.type_salt("note"), type="note")
+        proofs = [self._proved(item) for item in view.governing]
+        return replace(
+            view,
+            governing=proofs,
+            wrap=listed.wraps.get(reader.name if alone else group.name),
+            type=text,
+            via=None if alone else str(uuid8(group.fingerprint)),
+            headMembership=None if view.head is None else self._proof(self.history[-1]),
+            groupChains=[self.state()],
+            groups=[str(uuid8(group.fingerprint))],
+        )
+
+    def _listed(self) -> Made:
+        """The record of the list in force."""
+        return [made for made in self.history if made.access is not None][-1]
+
+    def _proved(self, item: GoverningView) -> GoverningView:
+        [made] = [one for one in self.history if one.signed.body == item.record.body]
+        via, standing = made.record.via, None
+        latest = self.latest
+        if via is not None and made.record.changes_access and via.epoch < latest.roster.epoch:
+            standing = _prove(latest, made.record.author)
+        return replace(item, membership=self._proof(made), standing=standing)
+
+    def _proof(self, made: Made) -> Membership | None:
+        via = made.record.via
+        if via is None:
+            return None
+        return _prove(self.world.step(via.version), made.record.author)
+
+    @property
+    def latest(self) -> Step:
+        return self.team[-1]
+
+    def state(self) -> GroupState:
+        group = uuid8(self.world.group.fingerprint)
+        step = self.latest
+        return GroupState(
+            groupId=str(group), version=step.version, epoch=step.roster.epoch, owed=False
+        )
+
+    def group_view(self, reader: Person | None) -> GroupView:
+        """The team, as the broker serves it to a member or to an outsider."""
+        return GroupView(
+            records=[_record(step) for step in self.team],
+            last=self.latest.version,
+            keyChains=[
+                KeyChainState(
+                    userId=str(user_id_of(one.fingerprint)), sequence=len(one.records) - 1
+                )
+                for one in cast().values()
+            ],
+            membership=None if reader is None else self._membership(reader),
+        )
+
+    def _membership(self, reader: Person) -> GroupMembership | None:
+        step, group = self.latest, self.world.group
+        seats = [seat for seat in step.seats if seat.person is reader]
+        if not seats:
+            return None
+        return GroupMembership(
+            leaves=[Leaf.of(leaf) for leaf in step.leaves],
+            wrap=_wrap(group, step.roster.epoch, seats[0]),
+            info=step.info,
+            departures=[],
+            owed=[],
+            accepted=True,
+        )
+
+
+@cache
+def _wrap(group: Group, epoch: int, seat: Seat) -> bytes:
+    """One wrap for all vectors: so they share what is served of the group."""
+    return group.wrap(epoch, seat)
+
+
+def _prove(step: Step, fingerprint: bytes) -> Membership | None:
+    places = [n for n, leaf in enumerate(step.leaves) if fingerprint in leaf.member]
+    return Membership.of(roster.prove(step.leaves, places)[0]) if places else None
+
+
+def _record(step: Step) -> GroupRecord:
+    """A record of the group with what it changes."""
+    access = text = None
+    if step.made.access is not None:
+        salted = step.made.access.salted
+        access = ListView(
+            entryHashes=b"".join(item.hash for item in salted),
+            disclosed=[
+                Disclosed(position=n, salt=item.salt, entry=item.entry)
+                for n, item in enumerate(salted)
+            ],
+        )
+    if step.introduces:
+        text = TypeText(salt=step.salt, type=step.text)
+    return GroupRecord(
+        record=SignedRecord.of(step.made.signed),
+        accessList=access,
+        type=text,
+        roster=step.stored if step.introduces else None,
+    )
+
+
+def given_groups(
+    served: Shared, reader: Person, view: ContainerView, mark: dict[str, Any] | None = None,
+    member: bool = True, group: GroupView | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    group = group or served.group_view(reader if member else None)
+    group_id = str(uuid8(served.world.group.fingerprint))
+    return {**given(served, reader, view, mark), "groups": {group_id: encode(group)}}
+
+
+def vectors(views: dict[str, bytes]) -> list[Vector]:
+    """The vectors; `views` gets what is served of the groups, by the names that the vectors use."""
+    world = Through()
+    made = [
+        *_read(world), *_marked(world), *_unsettled(world), *_withheld(world), *_other_groups(world),
+    ]  # fmt: skip
+    names: dict[bytes, str] = {}
+    for vector in made:
+        served = vector["groups"]
+        for octets in served.values():
+            names.setdefault(octets, f"view {len(names) + 1}")
+        vector["groups"] = {group: names[octets] for group, octets in served.items()}
+    views.update({name: octets for octets, name in names.items()})
+    return made
+
+
+def opened(version: int, content: str | None, *, complete: bool = True) -> dict[str, Any]:
+    octets = None if content is None else content.encode()
+    return found(version, None, octets, "note", complete=complete)
+
+
+@cache
+def edited(world: Through) -> list[Made]:
+    """Alice creates, Bob and Erin edit through the team."""
+    second = world.group.via(world.step(2))
+    one = world.edit([world.first], world.bob, START + 3 * DAY, second)
+    two = world.edit([world.first, one], world.erin, START + 4 * DAY, second)
+    return [world.first, one, two]
+
+
+def _read(w: Through) -> list[Vector]:
+    history = edited(w)
+    story = Shared(w, history, 4)
+    vectors = [
+        valid(f"read through a group, a {role}", f"{reader.name.capitalize()}.",
+              **given_groups(story, reader, story.read(reader)), **opened(3, "content 3"))
+        for role, reader in (("reader", w.dora), ("writer", w.bob), ("sharer", w.carol))
+    ]  # fmt: skip
+    later = Shared(w, history, 6)
+    direct = w.begin(Grant(w.alice, ALL), w.own(), Grant(w.dora, READ | 64))
+    alone = Shared(w, [direct, w.edit([direct], w.bob, START + 3 * DAY, w.group.via(w.step(2)))], 6)
+    hidden = Shared(w, [w.begin(Grant(w.alice, ALL), w.own(0, 3)), history[1]][:1], 4)
+    renewed = w.change(history[:1], w.bob, START + 5 * DAY, [Grant(w.alice, ALL), w.own(1)],
+                       w.group.via(w.step(5)))  # fmt: skip
+    newer = Shared(w, [w.first, renewed], 6)
+    view = hidden.read(w.carol, hidden=("alice",))
+    assert view.governing[0].accessList is not None
+    return [
+        *vectors,
+        valid("read through a group, an older epoch in the list", "The info has its secret.", **given_groups(
+            later, w.carol, later.read(w.carol)), **opened(3, "content 3")),
+        valid("read through a group, a renewed list", "It names epoch 1 of 3.", **given_groups(
+            newer, w.carol, newer.read(w.carol)), **opened(2, None)),
+        valid("read by the own entry, written through a group", "Alice.", **given_groups(
+            story, w.alice, story.read(w.alice, alone=True), member=False), **opened(3, "content 3")),
+        valid("read by the own entry, by an outsider", "Dora, after she was removed from the team.",
+              **given_groups(alone, w.dora, alone.read(w.dora, alone=True), member=False),
+              **opened(2, "content 2")),
+        valid("read through a group, hidden entries", "The entry of the team has no ViewAccess.",
+              **given_groups(hidden, w.carol, replace(view, type=None)),
+              **found(1, None, None, None, complete=False)),
+    ]  # fmt: skip
+
+
+def _marked(w: Through) -> list[Vector]:
+    history = edited(w)
+    story = Shared(w, history, 4)
+    far = [*history]
+    for n in range(2):
+        far.append(w.edit(far, w.bob, START + 4 * DAY + (n + 1) * 1000, w.group.via(w.step(2))))
+    longer = Shared(w, far, 4)
+    ended = START + 5 * DAY
+    newer = w.edit([w.first], w.bob, ended + 1000, w.group.via(w.step(5)))
+    older = w.edit([w.first, newer], w.erin, ended + 2000, w.group.via(w.step(2)))
+    head = w.edit([w.first, newer, older], w.alice, ended + 3000, None)
+    falls = Shared(w, [w.first, newer, older, head], 5)
+    return [
+        valid("read through a group, with a mark", "Version 1 of 3.", **given_groups(
+            story, w.dora, story.read(w.dora, since=1), story.mark(1)), **opened(3, "content 3"))
+        | {"view": encode(_skipping(story, w.dora, 1))},
+        valid("read through a group, mark at the head", "Nothing is new.", **given_groups(
+            story, w.dora, story.read(w.dora, since=3), story.mark(3)), **opened(3, "content 3")),
+        valid("read through a group, with skipped bodies", "Version 2 of 5.", **given_groups(
+            longer, w.dora, longer.read(w.dora, since=2), longer.mark(2)), **opened(5, "content 5")),
+        invalid("an epoch below the parent's, between mark and head", "0 after 1, in versions 2 and 3.",
+                INTEGRITY, **given_groups(falls, w.carol, _skipping(falls, w.carol, 1), falls.mark(1))),
+    ]  # fmt: skip
+
+
+def _skipping(story: Shared, reader: Person, since: int) -> ContainerView:
+    """A view for a mark of version 1, with the bodies in between."""
+    skipped = [made.signed.body for made in story.history[since:-1]]
+    return replace(story.read(reader, since=since), skipped=skipped)
+
+
+def _unsettled(w: Through) -> list[Vector]:
+    """Carol and Alice changed access in epoch 0, as sharers."""
+    group, dora = w.group, w.dora
+    grants = [Grant(w.alice, ALL), w.own(), Grant(dora, READ)]
+    second = group.via(w.step(2))
+    by_carol = w.change([w.first], w.carol, START + 3 * DAY, grants, second)
+    by_alice = w.change([w.first], w.alice, START + 3 * DAY, grants, second)
+    joined = [*w.step(6).seats, Seat(dora, READER, 0, 7)]
+    longer = w.team.upto(6)
+    longer.append(group.follow(longer, w.bob, START + 8 * DAY, seats=joined))
+    again = w.change([w.first, by_carol], w.alice, START + 4 * DAY, grants[:2], None)
+
+    def reads(
+        name: str, comment: str, last: Sequence[Made], team: int | list[Step], unsettled: int | None,
+        mark: int | None = 1, standing: MembershipProof | bool | None = True,
+    ) -> Vector:  # fmt: skip
+        story = Shared(w, [w.first, *last], team)
+        view = story.read(w.alice, since=mark or 1, alone=True)
+        if standing is not True:
+            proof = None if not standing else Membership.of(standing)
+            *before, changed = view.governing
+            view = replace(view, governing=[*before, replace(changed, standing=proof)])
+        marks = None if mark is None else story.mark(mark)
+        version = len(story.history)
+        return valid(
+            name, comment, **given_groups(story, w.alice, view, marks, member=False), **opened(version, None),
+            unsettled=unsettled,
+        )  # fmt: skip
+
+    return [
+        reads("unsettled access by one whose role fell", "Carol was a sharer.", [by_carol], 6, 2),
+        reads("unsettled access by one who was removed", "Carol; Alice is alone now.", [by_carol], 9, 2),
+        reads("unsettled access, then another change", "By Alice, who acted alone and saw it.",
+              [by_carol, again], 6, 2),
+        reads("settled access, the epoch has not ended", "Carol's, in epoch 0.", [by_carol], 4, None),
+        reads("settled access, without a mark", "A fresh reader cannot tell.", [by_carol], 6, None, None),
+        reads("settled access, at the mark", "The device has read it before.", [by_carol], 6, None, 2),
+        reads("settled access, the author is a sharer still", "Alice, in epoch 2.", [by_alice], 6, None),
+        reads("unsettled access without a proof", "Of Alice's leaf.", [by_alice], 6, 2, standing=False),
+        reads("unsettled access, the proof of an ended epoch", "Alice's leaf of epoch 1.", [by_alice], 6, 2,
+              standing=group.prove(w.step(5), w.alice)),
+        reads("unsettled access, the proof of another member", "Bob's leaf of epoch 2.", [by_alice], 6, 2,
+              standing=group.prove(w.step(6), w.bob)),
+        reads("settled access, a proof of an earlier roster of the epoch", "Of version 6, where 7 has Dora.",
+              [by_alice], longer, None, standing=group.prove(w.step(6), w.alice)),
+    ]  # fmt: skip
+
+
+def _withheld(w: Through) -> list[Vector]:
+    history = edited(w)
+    story = Shared(w, history, 4)
+    view = story.read(w.dora)
+    assert view.headMembership is not None
+    other = Membership.of(w.group.prove(w.step(5), w.bob))
+    head = replace(view, headMembership=None)
+    grants = [Grant(w.alice, ALL), w.own()]
+    shared = w.change([w.first], w.carol, START + 3 * DAY, grants, w.group.via(w.step(2)))
+    changed = Shared(w, [w.first, shared], 4)
+    whole = changed.read(w.dora)
+    unproved = replace(
+        whole, governing=[whole.governing[0], replace(whole.governing[1], membership=None)]
+    )
+    later = w.edit([w.first], w.bob, START + 7 * DAY, w.group.via(w.step(6)))
+    by_bob = Shared(w, [w.first, later], 6)
+    one = Shared(w, [w.first], 4)
+
+    def refused(name: str, comment: str, changed: ContainerView, served: Shared = story,
+                reader: Person = w.dora) -> Vector:  # fmt: skip
+        return invalid(name, comment, INTEGRITY, **given_groups(served, reader, changed))
+
+    unwrapped = w.begin(Grant(w.alice, ALL), Grant(w.group, ALL, None, 0, wrapped=False))
+    without = Shared(w, [unwrapped], 4)
+    served_one = replace(without.read(w.dora), wrap=access_of(w.first).wraps["team"])
+    return [
+        refused("membership of the head's author withheld", "Erin's.", head),
+        refused("membership of a governing record's author withheld", "Carol's.", unproved, changed),
+        refused("membership for another version", "Bob's in the roster of version 5.",
+                replace(by_bob.read(w.carol), headMembership=other), by_bob, w.carol),
+        refused("wrap of another entry", "Alice's, for the team.",
+                replace(view, wrap=access_of(w.first).wraps["alice"])),
+        refused("wrap of the group withheld", "The team has Decrypt.", replace(view, wrap=None)),
+        refused("no wrap for the group in the list", "Decrypt without wrapHash.", served_one, without),
+        refused("type withheld from a member", "The team has ViewType.", replace(view, type=None)),
+        refused("entry withheld from a member", "Alice's; the team has ViewAccess.",
+                story.read(w.dora, hidden=("alice",))),
+        refused("entry of the group withheld", "The team's own.", one.read(w.dora, hidden=("team",)), one),
+        valid("read through a group, the first record", "Nobody has acted through it.", **given_groups(
+            one, w.dora, one.read(w.dora)), **opened(1, None)),
+        valid("read through a group, a change of access through it", "Carol's.", **given_groups(
+            changed, w.dora, whole), **opened(2, None)),
+    ]  # fmt: skip
+
+
+def _other_groups(w: Through) -> list[Vector]:
+    """What a broker serves of the group itself."""
+    ended = START + 5 * DAY
+    newer = w.edit([w.first], w.bob, ended, w.group.via(w.step(5)))
+    story = Shared(w, [w.first, newer], 5)
+    view = story.read(w.carol)
+    older = Shared(w, [w.first, newer], 4).group_view(None)
+    forked = w.edit([w.first], w.bob, ended, w.group.via(w.step(5), hash=chosen("no record")))
+    fork = Shared(w, [w.first, forked], 5)
+    missing = given_groups(story, w.alice, story.read(w.alice, alone=True), member=False)
+    ahead = [
+        (epoch, Shared(w, [w.begin(Grant(w.alice, ALL), w.own(epoch)), ], 5)) for epoch in (1, 2)
+    ]  # fmt: skip
+    membership = story.group_view(w.carol)
+    assert membership.membership is not None
+    shown = replace(membership, membership=replace(membership.membership, info=w.step(1).info))
+    return [
+        valid("a via of the newest version", "5.", **missing, **opened(2, "content 2")),
+        invalid("rollback of a group by a via", "Version 5 is named, and 4 are served.", ROLLBACK,
+                **given_groups(story, w.alice, story.read(w.alice, alone=True), group=older)),
+        valid("read through a group, in its second epoch", "Carol.", **given_groups(
+            story, w.carol, view), **opened(2, "content 2")),
+        invalid("fork of a group by a via", "Another hash of version 5.", FORK, **given_groups(
+            fork, w.alice, fork.read(w.alice, alone=True), member=False)),
+        invalid("a group that is not served", "The broker does not know the team.", INTEGRITY, **{
+            **missing, "groups": {}}),
+        *(
+            valid("the latest epoch in the list", "1, of the team.", **given_groups(
+                served, w.alice, served.read(w.alice, alone=True), member=False), **opened(1, None))
+            if epoch == 1 else
+            invalid("an epoch that does not exist", "2, of the team, whose latest is 1.", INTEGRITY,
+                    **given_groups(served, w.alice, served.read(w.alice, alone=True), member=False))
+            for epoch, served in ahead
+        ),
+        invalid("another info of the group", "That of epoch 0.", INTEGRITY,
+                **given_groups(story, w.carol, view, group=shown)),
+    ]  # fmt: skip
