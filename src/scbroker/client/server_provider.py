@@ -7,6 +7,7 @@ provider.register("password", "passphrase").result()
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import copy
 import datetime as dt
 import os
@@ -142,9 +143,13 @@ class ServerProvider(BaseProvider):
         return self._applicationName
 
     def close(self) -> None:
-        """Forget the session and close the connections. The provider can be used again."""
+        """Forget the session and close the connections. The provider can be used again.
+
+        A connection on which nothing moves may take longer to close than this waits.
+        """
         self._forget()
-        io_thread.submit("close", self._transport.close()).result(_CLOSE_SECONDS)
+        closing = io_thread.submit("close", self._transport.close())
+        concurrent.futures.wait([closing], _CLOSE_SECONDS)
 
     def __enter__(self) -> Self:
         return self
