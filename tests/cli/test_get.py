@@ -328,7 +328,7 @@ def test_an_interrupted_get_stops_at_once_and_goes_on_where_it_stopped(
         put(session, "large", content)
     halting.halt_after(8)
     terminal = halted.at_terminal("get", "large")
-    wait_until(lambda: len(halting.asked) == halting.last)
+    wait_until(lambda: len(halting.asked) >= halting.last)
     assert "Traceback" not in interrupted(terminal)
     assert not (halted.home / "large").exists()
     [part] = halted.home.glob(".*.part")

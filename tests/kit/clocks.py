@@ -17,7 +17,8 @@ _AHEAD = struct.Struct("<q")
 
 def write(file: Path, seconds: float) -> None:
     """Set the clock of the process that reads this file."""
-    with file.open("r+b" if file.exists() else "w+b") as opened:
+    file.touch(0o600)  # as all files of a broker
+    with file.open("r+b") as opened:
         opened.write(_AHEAD.pack(round(seconds * 1e6)))
 
 
