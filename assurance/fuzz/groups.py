@@ -348,5 +348,5 @@ TARGETS: Final = (
     _msgpack("group-info", _info, _infos),
     _msgpack("membership-proof", _proof, _proofs),
     v.program_target("group", _group, _REFUSALS, _programs, (scene, len(SCENES), 3), _bombs,
-                     around=marked_signatures, seconds=3.0),
+                     around=marked_signatures),
 )  # fmt: skip
