@@ -220,7 +220,13 @@ def test_a_file_that_was_changed_anywhere_does_not_open(mallory: Mallory, folder
         changed[position] ^= 1 << position % 8
         with pytest.raises(BrokerError.untrustedError):
             open_session(bytes(changed), found.key, mallory.origin, ring.userId)
-    for other in (b"", whole[:-1], whole + b"\0", whole[:-1] + b"\0", bytes(200_000)):
+    for other in (
+        b"",
+        whole[:-1],
+        whole + b"\0",
+        whole[:-1] + bytes([whole[-1] ^ 1]),
+        bytes(200_000),
+    ):
         path.write_bytes(other)
         not_resumed(mallory, at(mallory, folder), DAMAGED, "keep=True, which replaces it")
     later = at(mallory, folder)

@@ -413,8 +413,18 @@ def test_a_local_key_file_opens_with_a_secret_whole_and_for_its_user_only(accoun
         (BrokerError.integrityError, b"", user, {"password": PASSWORD}),
         (BrokerError.integrityError, data[:-1], user, {"password": PASSWORD}),
         (BrokerError.integrityError, data + b"\0", user, {"password": PASSWORD}),
-        (BrokerError.decryptionError, data[:-1] + b"\0", user, {"password": PASSWORD}),
-        (BrokerError.decryptionError, data[:-1] + b"\0", user, {"passphrase": PASSPHRASE}),
+        (
+            BrokerError.decryptionError,
+            data[:-1] + bytes([data[-1] ^ 1]),
+            user,
+            {"password": PASSWORD},
+        ),
+        (
+            BrokerError.decryptionError,
+            data[:-1] + bytes([data[-1] ^ 1]),
+            user,
+            {"passphrase": PASSPHRASE},
+        ),
         (BrokerError.keySubstitutionError, data, uuid.uuid4(), {"password": PASSWORD}),
     ]
     for error, given, whose, secrets in wrong:
