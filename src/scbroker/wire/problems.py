@@ -99,7 +99,7 @@ def error_of(status: int, body: bytes, retry_after: str | None) -> BrokerError:
         kind = _BY_CODE[problem.code]
     except (ValueError, RecursionError, KeyError):
         return _error_without_code(status, retry_after)
-    return _error(kind, problem.detail, _seconds(retry_after), problem.quota)
+    return _error(kind, problem.detail, seconds_of(retry_after), problem.quota)
 
 
 def item_problem_of(error: BrokerError) -> ItemProblem:
@@ -148,7 +148,7 @@ def _error(
 
 def _error_without_code(status: int, retry_after: str | None) -> BrokerError:
     if status == 503:
-        return errors.OverloadedError(retryAfter=_seconds(retry_after))
+        return errors.OverloadedError(retryAfter=seconds_of(retry_after))
     if status in (502, 504):
         return errors.UnreachableError(
             f"A proxy in front of the broker answered {status}: check whether the broker runs."
@@ -158,7 +158,8 @@ def _error_without_code(status: int, retry_after: str | None) -> BrokerError:
     )
 
 
-def _seconds(text: str | None) -> float | None:
+def seconds_of(text: str | None) -> float | None:
+    """Return the seconds of a `Retry-After` header; None without one, or for a date."""
     if text is None or not (text.isascii() and text.isdigit() and len(text) < 6):
         return None
     return float(text)

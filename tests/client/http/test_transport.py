@@ -111,12 +111,50 @@ def test_a_broker_of_another_protocol_or_of_none_is_refused_at_once(
         assert caught.value.__notes__ == ["1"]
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_proxys_answer_is_an_unreachable_broker_and_tried_four_times(status: int) -> None:
-    with pytest.raises(BrokerError.unreachableError, match="proxy") as caught:
-        ask(http(status, b"Bad Gateway", b""))
+PAGE = b"<html><h1>nginx</h1>"
+WAIT = b"Retry-After: 7\r\n"
+
+
+@in_one_case("status", [408, 429, 500, 502, 503, 504, 520, 599])
+def test_a_proxy_without_a_broker_is_tried_four_times_at_first_and_longer_after_an_answer(
+    status: int,
+) -> None:
+    kind = BrokerError.overloadedError if status == 429 else BrokerError.unreachableError
+    with pytest.raises(kind, match=f"proxy in between answered {status}") as caught:
+        ask(http(status, PAGE, WAIT))
     assert caught.value.__notes__ == ["4"]
-    assert caught.value.retryable
+    assert (caught.value.retryable, caught.value.retryAfter) == (True, 7)
+    with BadBroker([GOOD, *[http(status, PAGE, b"")] * 3, GOOD]) as broker:
+        with device_of(broker) as device:
+            for _ in range(2):
+                assert device.getReminder(USER).result(PATIENCE) == "it works"
+        assert len(broker.requests) == 5
+
+
+@in_one_case("status", [200, 204, 301, 302, 307, 400, 401, 403, 404, 407, 411, 421, 431, 451])
+def test_a_proxys_own_answer_after_the_brokers_is_told_from_a_wrong_address(status: int) -> None:
+    """The program may go on with copies, and is not kept waiting: the network asks for a log-in."""
+    moved = b"Location: http://127.0.0.1:9/\r\n" if status // 100 == 3 else b""
+    with BadBroker([GOOD, http(status, b"" if status == 204 else PAGE, moved)]) as broker:
+        with device_of(broker) as device:
+            device.getReminder(USER).result(PATIENCE)
+            with pytest.raises(
+                BrokerError.unreachableError, match=f"proxy in between answered {status} in"
+            ):
+                device.getReminder(USER).result(PATIENCE)
+        assert len(broker.requests) == 2
+
+
+def test_a_proxys_limit_of_bodies_is_named_with_the_size_and_the_outcome_is_uncertain() -> None:
+    answers = [GOOD, http(413, PAGE, b"")]
+    with BadBroker(answers) as broker, device_of(broker) as device:
+        device.getReminder(USER).result(PATIENCE)
+        with pytest.raises(
+            BrokerError.tooLargeError, match=r"client_max_body_size\) is below the \d+ bytes"
+        ) as caught:
+            device.register("correct Horse 7", "battery Staple 8").result(PATIENCE)
+        assert caught.value.outcome is WriteOutcome.Uncertain
+        assert len(broker.requests) == 2
 
 
 def test_a_broker_that_has_answered_before_is_retried_for_a_minute(

@@ -37,7 +37,7 @@ from scbroker.records.container_record import SEGMENT
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
-from scbroker.wire.problems import MAX_PROBLEM, error_of
+from scbroker.wire.problems import MAX_PROBLEM, error_of, seconds_of
 from scbroker.wire.users import is_this_machine
 
 if TYPE_CHECKING:
@@ -531,6 +531,9 @@ class Transport(Connections):
                 async with way.request(method, at, headers, body, sent) as response:
                     request_id = _request_id(response)
                     span.end(response.status, request_id)
+                    if codec.PROTOCOL_HEADER not in response.headers:
+                        size = len(body or b"")
+                        raise _unmarked(response, self.endpoint.url, size, self._has_answered)
                     _check_version(response, self.endpoint.url)
                     self._has_answered = True
                     if response.status < 300:
@@ -639,24 +642,48 @@ def _request_id(response: aiohttp.ClientResponse) -> str | None:
     return given[0] if len(given) == 1 and codec.is_request_id(given[0]) else None
 
 
-def _check_version(response: aiohttp.ClientResponse, url: str) -> None:
-    spoken = response.headers.getall(codec.PROTOCOL_HEADER, [])
-    if spoken == [codec.PROTOCOL]:
-        return
-    if not spoken and response.status in (502, 503, 504):
-        raise errors.UnreachableError(
-            f"A proxy answered {response.status} in the broker's place: check whether the broker runs."
+def _unmarked(
+    response: aiohttp.ClientResponse, url: str, size: int, has_answered: bool
+) -> errors.BrokerError:
+    """Return the error for an answer to `size` bytes that lacks the header of every answer of a broker.
+
+    `has_answered` is whether a broker has answered at this address before: then another program on the way
+    to it did now. One that is overloaded, or that misses the broker, is retried in either case.
+    """
+    status, wait = response.status, seconds_of(response.headers.get("Retry-After"))
+    proxy = f"A proxy in between answered {status}"
+    if status == 429:
+        return errors.OverloadedError(
+            f"{proxy}: it limits requests. Send fewer at once, or ask its operator for more.", wait
         )
-    if 300 <= response.status < 400:
-        raise errors.UnsupportedVersionError(
+    if status == 408 or status >= 500:
+        return errors.UnreachableError(f"{proxy}: check whether the broker runs.", wait)
+    if has_answered and status == 413:
+        return errors.TooLargeError(
+            f"{proxy}: its limit of bodies (client_max_body_size) is below the {size} bytes of this "
+            "request. Ask its operator to allow 9 MiB."
+        )
+    if has_answered:
+        return errors.UnreachableError(
+            f"{proxy} in the broker's place: log in to this network if it asks for that, or ask the "
+            "operator of the proxy to pass on all requests below /v1/.",
+            6 * _LONGEST_WAIT,
+        )
+    if 300 <= status < 400:
+        return errors.UnsupportedVersionError(
             "serverUrl redirects, and redirects are not followed: set it to the broker's own address."
         )
-    if not spoken:
-        hint = f" {_HTTPS}" if url.startswith("http:") else ""
-        raise errors.UnsupportedVersionError(
-            f"The server at {url} is not a broker: its answer (status {response.status}) has no version of "
-            f"the protocol. Check serverUrl.{hint}"
-        )
+    hint = f" {_HTTPS}" if url.startswith("http:") else ""
+    return errors.UnsupportedVersionError(
+        f"The server at {url} is not a broker: its answer (status {status}) has no version of the "
+        f"protocol. Check serverUrl.{hint}"
+    )
+
+
+def _check_version(response: aiohttp.ClientResponse, url: str) -> None:
+    spoken = response.headers.getall(codec.PROTOCOL_HEADER)
+    if spoken == [codec.PROTOCOL]:
+        return
     raise errors.UnsupportedVersionError(
         f"The broker at {url} speaks version {spoken[0][:20]!r} of the protocol, and this program "
         f"{codec.PROTOCOL}: update the older of the two."
