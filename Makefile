@@ -127,7 +127,7 @@ audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
 
-lock: $(INSTALLED) ## Pin the dependencies of pyproject.toml: those to run, and all to develop
+lock: $(BIN)/uv ## Pin the dependencies of pyproject.toml: those to run, and all to develop
 	$(COMPILE) pyproject.toml --all-extras --group dev --group windows --group fuzz --output-file requirements-dev.txt $(LOCK)
 	$(COMPILE) pyproject.toml --extra server --extra ui --group build --constraint requirements-dev.txt \
 	  --output-file requirements.txt $(LOCK)

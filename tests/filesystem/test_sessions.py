@@ -1,18 +1,22 @@
 """A filesystem without a provider resumes the kept session, in every process that gets it."""
 
+import asyncio
 import os
 import pickle
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 from typing import Any
 
 import fsspec
 import pytest
+from fsspec.implementations.asyn_wrapper import AsyncFileSystemWrapper
 
 from scbroker import BrokerError, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.filesystem.conftest import PASSPHRASE
+from tests.kit.cases import in_one_case
 from tests.kit.waiting import PATIENCE
 
 
@@ -71,6 +75,29 @@ def test_a_filesystem_and_a_file_can_be_pickled_unless_they_have_a_provider(
         assert file.read() == b"abc"
     with pytest.raises(TypeError, match="leave provider out"):
         pickle.dumps(ContainerFileSystem(provider=files.provider))
+
+
+@in_one_case("option", [
+    {"asynchronous": True}, {"loop": None}, {"batch_size": 4}, {"max_paths": 10},
+    {"use_listings_cache": False}, {"listings_expiry_time": 1}, {"skip_instance_cache": True},
+    {"default_block_size": 4096}, {"default_cache_type": "none"}, {"auto_mkdir": True},
+])  # fmt: skip
+def test_options_that_programs_pass_to_any_filesystem_are_accepted(option: dict[str, Any]) -> None:
+    files = fsspec.filesystem("scbroker", userId=str(uuid.UUID(int=0)), **option)
+    assert pickle.loads(pickle.dumps(files)).storage_options == files.storage_options
+
+
+@pytest.mark.long
+def test_the_asynchronous_wrapper_of_fsspec_works_in_a_loop(kept_options: dict[str, Any]) -> None:
+    async def use() -> Any:
+        inner = fsspec.filesystem("scbroker", asynchronous=True, **kept_options)
+        files = AsyncFileSystemWrapper(inner, asynchronous=True)
+        await files._pipe({"a/b": b"one", "a/c": b"two"}, batch_size=2)
+        found = await files._cat_ranges(["a/b", "a/c"], [0, 1], [2, 3])
+        await files._rm("a/b")
+        return found, await files._find("")
+
+    assert asyncio.run(use()) == ([b"on", b"wo"], ["a/c"])
 
 
 def test_a_provider_and_options_of_a_session_are_not_combined(kept_options: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
-"""pandas, polars and pyarrow read and write encrypted tables by their own functions."""
+"""pandas, polars, pyarrow, zarr, xarray and dask read and write encrypted tables by their own functions."""
 
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,46 @@ def test_polars_reads_and_writes_parquet(options: dict[str, Any]) -> None:
         assert pl.read_parquet(file).equals(table)
 
 
+@pytest.mark.filterwarnings(
+    "ignore::zarr.errors.ZarrUserWarning"
+)  # of xarray's consolidated metadata
+def test_zarr_xarray_and_dask_read_and_write_arrays(kept_options: dict[str, Any]) -> None:
+    import dask.array
+    import numpy as np
+    import xarray
+    import zarr
+
+    numbers = np.arange(10_000.0).reshape(100, 100)
+    to: dict[str, Any] = {"storage_options": kept_options}
+    made = zarr.create_array("scbroker://a", shape=(100, 100), chunks=(50, 50), dtype="f8", **to)
+    made[:] = numbers
+    assert (zarr.open_array("scbroker://a", mode="r", **to)[:] == numbers).all()
+    made.resize((20, 20))
+    assert sorted(ContainerFileSystem(**kept_options).find("a")) == ["a/c/0/0", "a/zarr.json"]
+    table = xarray.Dataset({"rain": (("x", "y"), numbers)}, coords={"x": range(100)})
+    table.to_zarr("scbroker://x", mode="w", **to)
+    xarray.testing.assert_identical(xarray.open_zarr("scbroker://x", **to).load(), table)
+    dask.array.to_zarr(dask.array.from_array(numbers, chunks=25), "scbroker://d", **to)
+    assert (dask.array.from_zarr("scbroker://d", **to).compute() == numbers).all()
+
+
+def test_chains_of_fsspec_keep_copies_or_look_into_an_archive(
+    kept_options: dict[str, Any], tmp_path: Path
+) -> None:
+    import fsspec
+
+    files = ContainerFileSystem(**kept_options)
+    files.pipe("a/b", b"one")
+    with files.open("z.zip", "wb") as file, zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("c", "two")
+    for kind in ("simplecache", "filecache", "blockcache"):
+        chain: dict[str, Any] = {"scbroker": kept_options, kind: {"cache_storage": str(tmp_path)}}
+        with fsspec.open(f"{kind}::scbroker://a/b", **chain) as file:
+            assert file.read() == b"one"
+    with fsspec.open("zip://c::scbroker://z.zip", scbroker=kept_options) as file:
+        assert file.read() == b"two"
+
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "fsspec.md"
 [LINES] = re.findall("```text\n(.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
 
@@ -75,9 +116,11 @@ def test_the_lines_of_the_guide_work_with_a_kept_session(
     import pandas
     import polars
     import pyarrow.dataset
+    import zarr
 
     names: dict[str, Any] = {
-        "dask": dask, "fsspec": fsspec, "pandas": pandas, "polars": polars, "pyarrow": pyarrow
+        "dask": dask, "fsspec": fsspec, "pandas": pandas, "polars": polars, "pyarrow": pyarrow,
+        "zarr": zarr,
     }  # fmt: skip
     monkeypatch.setitem(fsspec.config.conf, "scbroker", kept_options)
     results = [eval(line, names) for line in LINES.splitlines() if line.partition(".")[0] in names]

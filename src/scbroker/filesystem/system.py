@@ -10,7 +10,7 @@ import errno
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Final
 
 import scbroker
@@ -24,6 +24,12 @@ from scbroker.filesystem.sessions import kept_session
 Container = scbroker.Container[Any]
 _EXPIRY_SECONDS: Final = 10.0
 _AT_ONCE: Final = 64
+_GENERIC: Final = {
+    "asynchronous", "loop", "batch_size", "max_paths", "auto_mkdir", "block_size", "default_block_size",
+    "cache_type", "default_cache_type", "cache_options", "default_cache_options", "fill_cache",
+    "default_fill_cache",
+}  # fmt: skip
+"""Options that programs pass to any filesystem. As in fsspec's own synchronous ones they change nothing."""
 
 
 class ContainerFileSystem(AbstractFileSystem):
@@ -57,8 +63,11 @@ class ContainerFileSystem(AbstractFileSystem):
         everyone: bool = False,
         use_listings_cache: bool = True,
         listings_expiry_time: float | None = None,
+        **generic: Any,
     ) -> None:
-        super().__init__()
+        if unknown := generic.keys() - _GENERIC:
+            raise TypeError(f"scbroker:// has no option {', '.join(sorted(unknown))}")
+        super().__init__(**generic)
         if provider is not None:
             if not isinstance(provider, scbroker.BrokerProvider):
                 raise errors.InvalidArgumentError(
@@ -69,15 +78,18 @@ class ContainerFileSystem(AbstractFileSystem):
                     "provider has a session: pass it without userId, sessionStore and trustStore, also in "
                     "the configuration of fsspec"
                 )
-        self._given, self._session = provider, (userId, sessionStore, trustStore)
+        self._given = self._provider = provider
+        self._session = (userId, sessionStore, trustStore)
         self._everyone = everyone
         expiry = _EXPIRY_SECONDS if listings_expiry_time is None else listings_expiry_time
         self._max_age = expiry if use_listings_cache else 0.0
 
-    @cached_property
+    @property  # fsspec's asynchronous wrapper reads all other attributes, in its loop
     def provider(self) -> scbroker.BrokerProvider:
         """The session that the filesystem uses."""
-        return kept_session(*self._session) if self._given is None else self._given
+        if self._provider is None:
+            self._provider = kept_session(*self._session)
+        return self._provider
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
