@@ -18,7 +18,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -34,10 +34,14 @@ from scbroker.errors import InvalidArgumentError, TrustStoreError
 from scbroker.records.canonical import decoder
 
 _MAGIC: Final = b"scbroker.trust\x01"
-_COMPACT_AT: Final = 4096
+_COMPACT_AT: Final = 2048
+"""Entries after which a file is compacted; a sixteenth of the marks if that is more. Each is read by itself."""
 _LOCK_SECONDS: Final = 10.0
 _ENDS: Final = ""
 """The kind of the entry in which a compacted file names the ends of the files before it."""
+_ALL: Final = "*"
+"""The kind of the entry in which a compacted file has all marks: reading one entry for each takes ten times as
+long."""
 _KEPT_ENDS: Final = 256
 Position = tuple[int, bytes]
 """A place in the history of a store: the number of entries since it was created, and the MAC of them all."""
@@ -95,34 +99,37 @@ class TrustStore(Protocol):
 class _Values:
     """The marks of a store in memory, with the keys of each kind in order."""
 
-    def __init__(self) -> None:
-        self._values: dict[tuple[str, bytes], bytes] = {}
-        self._keys: dict[str, list[bytes]] = {}
+    def __init__(self, encoded: bytes | None = None) -> None:
+        self._values: dict[str, dict[bytes, bytes]] = {}
+        if encoded is not None:
+            self._values = decoder(dict[str, dict[bytes, bytes]]).decode(encoded)
+        self._keys = {kind: list(values) for kind, values in self._values.items()}
         self._unsorted: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._values)
+        return sum(map(len, self._values.values()))
 
-    def items(self) -> Iterable[tuple[tuple[str, bytes], bytes]]:
-        return self._values.items()
+    def encode(self) -> bytes:
+        return msgspec.msgpack.encode(self._values)
 
     def get(self, kind: str, key: bytes) -> bytes | None:
-        return self._values.get((kind, key))
+        return self._values.get(kind, {}).get(key)
 
     def set(self, kind: str, key: bytes, value: bytes) -> None:
-        if (kind, key) not in self._values:
+        values = self._values.setdefault(kind, {})
+        if key not in values:
             self._keys.setdefault(kind, []).append(key)
             self._unsorted.add(kind)
-        self._values[(kind, key)] = value
+        values[key] = value
 
     def page(self, kind: str, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        keys = self._keys.get(kind, [])
+        keys, values = self._keys.get(kind, []), self._values.get(kind, {})
         if kind in self._unsorted:
             # Sorted only when read: inserting each mark in order would move half of the keys each time.
             keys.sort()
             self._unsorted.remove(kind)
         first = bisect.bisect_right(keys, after)
-        return [(key, self._values[(kind, key)]) for key in keys[first : first + count]]
+        return [(key, values[key]) for key in keys[first : first + count]]
 
 
 class MemoryTrustStore:
@@ -309,6 +316,8 @@ class _Log:
                 if entry.kind == _ENDS:
                     self._ends = decoder(list[Position]).decode(entry.value)
                     passed += self._ends
+                elif entry.kind == _ALL:
+                    self.values = _Values(entry.value)
                 else:
                     self.values.set(entry.kind, entry.key, entry.value)
                 passed.append(self._position_of(log))
@@ -332,20 +341,19 @@ class _Log:
         self.log = log
 
     @property
-    def is_mostly_outdated(self) -> bool:
-        return self.log.count > _COMPACT_AT and self.log.count > 2 * len(self.values)
+    def has_many_entries(self) -> bool:
+        return self.log.count > max(_COMPACT_AT, len(self.values) // 16)
 
     def compacted(self) -> bytes:
-        """Return a file with only the latest values.
+        """Return a file with only the latest values, in one entry.
 
         It begins with where the files before it ended. A process that knows one of these ends, or any later
         place, can tell that this file continues what it has read.
         """
         log = copy.copy(self._start)
         ends = msgspec.msgpack.encode([*self._ends, self.position][-_KEPT_ENDS:])
-        values = (_Entry(kind, key, value) for (kind, key), value in self.values.items())
-        entries = map(msgspec.msgpack.encode, (_Entry(_ENDS, b"", ends), *values))
-        return b"".join([log.start(), *map(log.append, entries)])
+        entries = _Entry(_ENDS, b"", ends), _Entry(_ALL, b"", self.values.encode())
+        return b"".join([log.start(), *map(log.append, map(msgspec.msgpack.encode, entries))])
 
     def _replaced(self) -> TrustStoreError:
         return TrustStoreError(
@@ -406,7 +414,7 @@ class _FileMarks:
         with self._lock, _usable(self._path), self._up_to_date():
             if self._log.values.get(kind, key) != expected:
                 return False
-            if self._log.is_mostly_outdated:
+            if self._log.has_many_entries:
                 self._compact()
             self._log.append(_Entry(kind, key, value))
             return True
