@@ -113,6 +113,7 @@ def test_a_hostile_name_never_makes_a_file(
     alice: Person, session: ServerProvider, name: str
 ) -> None:
     container, below = put(session, name), put(session, f"x/{name}")
+    alice.run("ls")  # makes the index of names
     before = sorted(alice.home.rglob("*"))
     done = alice.run("get", str(container), status=2)
     assert "--output" in done.error

@@ -364,7 +364,8 @@ def marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
         files = sorted(store.directory.glob("*.trust"))
         return {(path.name, b""): path.read_bytes() for path in files}
     assert isinstance(store, MemoryTrustStore)
-    return {name: value for user in store._users.values() for name, value in user._values.items()}
+    kinds = [each for user in store._users.values() for each in user._values._values.items()]
+    return {(kind, key): value for kind, values in kinds for key, value in values.items()}
 
 
 def verified_marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:

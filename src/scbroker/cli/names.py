@@ -16,6 +16,7 @@ import typer
 import scbroker
 from scbroker import errors
 from scbroker.cli.output import SHORT_ID
+from scbroker.desk import names as desk
 
 PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
@@ -58,8 +59,15 @@ class Names:
     def all(
         self, type: str | None = None
     ) -> Iterator[scbroker.Container[Any] | errors.BrokerError]:
-        """Yield all containers with their headers, ascending by id, and errors in place of damaged ones."""
-        yield from self._session.iterContainers(type)
+        """Yield all containers, ascending by id, and errors in place of damaged ones.
+
+        Of the headers only the names are shown.
+        """
+        yield from desk.all_containers(self._session, type)
+
+    def known(self) -> Iterator[tuple[uuid.UUID, str]]:
+        """Yield the id and name of each container that has a name."""
+        yield from desk.names_by_id(self._session, name_of)
 
     def id_of(self, text: str) -> uuid.UUID:
         """Return the id of the container that an id, the beginning of an id or a name means.
@@ -95,13 +103,7 @@ class Names:
 
         Warn of damaged containers: each could have one of the names.
         """
-        found: dict[str, list[scbroker.Container[Any]]] = {name: [] for name in names}
-        damaged = list[uuid.UUID | None]()
-        for each in self.all() if found else ():
-            if isinstance(each, errors.BrokerError):
-                damaged.append(each.containerId)
-            elif (name := name_of(each)) in found:
-                found[name].append(each)
+        found, damaged = desk.containers_named(self._session, names, name_of)
         if damaged:
             self._warn(
                 f"{len(damaged)} of your containers cannot be read, such as {damaged[0]}, so their names are "
@@ -117,10 +119,11 @@ class Names:
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
         found = []
-        for each in self.all():
+        for each in desk.containers_whose_name(
+            self._session, lambda name: name.startswith(beginning), name_of
+        ):
             if isinstance(each, scbroker.Container):
-                if (name_of(each) or "").startswith(beginning):
-                    found.append(each)
+                found.append(each)
             elif each.containerId not in self._damaged:
                 self._damaged.add(each.containerId)
                 self._failed(str(each.containerId), each)
@@ -198,8 +201,7 @@ def complete_container(ctx: Any, incomplete: str) -> list[str]:
 
     def read() -> Iterator[str]:
         with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            for each in run.names.all():
-                yield (name_of(each) if isinstance(each, scbroker.Container) else None) or ""
+            yield from (name for _, name in run.names.known())
 
     return candidates(incomplete, read)
 

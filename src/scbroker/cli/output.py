@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from scbroker.cli.words import in_words
 
 if TYPE_CHECKING:
@@ -278,14 +280,20 @@ def _print_array(rows: Iterable[Row]) -> None:
     """Print a JSON array row by row. After an error it stays open, so that no reader takes it for all."""
     before = "["
     for row in rows:
-        text = json.dumps(_plain(row), indent=2).replace("\n", "\n  ")
+        # The C encoder does not indent, and the one in Python takes five times as long.
+        text = msgspec.json.format(json.dumps(_plain(row)), indent=2).replace("\n", "\n  ")
         print(f"{before}\n  {text}", end="")
         before = ","
     print("[]" if before == "[" else "\n]")
 
 
+_PLAIN: Final = (str, type(None), int, bool, float)
+
+
 def _plain(value: Any) -> Any:
     """Return a value as JSON has it."""
+    if type(value) in _PLAIN:
+        return value
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, enum.Flag):

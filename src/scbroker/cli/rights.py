@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -72,6 +73,7 @@ def permissions_of(can: str | None, rights: str | None) -> ContainerAccessLevel 
     return found
 
 
+@functools.cache  # a list has the same few for thousands of containers
 def in_words(permissions: ContainerAccessLevel) -> str:
     """Return the word of --can for permissions, that of a role in a group, or their names with commas."""
     words = (word for word, each in (WORDS | _OF_ROLES).items() if each == permissions)

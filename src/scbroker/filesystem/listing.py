@@ -1,7 +1,7 @@
 """Keep the names of a session's containers, and show them as folders and files.
 
-The broker cannot search for names, so one listing reads the headers of all containers. All filesystems of a
-provider share it.
+The broker cannot search for names, so one listing has all containers, by the index that the device keeps. All
+filesystems of a provider share it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 
 import scbroker
 from scbroker import errors
+from scbroker.desk.names import all_containers
 from scbroker.filesystem.names import path_of
 
 _log = logging.getLogger("scbroker")
@@ -202,7 +203,7 @@ def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool)
     These are the user's contacts and, for a container that is read through a group, the group's members.
     """
     found, damaged = list[tuple[str, Entry]](), list[uuid.UUID | None]()
-    for each in provider.iterContainers():
+    for each in all_containers(provider):
         if isinstance(each, errors.BrokerError):
             damaged.append(each.containerId)
         elif (name := path_of(each)) is not None:

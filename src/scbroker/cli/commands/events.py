@@ -15,7 +15,7 @@ from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.event_logs import each_once, merged
 from scbroker.cli.groups import complete_group
-from scbroker.cli.names import complete_container, name_of
+from scbroker.cli.names import complete_container
 from scbroker.cli.output import Row, ShortId
 from scbroker.cli.run import Run
 
@@ -149,7 +149,7 @@ def _in_all_logs(
 
 
 def _show(
-    run: Run, events: Iterable[scbroker.ContainerEvent], known: dict[uuid.UUID, str | None] | None
+    run: Run, events: Iterable[scbroker.ContainerEvent], known: dict[uuid.UUID, str] | None
 ) -> None:
     widths = _columns(dict.fromkeys(_COLUMNS | _GROUP, 0) | _WIDTHS, known, 24)
     for each in events:
@@ -168,10 +168,8 @@ def _kinds(text: str) -> list[ContainerEventType]:
     return [known[name.strip().lower()] for name in text.split(",")]
 
 
-def _names(run: Run) -> dict[uuid.UUID, str | None]:
-    return {
-        each.id: name_of(each) for each in run.names.all() if isinstance(each, scbroker.Container)
-    }
+def _names(run: Run) -> dict[uuid.UUID, str]:
+    return dict(run.names.known())
 
 
 def _columns(columns: dict[str, Any], known: object, of_names: Any) -> dict[str, Any]:
@@ -185,9 +183,7 @@ def _log_of(run: Run, event: scbroker.ContainerEvent) -> uuid.UUID | str | None:
     return run.people.group_of(event.groupId).removeprefix("group ")
 
 
-def _row(
-    run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str | None] | None
-) -> Row:
+def _row(run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str] | None) -> Row:
     by: uuid.UUID | str | None = event.relatedUserId
     if isinstance(by, uuid.UUID) and not run.out.as_json:
         by = run.people.name_of(by)

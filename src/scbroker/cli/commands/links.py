@@ -225,7 +225,7 @@ def _opened(run: Run, texts: list[str] | None) -> "list[scbroker.Container[Any]]
     if texts:
         return found_containers(run, texts, recursive=False)
     found = []
-    for each in run.names.all():
+    for each in run.session.iterContainers():
         if isinstance(each, errors.BrokerError):
             run.failed(str(each.containerId), each)
         else:

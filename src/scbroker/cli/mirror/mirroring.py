@@ -62,7 +62,7 @@ class Mirror:
         self._has_offers = self._run.people.groups.offers() != []
         self._remotes.clear()
         self._failed.clear()
-        for each in self._run.names.all(self._selection.type):
+        for each in self._session.iterContainers(self._selection.type):
             self._note(each.id if isinstance(each, scbroker.Container) else each.containerId, each)
         self._apply(touched=None)
         self._state.compared()

@@ -34,6 +34,10 @@ _MISORDERED: Final = (
 )
 _DENIED: Final = (errors.NotFoundError, errors.UnreachableError)
 """Errors of containers for `leftOut`: the broker denies the container, or the cache lacks it."""
+LEFT_OUT: Final = (
+    "The broker leaves out containers that this device has read: %d, the first is %s. listContainers names "
+    "them in leftOut."
+)
 _log = logging.getLogger("scbroker")
 Entry = Container[Any] | BrokerError
 
@@ -76,12 +80,7 @@ async def pages(
             upcoming = None if served.next is None else _begun(session, wanted, served.next)
             found = await session.hold(_verified(session, wanted, served))
             if found.leftOut and not session.is_offline:
-                _log.warning(
-                    "The broker leaves out containers that this device has read: %d, the first is %s. "
-                    "listContainers names them in leftOut.",
-                    len(found.leftOut),
-                    found.leftOut[0],
-                )
+                _log.warning(LEFT_OUT, len(found.leftOut), found.leftOut[0])
             yield found.containers
     finally:
         if upcoming is not None:

@@ -34,14 +34,13 @@ from scbroker.errors import InvalidArgumentError, TrustStoreError
 from scbroker.records.canonical import decoder
 
 _MAGIC: Final = b"scbroker.trust\x01"
-_COMPACT_AT: Final = 2048
-"""Entries after which a file is compacted; a sixteenth of the marks if that is more. Each is read by itself."""
+_COMPACT_AT: Final = 1024
+"""Entries after which a file is compacted; a thirty-second of the marks if that is more."""
 _LOCK_SECONDS: Final = 10.0
 _ENDS: Final = ""
 """The kind of the entry in which a compacted file names the ends of the files before it."""
 _ALL: Final = "*"
-"""The kind of the entry in which a compacted file has all marks: reading one entry for each takes ten times as
-long."""
+"""The kind of the entry in which a compacted file has all marks: an entry for each would be slow to read."""
 _KEPT_ENDS: Final = 256
 Position = tuple[int, bytes]
 """A place in the history of a store: the number of entries since it was created, and the MAC of them all."""
@@ -342,7 +341,7 @@ class _Log:
 
     @property
     def has_many_entries(self) -> bool:
-        return self.log.count > max(_COMPACT_AT, len(self.values) // 16)
+        return self.log.count > max(_COMPACT_AT, len(self.values) // 32)
 
     def compacted(self) -> bytes:
         """Return a file with only the latest values, in one entry.

@@ -1,0 +1,420 @@
+"""Keep on this device what a list shows of the user's containers: a name then costs what one container costs.
+
+Events since the last reading decide which containers are read again, and each is verified as in a list. So is
+a container of which this device has verified a later version, or which the index lacks: a broker that
+withholds events can hide no more than in a list.
+
+The index is two files of a `CacheFolder`: all containers, and what changed since. A file that is missing,
+damaged or older costs only reading: events are read again, or the containers listed. So no lock is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import sys
+import unicodedata
+import uuid
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from scbroker import errors
+from scbroker.client import events
+from scbroker.client.arguments import moment, now
+from scbroker.client.cache.folder import CacheFolder, checked_root
+from scbroker.client.calls import tasks
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers import contents, fetching, listing
+from scbroker.client.containers.change import decode_header
+from scbroker.client.core.judging import Mark
+from scbroker.client.events import Source
+from scbroker.client.users.session import Session
+from scbroker.crypto.seal import random_bytes
+from scbroker.errors import BrokerError
+from scbroker.records.canonical import decoder
+from scbroker.records.container_record import GROUP_TYPE, Role
+from scbroker.types import Container, Header
+from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, NamedGroup
+from scbroker.wire.containers import MAX_BATCH
+from scbroker.wire.events import MAX_PAGE, Event
+
+LONGEST_NAME: Final = 1024
+"""Characters. The time to normalize a name grows with the square of its length."""
+_MOST_MEMBERS: Final = 64
+"""Others choose the length of access lists: a container with a longer one is read again to be shown."""
+_MOST_PAGES: Final = 100
+"""Pages of events after which the containers are listed instead. A broker could serve events without end."""
+_FEWEST_CHANGES: Final = 256
+"""Containers that the file of changes may have; a thirty-second of all if that is more."""
+_MAX_BYTES: Final = 256 * 1_048_576
+_ALL, _CHANGES = "index", "index-changes"
+_NOTHING: Final = msgspec.Raw(b"\xc0")
+_log = logging.getLogger("scbroker")
+Log = uuid.UUID | None
+"""The log of a group; None is the user's own."""
+
+
+class _Version(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The beginning of a stored mark."""
+
+    version: int
+
+
+class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A container as it was read last, with its name in NFC. The row is decoded when it is needed."""
+
+    version: int
+    name: str | None = None
+    row: msgspec.Raw = _NOTHING
+    """Nothing if the container has to be read again to be shown: damaged, denied, or of unusual size."""
+    damaged: bool = False
+
+
+class _Level(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    userId: uuid.UUID
+    permissions: int
+    expiresAt: dt.datetime | None
+    fingerprint: str | None
+    """That of a group."""
+
+
+class _Row(msgspec.Struct, array_like=True, frozen=True):
+    """What a list shows of a container, by the names of the fields of `Container`."""
+
+    type: str | None
+    length: int | None
+    createdAt: dt.datetime
+    createdBy: uuid.UUID
+    modifiedAt: dt.datetime
+    modifiedBy: uuid.UUID
+    modifiedVia: uuid.UUID | None
+    modifierIsMember: bool | None
+    via: uuid.UUID | None
+    contentAvailability: Availability
+    headerAvailability: Availability
+    contentBy: uuid.UUID | None
+    access: tuple[_Level, ...] | None
+
+
+class _File(msgspec.Struct, array_like=True):
+    """All containers; in the file of changes, those that changed since the file with this number."""
+
+    number: bytes
+    places: dict[Log, int]
+    """The id of the next event of each log."""
+    slots: dict[bytes, _Slot | None]
+
+
+class Index:
+    """The containers of a session's user by id. `refresh` brings them up to date."""
+
+    def __init__(self, session: Session, folder: CacheFolder) -> None:
+        self._session, self._folder = session, folder
+        self._number = b""
+        self._places: dict[Log, int] = {}
+        self._slots: dict[bytes, _Slot] = {}
+        self._changes: set[bytes] = set()
+        """Containers that changed since the file of all containers was written."""
+        self.after_fork()
+        io_thread.bound(self)
+
+    def after_fork(self) -> None:
+        """Replace the lock: a task of the parent process may hold it."""
+        self._lock = asyncio.Lock()
+
+    async def find(
+        self, names: Collection[str] | None = None, again: Collection[uuid.UUID] = ()
+    ) -> tuple[dict[str, list[uuid.UUID]], list[uuid.UUID]]:
+        """Return the ids of the containers by name, and those of containers that cannot be read.
+
+        The index has the first 1,025 characters of longer names. Containers in `again` are read even if
+        nothing says that they have changed.
+        """
+        async with self._lock:
+            await self._refresh({each.bytes for each in again})
+        found: dict[str, list[uuid.UUID]] = {name: [] for name in names or ()}
+        damaged = list[uuid.UUID]()
+        for key, slot in self._slots.items():
+            if slot.name is not None and (names is None or slot.name in found):
+                found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
+            elif slot.damaged:
+                damaged.append(uuid.UUID(bytes=key))
+        return found, damaged
+
+    async def all(self) -> list[Container[Any] | BrokerError]:
+        """Return all containers as a list does, ascending by id; their headers have the name alone."""
+        async with self._lock:
+            fresh = await self._refresh(set(), whole=True)
+            return await io_thread.in_pool(lambda: list(self._entries(fresh)))
+
+    def _entries(self, fresh: _Fresh) -> Iterator[Container[Any] | BrokerError]:
+        """Yield what was read just now, and the rows of all others without those whose access has ended."""
+        time = moment(now())
+        for key in sorted(self._slots):
+            container_id, slot = uuid.UUID(bytes=key), self._slots[key]
+            if (found := fresh.get(key)) is None:
+                if slot.row == _NOTHING:
+                    continue
+                row = _ROW.decode(slot.row)
+                reader = row.via or self._session.userId
+                own = [each for each in row.access or () if each.userId == reader]
+                if all(each.expiresAt is None or each.expiresAt > time for each in own):
+                    yield _container(container_id, slot, row)
+            elif not isinstance(found, errors.NotFoundError):
+                yield found
+
+    async def _refresh(self, stale: set[bytes], *, whole: bool = False) -> _Fresh:
+        """Bring the index up to date, and return what was read; with `whole`, also what it cannot show."""
+        try:
+            return await self._brought_up(stale, whole)
+        except BaseException:
+            self._number = (
+                b""  # so that the next call begins with the files: places may be ahead of slots
+            )
+            raise
+
+    async def _brought_up(self, stale: set[bytes], whole: bool) -> _Fresh:
+        if not self._number:
+            await io_thread.in_pool(self._load)
+        places, count = dict(self._places), len(self._changes)
+        try:
+            if not self._number:
+                raise errors.EventsExpiredError(firstId=0)
+            stale |= await self._changed()
+        except errors.EventsExpiredError:
+            await self._list()
+        stale |= await io_thread.in_pool(self._behind)
+        if whole:
+            stale |= await io_thread.in_pool(self._unshown)
+        fresh = await self._read(stale)
+        if places != self._places or count != len(self._changes):
+            await io_thread.in_pool(self._save)
+        if whole and (
+            denied := [k for k, v in fresh.items() if isinstance(v, errors.NotFoundError)]
+        ):
+            _log.warning(listing.LEFT_OUT, len(denied), uuid.UUID(bytes=min(denied)))
+        return fresh
+
+    async def _changed(self) -> set[bytes]:
+        """Return the containers of which the logs have new events.
+
+        What a user reaches through a group has its events in the group's log alone. So the log of a group
+        that the user has accepted since is read from its first event on.
+        """
+        async with tasks.all_or_first_error() as both:
+            listing_groups = both.create_task(self._session.groups.listed())
+            of_user = both.create_task(self._since(None))
+        accepted: set[Log] = {each.group_id for each in listing_groups.result() if each.accepted}
+        found = list(of_user.result())
+        left = self._places.keys() - accepted - {None}
+        for group in accepted:
+            try:
+                found += await self._since(group)
+            except errors.NotFoundError:  # the membership has just ended
+                left.add(group)
+        for group in left:
+            self._places.pop(group, None)
+        stale = {uuid.UUID(each.containerId).bytes for each in found if self._is_news(each)}
+        groups = {uuid.UUID(each.containerId) for each in found if each.containerType == GROUP_TYPE}
+        if left or groups:
+            rows = await io_thread.in_pool(self._rows)
+            stale |= {k for k, row in rows.items() if row.via in left or row.modifiedVia in groups}
+        return stale
+
+    def _is_news(self, event: Event) -> bool:
+        if event.containerType == GROUP_TYPE or event.eventType == ContainerEventType.Accessed:
+            return False
+        slot = self._slots.get(uuid.UUID(event.containerId).bytes)
+        # A departure changes access and no version.
+        is_update = event.eventType == ContainerEventType.Updated and "access" not in event.changes
+        return not (slot is not None and is_update and 0 < event.version <= slot.version)
+
+    def _rows(self) -> dict[bytes, _Row]:
+        slots = self._slots.items()
+        return {key: _ROW.decode(slot.row) for key, slot in slots if slot.row != _NOTHING}
+
+    def _unshown(self) -> set[bytes]:
+        """Return the containers that have to be read to be shown.
+
+        The log of a group of others does not tell whether a modifier is still a member.
+        """
+        missing = {key for key, slot in self._slots.items() if slot.row == _NOTHING}
+        vias = self._rows().items()
+        return missing | {
+            k for k, row in vias if row.modifiedVia and row.modifiedVia not in self._places
+        }
+
+    async def _since(self, log: Log) -> list[Event]:
+        """Return the events of a log since the last call, verified; of a new log, all of them.
+
+        Raises `EventsExpiredError` if the broker dropped some of them, or has too many.
+        """
+        place, found = self._places.get(log, 1), list[Event]()
+        source = Source(self._session, log)
+        for _ in range(_MOST_PAGES):
+            page = await source.call({"startId": str(place)})
+            some = await events.check_page(source, place, page)
+            found += some
+            place = self._places[log] = some[-1].id + 1 if some else place
+            if len(some) < MAX_PAGE:
+                return found
+        raise errors.EventsExpiredError("The log has too many new events.", firstId=place)
+
+    async def _list(self) -> None:
+        """Read all containers, and begin the index with them."""
+        listed = await self._session.groups.listed()
+        logs: list[Log] = [None, *(each.group_id for each in listed if each.accepted)]
+        # Before the list: what changes meanwhile has an event that is read the next time.
+        self._places = {
+            each: await events.end_of_log(Source(self._session, each)) + 1 for each in logs
+        }
+        self._slots, self._number = {}, b""
+        wanted = listing.Wanted(None, MAX_BATCH, _open_header)
+        async for page in listing.pages(self._session, wanted, None):
+            for each in page:
+                container_id = each.id if isinstance(each, Container) else each.containerId
+                if container_id is not None:
+                    self._slots[container_id.bytes] = self._slot_of(container_id.bytes, each)
+
+    def _behind(self) -> set[bytes]:
+        """Return containers of which this device has verified a later version than the index has."""
+        found, slots, version = set[bytes](), self._slots, _VERSION.decode
+        for key, stored in self._session.marks.page(fetching.KIND, b"", sys.maxsize):
+            slot = slots.get(key)
+            if slot is None or slot.version < version(stored).version:
+                mark = Mark.decode(stored)
+                if not (mark.deleted or mark.left):
+                    found.add(key)
+                elif slot is not None:
+                    del slots[key]
+                    self._changes.add(key)
+        return found
+
+    async def _read(self, stale: Collection[bytes]) -> _Fresh:
+        """Read containers again; return each, or its error. A denied one stays, for lists to ask for it."""
+        ids = [uuid.UUID(bytes=key) for key in sorted(stale)]
+        read = await contents.get_each(self._session, ids, _open_header, (Role.Header,))
+        fresh: _Fresh = {}
+        for each, outcome in zip(ids, read, strict=True):
+            key = each.bytes
+            self._changes.add(key)
+            slot = self._slot_of(key, outcome)
+            is_known = slot.version > 0 or not isinstance(outcome, errors.NotFoundError)
+            if is_known and not isinstance(outcome, errors.DeletedError):
+                if isinstance(outcome, BrokerError):
+                    outcome.containerId = each
+                self._slots[key], fresh[key] = slot, outcome
+            else:
+                self._slots.pop(key, None)
+        return fresh
+
+    def _slot_of(self, key: bytes, found: Container[Any] | BrokerError) -> _Slot:
+        if isinstance(found, BrokerError):
+            _, mark = fetching.mark_of(self._session, key)
+            version = 0 if mark is None or mark.left else mark.version
+            return _Slot(version, damaged=not isinstance(found, errors.NotFoundError))
+        name = None if found.header is None else found.header.customHeaderObject.get("name")
+        is_usual = len(name or "") <= LONGEST_NAME and len(found.access or ()) <= _MOST_MEMBERS
+        row = msgspec.Raw(_ENCODER.encode(_row(found))) if is_usual else _NOTHING
+        return _Slot(found.version, name and name[: LONGEST_NAME + 1], row)
+
+    def _load(self) -> None:
+        whole = self._file(_ALL)
+        if whole is None:
+            return
+        self._number, self._places = whole.number, whole.places
+        self._slots = {key: slot for key, slot in whole.slots.items() if slot is not None}
+        changes = self._file(_CHANGES)
+        if changes is not None and changes.number == whole.number:
+            self._places, self._changes = changes.places, set(changes.slots)
+            for key, slot in changes.slots.items():
+                if slot is None:
+                    self._slots.pop(key, None)
+                else:
+                    self._slots[key] = slot
+
+    def _file(self, kind: str) -> _File | None:
+        data = self._folder.read(kind, b"")
+        try:
+            return None if data is None else _FILE.decode(data)
+        except msgspec.DecodeError:  # another version of this program wrote it
+            return None
+
+    def _save(self) -> None:
+        if self._number and len(self._changes) <= max(_FEWEST_CHANGES, len(self._slots) // 32):
+            slots = {key: self._slots.get(key) for key in self._changes}
+            kind = _CHANGES
+        else:
+            self._number, self._changes = random_bytes(16), set()
+            slots, kind = dict(self._slots), _ALL
+        file = _File(self._number, self._places, slots)
+        self._folder.write(kind, b"", _ENCODER.encode(file))
+
+
+_Fresh = dict[bytes, Container[Any] | BrokerError]
+_VERSION: Final = decoder(_Version)
+_ROW: Final = decoder(_Row)
+_FILE: Final = decoder(_File)
+_ENCODER: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
+
+
+def index_of(session: Session) -> Index | None:
+    """Return the index of a session; None if its marks are not in files, or no folder can be used."""
+    if session.folder is None:
+        return None
+    origin = session.transport.endpoint.origin
+    try:
+        root = checked_root(session.folder.with_name("names"), _MAX_BYTES)
+        folder = CacheFolder(root, session.keys.ring, origin, _MAX_BYTES)
+    except errors.InvalidArgumentError as error:
+        _log.warning("Names are looked up without an index: %s", error)
+        return None
+    return Index(session, folder)
+
+
+def _open_header(data: bytes | None) -> Header[Any] | None:
+    """Return a header with the name alone, in NFC: others choose the size of the rest."""
+    if data is None:
+        return None
+    found = decode_header(data, Any)
+    name = found.get("name") if isinstance(found, dict) else None
+    if not isinstance(name, str) or not name:
+        return Header({})
+    return Header(
+        {"name": name if len(name) > LONGEST_NAME else unicodedata.normalize("NFC", name)}
+    )
+
+
+def _row(found: Container[Any]) -> _Row:
+    access = None
+    if found.access is not None:
+        access = tuple(
+            _Level(
+                each.userId,
+                each.permissions,
+                each.expiresAt,
+                each.fingerprint if each.isGroup else None,
+            )
+            for each in found.access
+        )
+    same = {name: getattr(found, name) for name in _Row.__struct_fields__ if name != "access"}
+    return _Row(**same, access=access)
+
+
+def _container(container_id: uuid.UUID, slot: _Slot, row: _Row) -> Container[Any]:
+    shown = msgspec.structs.asdict(row)
+    access = None if row.access is None else tuple(map(_level, row.access))
+    header = None if slot.name is None else Header({"name": slot.name})
+    return Container(
+        **{**shown, "access": access}, id=container_id, version=slot.version, header=header
+    )
+
+
+def _level(level: _Level) -> AccessLevel:
+    holder, group = level.userId, level.fingerprint
+    return AccessLevel(
+        holder if group is None else NamedGroup(holder, group), level.permissions, level.expiresAt
+    )

@@ -1,0 +1,1 @@
+"""Do what the command line and the filesystem share."""

@@ -1,0 +1,158 @@
+"""Find a user's containers by name, and list them, with the index that the device keeps of them.
+
+The index is not believed about a name: each container that has it is read and verified. Without an index, as
+for a link, and if the client refuses the broker's event log, all containers are listed instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+import weakref
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+
+if TYPE_CHECKING:
+    from scbroker.client.cache.index import Index
+    from scbroker.client.users.session import Session
+
+T = TypeVar("T")
+Entry: TypeAlias = "scbroker.Container[Any] | errors.BrokerError"
+NameOf: TypeAlias = "Callable[[scbroker.Container[Any]], str | None]"
+"""Returns the name of a container in Unicode's NFC; None without one."""
+Finding: TypeAlias = "Coroutine[Any, Any, tuple[dict[str, list[uuid.UUID]], list[uuid.UUID]]]"
+_LONGEST: Final = 1025
+"""Characters of a name that the index has."""
+_ROUNDS: Final = 3
+_GONE: Final = (errors.NotFoundError, errors.DeletedError)
+_REFUSED: Final = (errors.UntrustedError, errors.BrokerFaultError)
+_log = logging.getLogger("scbroker")
+
+
+class Named(NamedTuple):
+    """The containers of some names, with their whole headers, and the ids of those that cannot be read."""
+
+    found: dict[str, list[scbroker.Container[Any]]]
+    damaged: list[uuid.UUID | None]
+
+
+def containers_named(
+    provider: scbroker.BrokerProvider, names: Collection[str], name_of: NameOf
+) -> Named:
+    """Return the containers of each of these names, in the form in which `name_of` returns them."""
+    if not names:
+        return Named({}, [])
+    again: list[uuid.UUID] = []
+    asked = {each[:_LONGEST] for each in names}
+    for _ in range(_ROUNDS):
+        listed = _asked(provider, _finding(asked, again))
+        if listed is None:
+            break
+        result = Named({name: [] for name in names}, list(listed[1]))
+        ids = [each for some in listed[0].values() for each in some]
+        again = []
+        for id, each in zip(ids, _read(provider, ids), strict=True):
+            if isinstance(each, scbroker.Container) and (name := name_of(each)) in result.found:
+                result.found[name].append(each)
+            elif isinstance(each, (scbroker.Container, *_GONE)):
+                again.append(id)
+            else:
+                result.damaged.append(id)
+        if not again:
+            return result
+    result = Named({name: [] for name in names}, [])
+    for each in provider.iterContainers():
+        if isinstance(each, errors.BrokerError):
+            result.damaged.append(each.containerId)
+        elif (name := name_of(each)) in result.found:
+            result.found[name].append(each)
+    return result
+
+
+def _finding(names: Collection[str], again: list[uuid.UUID]) -> Callable[[Index], Finding]:
+    return lambda index: index.find(names, again)
+
+
+def containers_whose_name(
+    provider: scbroker.BrokerProvider, is_wanted: Callable[[str], bool], name_of: NameOf
+) -> Iterator[Entry]:
+    """Yield the containers with a wanted name, with their whole headers, and errors of damaged ones."""
+    listed = _asked(provider, lambda index: index.find())
+    if listed is None:
+        entries: Iterator[Entry] = iter(provider.iterContainers())
+    else:
+        ids = [each for name, some in listed[0].items() if is_wanted(name) for each in some]
+        entries = iter(_read(provider, sorted({*ids, *listed[1]})))
+    for each in entries:
+        if isinstance(each, scbroker.Container):
+            if is_wanted(name_of(each) or ""):
+                yield each
+        elif not isinstance(each, _GONE):
+            yield each
+
+
+def names_by_id(
+    provider: scbroker.BrokerProvider, name_of: NameOf
+) -> Iterator[tuple[uuid.UUID, str]]:
+    """Yield the id and name of each container that has a name."""
+    listed = _asked(provider, lambda index: index.find())
+    if listed is None:
+        for each in provider.iterContainers():
+            if not isinstance(each, errors.BrokerError) and (name := name_of(each)):
+                yield each.id, name
+    else:
+        yield from ((each, name) for name, some in listed[0].items() for each in some)
+
+
+def all_containers(provider: scbroker.BrokerProvider, type: str | None = None) -> Iterator[Entry]:
+    """Yield all containers, ascending by id, and errors of damaged ones; headers may have the name alone."""
+    listed = _asked(provider, lambda index: index.all())
+    if listed is None:
+        yield from provider.iterContainers(type)
+    else:
+        for each in listed:
+            if isinstance(each, errors.BrokerError) or type in (None, each.type):
+                yield each
+
+
+def _read(provider: scbroker.BrokerProvider, ids: list[uuid.UUID]) -> list[Entry]:
+    found = list(provider.getContainers(ids, content=False).result()) if ids else []
+    for id, each in zip(ids, found, strict=True):
+        if isinstance(each, errors.BrokerError):
+            each.containerId = id
+    return found
+
+
+def _asked(
+    provider: scbroker.BrokerProvider, ask: Callable[[Index], Coroutine[Any, Any, T]]
+) -> T | None:
+    """Return the answer of the provider's index; None if it has none or cannot use it, which is said once."""
+    from scbroker.client.cache.index import index_of
+    from scbroker.client.calls.io_thread import io_thread
+
+    if not isinstance(provider, scbroker.ServerProvider):
+        return None
+    session = provider._session()
+    with _lock:
+        if session not in _indexes:
+            _indexes[session] = index_of(session)
+        index = _indexes[session]
+    if index is None:
+        return None
+    try:
+        return scbroker.Promise(
+            "names", io_thread.submit("names", session.hold(ask(index)))
+        ).result()
+    except _REFUSED as error:
+        _log.warning("Names are looked up in a list of all containers, which is slower: %s", error)
+        with _lock:
+            _indexes[session] = None
+        return None
+
+
+_indexes: Final[weakref.WeakKeyDictionary[Session, Index | None]] = weakref.WeakKeyDictionary()
+_lock: Final = threading.Lock()
