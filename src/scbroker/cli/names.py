@@ -45,7 +45,7 @@ def label_of(container: scbroker.Container[Any]) -> str:
 
 
 class Names:
-    """The user's containers by id and name, each time as the broker has them."""
+    """The user's containers by id and name, each time as they are now."""
 
     def __init__(
         self,

@@ -118,15 +118,14 @@ def ls(
 ) -> None:
     """List your containers.
 
-    In a pipe and with --json, the containers come in the order of their ids, each as soon as it is read; with
-    --sort, in that order. A container that cannot be verified or opened is a row with the error, and the exit
+    In a pipe and with --json, the containers come in the order of their ids; with --sort, in that order. A container that cannot be verified or opened is a row with the error, and the exit
     status is then 1.
 
     The list has the containers of the groups that you have accepted. The column THROUGH names the group
     through which you reach a container to which you have no access of your own.
 
-    Names are encrypted in the header. So the command reads the header of each container, and members with the
-    permission ReceiveAccessEvents see that.
+    Names are encrypted in the header. So the command reads the header of each container that is new or has
+    changed since this device read it, and members with the permission ReceiveAccessEvents see that.
     """
     if mine and others:
         raise errors.InvalidArgumentError("--mine and --others exclude each other: pass one.")

@@ -11,6 +11,7 @@ damaged or older costs only reading: events are read again, or the containers li
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import sys
@@ -171,15 +172,14 @@ class Index:
         try:
             return await self._brought_up(stale, whole)
         except BaseException:
-            self._number = (
-                b""  # so that the next call begins with the files: places may be ahead of slots
-            )
+            # The places may be ahead of what was read: the next call begins with the files.
+            self._number = b""
             raise
 
     async def _brought_up(self, stale: set[bytes], whole: bool) -> _Fresh:
         if not self._number:
             await io_thread.in_pool(self._load)
-        places, count = dict(self._places), len(self._changes)
+        places = dict(self._places)
         try:
             if not self._number:
                 raise errors.EventsExpiredError(firstId=0)
@@ -190,11 +190,10 @@ class Index:
         if whole:
             stale |= await io_thread.in_pool(self._unshown)
         fresh = await self._read(stale)
-        if places != self._places or count != len(self._changes):
+        if stale or places != self._places:
             await io_thread.in_pool(self._save)
-        if whole and (
-            denied := [k for k, v in fresh.items() if isinstance(v, errors.NotFoundError)]
-        ):
+        denied = [key for key, found in fresh.items() if isinstance(found, errors.NotFoundError)]
+        if whole and denied:
             _log.warning(listing.LEFT_OUT, len(denied), uuid.UUID(bytes=min(denied)))
         return fresh
 
@@ -210,11 +209,16 @@ class Index:
         accepted: set[Log] = {each.group_id for each in listing_groups.result() if each.accepted}
         found = list(of_user.result())
         left = self._places.keys() - accepted - {None}
-        for group in accepted:
+
+        async def of_group(group: Log) -> None:
             try:
-                found += await self._since(group)
+                found.extend(await self._since(group))
             except errors.NotFoundError:  # the membership has just ended
                 left.add(group)
+
+        async with tasks.all_or_first_error() as each_log:
+            for group in accepted:
+                each_log.create_task(of_group(group))
         for group in left:
             self._places.pop(group, None)
         stale = {uuid.UUID(each.containerId).bytes for each in found if self._is_news(each)}
@@ -267,10 +271,12 @@ class Index:
         """Read all containers, and begin the index with them."""
         listed = await self._session.groups.listed()
         logs: list[Log] = [None, *(each.group_id for each in listed if each.accepted)]
-        # Before the list: what changes meanwhile has an event that is read the next time.
-        self._places = {
-            each: await events.end_of_log(Source(self._session, each)) + 1 for each in logs
-        }
+        self._places = {}
+        for log in (
+            logs
+        ):  # before the list: what changes meanwhile has an event that is read the next time
+            with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
+                self._places[log] = await events.end_of_log(Source(self._session, log)) + 1
         self._slots, self._number = {}, b""
         wanted = listing.Wanted(None, MAX_BATCH, _open_header)
         async for page in listing.pages(self._session, wanted, None):
@@ -286,11 +292,8 @@ class Index:
             slot = slots.get(key)
             if slot is None or slot.version < version(stored).version:
                 mark = Mark.decode(stored)
-                if not (mark.deleted or mark.left):
+                if slot is not None or not (mark.deleted or mark.left):
                     found.add(key)
-                elif slot is not None:
-                    del slots[key]
-                    self._changes.add(key)
         return found
 
     async def _read(self, stale: Collection[bytes]) -> _Fresh:

@@ -1,0 +1,271 @@
+"""The index of names: always what a list shows, in files that can be lost, and at the cost of one container."""
+
+import datetime as dt
+import logging
+import unicodedata
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scbroker import AccessLevel, Container, NewContainer, ServerProvider
+from scbroker.client.cache import index as module
+from scbroker.desk.names import all_containers, containers_named, containers_whose_name, names_by_id
+from tests.client.conftest import id_of
+from tests.client.rosters.conftest import accepted, team
+from tests.kit.ageing import age, drop_old_events
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
+from tests.kit.network import Network
+from tests.kit.people import put
+from tests.kit.tables import damage_parts, query
+from tests.kit.waiting import PATIENCE
+
+OWNER = 511
+HOUR = dt.timedelta(hours=1)
+Restart = Callable[[], ServerProvider]
+
+
+@pytest.fixture
+def bob(new_provider: NewProvider) -> ServerProvider:
+    """A new user, whose containers are this test's alone, on a device that keeps no index."""
+    return new_provider(True)
+
+
+@pytest.fixture
+def restart(new_provider: NewProvider, bob: ServerProvider, tmp_path: Path) -> Restart:
+    """Another device of Bob's, with an index; each call starts its program again."""
+    ring = bob.getKeyRing().result(PATIENCE)
+    return lambda: new_provider(ring, trustStore=tmp_path)
+
+
+def name_of(found: Container[Any]) -> str | None:
+    header: Any = found.header and found.header.customHeaderObject
+    return None if header is None else unicodedata.normalize("NFC", header["name"])
+
+
+def row(found: Any) -> Any:
+    """What a list shows of a container, or the kind of its error."""
+    if not isinstance(found, Container):
+        return type(found), found.containerId
+    return (
+        found.id, name_of(found), found.type, found.access, found.version, found.length,
+        found.createdAt, found.createdBy, found.modifiedAt, found.modifiedBy, found.modifiedVia,
+        found.modifierIsMember, found.via, found.contentAvailability, found.headerAvailability,
+        found.contentBy, found.hasHeader,
+    )  # fmt: skip
+
+
+def check(device: ServerProvider, other: ServerProvider) -> None:
+    """The device has by its index what another one lists, and finds each by its name."""
+    listed = list(other.iterContainers())
+    assert list(map(row, all_containers(device))) == list(map(row, listed))
+    named = {
+        each.id: name for each in listed if isinstance(each, Container) and (name := name_of(each))
+    }
+    assert dict(names_by_id(device, name_of)) == {each: name[:1025] for each, name in named.items()}
+    found = containers_named(device, [*named.values(), "nothing"], name_of).found
+    assert {each.id: name for name, some in found.items() for each in some} == named
+
+
+def test_the_index_has_what_a_list_has_after_each_change(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, restart: Restart
+) -> None:
+    """Half of the time by a program that goes on, and half by one that starts again."""
+    device, me = restart(), id_of(bob)
+    check(device, bob)
+    one, two = put(bob, "one", b"1"), put(bob, None, b"2")
+    check(device, bob)
+    long, both = put(bob, "n" * 2000), [AccessLevel(id_of(alice), OWNER), AccessLevel(me, 75)]
+    theirs, hidden = (put(alice, each, accessLevels=both) for each in ("theirs", "hidden"))
+    check(device := restart(), bob)
+    bob.updateContainerHeader(one, {"name": "cafe\u0301", "more": 1}).result(PATIENCE)
+    alice.updateContainerHeader(theirs, {"name": "renamed"}).result(PATIENCE)
+    alice.updateContainer(
+        hidden, content=b"longer", accessLevels=[both[0], AccessLevel(me, 3)]
+    ).result(PATIENCE)
+    check(device, bob)
+    bob.updateContainerType(two, "kind").result(PATIENCE)
+    bob.grantAccess(one, [AccessLevel(id_of(carol))]).result(PATIENCE)
+    carol.leaveContainer(one).result(PATIENCE)
+    check(device := restart(), bob)
+    alice.revokeAccess(theirs, [me]).result(PATIENCE)
+    bob.deleteContainer(long).result(PATIENCE)
+    check(device, bob)
+    device.leaveContainer(hidden).result(PATIENCE)
+    alice.grantAccess(theirs, [AccessLevel(me, 75, dt.datetime.now(dt.UTC) + HOUR)]).result(
+        PATIENCE
+    )
+    check(restart(), bob)
+    check(device, bob)
+
+
+def test_containers_come_and_go_with_a_membership_and_a_role(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, restart: Restart
+) -> None:
+    """No container has an event for that: the group has one."""
+    device = restart()
+    put(bob, "own")
+    check(device, bob)
+    group = team(alice, bob, carol)
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(group, OWNER)]
+    box, twice = (
+        put(alice, "box", accessLevels=levels),
+        put(alice, "twice", accessLevels=[*levels, AccessLevel(id_of(bob))]),
+    )
+    check(device, bob)
+    accepted(group, bob, carol)
+    check(device, bob)
+    carol.updateContainerHeader(box, {"name": "by Carol"}).result(PATIENCE)
+    check(device := restart(), bob)
+    alice.removeGroupMembers(group, [id_of(carol)]).result(PATIENCE)
+    check(device, bob)
+    bob.leaveGroup(group).result(PATIENCE)
+    check(restart(), bob)
+    check(device, bob)
+    assert [each.id for each in containers_named(device, ["twice"], name_of).found["twice"]] == [
+        twice
+    ]
+
+
+def test_a_name_costs_as_many_requests_among_many_containers_as_among_few(
+    bob: ServerProvider, restart: Restart
+) -> None:
+    """And a list of them all costs as many: none is read again."""
+    put(bob, "wanted")
+    costs = []
+    for more in (9, 290):
+        new = [NewContainer(b"", {"name": f"file {n}"}) for n in range(more)]
+        bob.createContainers(new).result(PATIENCE)
+        containers_named(restart(), ["wanted"], name_of)
+        device = restart()
+        with Network() as network:
+            [found] = containers_named(device, ["wanted"], name_of).found["wanted"]
+            assert containers_named(device, ["new"], name_of).found["new"] == []
+            assert found.header is not None
+            assert len(list(all_containers(device))) > more
+        costs.append([(each.method, each.path) for each in network.sent])
+    few, many = costs
+    assert few == many
+    assert len(few) == 7  # three times the groups and the events; one container
+
+
+def test_a_container_that_a_name_finds_is_read_whole_and_as_it_is_now(
+    bob: ServerProvider, restart: Restart
+) -> None:
+    made = put(bob, "old")
+    device = restart()
+    header = {"name": "old", "more": 1}
+    bob.updateContainerHeader(made, header).result(PATIENCE)
+    [found] = containers_named(device, ["old"], name_of).found["old"]
+    assert found.header is not None
+    assert (found.version, found.header.customHeaderObject) == (2, header)
+    [below] = containers_whose_name(device, lambda name: name.startswith("o"), name_of)
+    assert isinstance(below, Container)
+    assert below.header == found.header
+
+
+def test_a_damaged_container_is_named_and_its_name_is_known_again_when_it_can_be_read(
+    broker: BrokerProcess, bob: ServerProvider, restart: Restart
+) -> None:
+    spoilt = bob.createContainer(None, {"name": "spoilt"}).result(PATIENCE).id
+    [sealed] = query(
+        broker.database_url,
+        "SELECT inline, container_id FROM parts WHERE container_id = ?",
+        spoilt.bytes,
+    )
+    restoring = "UPDATE parts SET inline = ? WHERE container_id = ?"
+    damage_parts(broker.database_url, spoilt)
+    device = restart()
+    assert containers_named(device, ["spoilt"], name_of) == ({"spoilt": []}, [spoilt])
+    check(device, bob)
+    query(broker.database_url, restoring, *sealed)
+    check(device, bob)
+    assert len(containers_named(restart(), ["spoilt"], name_of).found["spoilt"]) == 1
+
+
+def test_access_that_has_ended_by_the_clock_is_in_no_list(
+    ahead: BrokerProcess, new_provider: NewProvider, tmp_path: Path
+) -> None:
+    alice, ring = new_provider(True, at=ahead), ahead.new_user()
+    until = dt.datetime.now(dt.UTC) + HOUR
+    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(ring.userId, 75, until)]
+    put(alice, "for an hour", accessLevels=levels)
+    device = new_provider(ring, at=ahead, trustStore=tmp_path)
+    assert len(list(all_containers(device))) == 1
+    ahead.clock_ahead = HOUR.total_seconds()
+    assert list(all_containers(device)) == []
+    assert containers_named(device, ["for an hour"], name_of).found == {"for an hour": []}
+
+
+def test_all_containers_are_listed_again_after_events_were_dropped(
+    broker: BrokerProcess, bob: ServerProvider, restart: Restart
+) -> None:
+    put(bob, "before")
+    device = restart()
+    check(device, bob)
+    put(bob, "unseen")
+    age(broker, id_of(bob))
+    put(bob, "kept")
+    drop_old_events(broker)
+    check(device, bob)
+    check(restart(), bob)
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(path for path in (folder / "names").rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("lost", [0, 1], ids=["all", "changes"])
+def test_no_file_of_the_index_is_missed(
+    bob: ServerProvider, restart: Restart, tmp_path: Path, lost: int
+) -> None:
+    """A process that is killed leaves the files before, or one of them: each is renamed into place."""
+    put(bob, "one")
+    check(restart(), bob)
+    two = put(bob, "two")
+    check(restart(), bob)
+    bob.deleteContainer(two).result(PATIENCE)
+    before = {path: path.read_bytes() for path in files(tmp_path)}
+    assert {path.stat().st_mode & 0o777 for path in before} == {0o600}
+    assert len(before) == 2
+    sorted(before, key=lambda path: -len(before[path]))[lost].unlink()
+    check(restart(), bob)
+
+
+def test_many_changes_make_one_file_of_them(
+    bob: ServerProvider, restart: Restart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FEWEST_CHANGES", 1)
+    check(restart(), bob)
+    for number in range(4):
+        put(bob, f"{number}")
+        check(restart(), bob)
+    assert len(files(tmp_path)) == 2
+
+
+def test_without_a_folder_to_write_names_are_found_by_a_list(
+    bob: ServerProvider, restart: Restart, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "names").write_text("not a folder")
+    made = put(bob, "one")
+    with caplog.at_level(logging.WARNING):
+        device = restart()
+        for _ in range(2):
+            assert [
+                each.id for each in containers_named(device, ["one"], name_of).found["one"]
+            ] == [made]
+    assert len([each for each in caplog.messages if "without an index" in each]) == 1
+    assert list(map(row, all_containers(bob))) == list(map(row, bob.iterContainers()))
+
+
+def test_two_programs_share_an_index(bob: ServerProvider, restart: Restart) -> None:
+    one, other = restart(), restart()
+    for number in range(3):
+        put(bob, f"{number}")
+        for device in (one, other):
+            check(device, bob)
+    assert isinstance(put(bob, "last"), uuid.UUID)
+    check(restart(), bob)

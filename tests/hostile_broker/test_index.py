@@ -1,0 +1,226 @@
+"""Attacks on the index of names that a device keeps, and by a broker that hides changes from it.
+
+Attack 166 of `catalogue`. What the index misses it must find out by the device's marks, and by the containers.
+"""
+
+import logging
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from scbroker import BrokerError, Container, FileTrustStore, ServerProvider
+from scbroker.client.cache import index
+from scbroker.desk.names import all_containers, containers_named
+from scbroker.wire.containers import ViewOutcome, ViewsAnswer
+from scbroker.wire.events import Events
+from scbroker.wire.problems import item_problem_of
+from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.catalogue import attack
+from tests.hostile_broker.protocol import EVENTS
+from tests.kit.people import offer, put
+from tests.kit.waiting import PATIENCE
+from tests.kit.writers import User
+
+NAME: Final = "tampering with the index of names"
+VIEWS: Final = "POST /v1/batches/views"
+Damage = Callable[[list[Path]], None]
+
+
+def name_of(found: Container[Any]) -> str | None:
+    header: Any = found.header and found.header.customHeaderObject
+    return None if header is None else str(header["name"])
+
+
+def named(device: ServerProvider, *names: str) -> list[list[uuid.UUID]]:
+    """Return the ids that the device finds for each of these names."""
+    found = containers_named(device, names, name_of).found
+    return [[each.id for each in found[name]] for name in names]
+
+
+def shown(device: ServerProvider) -> set[uuid.UUID | None]:
+    return {each.id for each in all_containers(device) if isinstance(each, Container)}
+
+
+def files(device: ServerProvider) -> list[Path]:
+    """Return the files of the index, the larger one first."""
+    store = device._trust_store
+    assert isinstance(store, FileTrustStore)
+    found = [path for path in (store.directory / "names").rglob("*") if path.is_file()]
+    return sorted(found, key=lambda path: -path.stat().st_size)
+
+
+def up_to(last: int) -> Callable[[Events], Events]:
+    """Return the lie of a broker that shows no event after this one."""
+    return lambda page: replace(
+        page, events=[each for each in page.events if each.id <= last], lastId=last
+    )
+
+
+def last_event(device: ServerProvider) -> int:
+    return device.getEvents().result(PATIENCE)[-1].id
+
+
+@pytest.fixture
+def device(mallory: Mallory, alice: User) -> ServerProvider:
+    """Alice's device, which keeps an index."""
+    return mallory.device_of(alice, store=mallory.new_store())
+
+
+@pytest.fixture
+def other(mallory: Mallory, alice: User) -> ServerProvider:
+    """Another device of hers."""
+    return mallory.device_of(alice)
+
+
+DAMAGES: Final[dict[str, Damage]] = {
+    "a byte is changed": lambda files: [
+        path.write_bytes(path.read_bytes()[:-1] + bytes([path.read_bytes()[-1] ^ 1])) for path in files
+    ] and None,
+    "cut off": lambda files: [path.write_bytes(path.read_bytes()[:-9]) for path in files] and None,
+    "emptied": lambda files: [path.write_bytes(b"") for path in files] and None,
+    "exchanged": lambda files: (
+        shutil.move(files[0], files[0].with_name("kept")),
+        shutil.move(files[1], files[0]),
+        shutil.move(files[0].with_name("kept"), files[1]),
+    ) and None,
+}  # fmt: skip
+
+
+@attack(166, NAME)
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_file_of_the_index_that_somebody_changed_changes_no_answer(
+    mallory: Mallory, device: ServerProvider, other: ServerProvider, damage: Damage
+) -> None:
+    one = put(other, "one")
+    assert named(device, "one") == [[one]]
+    two = put(other, "two")
+    assert named(device, "two") == [[two]]
+    before = files(device)
+    assert len(before) == 2
+    device = mallory.restarted(device)
+    damage(before)
+    assert named(device, "one", "two") == [[one], [two]]
+    assert shown(mallory.restarted(device)) == {one, two}
+
+
+@attack(166, NAME)
+def test_the_index_of_another_user_is_not_read(
+    mallory: Mallory, device: ServerProvider, bob: User
+) -> None:
+    his = mallory.device_of(bob, store=mallory.new_store())
+    put(his, "one")
+    assert shown(his) != set()
+    assert shown(device) == set()
+    shutil.copy(files(his)[0], files(device)[0])
+    assert shown(mallory.restarted(device)) == set()
+
+
+@attack(166, NAME)
+@pytest.mark.parametrize("which", [0, 1, 2], ids=["all", "changes", "both"])
+def test_an_older_index_gives_no_older_answer(
+    mallory: Mallory,
+    device: ServerProvider,
+    other: ServerProvider,
+    bob: User,
+    which: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also if one of its files is of another time than the other."""
+    his = mallory.device_of(bob)
+    box, renamed = offer(his, other, "box"), put(other, "old")
+    assert named(device, "box") == [[box]]
+    put(other, "a change")
+    assert named(device, "box", "old") == [[box], [renamed]]
+    older = {path: path.read_bytes() for path in files(device)}
+    his.revokeAccess(box, [other.getUserId().result(PATIENCE)]).result(PATIENCE)
+    other.updateContainerHeader(renamed, {"name": "new"}).result(PATIENCE)
+    monkeypatch.setattr(index, "_FEWEST_CHANGES", -1)
+    assert named(device, "box") == [[]]
+    monkeypatch.undo()
+    put(other, "another change")
+    assert named(device, "old", "new") == [[], [renamed]]
+    for number, (path, data) in enumerate(older.items()):
+        if which in (number, 2):
+            path.write_bytes(data)
+    device = mallory.restarted(device)
+    assert box not in shown(device)
+    assert named(device, "box", "old", "new") == [[], [], [renamed]]
+
+
+@attack(166, NAME)
+def test_a_change_that_the_device_has_verified_is_not_hidden_by_withholding_its_event(
+    mallory: Mallory, device: ServerProvider, other: ServerProvider
+) -> None:
+    one = put(other, "old")
+    assert named(device, "old") == [[one]]
+    last = last_event(other)
+    other.updateContainerHeader(one, {"name": "new"}).result(PATIENCE)
+    two = put(other, "two")
+    with mallory.lying(EVENTS, up_to(last)):
+        for each in (one, two):
+            device.getContainerMetadata(each).result(PATIENCE)
+        assert named(device, "new", "two") == [[one], [two]]
+        assert named(device, "old") == [[]]
+        assert shown(mallory.restarted(device)) == {one, two}
+
+
+@attack(166, NAME)
+def test_a_name_finds_no_container_that_has_another_one_by_now(
+    mallory: Mallory, device: ServerProvider, other: ServerProvider
+) -> None:
+    """A new name that nothing of the device knows can be hidden, as a list can hide it: that is the limit."""
+    one = put(other, "old")
+    assert named(device, "old") == [[one]]
+    last = last_event(other)
+    other.updateContainerHeader(one, {"name": "new"}).result(PATIENCE)
+    with mallory.lying(EVENTS, up_to(last)):
+        assert named(device, "new") == [[]]
+        assert named(device, "old") == [[]]
+        assert named(device, "new") == [[one]]
+
+
+@attack(166, NAME)
+def test_a_log_that_lacks_an_event_is_not_followed(
+    mallory: Mallory,
+    device: ServerProvider,
+    other: ServerProvider,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    put(other, "one")
+    assert len(shown(device)) == 1
+    two, _ = put(other, "two"), put(other, "three")
+
+    def lie(page: Events) -> Events:
+        return replace(page, events=[each for each in page.events if each.containerId != str(two)])
+
+    with mallory.lying(EVENTS, lie), caplog.at_level(logging.WARNING):
+        assert named(device, "two") == [[two]]
+    assert "a list of all containers" in caplog.text
+
+
+@attack(166, NAME)
+def test_a_denied_container_is_named_and_asked_for_again_by_each_list(
+    mallory: Mallory,
+    device: ServerProvider,
+    other: ServerProvider,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = put(other, "one")
+    assert named(device, "one") == [[one]]
+
+    def deny(answer: ViewsAnswer) -> ViewsAnswer:
+        problem = item_problem_of(BrokerError.notFoundError())
+        return replace(
+            answer, views=[ViewOutcome(view=None, problem=problem) for _ in answer.views]
+        )
+
+    with mallory.lying(VIEWS, deny), caplog.at_level(logging.WARNING):
+        assert named(device, "one") == [[]]
+        assert shown(device) == set()
+    assert str(one) in caplog.text
+    assert shown(device) == {one}
