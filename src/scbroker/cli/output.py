@@ -18,8 +18,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from scbroker.cli.words import in_words
 
 if TYPE_CHECKING:
@@ -278,9 +276,11 @@ def _print_json(value: Any) -> None:
 
 def _print_array(rows: Iterable[Row]) -> None:
     """Print a JSON array row by row. After an error it stays open, so that no reader takes it for all."""
+    import msgspec
+
     before = "["
     for row in rows:
-        # The C encoder does not indent, and the one in Python takes five times as long.
+        # The encoder of `json` that indents is written in Python, and takes five times as long.
         text = msgspec.json.format(json.dumps(_plain(row)), indent=2).replace("\n", "\n  ")
         print(f"{before}\n  {text}", end="")
         before = ","

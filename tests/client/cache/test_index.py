@@ -1,4 +1,4 @@
-"""The index of names: always what a list shows, in files that can be lost, and at the cost of one container."""
+"""The index of names has always what a list shows, and its files can be lost."""
 
 import datetime as dt
 import logging

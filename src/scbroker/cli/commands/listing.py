@@ -118,8 +118,8 @@ def ls(
 ) -> None:
     """List your containers.
 
-    In a pipe and with --json, the containers come in the order of their ids; with --sort, in that order. A container that cannot be verified or opened is a row with the error, and the exit
-    status is then 1.
+    In a pipe and with --json, the containers come in the order of their ids; with --sort, in that order. A
+    container that cannot be verified or opened is a row with the error, and the exit status is then 1.
 
     The list has the containers of the groups that you have accepted. The column THROUGH names the group
     through which you reach a container to which you have no access of your own.
