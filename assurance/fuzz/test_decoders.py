@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from assurance.fuzz.target import ACCEPTED, Target, run_one
 from assurance.fuzz.targets import CORPUS, TARGETS, stored
-from tests.kit.cases import some_daily
 
 EXAMPLES: Final = {"some": 40, "many": 75}
 BOMBS: Final = {"some": 2, "many": 6}
@@ -67,7 +66,7 @@ def test_a_valid_input_with_faults_gives_a_value_that_keeps_its_promise_or_a_doc
 
 
 @some_and_many
-@pytest.mark.parametrize("target", some_daily(TARGETS.values()), ids=TARGETS)
+@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 def test_an_input_that_promises_much_takes_little_memory_and_ends(
     target: Target, count: str
 ) -> None:

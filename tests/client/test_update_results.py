@@ -18,7 +18,6 @@ from scbroker import (
 from tests.client.conftest import id_of
 from tests.client.test_containers import OWNER, pattern, share
 from tests.kit.both_engines import both_engines
-from tests.kit.cases import some_daily
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
 
@@ -61,7 +60,7 @@ def random_update(
 
 @pytest.mark.sampled
 @both_engines
-@pytest.mark.parametrize("seed", some_daily(range(12)))
+@pytest.mark.parametrize("seed", range(12))
 def test_what_create_and_update_give_is_what_get_secured_container_gives(
     alice: ServerProvider, bob: ServerProvider, seed: int
 ) -> None:
@@ -158,7 +157,7 @@ SHOWN = [
 @pytest.mark.sampled
 @pytest.mark.parametrize("level, asked, there", SHOWN, ids=range(len(SHOWN)))
 @pytest.mark.parametrize("content", [None, b"", pattern(70_000)], ids=["none", "empty", "large"])
-@pytest.mark.parametrize("header", some_daily([None, {"h": 1}]), ids=["", "header"])
+@pytest.mark.parametrize("header", [None, {"h": 1}], ids=["", "header"])
 def test_absent_hidden_and_not_included_are_told_apart(
     alice: ServerProvider,
     bob: ServerProvider,

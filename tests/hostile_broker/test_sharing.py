@@ -30,7 +30,6 @@ from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, VIEW
 from tests.hostile_broker.served import content_of, entries_of, instead, relisted, with_list
 from tests.kit.brokers import clock
-from tests.kit.cases import some_daily
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 
@@ -99,7 +98,7 @@ FORGERIES: dict[str, Callable[[Story, Cast], RecordRequest]] = {
 
 @pytest.mark.sampled
 @attack(8, "reader writes")
-@pytest.mark.parametrize("forgery", some_daily(FORGERIES, 2))
+@pytest.mark.parametrize("forgery", FORGERIES)
 @fresh_and_marked
 def test_a_reader_who_has_the_container_key_replaces_and_deletes_nothing(
     mallory: Mallory, marked: bool, forgery: str, who: Cast
@@ -149,7 +148,7 @@ ESCALATIONS: dict[str, tuple[int, Callable[[Cast], Grants]]] = {
 
 @pytest.mark.sampled
 @attack(9, "self-escalation")
-@pytest.mark.parametrize("name", some_daily(ESCALATIONS, 2))
+@pytest.mark.parametrize("name", ESCALATIONS)
 @fresh_and_marked
 def test_nobody_gives_or_takes_what_they_do_not_hold(
     mallory: Mallory, marked: bool, name: str, who: Cast

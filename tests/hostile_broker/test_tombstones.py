@@ -25,7 +25,6 @@ from tests.hostile_broker.test_event_log import (
     told_otherwise,
     with_events,
 )
-from tests.kit.cases import some_daily
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Story, User
 
@@ -123,7 +122,7 @@ CHAINS: Final[dict[str, Lie]] = {
 
 @pytest.mark.sampled
 @attack(38, "deleted container brought back")
-@pytest.mark.parametrize("chain", some_daily(CHAINS, 2))
+@pytest.mark.parametrize("chain", CHAINS)
 @pytest.mark.parametrize("who", ["fresh", "who sees no list"])
 def test_a_deletion_is_proved_by_all_records_that_gave_its_author_the_right(
     mallory: Mallory, chain: str, who: str, alice: User, bob: User, carol: User
@@ -185,7 +184,7 @@ BRANCHES: Final[dict[str, tuple[int, list[dict[str, Any]], type[BrokerError]]]] 
 
 @pytest.mark.long
 @attack(38, "deleted container brought back")
-@pytest.mark.parametrize("branch", some_daily(BRANCHES, 3))
+@pytest.mark.parametrize("branch", BRANCHES)
 def test_no_deletion_is_taken_that_does_not_follow_from_what_was_seen(
     mallory: Mallory, branch: str, alice: User, bob: User, carol: User
 ) -> None:

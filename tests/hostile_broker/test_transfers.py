@@ -27,7 +27,6 @@ from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHUNK, FAULT, INTEGRITY, SEGMENTS, SENT, TO_READ, TO_SEND
-from tests.kit.cases import some_daily
 from tests.kit.tcp import Answer, BadBroker, cut, hang, http
 from tests.kit.waiting import PATIENCE
 
@@ -93,7 +92,7 @@ WAYS: Final[dict[str, Callable[[str, str], str]]] = {
 
 @pytest.mark.sampled
 @attack(36, "stolen token")
-@pytest.mark.parametrize("way", some_daily(WAYS, 3))
+@pytest.mark.parametrize("way", WAYS)
 def test_an_address_that_the_caller_does_not_allow_is_not_asked(mallory: Mallory, way: str) -> None:
     """The client uses none of the addresses beside it either: everything goes through the broker."""
     with BadBroker([http(200)]) as store, BadBroker([http(200)]) as internal:
@@ -157,7 +156,7 @@ def test_an_object_store_is_told_nothing_of_who_asks(mallory: Mallory) -> None:
 
 @pytest.mark.long
 @attack(36, "stolen token")
-@pytest.mark.parametrize("status", some_daily([301, 302, 303, 307, 308]))
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_no_redirect_of_an_object_store_is_followed(mallory: Mallory, status: int) -> None:
     with BadBroker([http(200)]) as internal:
         moved = b"Location: %s/latest\r\n" % internal.url.encode()

@@ -1,4 +1,4 @@
-"""Many cases of one test: some left to the long run, or all in one."""
+"""Many cases of one test in one."""
 
 import functools
 import inspect
@@ -7,20 +7,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from _pytest.mark import ParameterSet
 
 Test = Callable[..., None]
-
-
-def some_daily(cases: Iterable[Any], each: int = 4) -> list[ParameterSet]:
-    """Return the cases as parameters: every `each`-th runs every day, the others in `make test-all`.
-
-    For cases that go the same way through the code, so that one of them shows most faults.
-    """
-    return [
-        pytest.param(case, marks=() if number % each == 0 else pytest.mark.long)
-        for number, case in enumerate(cases)
-    ]
 
 
 def in_one_case(names: str, *values: Iterable[Any]) -> Callable[[Test], Test]:

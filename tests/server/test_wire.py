@@ -17,7 +17,6 @@ from scbroker.wire.codec import MAX_MESSAGE, MESSAGE, OCTETS, PROBLEM
 from scbroker.wire.parts import MAX_CHUNK
 from scbroker.wire.problems import STATUS
 from tests.kit.brokers import Answer, BrokerProcess, Wire
-from tests.kit.cases import some_daily
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser, Unchanged
@@ -32,15 +31,13 @@ def engine() -> str:
     return "sqlite"
 
 
-def _each(operations: Iterable[Operation], daily: int = 1) -> pytest.MarkDecorator:
+def _each(operations: Iterable[Operation]) -> pytest.MarkDecorator:
     found = list(operations)
     ids = [f"{operation.method} {operation.path}" for operation in found]
-    return pytest.mark.parametrize("operation", some_daily(found, daily), ids=ids)
+    return pytest.mark.parametrize("operation", found, ids=ids)
 
 
 every_operation = _each(OPERATIONS)
-# For what is checked before the operation is looked at.
-some_operations = _each(OPERATIONS, daily=5)
 every_session = _each(o for o in OPERATIONS if o.session)
 every_body = _each(o for o in OPERATIONS if o.message is not None)
 every_message = _each(o for o in OPERATIONS if o.message not in (None, bytes))
@@ -158,7 +155,8 @@ def test_a_well_formed_request_passes_all_that_is_around_its_handler(
         assert "parameter" not in answer.problem["detail"]
 
 
-@some_operations
+@pytest.mark.sampled  # this is checked before the operation is looked at
+@every_operation
 def test_any_other_protocol_version_is_refused(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
 ) -> None:
@@ -187,7 +185,8 @@ UNPRINTABLE = [
 """Controls, marks of direction, a line separator; half a surrogate pair and what is not UTF-8."""
 
 
-@some_operations
+@pytest.mark.sampled  # this is checked before the operation is looked at
+@every_operation
 def test_a_missing_blank_overlong_or_unprintable_application_name_is_invalid(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
 ) -> None:
@@ -208,7 +207,8 @@ def test_operations_that_need_a_session_are_refused_without_one(
             _problem(request.send(wire, headers={"Authorization": value}), "session")
 
 
-@some_operations
+@pytest.mark.sampled  # this is checked before the operation is looked at
+@every_operation
 def test_an_id_has_one_spelling_and_a_number_another_none(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
 ) -> None:
@@ -231,7 +231,8 @@ def _quoted(text: str) -> str:
     return "".join(c if c.isascii() else "".join(f"%{b:02X}" for b in c.encode()) for c in text)
 
 
-@some_operations
+@pytest.mark.sampled  # this is checked before the operation is looked at
+@every_operation
 def test_unknown_and_doubled_query_parameters_are_invalid(
     wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
 ) -> None:

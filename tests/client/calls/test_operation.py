@@ -50,7 +50,6 @@ from scbroker.crypto import seal
 from scbroker.crypto.seal import Octets
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, refusal
 from tests.kit.brokers import BrokerProcess
-from tests.kit.cases import some_daily
 from tests.kit.declared import HOMES
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, refused
@@ -365,11 +364,9 @@ def is_of_a_container(name: str) -> bool:
 
 
 each_operation = each_of(OPERATIONS)
-some_operations = each_of(some_daily(OPERATIONS))
 each_quick_operation = each_of(each for each in OPERATIONS if each.name not in DERIVES)
 each_that_a_broker_can_fail = each_of(o for o in OPERATIONS if o.name not in {*ALONE, "logout"})
 each_with_session = each_of(each for each in OPERATIONS if each.needs_session)
-some_with_session = each_of(some_daily(each for each in OPERATIONS if each.needs_session))
 each_of_a_container = each_of(each for each in OPERATIONS if is_of_a_container(each.name))
 
 
@@ -474,7 +471,7 @@ def test_an_error_on_the_way_is_raised_by_the_promise_and_told_to_the_error_hand
 
 
 @pytest.mark.sampled
-@some_operations
+@each_operation
 def test_a_promise_that_is_cancelled_ends_as_cancelled_and_the_provider_goes_on(
     operation: Operation, world: World
 ) -> None:
@@ -708,7 +705,7 @@ def test_a_wrong_completion_handler_is_told_to_the_error_handler(
 
 
 @pytest.mark.sampled
-@some_operations
+@each_operation
 def test_callback_parameters_of_none_are_promise_style(operation: Operation, world: World) -> None:
     promise = operation.call(world, completionHandler=None, errorHandler=None, queue=None)
     assert isinstance(promise, Promise)
@@ -754,7 +751,7 @@ def failing(handler: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.mark.sampled
-@some_operations
+@each_operation
 def test_a_completion_handlers_own_exception_is_logged_and_the_error_handler_is_not_called(
     operation: Operation, world: World, handlers: Handlers, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -766,7 +763,7 @@ def test_a_completion_handlers_own_exception_is_logged_and_the_error_handler_is_
 
 
 @pytest.mark.sampled
-@some_with_session
+@each_with_session
 def test_an_error_handlers_own_exception_is_logged_and_no_handler_is_called_again(
     operation: Operation,
     world: World,
@@ -783,7 +780,7 @@ def test_an_error_handlers_own_exception_is_logged_and_no_handler_is_called_agai
 
 
 @pytest.mark.sampled
-@some_operations
+@each_operation
 def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
     operation: Operation, world: World, handlers: Handlers
 ) -> None:
@@ -796,7 +793,7 @@ def test_handlers_without_a_queue_run_on_the_main_thread_of_a_plain_script(
 
 
 @pytest.mark.sampled
-@some_operations
+@each_operation
 def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
     operation: Operation, world: World, handlers: Handlers
 ) -> None:

@@ -16,7 +16,6 @@ from scbroker.server import commands
 from scbroker.server.settings import Settings
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire, clock
-from tests.kit.cases import some_daily
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import folder_of
 from tests.kit.operators import admin
@@ -354,7 +353,7 @@ def _name(kept: Kept, whose: str) -> str:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("what", some_daily(DAMAGE, 3))
+@pytest.mark.parametrize("what", DAMAGE)
 def test_each_kind_of_damage_is_found_and_named_by_its_name_alone(copied: Kept, what: str) -> None:
     damage, whose, said, by_quick = DAMAGE[what]
     damage(copied)

@@ -7,7 +7,6 @@ from typing import Any, Final
 import pytest
 
 from tests.kit.brokers import BrokerProcess
-from tests.kit.cases import some_daily
 from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Group
 from tests.kit.operators import admin
 from tests.kit.tables import query
@@ -142,7 +141,7 @@ def test_nothing_is_wrong_with_a_group_as_it_was_made(
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", some_daily(FAULTS))
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_a_group_is_reported(
     name: str, scene: tuple[BrokerProcess, Group, Story]
 ) -> None:
