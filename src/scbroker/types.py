@@ -132,6 +132,8 @@ class Container(_Parts, Generic[T]):
     """The user who wrote the content, according to the author of the newest record; None without content."""
     asOf: dt.datetime | None = None
     """When the broker served the copy of a `CachedProvider`; None if the broker answered the call."""
+    isOwnDocument: bool = False
+    """Whether the caller's address book or list of links is in it. Not by its type, which members can set."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -537,12 +537,10 @@ def test_sharing_is_for_new_containers_and_a_wrong_use_of_to_is_an_error(
 
 
 @pytest.mark.long
-def test_a_document_of_a_group_is_not_an_own_document_and_counts_as_shared(
-    alice: Person, bob: Person
-) -> None:
+def test_a_container_of_a_group_alone_counts_as_shared(alice: Person, bob: Person) -> None:
     team(alice, "Team", bob, role="Sharer")
     (alice.home / "a").write_text("x")
-    alice.run("put", "a", "--to", "Team", "--type", "scbroker.contacts")
+    alice.run("put", "a", "--to", "Team")
     alice.run("leave", "a", "-y", "--abandon")
     assert [row["name"] for row in alice.json("ls", "--shared")] == ["a"]
 

@@ -193,18 +193,3 @@ def test_a_link_makes_no_hidden_files(person: Callable[[str], Person], stranger:
     assert not (stranger.home / ".ssh").exists()
     assert not (stranger.home / "a").exists()
     assert (stranger.home / "harmless").exists()
-
-
-@pytest.mark.long
-def test_a_member_does_not_hide_a_container_from_the_list_by_its_type(
-    alice: Person, session: ServerProvider, mallory: ServerProvider
-) -> None:
-    may = WRITER | ContainerAccessLevel.ModifyType
-    levels = [
-        AccessLevel(session.getUserId().result(), 511),
-        AccessLevel(mallory.getUserId().result(), may),
-    ]
-    own = put(session, "plan", accessLevels=levels)
-    mallory.updateContainerType(own, "scbroker.contacts").result(PATIENCE)
-    assert [row["id"] for row in alice.json("ls")] == [str(own)]
-    assert [row["id"] for row in alice.json("ls", "--shared")] == [str(own)]

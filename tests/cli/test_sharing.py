@@ -283,7 +283,7 @@ def test_the_address_book_cannot_be_shared(alice: Person, bob: Person) -> None:
         [book] = session.listContainers("scbroker.contacts").result(PATIENCE).containers
     assert isinstance(book, Container)
     refused = alice.run("share", str(book.id), "Bob", status=2)
-    assert "has your contacts or your links, and cannot be shared" in refused.error
+    assert "is for your contacts and your links" in refused.error
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """Fixtures of the client's tests: one engine unless a test asks for both, and ready accounts."""
 
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers.change import own_nonce
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
@@ -95,3 +98,9 @@ def refusal(
 def drop(promise: object) -> None:
     """Nobody keeps it, nobody looks at it; or the call that would make it raises."""
     del promise
+
+
+def put_own_document(provider: ServerProvider, type: str, content: bytes) -> uuid.UUID:
+    """Store a content as the user's own document of a type, as another program of this user could."""
+    work = provider._createContainer(content, type=type, nonce=own_nonce(type, 0))
+    return io_thread.submit("test", work).result(PATIENCE).id

@@ -1,20 +1,17 @@
 """Attacks on contact cards and on the address book.
 
-Attacks 85 to 88 of `catalogue`.
+Attacks 85 to 88 and 149 of `catalogue`.
 """
-
-import logging
 
 import msgspec
 import pytest
-from msgspec.structs import replace
 
-from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, ServerProvider
+from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, Container, ServerProvider
+from scbroker.client.containers.change import own_nonce
 from scbroker.client.people.contacts import TYPE
-from scbroker.wire.containers import ContainerList, ListedContainer
 from tests.hostile_broker.accomplices import Mallory, level, records_of
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import LIST, RECORD, ROLLBACK, SUBSTITUTION
+from tests.hostile_broker.protocol import FORK, INTEGRITY, LIST, RECORD, ROLLBACK, SUBSTITUTION
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
 
@@ -77,102 +74,99 @@ def test_an_attackers_card_does_not_replace_a_contact_of_the_same_name(
     assert people.get("Bob").result(PATIENCE).userId == bob.ring.userId
 
 
-def check_ignored(
-    mallory: Mallory, device: ServerProvider, caplog: pytest.LogCaptureFixture, words: str
-) -> None:
-    """The book is not read and not written to, and the log says why."""
-    caplog.clear()
-    count = len(mallory.heard)
-    with caplog.at_level(logging.WARNING):
-        assert names(device) == []
-    assert words in caplog.text
-    assert RECORD not in mallory.since(count)
+def book_of(alice: User) -> Story:
+    """Return the container of Alice's book, which only her keys can create."""
+    return Story(alice, own_nonce(TYPE, 0))
 
 
-@pytest.mark.sampled
 @attack(86, "poisoned address book")
-@pytest.mark.parametrize("stays", [True, False], ids=["stays a member", "leaves herself out"])
-def test_a_book_that_another_user_made_and_shared_is_ignored(
-    mallory: Mallory,
-    stays: bool,
-    alice: User,
-    bob: User,
-    eve: User,
-    caplog: pytest.LogCaptureFixture,
+def test_a_container_that_others_make_or_give_the_type_is_not_the_book(
+    mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
-    device, hers = mallory.device_of(alice), mallory.device_of(eve)
-    levels = [level(alice), *([level(eve)] if stays else [])]
-    poison = stored(mallory, ("Bob", eve))
-    hers.createContainer(poison, accessLevels=levels, type=TYPE).result(PATIENCE)
-    check_ignored(mallory, device, caplog, f"user {eve.ring.userId} created it")
+    """The broker helps: it stores records that it would refuse, and Eve leaves herself out."""
+    device, poison = mallory.device_of(alice), stored(mallory, ("Bob", eve))
+    hers = Story(eve).created({alice: OWNER, eve: OWNER}, content=poison)
+    shared = Story(alice).created({alice: OWNER, eve: OWNER}, content=poison)
+    for story in (hers, shared):
+        mallory.plant(story, story.follow(eve, type=TYPE))
+        mallory.plant(story, story.follow(eve, grants={alice: OWNER}))
+    count = len(mallory.heard)
+    assert names(device) == []
     Contacts(device).add(card_of(mallory, bob)).result(PATIENCE)
     assert Contacts(device).get("Bob").result(PATIENCE).userId == bob.ring.userId
+    assert LIST not in mallory.since(count)
 
 
 @attack(86, "poisoned address book")
-def test_a_book_that_others_have_access_to_is_ignored(
-    mallory: Mallory, alice: User, eve: User, caplog: pytest.LogCaptureFixture
+def test_a_book_that_others_have_access_to_is_refused(
+    mallory: Mallory, alice: User, eve: User
 ) -> None:
     device = mallory.device_of(alice)
-    Story(alice).created({alice: OWNER, eve: OWNER}, type=TYPE, content=stored(mallory))
-    check_ignored(mallory, device, caplog, "others have access to it")
+    story = book_of(alice).created({alice: OWNER, eve: OWNER}, content=stored(mallory))
+    with pytest.raises(INTEGRITY, match="Others have access"):
+        names(device)
+    device.revokeAccess(story.uuid, eve.ring.userId).result(PATIENCE)
+    assert names(device) == []
 
 
 @attack(86, "poisoned address book")
-def test_a_book_that_a_former_member_wrote_is_ignored(
-    mallory: Mallory, alice: User, eve: User, caplog: pytest.LogCaptureFixture
+def test_a_book_that_a_former_member_wrote_is_refused(
+    mallory: Mallory, alice: User, eve: User
 ) -> None:
     """Alice has removed Eve herself: the newest record is Alice's, and the content Eve's."""
     device = mallory.device_of(alice)
     poison = stored(mallory, ("Bob", eve))
-    story = Story(alice).created({alice: OWNER, eve: OWNER}, type=TYPE, content=stored(mallory))
+    story = book_of(alice).created({alice: OWNER, eve: OWNER}, content=stored(mallory))
     story.tell(eve, story.follow(eve, content=poison))
     device.revokeAccess(story.uuid, eve.ring.userId).result(PATIENCE)
-    found = device.getContainer(story.uuid).result(PATIENCE)
-    assert (found.content, found.modifiedBy) == (poison, alice.ring.userId)
-    check_ignored(mallory, device, caplog, "another user has written it")
+    with pytest.raises(INTEGRITY, match="Another user has written"):
+        names(device)
+    device.deleteContainer(story.uuid).result(PATIENCE)
+    assert names(device) == []
 
 
-@attack(86, "poisoned address book")
-def test_a_broken_container_of_the_type_does_not_keep_alice_from_her_book(
-    mallory: Mallory, alice: User, bob: User, eve: User, caplog: pytest.LogCaptureFixture
+@attack(149, "own type on a shared container")
+def test_a_container_that_a_member_gives_the_type_of_an_own_document_stays_in_sight_and_in_use(
+    mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
-    """Eve can wrap another key for Alice than the one that she uses."""
+    """An honest broker refuses the type; Eve's has it stored, and she leaves herself out afterwards."""
     device, hers = mallory.device_of(alice), mallory.device_of(eve)
+    story = Story(alice).created({alice: OWNER, eve: OWNER}, content=b"a document")
     Contacts(device).add(card_of(mallory, bob)).result(PATIENCE)
-    shared = hers.createContainer(stored(mallory), [level(alice)], TYPE).result(PATIENCE).id
+    for type in (TYPE, "scbroker.links", "scbroker.x"):
+        with pytest.raises(INVALID, match="your contacts and your links"):
+            hers.updateContainerType(story.uuid, type).result(PATIENCE)
+        story.send(eve, story.follow(eve, type=type)).expect(400)
+    mallory.plant(story, story.follow(eve, type=TYPE))
+    mallory.plant(story, story.follow(eve, grants={alice: OWNER}))
+    page = device.listContainers().result(PATIENCE).containers
+    shown = {each.id: each.isOwnDocument for each in page if isinstance(each, Container)}
+    assert (len(shown), shown[story.uuid], sum(shown.values())) == (2, False, 1)
+    assert names(device) == ["Bob"]
+    device.updateContainerType(story.uuid, "text").result(PATIENCE)
+    assert device.getContainer(story.uuid).result(PATIENCE).content == b"a document"
 
-    def lie(page: ContainerList) -> ContainerList:
-        def broken(item: ListedContainer) -> ListedContainer:
-            assert item.view is not None
-            wrap = bytes(len(item.view.wrap or b""))
-            return replace(item, view=replace(item.view, wrap=wrap))
 
-        return replace(
-            page,
-            containers=[
-                broken(item) if item.containerId == str(shared) else item
-                for item in page.containers
-            ],
-        )
-
-    with mallory.lying(LIST, lie), caplog.at_level(logging.WARNING):
-        assert names(device) == ["Bob"]
-    assert f"{shared} of type {TYPE} is ignored: it cannot be read" in caplog.text
+@attack(149, "own type on a shared container")
+def test_nobody_gets_access_to_a_container_of_the_type_of_an_own_document(
+    mallory: Mallory, alice: User, eve: User
+) -> None:
+    device = mallory.device_of(alice)
+    story = Story(alice).created({alice: OWNER}, type="scbroker.x")
+    story.send(alice, story.follow(alice, grants={alice: OWNER, eve: OWNER})).expect(400)
+    [granted] = device.grantAccess(story.uuid, level(eve)).result(PATIENCE)
+    assert isinstance(granted, INVALID)
+    with pytest.raises(INVALID, match="your contacts and your links"):
+        device.createContainer(None, [level(alice), level(eve)], "scbroker.x").result(PATIENCE)
+    assert device.createContainer(None, type="scbroker.x").result(PATIENCE).type == "scbroker.x"
 
 
 def book_of_two_versions(mallory: Mallory, alice: User, bob: User, eve: User) -> Story:
     """Alice's book names Eve "Bob" first; then Alice has corrected it."""
     wrong, right = stored(mallory, ("Bob", eve)), stored(mallory, ("Bob", bob))
-    story = Story(alice).created({alice: OWNER}, type=TYPE, content=wrong)
+    story = book_of(alice).created({alice: OWNER}, type=TYPE, content=wrong)
     story.tell(alice, story.follow(alice, content=right))
     return story
-
-
-def roll_back(mallory: Mallory, story: Story) -> None:
-    """Serve the first version of the book again, also in lists of its type."""
-    mallory.rewind(story, 1)
-    mallory.query("UPDATE members SET type = ? WHERE container_id = ?", TYPE, story.id)
 
 
 @attack(87, "address book rolled back")
@@ -183,7 +177,7 @@ def test_an_older_book_is_refused_by_a_device_that_has_read_a_newer_one(
     device = mallory.restarted_device_of(alice, story, carol)
     used = Contacts(device)
     assert used.get("Bob").result(PATIENCE).userId == bob.ring.userId
-    roll_back(mallory, story)
+    mallory.rewind(story, 1)
     for people in (used, Contacts(device)):
         with mallory.refused(device, ROLLBACK) as attempt:
             attempt(people.get("Bob"))
@@ -195,24 +189,32 @@ def test_an_older_book_is_the_limit_of_a_fresh_device(
     mallory: Mallory, alice: User, bob: User, eve: User
 ) -> None:
     story = book_of_two_versions(mallory, alice, bob, eve)
-    roll_back(mallory, story)
+    mallory.rewind(story, 1)
     found = Contacts(mallory.device_of(alice)).get("Bob").result(PATIENCE)
     assert found.userId == eve.ring.userId
 
 
 @attack(87, "address book rolled back")
-def test_a_hidden_book_is_begun_anew_and_both_are_joined_once_it_is_shown_again(
-    mallory: Mallory, alice: User, bob: User, carol: User
+def test_a_book_that_the_broker_hides_is_neither_empty_nor_joined_with_another(
+    mallory: Mallory, alice: User, bob: User, carol: User, eve: User
 ) -> None:
-    """That the broker withholds the book is the limit; nothing in it is lost or replaced by that."""
-    Contacts(mallory.device_of(alice)).add(card_of(mallory, bob), verified=True).result(PATIENCE)
-    device = mallory.device_of(alice)
-    with mallory.answering(LIST, ContainerList(containers=[], next=None)):
-        assert names(device) == []
-        Contacts(device).add(card_of(mallory, carol, "Carol")).result(PATIENCE)
-    people = Contacts(device)
-    shown = [(contact.name, contact.verified) for contact in people.list().result(PATIENCE)]
-    assert shown == [("Bob", True), ("Carol", False)]
+    """A fresh device begins a new book under the same id. Whoever knows one of the two refuses the other."""
+    first = book_of_two_versions(mallory, alice, eve, bob)
+    device = mallory.restarted_device_of(alice, first, carol)
+    assert names(device) == ["Bob"]
+    mallory.query("DELETE FROM members WHERE container_id = ?", first.id)
+    with mallory.refused(device, ROLLBACK) as attempt:
+        attempt(Contacts(device).list())
+        attempt(Contacts(device).add(card_of(mallory, carol, "Carol")))
+    second = book_of(alice)
+    mallory.plant(second, second.begin({alice: OWNER}, content=stored(mallory, ("Bob", bob))))
+    fresh = mallory.device_of(alice)
+    assert Contacts(fresh).get("Bob").result(PATIENCE).userId == bob.ring.userId
+    with mallory.refused(device, ROLLBACK) as attempt:
+        attempt(Contacts(device).list())
+    mallory.rewind(first, 2)
+    with mallory.refused(fresh, FORK) as attempt:
+        attempt(Contacts(fresh).list())
 
 
 @attack(88, "other keys for a contact")

@@ -23,6 +23,7 @@ from scbroker.client.containers.change import (
     Change,
     Grants,
     Merge,
+    check_own_type,
     decode_header,
     encode_header,
 )
@@ -79,10 +80,12 @@ class BaseProvider(BrokerProvider):
         accessLevels: Iterable[AccessLevel] | None = None,
         type: str | None = None,
         progress: Progress = no_progress,
+        nonce: bytes | None = None,
     ) -> Work[SecuredContainer]:
         session = self._session()
         new = NewContainer(content, customHeaderObject, accessLevels, type)
         change = _change(new, progress, session.userId)
+        change.nonce = nonce
         _warn_of_closed(session.userId, change, "The new container")
         return session.hold(writing.create(session, change))
 
@@ -308,11 +311,15 @@ def _change(
 ) -> Change:
     """Return a change of all fields. Without access levels, the creator of a new container is the owner."""
     grants = arguments.checked_grants(new.accessLevels)
+    type = arguments.checked_type(new.type)
+    if creator is not None:
+        grants = grants or {creator: OWNER}
+        check_own_type(creator, type, grants)
     return Change(
         header=encode_header(new.customHeaderObject),
         content=checked_content(new.content),
-        type=arguments.checked_type(new.type),
-        grants={creator: OWNER} if creator is not None and not grants else grants,
+        type=type,
+        grants=grants,
         progress=progress,
     )
 

@@ -28,6 +28,8 @@ _PARTS: Final = (9, 10)
 MAX_TYPE: Final = 256
 GROUP_TYPE: Final = "scbroker-group:"
 """The type of every group's container begins with it, and that of no other container (groups.md, 2)."""
+OWN_TYPES: Final = "scbroker."
+"""The types of a user's own documents begin with it: address book and list of links (section 5)."""
 SEGMENT: Final = 1_048_576
 SEALED_KEY_SIZE: Final = 112
 SEALED_SEGMENT: Final = 1_049_672

@@ -23,8 +23,8 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.client.people import contacts
-from scbroker.client.people.contacts import TYPE, _Book, _Entry, _merged
-from tests.client.conftest import drop, id_of
+from scbroker.client.people.contacts import TYPE, _Entry
+from tests.client.conftest import drop, id_of, put_own_document
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
@@ -59,9 +59,9 @@ def test_the_own_book_and_links_cannot_be_shared_and_other_containers_can(
         assert isinstance(own, Container)
         [granted] = alice.grantAccess(own.id, AccessLevel(contact)).result(PATIENCE)
         assert granted == INVALID
-        assert f"of type {kind} has your contacts or your links" in str(granted)
+        assert f"Type {kind} is for your contacts and your links" in str(granted)
         for levels in (both, both[1:]):
-            with pytest.raises(INVALID, match="has your contacts or your links"):
+            with pytest.raises(INVALID, match="is for your contacts and your links"):
                 alice.updateContainerAccessLevels(own.id, levels).result(PATIENCE)
         alice.updateContainerAccessLevels(own.id).result(PATIENCE)
         found = alice.getContainerMetadata(own.id).result(PATIENCE)
@@ -370,33 +370,14 @@ def test_books_that_two_devices_begin_at_once_become_one(
     assert len(alice.listContainers(TYPE).result(PATIENCE).containers) == 1
 
 
-def entry(name: str, digit: str, verified: bool = False) -> _Entry:
-    return _Entry(name, digit * 64, "https://broker.example", verified, 0)
+def entry(name: str, digit: str) -> _Entry:
+    return _Entry(name, digit * 64, "https://broker.example", False, 0)
 
 
-def test_merged_books_have_each_user_once_and_each_name_once_however_often_they_are_merged() -> (
-    None
-):
-    first = _Book((entry("Bob", "a"), entry("Carol", "b")))
-    second = _Book((entry("bob", "c"), entry("Karo", "b", True), entry("Bob (2)", "d")))
-    merged = _merged(first, second)
-    shown = [(each.name, each.fingerprint[0], each.verified) for each in merged.contacts]
-    assert shown == [
-        ("Bob", "a", False),
-        ("Carol", "b", True),
-        ("bob (2)", "c", False),
-        ("Bob (2) (2)", "d", False),
-    ]
-    assert _merged(merged, second) == merged
-    assert _merged(merged, first) == merged
-
-
-def test_merged_and_new_contacts_do_not_exceed_the_most(
+def test_contacts_do_not_exceed_the_most(
     monkeypatch: pytest.MonkeyPatch, bob: ServerProvider, carol: ServerProvider, book: Contacts
 ) -> None:
     monkeypatch.setattr(contacts, "MAX_CONTACTS", 1)
-    with pytest.raises(BrokerError.tooLargeError, match="delete one of your containers"):
-        _merged(_Book((entry("a", "a"),)), _Book((entry("b", "b"),)))
     book.add(card(bob)).result(PATIENCE)
     with pytest.raises(BrokerError.tooLargeError, match="remove some first"):
         book.add(card(carol, "Carol")).result(PATIENCE)
@@ -411,7 +392,7 @@ def test_a_book_of_the_most_contacts_fits_and_is_used(
         for number in range(9_999)
     ]  # fmt: skip
     content = msgspec.json.encode({"version": 1, "document": {"contacts": many}})
-    alice.createContainer(content, type=TYPE).result(PATIENCE)
+    put_own_document(alice, TYPE, content)
     book.add(card(bob)).result(PATIENCE)
     assert book.get("Bob").result(PATIENCE).userId == id_of(bob)
     assert len(book.list().result(PATIENCE)) == 10_000
@@ -439,10 +420,10 @@ def test_a_book_with_a_wrong_contact_is_an_error_and_not_overwritten(
 ) -> None:
     right = msgspec.to_builtins(entry("Carol", "a"))
     content = msgspec.json.encode({"version": 1, "document": {"contacts": [right | change]}})
-    made = alice.createContainer(content, type=TYPE).result(PATIENCE)
-    with pytest.raises(BrokerError.integrityError, match=str(made.id)):
+    made = put_own_document(alice, TYPE, content)
+    with pytest.raises(BrokerError.integrityError, match=str(made)):
         book.add(card(bob)).result(PATIENCE)
-    assert alice.getContainerContent(made.id).result(PATIENCE) == content
+    assert alice.getContainerContent(made).result(PATIENCE) == content
 
 
 @pytest.mark.parametrize("twice", [("Bob", "bob", "ab"), ("Bob", "Carol", "aa")])
@@ -452,6 +433,6 @@ def test_a_book_with_a_name_or_a_user_twice_is_an_error(
     one, other, digits = twice
     both = [msgspec.to_builtins(entry(*each)) for each in zip((one, other), digits, strict=True)]
     content = msgspec.json.encode({"version": 1, "document": {"contacts": both}})
-    alice.createContainer(content, type=TYPE).result(PATIENCE)
+    put_own_document(alice, TYPE, content)
     with pytest.raises(BrokerError.integrityError):
         book.list().result(PATIENCE)

@@ -301,7 +301,7 @@ def test_a_link_to_the_users_own_links_or_address_book_is_refused(
         [own] = alice.listContainers(kind).result(PATIENCE).containers
         assert not isinstance(own, BrokerError)
         promise = alice.createLink([*link.containerIds, own.id], expiresAt=tomorrow())
-        refusal(promise, BrokerError.invalidArgumentError, "has your contacts or your links")
+        refusal(promise, BrokerError.invalidArgumentError, "for your contacts or your links")
     assert listed(alice) == [link]
 
 

@@ -1,7 +1,6 @@
 """A document in a container of the user's own stays one document, whatever devices, brokers and others do."""
 
 import asyncio
-import logging
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -9,27 +8,24 @@ from typing import Any
 import msgspec
 import pytest
 
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
+from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.containers.change import own_nonce
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.crypto.seal import Octets
-from tests.client.conftest import id_of
+from scbroker.records.canonical import container_id_of
+from tests.client.conftest import put_own_document
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, lost, refused
+from tests.kit.network import Go, Network, lost
 from tests.kit.tables import query
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, until
 
 TYPE = "test.words"
-OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 
 
 class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     words: tuple[str, ...] = ()
-
-
-def merged(first: Words, second: Words) -> Words:
-    return adding(*second.words)(first)
 
 
 def adding(*words: str) -> Callable[[Words], Words]:
@@ -40,7 +36,7 @@ def adding(*words: str) -> Callable[[Words], Words]:
 
 
 def document(provider: ServerProvider, limit: int = 1000) -> OwnDocument[Words]:
-    return OwnDocument(provider, TYPE, Words, merged, limit)
+    return OwnDocument(provider, TYPE, Words, limit)
 
 
 def run(work: Any) -> Any:
@@ -66,11 +62,9 @@ def containers(provider: ServerProvider) -> list[uuid.UUID]:
     return [item.id for item in page.containers if not isinstance(item, BrokerError)]
 
 
-def stored(provider: ServerProvider, *words: str) -> uuid.UUID:
-    """Store a document as a device does that knows of no other."""
-    content = msgspec.json.encode({"version": 1, "document": {"words": words}})
-    made: uuid.UUID = provider.createContainer(content, type=TYPE).result(PATIENCE).id
-    return made
+def document_id(provider: ServerProvider) -> uuid.UUID:
+    creator = provider.getKeyRing().result(PATIENCE).rawFingerprint
+    return container_id_of(creator, own_nonce(TYPE, 0))
 
 
 def test_a_document_is_empty_until_it_is_changed_and_then_the_same_on_every_device(
@@ -120,101 +114,26 @@ def test_changes_of_several_devices_at_once_are_all_kept(
     assert len(containers(alice)) == 1
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("count", [2, 3])
-def test_documents_made_at_the_same_moment_become_the_one_with_the_lowest_id(
-    alice: ServerProvider, new_provider: NewProvider, count: int
-) -> None:
-    made = sorted(stored(alice, f"of {number}") for number in range(count))
-    known = document(alice)
-    known._known = run(
-        known._opened(id_of(alice), alice.getContainerMetadata(made[-1]).result(PATIENCE))
-    )
-    assert sorted(read(document(beside(alice, new_provider)))) == ["of 0", "of 1", "of 2"][:count]
-    assert containers(alice) == made[:1]
-    add(known, "by the device that had the other one")
-    assert len(read(document(alice))) == count + 1
-    assert containers(alice) == made[:1]
-
-
-def test_an_entry_added_while_its_container_is_merged_is_not_lost(
+def test_documents_made_at_the_same_moment_are_one(
     alice: ServerProvider, new_provider: NewProvider
 ) -> None:
-    first, second = sorted([stored(alice, "a"), stored(alice, "b")])
-    late = document(beside(alice, new_provider))
-    late._known = run(
-        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(PATIENCE))
-    )
-    merging = document(alice)
-    delete = merging._delete
+    here, there = document(alice), document(beside(alice, new_provider))
 
-    async def delete_after_a_change(container: uuid.UUID) -> None:
-        await late.change(adding("late"))
-        await delete(container)
+    async def change() -> None:
+        await asyncio.gather(here.change(adding("a")), there.change(adding("b")))
 
-    merging._delete = delete_after_a_change  # type: ignore[method-assign] # the moment in between
-    read(merging)
-    assert sorted(read(document(alice))) == ["a", "b", "late"]
-    assert containers(alice) == [first]
+    arrived = []
 
+    async def both_at_once(go: Go) -> Octets:
+        arrived.append(go)
+        await until(lambda: len(arrived) > 1)
+        return await go()
 
-def test_a_merge_that_meets_a_change_of_another_device_is_begun_again(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    first, second = sorted([stored(alice, "a"), stored(alice, "b")])
-    late = document(beside(alice, new_provider))
-    late._known = run(
-        late._opened(id_of(alice), late._provider.getContainerMetadata(second).result(PATIENCE))
-    )
-    merging = document(alice)
-    store, changed = merging._store, list[object]()
-
-    async def store_before_a_change(*given: Any) -> Any:
-        result = await store(*given)
-        if not changed:
-            changed.append(await late.change(adding("late")))
-        return result
-
-    merging._store = store_before_a_change  # type: ignore[assignment, method-assign] # the moment in between
-    assert sorted(read(merging)) == ["a", "b", "late"]
-    assert containers(alice) == [first]
-
-
-def test_a_merge_that_was_cut_off_is_completed_by_the_next_reader(alice: ServerProvider) -> None:
-    first, second = sorted([stored(alice, "a"), stored(alice, "b")])
     with Network() as network:
-        network.treat("DELETE", str(second), refused(BrokerError.unreachableError("cut")))
-        network.treat("PUT", f"{second}/records/3", refused(BrokerError.unreachableError("cut")))
-        with pytest.raises(BrokerError.unreachableError):
-            read(document(alice))
-    assert containers(alice) == [first, second]
-    assert sorted(read(document(alice))) == ["a", "b"]
-    assert containers(alice) == [first]
-
-
-def test_a_container_that_another_user_shared_or_can_change_or_has_written_is_ignored(
-    alice: ServerProvider, bob: ServerProvider, caplog: pytest.LogCaptureFixture
-) -> None:
-    me, him = id_of(alice), id_of(bob)
-    content = msgspec.json.encode({"version": 1, "document": {"words": ["poison"]}})
-    bob.createContainer(
-        content, [AccessLevel(me, OWNER)], TYPE
-    ).result(PATIENCE)  # fmt: skip
-    shared = alice.createContainer(
-        content, [AccessLevel(me, OWNER), AccessLevel(him, OWNER)], TYPE
-    ).result(PATIENCE).id  # fmt: skip
-    bob.updateContainerContent(shared, content).result(PATIENCE)
-    with caplog.at_level(logging.WARNING):
-        assert read(document(alice)) == ()
-    assert f"user {him} created it" in caplog.text
-    assert "others have access to it" in caplog.text
-    alice.revokeAccess(shared, him).result(PATIENCE)
-    assert alice.getContainerMetadata(shared).result(PATIENCE).modifiedBy == me
-    caplog.clear()
-    with caplog.at_level(logging.WARNING):
-        add(document(alice), "mine")
-    assert "another user has written it" in caplog.text
-    assert read(document(alice)) == ("mine",)
+        network.treat("GET", str(document_id(alice)), both_at_once)
+        run(change())
+    assert sorted(read(here)) == sorted(read(there)) == ["a", "b"]
+    assert len(containers(alice)) == 1
 
 
 @pytest.mark.sampled
@@ -237,22 +156,22 @@ def test_a_container_that_another_user_shared_or_can_change_or_has_written_is_ig
 def test_an_unreadable_document_is_an_error_and_stays_as_it_is(
     alice: ServerProvider, content: bytes
 ) -> None:
-    made = alice.createContainer(content, type=TYPE).result(PATIENCE)
+    made = put_own_document(alice, TYPE, content)
     for act in (read, add):
-        with pytest.raises(BrokerError.integrityError, match=str(made.id)):
+        with pytest.raises(BrokerError.integrityError, match=str(made)):
             act(document(alice))
-    assert alice.getContainer(made.id).result(PATIENCE).content == content
-    assert containers(alice) == [made.id]
+    assert alice.getContainer(made).result(PATIENCE).content == content
+    assert containers(alice) == [made]
 
 
 def test_a_document_of_a_newer_version_is_an_error_and_stays_as_it_is(
     alice: ServerProvider,
 ) -> None:
     content = b'{"version":2,"documents":[]}'
-    made = alice.createContainer(content, type=TYPE).result(PATIENCE)
+    made = put_own_document(alice, TYPE, content)
     with pytest.raises(BrokerError.unsupportedVersionError, match="update"):
         add(document(alice), "a")
-    assert alice.getContainer(made.id).result(PATIENCE).content == content
+    assert alice.getContainer(made).result(PATIENCE).content == content
 
 
 def test_a_document_that_grows_too_large_is_refused_before_it_is_sent(
@@ -282,21 +201,6 @@ def test_a_change_without_an_answer_is_made_once(alice: ServerProvider) -> None:
         network.treat("PUT", "/records/2", lost(1))
         add(found, "b")
     assert read(document(alice)) == ("a", "b")
-
-
-def test_a_container_of_another_type_is_no_longer_the_document_and_one_with_a_header_is_kept(
-    alice: ServerProvider, caplog: pytest.LogCaptureFixture
-) -> None:
-    found = document(alice)
-    add(found, "a")
-    [made] = containers(alice)
-    alice.updateContainerType(made, "another").result(PATIENCE)
-    assert read(found) == ()
-    assert "another type" in caplog.text
-    kept = alice.createContainer(None, {"a": 1}, type=TYPE).result(PATIENCE).id
-    add(found, "b")
-    assert read(document(alice)) == ("b",)
-    assert kept in containers(alice)
 
 
 def test_a_deleted_document_is_begun_anew(alice: ServerProvider) -> None:
@@ -348,45 +252,3 @@ def test_endless_changes_by_others_end_with_an_error(alice: ServerProvider) -> N
     with pytest.raises(BrokerError.conflictError, match="keep changing"):
         run(found.change(always))
     assert len(calls) == 16
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("answered", [True, False], ids=["after the answer was lost", "before"])
-def test_a_program_that_ends_at_any_request_loses_no_entry_and_leaves_one_document_in_the_end(
-    new_provider: NewProvider, answered: bool
-) -> None:
-    """Each request of a change that finds two documents is the last one of its program, in turn."""
-    count, cut_off = 0, True
-    while cut_off:
-        alice = new_provider(True)
-        stored(alice, "a")
-        stored(alice, "b")
-        device = document(beside(alice, new_provider))
-        left = count
-
-        async def cut(go: Go) -> Octets:
-            nonlocal left
-            if left == 0 and not answered:
-                raise BrokerError.unreachableError("cut", sent=False)
-            answer = await go()
-            left -= 1
-            if left == -1:
-                raise BrokerError.invalidArgumentError("The program ended.")
-            return answer
-
-        with Network() as network:
-            for method in ("GET", "POST", "PUT", "DELETE"):
-                network.treat(method, "", cut)
-            try:
-                add(device, "c")
-                cut_off = False
-            except BrokerError:
-                pass
-        found = document(beside(alice, new_provider))
-        words = set(read(found))
-        assert {"a", "b"} <= words <= {"a", "b", "c"}, count
-        add(found, "c")
-        assert sorted(read(document(alice))) == ["a", "b", "c"]
-        assert len(containers(alice)) == 1
-        count += 1
-    assert count > 8

@@ -25,7 +25,6 @@ from scbroker.cli.run import Run
 if TYPE_CHECKING:
     Entry = scbroker.Container[Any] | errors.BrokerError
 
-_OWN_TYPES: Final = "scbroker."
 """The beginning of the types in which the library keeps documents of the user's own."""
 _NAMED_MEMBERS: Final = 3
 _LONGEST_NAME: Final = 120
@@ -189,7 +188,7 @@ class _Wanted:
     def includes(self, each: scbroker.Container[Any]) -> bool:
         is_mine = each.createdBy == self.user
         return (
-            (self.all or not (is_mine and is_own_document(each)))
+            (self.all or not each.isOwnDocument)
             and (self.name is None or _is_below(name_of(each) or "", self.name))
             and not (self.mine and not is_mine)
             and not (self.others and is_mine)
@@ -209,11 +208,6 @@ def info(run: Run, container: ContainerArgument) -> None:
         run.failed(container, found)
     else:
         run.out.fields(_details(run, found))
-
-
-def is_own_document(container: scbroker.Container[Any]) -> bool:
-    """Return whether the library keeps a document in it: a member could give its type to any shared one."""
-    return (container.type or "").startswith(_OWN_TYPES) and _is_unshared(container)
 
 
 def _is_unshared(container: scbroker.Container[Any]) -> bool:

@@ -15,7 +15,6 @@ from starlette.requests import Request
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.commands.listing import is_own_document
 from scbroker.cli.names import name_of
 from scbroker.cli.output import SHORT_ID
 from scbroker.cli.ui.known import Known, Somebody, known, offered_groups, provider_of, shortened
@@ -109,10 +108,7 @@ def listing(session: Session, shelf: Shelf) -> Part:
 def _shown(entries: list[Entry], people: Known, wanted: Wanted, offers: int) -> Shown:
     damaged = [each for each in entries if isinstance(each, errors.BrokerError)]
     visible = [
-        each
-        for each in entries
-        if isinstance(each, scbroker.Container)
-        and not (each.createdBy == people.own_id and is_own_document(each))
+        each for each in entries if isinstance(each, scbroker.Container) and not each.isOwnDocument
     ]
     found = [each for each in visible if _is_wanted(each, wanted)]
     found.sort(key=_KEYS[wanted.sort])

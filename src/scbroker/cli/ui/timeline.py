@@ -18,7 +18,6 @@ from starlette.requests import Request
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.commands.listing import is_own_document
 from scbroker.cli.event_logs import merged, told
 from scbroker.cli.names import name_of
 from scbroker.cli.output import SHORT_ID
@@ -167,7 +166,7 @@ class _Timeline:
         found = []
         for each in reversed(events):
             container = self._shelf.known(each.containerId)
-            name = None if container is None else _topic(container, people)
+            name = None if container is None else _topic(container)
             if each.isOfGroup and each.containerId in people.groups:
                 name = people.group(each.containerId).name
             found.append(
@@ -242,9 +241,9 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _topic(container: Container, people: Known) -> str | None:
+def _topic(container: Container) -> str | None:
     """Return the name of a container that the page has read; None without one."""
-    if container.createdBy == people.own_id and is_own_document(container):
+    if container.isOwnDocument:
         return "Your links" if container.type == "scbroker.links" else "Your contacts"
     name = name_of(container)
     return None if name is None else shortened(name)

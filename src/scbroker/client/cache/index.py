@@ -98,6 +98,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     headerAvailability: Availability
     contentBy: uuid.UUID | None
     access: tuple[_Level, ...] | None
+    isOwnDocument: bool
 
 
 class _File(msgspec.Struct, array_like=True):

@@ -16,7 +16,7 @@ import itertools
 import json
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, get_type_hints
@@ -31,10 +31,10 @@ from scbroker.client.parts.downloads import RUN
 from scbroker.client.parts.uploads import Upload, send, start
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
-from scbroker.crypto.verify import sha256
+from scbroker.crypto.verify import labelled_hash, sha256
 from scbroker.errors import ConflictError, InvalidArgumentError
-from scbroker.records.canonical import json_decoder
-from scbroker.records.container_record import MAX_HEADER, Part, Role
+from scbroker.records.canonical import container_id_of, json_decoder
+from scbroker.records.container_record import MAX_HEADER, OWN_TYPES, Part, Role
 from scbroker.records.judge import Grant
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
 from scbroker.wire.containers import MAX_INLINE
@@ -46,10 +46,32 @@ _KEPT_TYPES: Final = (
 Keep = msgspec.UnsetType
 KEEP: Final = msgspec.UNSET
 """In place of a field's new value: leave the field as it is."""
-OWN_TYPES: Final = "scbroker."
-"""The beginning of the types of a user's own documents: the address book and the list of links."""
+_MOST_NUMBERS: Final = 256
 OWNER: Final = Grant(int(ContainerAccessLevel.DefaultOwnerPermissions), None)
 Grants = Mapping[uuid.UUID, Grant]
+
+
+def own_nonce(type: str, number: int) -> bytes:
+    """Return the nonce of the user's own document of a type after so many deletions (container.md, 5)."""
+    return labelled_hash("own-document", number.to_bytes(4, "big"), type.encode())
+
+
+def is_own_document(fingerprint: bytes, type: str | None, container_id: uuid.UUID) -> bool:
+    """Return whether a container is a document of the user's own, which no other user can have created."""
+    return (type or "").startswith(OWN_TYPES) and any(
+        container_id_of(fingerprint, own_nonce(type or "", number)) == container_id
+        for number in range(_MOST_NUMBERS)
+    )
+
+
+def check_own_type(user: uuid.UUID, type: str | None, access: Collection[uuid.UUID]) -> None:
+    """Raise `InvalidArgumentError` if others get access to a container of a type for own documents."""
+    if (type or "").startswith(OWN_TYPES) and {*access} - {user}:
+        raise InvalidArgumentError(
+            f"Type {type} is for your contacts and your links, like every type that begins with "
+            f"{OWN_TYPES}: nobody else can have access to such a container. Choose another type, or leave it "
+            "out."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +130,8 @@ class Change:
     grants: Grants | Merge | Keep = KEEP
     """With an empty list, only the container's creator gets access, with owner permissions."""
     delete: bool = False
+    nonce: bytes | None = None
+    """The nonce of a new container whose id is known beforehand; else one is drawn."""
     renews: bool = False
     """Whether the container gets a new key if rule 5 allows one, although nothing new is sealed."""
     progress: Progress = no_progress

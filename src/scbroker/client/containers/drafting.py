@@ -11,7 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from scbroker import errors
-from scbroker.client.containers.change import KEEP, OWN_TYPES, OWNER, Change, Grants, Merge
+from scbroker.client.containers.change import KEEP, OWNER, Change, Grants, Merge, check_own_type
 from scbroker.client.containers.opening import Fetched, Opened
 from scbroker.client.containers.recipients import Holders, Recipients, recipients_of
 from scbroker.client.core.judging import State, open_type
@@ -239,10 +239,14 @@ async def check_allowed(session: Session, fetched: Fetched, change: Change) -> N
     missing = ContainerAccessLevel(change.needed() & ~entry.permissions)
     if missing:
         raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
+    present = _present(state, time)
+    asked = present if change.grants is KEEP else _asked(state, change.grants, time)
+    if change.type is not KEEP:
+        check_own_type(session.userId, change.type, asked)
     if change.grants is KEEP:
         return
-    asked = _asked(state, change.grants, time)
-    _check_not_own(session, fetched, asked)
+    if added := asked.keys() - present.keys():
+        check_own_type(session.userId, open_type(state, fetched.view.type), added)
     try:
         before = _grants(state.governing.access.unexpired(time))
         left = {user_id_of(fingerprint) for fingerprint in state.governing.left}
@@ -258,21 +262,6 @@ async def check_allowed(session: Session, fetched: Fetched, change: Change) -> N
                 "accessLevels must name users: by default they name the container's creator, "
                 f"user {creator}, who was deleted"
             ) from None
-
-
-def _check_not_own(session: Session, fetched: Fetched, asked: Grants) -> None:
-    """Raise `InvalidArgumentError` if the author would share their address book or list of links.
-
-    The list has private keys, and the client ignores either of them as long as others have access to it.
-    """
-    state, own = fetched.state, {session.userId}
-    text = open_type(state, fetched.view.type) or ""
-    is_own = state.createdBy == session.fingerprint and members_of(state).keys() == own
-    if is_own and text.startswith(OWN_TYPES) and asked.keys() != own:
-        raise errors.InvalidArgumentError(
-            f"This container of type {text} has your contacts or your links, and cannot be shared: leave "
-            "it out."
-        )
 
 
 def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedError:

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from scbroker.client.arguments import moment
+from scbroker.client.containers.change import is_own_document
 from scbroker.client.core.judging import State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.groups.opening import OpenGroup
@@ -141,6 +142,7 @@ def container(
         header=header,
         contentBy=None if (part := state.record.content) is None else user_id_of(part.author),
         asOf=session.as_of(opened.container_id),
+        isOwnDocument=is_own_document(session.fingerprint, text, opened.container_id),
     )
 
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import difflib
 import functools
-import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, Self, TypeVar, Unpack, overload
 
 import msgspec
 from msgspec import Meta
 
 from scbroker import errors
-from scbroker.cards import MAX_NAME, Address, ContactCard, Name, check_name
+from scbroker.cards import Address, ContactCard, Name, check_name
 from scbroker.client.arguments import moment, now
+from scbroker.client.base_provider import BaseProvider
 from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, operation
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.client.provider import BrokerProvider
@@ -103,8 +103,8 @@ class Contacts:
     """
 
     def __init__(self, provider: BrokerProvider) -> None:
-        self._provider = instance_of("provider", provider, "a provider", BrokerProvider)  # type: ignore[type-abstract] # a runtime protocol
-        self._document = OwnDocument(provider, TYPE, _Book, _merged, _MAX_BYTES)
+        self._provider = instance_of("provider", provider, "a provider", BaseProvider)
+        self._document = OwnDocument(self._provider, TYPE, _Book, _MAX_BYTES)
 
     def __repr__(self) -> str:
         return f"<Contacts of {self._provider!r}>"
@@ -238,9 +238,6 @@ class Contacts:
     def list(self, *args: Any, **kwargs: Any) -> Any:
         """Return all contacts, ascending by name.
 
-        Containers of the book's type that other users made, or have access to, are ignored, with a warning in
-        the log.
-
         Raises `integrityError` or `unsupportedVersionError` for a book that cannot be read, which is not
         overwritten then; `rollbackError` or `forkError` if the broker serves an older book than this device
         has read, or denies it; `conflictError` if other devices keep changing it. The broker learns that the
@@ -365,31 +362,3 @@ def _substituted(other: _Entry, card: ContactCard) -> errors.KeySubstitutionErro
         f"{card.fingerprint}: compare them with the person. If the person has a new user, remove the contact "
         "first; if they are two people, pass another name."
     )
-
-
-def _merged(first: _Book, second: _Book) -> _Book:
-    """Return the contacts of both books; a user in both has the name of the first."""
-    users, taken = dict(first.by_fingerprint), set(first.by_key)
-    for entry in second.contacts:
-        same = users.get(entry.fingerprint)
-        if same is None:
-            users[entry.fingerprint] = added = _replaced(entry, name=_free(entry.name, taken))
-            taken.add(added.key)
-        elif entry.verified:
-            users[entry.fingerprint] = _replaced(same, verified=True)
-    if len(users) > MAX_CONTACTS:
-        raise errors.TooLargeError(
-            f"Two devices have made a book each, with more than {MAX_CONTACTS} contacts together: "
-            f"delete one of your containers of type {TYPE}."
-        )
-    return _Book(tuple(users.values()))
-
-
-def _free(name: str, taken: Collection[str]) -> str:
-    """Return a name that no contact has: this one, or with a number behind it."""
-    found = name
-    for number in itertools.count(2):
-        if _key(found) not in taken:
-            break
-        found = f"{name[: MAX_NAME - 8]} ({number})"
-    return found

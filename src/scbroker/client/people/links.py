@@ -21,7 +21,6 @@ from msgspec import Meta
 
 from scbroker import errors
 from scbroker.client.base_provider import BaseProvider
-from scbroker.client.containers.change import OWN_TYPES
 from scbroker.client.people.link_url import LinkUrl, encode_base64, plain_address
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.client.users import accounts
@@ -30,6 +29,7 @@ from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import KEY_SIZE, MLKEM_SEED_SIZE, DecryptionKey, SigningKey, random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import check_printable
+from scbroker.records.container_record import OWN_TYPES
 from scbroker.types import Container, Link
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, KeyType
 
@@ -203,9 +203,8 @@ async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
         if isinstance(container, errors.BrokerError):
             error = container
         elif container.type is not None and container.type.startswith(OWN_TYPES):
-            # It would be ignored from then on: links in it could not be listed and revoked any more.
             error = errors.InvalidArgumentError(
-                f"Container {container_id} of type {container.type} has your contacts or your links, and "
+                f"Container {container_id} has a type for your contacts or your links, {container.type}, and "
                 "cannot be shared: leave it out."
             )
         elif missing := needed & ~_permissions(container, user):
@@ -263,11 +262,7 @@ async def _delete_user(session: Session, ring: KeyRing) -> None:
 
 
 def _document(provider: BaseProvider) -> OwnDocument[_Document]:
-    return OwnDocument(provider, _TYPE, _Document, _merged, _MAX_DOCUMENT)
-
-
-def _merged(first: _Document, second: _Document) -> _Document:
-    return _Document({**second.links, **first.links})
+    return OwnDocument(provider, _TYPE, _Document, _MAX_DOCUMENT)
 
 
 def _with(user_id: uuid.UUID, entry: _Entry, before: _Document) -> _Document:

@@ -1,16 +1,14 @@
 """Keep a document in a container that the user alone has access to, the same on all of the user's devices.
 
-A device finds the container by its type, because a fresh device knows nothing else of it. Anybody may share a
-container of that type with the user, so the client uses one only if this user created it, alone has access to
-it, and wrote it. Two devices may create one at the same moment: the entries of both are then moved into the
-one with the lowest id.
+The container's id follows from the user's fingerprint and the document's type, and only the user can create a
+container with that id (docs/spec/container.md, 1 and 5). So nothing that others write decides which container
+is the document, and two devices that create it at the same moment create the same container: the second one
+gets a conflict, and reads the first one's. A document that was deleted is continued under the next number.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -18,25 +16,17 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from scbroker import errors
+from scbroker.client.base_provider import BaseProvider
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.operation import Promise
-from scbroker.client.provider import BrokerProvider
-from scbroker.records.canonical import json_decoder
+from scbroker.client.containers import fetching
+from scbroker.client.containers.change import own_nonce
+from scbroker.records.canonical import container_id_of, json_decoder
 from scbroker.types import Container
 
 D = TypeVar("D", bound=msgspec.Struct)
 T = TypeVar("T")
-Merge = Callable[[D, D], D]
-_log = logging.getLogger("scbroker")
 _ATTEMPTS: Final = 16
 _VERSION: Final = 1
-# Errors that the broker alone can cause, and no stranger who shares a broken container.
-_OF_THE_BROKER: Final = (
-    errors.RollbackError,
-    errors.ForkError,
-    errors.BrokerFaultError,
-    errors.BrokerUnavailableError,
-)
 
 
 class _Format(msgspec.Struct):
@@ -51,31 +41,26 @@ class _Content(msgspec.Struct, Generic[D], forbid_unknown_fields=True):
 class _Stored(NamedTuple, Generic[D]):
     """A document as it was read or written last."""
 
-    user: uuid.UUID
-    id: uuid.UUID
+    fingerprint: bytes
+    number: int
+    """How many documents of this type the user has deleted before."""
     version: int
+    """The container's version; 0 if the document is not stored."""
     document: D
 
 
 class OwnDocument(Generic[D]):
     """A document of one type of Struct, in a container of one container type.
 
-    `merge` returns a document with the entries of both; where they contradict, that of the first stays.
     `read` and `change` run on scbroker's thread, in the body of an operation. `limit` is in bytes of JSON.
 
     A document that cannot be read is an error, and is never overwritten.
     """
 
     def __init__(
-        self,
-        provider: BrokerProvider,
-        container_type: str,
-        kind: type[D],
-        merge: Merge[D],
-        limit: int,
+        self, provider: BaseProvider, container_type: str, kind: type[D], limit: int
     ) -> None:
-        self._provider, self._type, self._kind = provider, container_type, kind
-        self._merge, self._limit = merge, limit
+        self._provider, self._type, self._kind, self._limit = provider, container_type, kind, limit
         self._decoder: msgspec.json.Decoder[_Content[D]] = json_decoder(_Content[kind])  # type: ignore[valid-type] # of this instance
         self._known: _Stored[D] | None = None
         self._lock = asyncio.Lock()
@@ -89,10 +74,9 @@ class OwnDocument(Generic[D]):
         """Return the document; an empty one if none is stored. Costs one small request if it is unchanged.
 
         Raises `IntegrityError` or `UnsupportedVersionError` for a document that cannot be read, and
-        `RollbackError` if the broker serves an older one, or denies one that this object has read."""
+        `RollbackError` if the broker serves an older one, or denies one that this device has read."""
         async with self._lock:
-            stored = await _until_settled(self._stored)
-        return self._document(stored)
+            return (await _until_settled(self._stored)).document
 
     async def change(self, edit: Callable[[D], D]) -> D:
         """Store what `edit` makes of the document, and return it; nothing is sent if it is the same.
@@ -105,114 +89,75 @@ class OwnDocument(Generic[D]):
 
         async def attempt() -> D:
             stored = await self._stored()
-            before = self._document(stored)
-            after = edit(before)
-            if after != before:
+            after = edit(stored.document)
+            if after != stored.document:
                 await self._store(stored, after)
             return after
 
         async with self._lock:
             return await _until_settled(attempt)
 
-    def _document(self, stored: _Stored[D] | None) -> D:
-        return self._kind() if stored is None else stored.document
-
-    async def _stored(self) -> _Stored[D] | None:
-        """Return the document as of now; None if no container has it."""
-        user, known = await self._provider.getUserId(), self._known
-        if known is None or known.user != user:
-            return await self._find(user)
-        try:
-            found = await self._served(known.id, self._provider.getContainerMetadata(known.id))
-        except errors.DeletedError:  # another device merged it with one that has a lower id
-            return await self._find(user)
-        if found.version != known.version:
-            self._known = await self._opened(user, found)
-        return self._known or await self._find(user)
-
-    async def _find(self, user: uuid.UUID) -> _Stored[D] | None:
-        """Look for the document among the containers of its type; merge those made at the same moment."""
-        self._known = None
-        kept: _Stored[D] | None = None
-        candidates, is_whole = await self._candidates(user)
-        for item in candidates:
-            if not (item.hasContent or item.hasHeader):  # emptied by `_joined`
-                await self._delete(item.id)
-            elif (found := await self._opened(user, item)) is not None:
-                kept = found if kept is None else await self._joined(kept, found)
-        if kept is None and not is_whole:
-            raise errors.OfflineError(
-                f"The cache has no container of type {self._type} and the broker is away: try again when it "
-                "is back."
-            )
-        self._known = kept
-        return kept
-
-    async def _candidates(self, user: uuid.UUID) -> tuple[list[Container[Any]], bool]:
-        """Return the user's own containers of the type, ascending by id, and whether these are all.
-
-        A cache lists what it has: that it has none does not say that none exists.
-        """
-        own = list[Container[Any]]()
-        is_whole = True
-        start: uuid.UUID | None = None
+    async def _stored(self) -> _Stored[D]:
+        """Return the document as of now."""
+        fingerprint = self._provider._session().fingerprint
+        known = self._known
+        if known is None or known.fingerprint != fingerprint:
+            known = _Stored(fingerprint, 0, 0, self._kind())
         while True:
-            page = await self._provider.listContainers(self._type, start, headers=False)
-            for item in page.containers:  # of those of strangers nothing is kept: they may be many
-                if isinstance(item, _OF_THE_BROKER):
-                    raise item
-                if isinstance(item, errors.BrokerError):
-                    self._warn(item.containerId, f"it cannot be read ({item.code})")
-                elif self._is_own(user, item):
-                    own.append(item)
-            is_whole = is_whole and page.asOf is None
-            start = page.next
-            if start is None:
+            container = self._id(known)
+            try:
+                found = await self._served(
+                    container, self._provider._getContainerMetadata(containerId=container)
+                )
+                if found.version != known.version:
+                    known = await self._opened(known, found)
                 break
-        return own, is_whole
+            except errors.DeletedError:
+                known = _Stored(fingerprint, known.number + 1, 0, self._kind())
+            except errors.NotFoundError:
+                break  # not stored yet
+        self._known = known
+        return known
 
-    def _is_own(self, user: uuid.UUID, item: Container[Any]) -> bool:
-        """Return whether only the user can have made and changed the container; log why not."""
-        if item.type != self._type:
-            self._warn(item.id, "it has another type now")
-        elif item.createdBy != user:
-            self._warn(item.id, f"user {item.createdBy} created it")
-        elif item.access is None or [level.userId for level in item.access] != [user]:
-            self._warn(item.id, "others have access to it: revoke their access to use it again")
-        elif item.modifiedBy != user or item.contentBy not in (user, None):
-            self._warn(item.id, "another user has written it")
-        else:
-            return True
-        return False
+    def _id(self, stored: _Stored[D]) -> uuid.UUID:
+        return container_id_of(stored.fingerprint, own_nonce(self._type, stored.number))
 
-    def _warn(self, container: uuid.UUID | None, why: str) -> None:
-        _log.warning("Container %s of type %s is ignored: %s", container, self._type, why)
-
-    async def _opened(self, user: uuid.UUID, known: Container[Any]) -> _Stored[D] | None:
-        """Return the document of a container; None if it is not the user's own, or was merged."""
-        if (known.length or 0) > self._limit:
+    async def _opened(self, known: _Stored[D], container: Container[Any]) -> _Stored[D]:
+        id, user = container.id, self._provider._session().userId
+        if (container.length or 0) > self._limit:
             raise errors.IntegrityError(
-                f"Container {known.id} of type {self._type} has {known.length} bytes, more than the "
-                f"{self._limit} of such a document: it was written by another program. Delete it if you do "
-                "not need it."
+                f"Container {id} has {container.length} bytes, more than the {self._limit} of a document of "
+                f"type {self._type}: it was written by another program. Delete it if you do not need it."
             )
-        found = await self._served(known.id, self._provider.getContainer(known.id))
-        if found.content is None or not self._is_own(user, found):
-            return None
-        return _Stored(user, found.id, found.version, self._decode(found.id, found.content))
+        found = await self._served(id, self._provider._getContainer(containerId=id))
+        if [level.userId for level in found.access or ()] != [user]:
+            raise errors.IntegrityError(
+                f"Others have access to container {id}, which is the user's document of type {self._type}: "
+                "revoke their access first."
+            )
+        if found.modifiedBy != user or found.contentBy != user:
+            raise errors.IntegrityError(
+                f"Another user has written container {id}, which is the user's document of type "
+                f"{self._type}: delete it, to begin a new document."
+            )
+        return known._replace(
+            version=found.version, document=self._decode(id, found.content or b"")
+        )
 
-    async def _served(self, container: uuid.UUID, promise: Promise[T]) -> T:
-        """Return a result; `RollbackError` if the broker denies the user's own container.
+    async def _served(self, container: uuid.UUID, work: Awaitable[T]) -> T:
+        """Return a result; `RollbackError` if the broker denies a document that this device has read.
 
         Nobody else could end the access. A `NotFoundError` would look as if the document lacked an entry.
         """
         try:
-            return await promise
+            return await work
         except errors.NotFoundError:
-            raise errors.RollbackError(
-                f"The broker denies container {container} of type {self._type}, which is this user's alone "
-                "and was not deleted: ask its operator."
-            ) from None
+            if fetching.mark_of(self._provider._session(), container.bytes)[1] is not None:
+                raise errors.RollbackError(
+                    f"The broker denies container {container} of type {self._type}, which is this user's "
+                    "alone and was not deleted: ask its operator."
+                ) from None
+            raise
 
     def _decode(self, container: uuid.UUID, content: bytes) -> D:
         try:
@@ -230,40 +175,31 @@ class OwnDocument(Generic[D]):
             "changed: find out which program wrote it, and delete it if you do not need it."
         )
 
-    async def _store(self, stored: _Stored[D] | None, document: D) -> _Stored[D] | None:
+    async def _store(self, stored: _Stored[D], document: D) -> None:
         content = msgspec.json.encode(_Content(_VERSION, document))
         if len(content) > self._limit:
             raise errors.TooLargeError(
                 f"The document has {len(content)} bytes, more than {self._limit}: remove entries first."
             )
-        if stored is None:
-            user = await self._provider.getUserId()
-            await self._provider.createContainer(content, type=self._type)
-            return await self._find(user)  # another device may have created one since
-        written = await self._served(
-            stored.id,
-            self._provider.updateContainerContent(stored.id, content, ifVersion=stored.version),
-        )
+        if stored.version == 0:
+            nonce = own_nonce(self._type, stored.number)
+            try:
+                written = await self._provider._createContainer(
+                    content, type=self._type, nonce=nonce
+                )
+            except errors.AlreadyExistsError as error:  # another device was faster
+                conflict = errors.ConflictError(str(error))
+                conflict.outcome = error.outcome
+                raise conflict from None
+        else:
+            container = self._id(stored)
+            written = await self._served(
+                container,
+                self._provider._updateContainerContent(
+                    containerId=container, content=content, ifVersion=stored.version
+                ),
+            )
         self._known = stored._replace(version=written.version, document=document)
-        return self._known
-
-    async def _joined(self, kept: _Stored[D], other: _Stored[D]) -> _Stored[D]:
-        """Move the entries of `other` into `kept`, and delete `other`.
-
-        It is emptied before it is deleted: a deletion has no `ifVersion`, and would lose an entry that
-        another device adds at that moment. An emptied container is nobody's document.
-        """
-        document = self._merge(kept.document, other.document)
-        if document != kept.document:
-            kept = await self._store(kept, document) or kept
-            self._known = None  # if `other` was changed meanwhile, both are looked for again
-        await self._provider.updateContainerContent(other.id, None, ifVersion=other.version)
-        await self._delete(other.id)
-        return kept
-
-    async def _delete(self, container: uuid.UUID) -> None:
-        with contextlib.suppress(errors.DeletedError):  # by another device
-            await self._provider.deleteContainer(container)
 
 
 async def _until_settled(work: Callable[[], Awaitable[T]]) -> T:

@@ -255,6 +255,7 @@ def store(
     if stored is not None:
         _check_departures(incoming, stored)
     after = _judge(incoming, stored, acting, tx.moment)
+    _check_own_type(incoming, stored)
     governing_bytes = _governing_bytes(incoming, stored, acting, tx.moment)
     users = concerned_users(tx, incoming, stored)
     if stored is not None:
@@ -488,6 +489,22 @@ def _judge(
         fault = "lacks the text of" if changes_type else "has a text and does not change"
         raise errors.InvalidArgumentError(f"The request {fault} the type.")
     return after
+
+
+def _check_own_type(incoming: Incoming, stored: Stored | None) -> None:
+    """Refuse that others get access to a container of a type for a user's own documents."""
+    sent = incoming.message.type
+    text = sent.type if sent else stored.row.type if stored else None
+    if not (text or "").startswith(grammar.OWN_TYPES):
+        return
+    access = incoming.access or (stored.in_force.access if stored else None)
+    others = {*access.entries} if access else set[bytes]()
+    if sent is None and stored is not None:
+        others -= stored.in_force.access.entries.keys()
+    if others - {incoming.user.fingerprint}:
+        raise errors.InvalidArgumentError(
+            f"A type that begins with {grammar.OWN_TYPES} is for containers that nobody else has access to."
+        )
 
 
 def _check_container_key(incoming: Incoming, stored: Stored, users: members.Users) -> None:
