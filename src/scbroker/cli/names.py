@@ -57,13 +57,13 @@ class Names:
         self._damaged: set[uuid.UUID | None] = set()
 
     def all(
-        self, type: str | None = None
+        self, type: str | None = None, is_wanted: Callable[[str], bool] | None = None
     ) -> Iterator[scbroker.Container[Any] | errors.BrokerError]:
         """Yield all containers, ascending by id, and errors in place of damaged ones.
 
-        Of the headers only the names are shown.
+        Of the headers only the names are shown. Names that are not wanted may be left out.
         """
-        yield from desk.all_containers(self._session, type)
+        yield from desk.all_containers(self._session, type, is_wanted)
 
     def known(self) -> Iterator[tuple[uuid.UUID, str]]:
         """Yield the id and name of each container that has a name."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import functools
 import json
 import os
 import re
@@ -297,7 +298,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(each) for key, each in value.items()}
     if isinstance(value, enum.Flag):
-        return [each.name for each in value]
+        return _names_of(value)
     if isinstance(value, enum.Enum):
         return value.name
     if value is None or isinstance(value, bool | int | float | str):
@@ -309,6 +310,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Iterable):
         return [_plain(each) for each in value]
     raise TypeError(f"{type(value).__name__} is not a value for output")
+
+
+@functools.cache  # a list has the same few for thousands of containers
+def _names_of(flags: enum.Flag) -> list[str | None]:
+    return [each.name for each in flags]
 
 
 def _cell(value: Any) -> str:

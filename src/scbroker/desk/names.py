@@ -108,9 +108,16 @@ def names_by_id(
         yield from ((each, name) for name, some in listed[0].items() for each in some)
 
 
-def all_containers(provider: scbroker.BrokerProvider, type: str | None = None) -> Iterator[Entry]:
-    """Yield all containers, ascending by id, and errors of damaged ones; headers may have the name alone."""
-    listed = _asked(provider, lambda index: index.all())
+def all_containers(
+    provider: scbroker.BrokerProvider,
+    type: str | None = None,
+    is_wanted: Callable[[str], bool] | None = None,
+) -> Iterator[Entry]:
+    """Yield all containers, ascending by id, and errors of damaged ones; headers may have the name alone.
+
+    With `is_wanted`, containers whose name is not wanted may be left out.
+    """
+    listed = _asked(provider, lambda index: index.all(is_wanted))
     if listed is None:
         yield from provider.iterContainers(type)
     else:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from scbroker import BrokerError, FileTrustStore, MemoryTrustStore
 from scbroker.client.users import trust_store
-from scbroker.client.users.trust_store import Marks, raise_to
+from scbroker.client.users.trust_store import LoggedMarks, Marks, raise_to
 from tests.kit.waiting import PATIENCE
 
 USER = uuid.UUID("aaaaaaaa-aaaa-8aaa-8aaa-aaaaaaaaaaaa")
@@ -224,6 +224,33 @@ def test_a_long_log_is_compacted_and_keeps_every_latest_value(
             b"value 2",
         ]
         assert reader.get("container", b"k") == b"51"
+
+
+def test_the_marks_that_were_set_since_a_position_are_told_and_all_if_the_file_does_not_tell(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust_store, "_COMPACT_AT", 20)
+    marks = logged(path)
+    start, found = marks.set_since("number", (0, b""))
+    assert found == []
+    for number in range(1, 60):
+        assert marks.swap("number", bytes([number]), None, b"new")
+        assert marks.swap("other", bytes([number]), None, b"new")
+        position = start
+        for reader in (marks, logged(path)):
+            position, found = reader.set_since("number", start)
+            assert (bytes([number]), b"new") in found
+            assert len(found) in (1, number)
+        assert marks.set_since("number", position) == (position, [])
+        start = position
+    all_since = logged(path).set_since("number", (0, b""))[1]
+    assert all_since == [(bytes([number]), b"new") for number in range(1, 60)]
+
+
+def logged(path: Path) -> LoggedMarks:
+    marks = open_file(path)
+    assert isinstance(marks, LoggedMarks)
+    return marks
 
 
 def test_processes_that_slept_through_many_compactions_go_on(

@@ -8,6 +8,7 @@ import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -140,7 +141,7 @@ def ls(
 
     def found() -> Iterator[Entry]:
         count = 0
-        for each in run.names.all(type):
+        for each in run.names.all(type, None if name is None else partial(_is_below, wanted=name)):
             if isinstance(each, errors.BrokerError):
                 damaged.append(each.containerId)
                 yield each

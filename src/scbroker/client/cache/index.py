@@ -14,10 +14,9 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-import sys
 import unicodedata
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +32,7 @@ from scbroker.client.containers.change import decode_header
 from scbroker.client.core.judging import Mark
 from scbroker.client.events import Source
 from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import LoggedMarks, Position
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError
 from scbroker.records.canonical import decoder
@@ -107,16 +107,21 @@ class _File(msgspec.Struct, array_like=True):
     number: bytes
     places: dict[Log, int]
     """The id of the next event of each log."""
+    marks: Position
+    """Up to where the slots were compared with the device's marks."""
     slots: dict[bytes, _Slot | None]
 
 
 class Index:
     """The containers of a session's user by id. `refresh` brings them up to date."""
 
-    def __init__(self, session: Session, folder: CacheFolder) -> None:
-        self._session, self._folder = session, folder
+    def __init__(self, session: Session, marks: LoggedMarks, folder: CacheFolder) -> None:
+        self._session, self._logged, self._folder = session, marks, folder
         self._number = b""
         self._places: dict[Log, int] = {}
+        self._marks: Position = 0, b""
+        self._is_far = False
+        """Whether so many marks were set since the files were written that they should be written again."""
         self._slots: dict[bytes, _Slot] = {}
         self._changes: set[bytes] = set()
         """Containers that changed since the file of all containers was written."""
@@ -135,27 +140,42 @@ class Index:
         The index has the first 1,025 characters of longer names. Containers in `again` are read even if
         nothing says that they have changed.
         """
-        async with self._lock:
-            await self._refresh({each.bytes for each in again})
         found: dict[str, list[uuid.UUID]] = {name: [] for name in names or ()}
         damaged = list[uuid.UUID]()
-        for key, slot in self._slots.items():
-            if slot.name is not None and (names is None or slot.name in found):
-                found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
-            elif slot.damaged:
-                damaged.append(uuid.UUID(bytes=key))
+        async with self._lock:
+            await self._refresh({each.bytes for each in again})
+            for key, slot in self._slots.items():
+                if slot.name is not None and (names is None or slot.name in found):
+                    found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
+                elif slot.damaged:
+                    damaged.append(uuid.UUID(bytes=key))
         return found, damaged
 
-    async def all(self) -> list[Container[Any] | BrokerError]:
-        """Return all containers as a list does, ascending by id; their headers have the name alone."""
-        async with self._lock:
-            fresh = await self._refresh(set(), whole=True)
-            return await io_thread.in_pool(lambda: list(self._entries(fresh)))
+    async def all(
+        self, is_wanted: Callable[[str], bool] | None = None
+    ) -> list[Container[Any] | BrokerError]:
+        """Return all containers as a list does, ascending by id; their headers have the name alone.
 
-    def _entries(self, fresh: _Fresh) -> Iterator[Container[Any] | BrokerError]:
+        With `is_wanted`, return those with a name for which it is true, and errors.
+        """
+        async with self._lock:
+            fresh = await self._refresh(set(), is_shown=is_wanted or _is_any)
+            keys = self._shown(is_wanted or _is_any)
+            return await io_thread.in_pool(lambda: list(self._entries(keys, fresh)))
+
+    def _shown(self, is_wanted: Callable[[str], bool]) -> list[bytes]:
+        """Return the containers whose name is wanted, or that have none because they cannot be read."""
+        slots = self._slots.items()
+        return sorted(
+            key
+            for key, slot in slots
+            if is_wanted(slot.name or "") or (slot.name is None and slot.row == _NOTHING)
+        )
+
+    def _entries(self, keys: list[bytes], fresh: _Fresh) -> Iterator[Container[Any] | BrokerError]:
         """Yield what was read just now, and the rows of all others without those whose access has ended."""
         time = moment(now())
-        for key in sorted(self._slots):
+        for key in keys:
             container_id, slot = uuid.UUID(bytes=key), self._slots[key]
             if (found := fresh.get(key)) is None:
                 if slot.row == _NOTHING:
@@ -168,16 +188,20 @@ class Index:
             elif not isinstance(found, errors.NotFoundError):
                 yield found
 
-    async def _refresh(self, stale: set[bytes], *, whole: bool = False) -> _Fresh:
-        """Bring the index up to date, and return what was read; with `whole`, also what it cannot show."""
+    async def _refresh(
+        self, stale: set[bytes], is_shown: Callable[[str], bool] | None = None
+    ) -> _Fresh:
+        """Bring the index up to date, and return what was read, also of shown names what it cannot show."""
         try:
-            return await self._brought_up(stale, whole)
+            return await self._brought_up(stale, is_shown)
         except BaseException:
             # The places may be ahead of what was read: the next call begins with the files.
             self._number = b""
             raise
 
-    async def _brought_up(self, stale: set[bytes], whole: bool) -> _Fresh:
+    async def _brought_up(
+        self, stale: set[bytes], is_shown: Callable[[str], bool] | None
+    ) -> _Fresh:
         if not self._number:
             await io_thread.in_pool(self._load)
         places = dict(self._places)
@@ -188,13 +212,13 @@ class Index:
         except errors.EventsExpiredError:
             await self._list()
         stale |= await io_thread.in_pool(self._behind)
-        if whole:
-            stale |= await io_thread.in_pool(self._unshown)
+        if is_shown is not None:
+            stale |= await io_thread.in_pool(self._unshown, is_shown)
         fresh = await self._read(stale)
-        if stale or places != self._places:
+        if stale or places != self._places or self._is_far:
             await io_thread.in_pool(self._save)
         denied = [key for key, found in fresh.items() if isinstance(found, errors.NotFoundError)]
-        if whole and denied:
+        if is_shown is not None and denied:
             _log.warning(listing.LEFT_OUT, len(denied), uuid.UUID(bytes=min(denied)))
         return fresh
 
@@ -225,7 +249,7 @@ class Index:
         stale = {uuid.UUID(each.containerId).bytes for each in found if self._is_news(each)}
         groups = {uuid.UUID(each.containerId) for each in found if each.containerType == GROUP_TYPE}
         if left or groups:
-            rows = await io_thread.in_pool(self._rows)
+            rows = await io_thread.in_pool(self._rows, self._slots)
             stale |= {k for k, row in rows.items() if row.via in left or row.modifiedVia in groups}
         return stale
 
@@ -237,19 +261,21 @@ class Index:
         is_update = event.eventType == ContainerEventType.Updated and "access" not in event.changes
         return not (slot is not None and is_update and 0 < event.version <= slot.version)
 
-    def _rows(self) -> dict[bytes, _Row]:
-        slots = self._slots.items()
+    def _rows(self, keys: Collection[bytes]) -> dict[bytes, _Row]:
+        slots = ((key, self._slots[key]) for key in keys)
         return {key: _ROW.decode(slot.row) for key, slot in slots if slot.row != _NOTHING}
 
-    def _unshown(self) -> set[bytes]:
+    def _unshown(self, is_shown: Callable[[str], bool]) -> set[bytes]:
         """Return the containers that have to be read to be shown.
 
         The log of a group of others does not tell whether a modifier is still a member.
         """
-        missing = {key for key, slot in self._slots.items() if slot.row == _NOTHING}
-        vias = self._rows().items()
-        return missing | {
-            k for k, row in vias if row.modifiedVia and row.modifiedVia not in self._places
+        keys = set(self._shown(is_shown))
+        rows = self._rows(keys)
+        return keys - {
+            key
+            for key, row in rows.items()
+            if row.modifiedVia is None or row.modifiedVia in self._places
         }
 
     async def _since(self, log: Log) -> list[Event]:
@@ -272,10 +298,9 @@ class Index:
         """Read all containers, and begin the index with them."""
         listed = await self._session.groups.listed()
         logs: list[Log] = [None, *(each.group_id for each in listed if each.accepted)]
-        self._places = {}
-        for log in (
-            logs
-        ):  # before the list: what changes meanwhile has an event that is read the next time
+        # Places before the list: what changes meanwhile has an event that is read the next time.
+        self._places, self._marks = {}, (0, b"")
+        for log in logs:
             with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
                 self._places[log] = await events.end_of_log(Source(self._session, log)) + 1
         self._slots, self._number = {}, b""
@@ -289,7 +314,9 @@ class Index:
     def _behind(self) -> set[bytes]:
         """Return containers of which this device has verified a later version than the index has."""
         found, slots, version = set[bytes](), self._slots, _VERSION.decode
-        for key, stored in self._session.marks.page(fetching.KIND, b"", sys.maxsize):
+        self._marks, marks = self._logged.set_since(fetching.KIND, self._marks)
+        self._is_far = len(marks) > _FEWEST_CHANGES
+        for key, stored in marks:
             slot = slots.get(key)
             if slot is None or slot.version < version(stored).version:
                 mark = Mark.decode(stored)
@@ -326,14 +353,16 @@ class Index:
         return _Slot(found.version, name and name[: LONGEST_NAME + 1], row)
 
     def _load(self) -> None:
+        self._changes = set()
         whole = self._file(_ALL)
         if whole is None:
             return
-        self._number, self._places = whole.number, whole.places
+        self._number, self._places, self._marks = whole.number, whole.places, whole.marks
         self._slots = {key: slot for key, slot in whole.slots.items() if slot is not None}
         changes = self._file(_CHANGES)
         if changes is not None and changes.number == whole.number:
-            self._places, self._changes = changes.places, set(changes.slots)
+            self._places, self._marks = changes.places, changes.marks
+            self._changes = set(changes.slots)
             for key, slot in changes.slots.items():
                 if slot is None:
                     self._slots.pop(key, None)
@@ -354,7 +383,7 @@ class Index:
         else:
             self._number, self._changes = random_bytes(16), set()
             slots, kind = dict(self._slots), _ALL
-        file = _File(self._number, self._places, slots)
+        file = _File(self._number, self._places, self._marks, slots)
         self._folder.write(kind, b"", _ENCODER.encode(file))
 
 
@@ -365,9 +394,14 @@ _FILE: Final = decoder(_File)
 _ENCODER: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 
+def _is_any(name: str) -> bool:
+    del name
+    return True
+
+
 def index_of(session: Session) -> Index | None:
     """Return the index of a session; None if its marks are not in files, or no folder can be used."""
-    if session.folder is None:
+    if session.folder is None or not isinstance(session.marks, LoggedMarks):
         return None
     origin = session.transport.endpoint.origin
     try:
@@ -376,7 +410,7 @@ def index_of(session: Session) -> Index | None:
     except errors.InvalidArgumentError as error:
         _log.warning("Names are looked up without an index: %s", error)
         return None
-    return Index(session, folder)
+    return Index(session, session.marks, folder)
 
 
 def _open_header(data: bytes | None) -> Header[Any] | None:

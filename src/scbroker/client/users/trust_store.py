@@ -14,6 +14,7 @@ import bisect
 import copy
 import errno
 import os
+import sys
 import threading
 import time
 import uuid
@@ -57,6 +58,20 @@ class Marks(Protocol):
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
         """Set a mark if it still has the expected value; return whether it had."""
+        ...
+
+
+@runtime_checkable
+class LoggedMarks(Marks, Protocol):
+    """Marks of which a program can tell later what has changed."""
+
+    def set_since(
+        self, kind: str, position: Position
+    ) -> tuple[Position, Sequence[tuple[bytes, bytes]]]:
+        """Return the present position, and key and value of the marks of a kind that were set since one.
+
+        All marks of the kind are returned if the store does not know any more which ones were set.
+        """
         ...
 
 
@@ -252,6 +267,10 @@ class _Log:
         self._path = path
         self.values = _Values()
         self._start = self.log = SealedLog(secret, "trust-store", _MAGIC)
+        self._set: list[tuple[str, bytes]] = []
+        """Kind and key of the marks in the order in which they were set, since the file was compacted."""
+        self._passed: dict[Position, int] = {}
+        """How many of these are set at each position."""
         self._ends: list[Position] = []
         """Where the files ended that were compacted into this one, the latest last."""
         self._keep(open_own(found_at or path))
@@ -315,11 +334,14 @@ class _Log:
                 if entry.kind == _ENDS:
                     self._ends = decoder(list[Position]).decode(entry.value)
                     passed += self._ends
+                    self._passed[self._ends[-1]] = 0
                 elif entry.kind == _ALL:
                     self.values = _Values(entry.value)
                 else:
                     self.values.set(entry.kind, entry.key, entry.value)
+                    self._set.append((entry.kind, entry.key))
                 passed.append(self._position_of(log))
+                self._passed[passed[-1]] = len(self._set)
         except DamagedLogError:
             raise TrustStoreError(
                 f"The trust store {self._path} is damaged or another user's: restore it from a copy, or "
@@ -338,6 +360,13 @@ class _Log:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.values.set(entry.kind, entry.key, entry.value)
         self.log = log
+        self._set.append((entry.kind, entry.key))
+        self._passed[self.position] = len(self._set)
+
+    def set_since(self, position: Position) -> list[tuple[str, bytes]] | None:
+        """Return kind and key of the marks that were set since; None if this file does not tell."""
+        at = self._passed.get(position)
+        return None if at is None else self._set[at:]
 
     @property
     def has_many_entries(self) -> bool:
@@ -399,6 +428,16 @@ class _FileMarks:
     def page(self, kind: str, after: bytes, count: int) -> Sequence[tuple[bytes, bytes]]:
         with self._read() as values:
             return values.page(kind, after, count)
+
+    def set_since(
+        self, kind: str, position: Position
+    ) -> tuple[Position, Sequence[tuple[bytes, bytes]]]:
+        with self._read() as values:
+            found = self._log.set_since(position)
+            if found is None:
+                return self._log.position, values.page(kind, b"", sys.maxsize)
+            keys = {key for each, key in found if each == kind}
+            return self._log.position, [(key, values.get(kind, key) or b"") for key in keys]
 
     @contextmanager
     def _read(self) -> Iterator[_Values]:
