@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scbroker import AccessLevel, Container, NewContainer, ServerProvider
@@ -244,6 +245,18 @@ def test_many_changes_make_one_file_of_them(
         put(bob, f"{number}")
         check(restart(), bob)
     assert len(files(tmp_path)) == 2
+
+
+def test_an_index_of_another_version_of_the_program_is_made_again(
+    bob: ServerProvider, restart: Restart, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bob, "one")
+    monkeypatch.setattr(module, "_LAYOUT", "other")
+    monkeypatch.setattr(module, "_ROW", msgspec.msgpack.Decoder(Any))
+    monkeypatch.setattr(module, "_row", lambda _: "another row")
+    assert len(containers_named(restart(), ["one"], name_of).found["one"]) == 1
+    monkeypatch.undo()
+    check(restart(), bob)
 
 
 def test_without_a_folder_to_write_names_are_found_by_a_list(

@@ -101,9 +101,14 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     isOwnDocument: bool
 
 
+_LAYOUT: Final = ",".join(_Row.__struct_fields__)
+
+
 class _File(msgspec.Struct, array_like=True):
     """All containers; in the file of changes, those that changed since the file with this number."""
 
+    layout: str
+    """That of the rows; an index of another version of this program is made again."""
     number: bytes
     places: dict[Log, int]
     """The id of the next event of each log."""
@@ -372,9 +377,10 @@ class Index:
     def _file(self, kind: str) -> _File | None:
         data = self._folder.read(kind, b"")
         try:
-            return None if data is None else _FILE.decode(data)
-        except msgspec.DecodeError:  # another version of this program wrote it
+            found = None if data is None else _FILE.decode(data)
+        except msgspec.DecodeError:
             return None
+        return found if found is not None and found.layout == _LAYOUT else None
 
     def _save(self) -> None:
         if self._number and len(self._changes) <= max(_FEWEST_CHANGES, len(self._slots) // 32):
@@ -383,7 +389,7 @@ class Index:
         else:
             self._number, self._changes = random_bytes(16), set()
             slots, kind = dict(self._slots), _ALL
-        file = _File(self._number, self._places, self._marks, slots)
+        file = _File(_LAYOUT, self._number, self._places, self._marks, slots)
         self._folder.write(kind, b"", _ENCODER.encode(file))
 
 
