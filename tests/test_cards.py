@@ -105,14 +105,16 @@ def test_a_text_that_is_not_a_card_is_an_error_that_says_what_to_do(text: Any, w
         ({"serverUrl": "https://broker.example/" + "a" * 240}, "at most 255"),
         ({"serverUrl": None}, "serverUrl must be a str"),
         ({"name": ""}, "name must have 1 to 64"),
-        ({"name": " "}, "all white space"),
+        ({"name": " "}, "visible character"),
         ({"name": "a" * 65}, "not 65"),
         ({"name": "a\nb"}, "printable"),
         ({"name": "\u202ebob"}, "printable"),
         ({"name": "\ud800"}, "printable"),
+        ({"name": "Bob\ufe0f"}, "nobody sees"),
+        ({"name": "You"}, "must not be"),
         ({"name": None}, "name must be a str"),
     ],
-    ids=range(15),
+    ids=range(17),
 )
 def test_a_card_with_a_wrong_field_is_refused(fields: dict[str, Any], words: str) -> None:
     right = {"fingerprint": FINGERPRINT, "serverUrl": "https://broker.example", "name": "Bob"}

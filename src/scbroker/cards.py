@@ -27,6 +27,7 @@ from scbroker.records.canonical import (
     show_fingerprint,
     user_id_of,
 )
+from scbroker.spelling import check_new
 from scbroker.vocabulary import Person, instance_of
 from scbroker.wire.users import checked_address
 
@@ -62,7 +63,7 @@ class ContactCard(Person):
     serverUrl: str
     """The address of the user's broker, with its path."""
     name: str
-    """How the user calls themselves: 1 to 64 printable characters."""
+    """How the user calls themselves: 1 to 64 printable characters, none of them invisible."""
 
     def __post_init__(self) -> None:
         fingerprint = parse_fingerprint(self.fingerprint)
@@ -134,11 +135,12 @@ class ContactCard(Person):
 def check_name(argument: str, name: str) -> None:
     """Raise `InvalidArgumentError` for a name that a card or an address book cannot have."""
     instance_of(argument, name, "a str", str)
-    if not name.strip() or len(name) > MAX_NAME:
+    if not 0 < len(name) <= MAX_NAME:
         raise errors.InvalidArgumentError(
-            f"{argument} must have 1 to {MAX_NAME} characters that are not all white space, not {len(name)}"
+            f"{argument} must have 1 to {MAX_NAME} characters, not {len(name)}"
         )
     check_printable(argument, name)
+    check_new(argument, name)
 
 
 def _encoded(data: bytes) -> str:

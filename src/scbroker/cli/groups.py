@@ -21,6 +21,7 @@ from scbroker import errors
 from scbroker.cli.names import PREFIX
 from scbroker.cli.output import SHORT_ID
 from scbroker.cli.words import with_message
+from scbroker.spelling import comparable
 
 if TYPE_CHECKING:
     from scbroker.cli.run import Run
@@ -229,7 +230,7 @@ def _meant(text: str, groups: Sequence[Entry]) -> list[Found]:
     if _is_id(text):
         return by_id
     named = [each for each in every if isinstance(each.entry, scbroker.Group)]
-    similar = [each for each in named if _folded(each.name) == _folded(text)]
+    similar = [each for each in named if comparable(each.name) == comparable(text)]
     exact = [each for each in similar if _normal(each.name) == _normal(text)]
     return list({each.id: each for each in (*by_id, *(exact or similar))}.values())
 
@@ -257,10 +258,6 @@ def _is_id(text: str) -> bool:
 
 def _normal(text: str) -> str:
     return unicodedata.normalize("NFC", text)
-
-
-def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
 
 
 def complete_group(ctx: Any, incomplete: str) -> list[str]:

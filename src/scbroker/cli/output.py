@@ -20,6 +20,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 from scbroker.cli.words import in_words
+from scbroker.spelling import is_invisible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +30,9 @@ Row = Mapping[str, Any]
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Unicode's categories of characters that could steer a terminal or hide a part of a text."""
+_MARKS: Final = ("Mn", "Me")
+_MOST_MARKS: Final = 4
+"""Marks over one letter, as Unicode Technical Standard 39, 5.4, advises: more draw over other rows."""
 SHORT_ID: Final = 8
 _LINK: Final = re.compile(r"(#scbroker-link:)[^\s'\"]+")
 """The secret of a link, which a person may have passed in place of a container."""
@@ -55,18 +59,30 @@ class ShortId(uuid.UUID):
 
 
 def printable(text: str) -> str:
-    """Return a text in which characters that could steer a terminal are replaced by their escapes.
+    """Return a text in which the characters that `harmless` and `is_invisible` are about are escaped.
 
-    Names and types come from other users: an escape sequence or a line break in them must not act.
+    Names and types come from other users: two of them must not look the same, and none may draw over others.
     """
     if text.isascii() and text.isprintable():
         return text
+    shown, marks = "", 0
+    for each in text:
+        is_mark = unicodedata.category(each) in _MARKS
+        marks = marks + 1 if is_mark else 0
+        is_hidden = marks > _MOST_MARKS or is_invisible(each)
+        shown += _escaped(each) if is_hidden else harmless(each)
+    return shown
+
+
+def harmless(text: str) -> str:
+    """Return a text, such as a content, in which characters that could steer a terminal are escaped."""
     return "".join(
-        each.encode("unicode_escape").decode("ascii")
-        if unicodedata.category(each) in _INVISIBLE
-        else each
-        for each in text
+        _escaped(each) if unicodedata.category(each) in _INVISIBLE else each for each in text
     )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 def duration(seconds: float | None) -> str:

@@ -165,7 +165,7 @@ def test_the_same_card_changes_nothing_and_can_verify(
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("name", ["Bob", "BOB", "B\u200bob", "\uff22ob"])
+@pytest.mark.parametrize("name", ["Bob", "BOB", "\uff22ob"])
 def test_another_users_card_under_a_known_name_is_refused_with_both_fingerprints(
     bob: ServerProvider, carol: ServerProvider, book: Contacts, name: str
 ) -> None:

@@ -22,7 +22,7 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.files import STREAM, modified_of, time_of
 from scbroker.cli.names import ContainersArgument, Recursive, label_of, name_of
-from scbroker.cli.output import Size, printable
+from scbroker.cli.output import Size, harmless
 from scbroker.cli.paths import (
     OWN,
     Folder,
@@ -40,7 +40,7 @@ _SMALL: Final = 65_536
 """Bytes: contents up to this size are read in batches."""
 _PIECE: Final = 8_388_608
 _HARMLESS: Final = re.compile("[\t\n\u00ad\u200c\u200d\ufeff]|\r\n")
-"""Characters of plain texts that `printable` would escape: line ends, joiners and hyphenation."""
+"""Characters of plain texts that `harmless` would escape: line ends, joiners and hyphenation."""
 
 
 @command(CONTAINERS)
@@ -461,7 +461,7 @@ def plain_text(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
         rest = "\r" if text.endswith("\r") and piece is not None else ""
         text = text.removesuffix(rest)
         visible = _HARMLESS.sub("", text)
-        if printable(visible) != visible:
+        if harmless(visible) != visible:
             raise errors.InvalidArgumentError(
                 f"{name!r} is not plain text, and a terminal could act on it: use a pipe, or `scbroker get`."
             )

@@ -27,6 +27,7 @@ from scbroker.cli.people import (
 from scbroker.cli.rights import living
 from scbroker.cli.run import Run
 from scbroker.cli.words import with_message
+from scbroker.spelling import comparable
 from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
 
 if TYPE_CHECKING:
@@ -524,7 +525,10 @@ def _check_others(run: Run, people: Sequence[Holder[Who]], what_to_do: str) -> N
 
 def _check_name(run: Run, name: str, own: uuid.UUID | None = None) -> None:
     """Raise `AlreadyExistsError` for the name of another group: commands could not tell the two apart."""
-    if any(each.name == name and each.id != own for each in run.people.groups.accepted):
+    if any(
+        comparable(each.name) == comparable(name) and each.id != own
+        for each in run.people.groups.accepted
+    ):
         raise errors.AlreadyExistsError(
             f"You have a group named {name!r} already: choose another name."
         )

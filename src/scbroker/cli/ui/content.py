@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 import scbroker
 from scbroker import errors
 from scbroker.cli.names import name_of
-from scbroker.cli.output import printable
+from scbroker.cli.output import harmless
 from scbroker.cli.paths import file_name
 from scbroker.cli.run import Run
 from scbroker.cli.ui.container import PATH, find, id_of
@@ -75,7 +75,7 @@ def text_of(head: bytes) -> str | None:
     if "\0" in text:
         return None
     lines = text.replace("\r\n", "\n").split("\n")
-    return "\n".join(printable(line.replace("\t", "    ")) for line in lines)
+    return "\n".join(harmless(line.replace("\t", "    ")) for line in lines)
 
 
 def attachment(name: str | None, id: uuid.UUID) -> str:

@@ -25,6 +25,7 @@ from scbroker.cli.ui.known import (
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
+from scbroker.spelling import comparable
 from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
 
 ROLES: Final = {
@@ -411,7 +412,11 @@ async def _check_name(
 ) -> None:
     """Raise `AlreadyExistsError` for the name of another group: a person could not tell the two apart."""
     for each in await provider.getGroups(offered=False):
-        if isinstance(each, scbroker.Group) and each.name == name and each.id != own:
+        if (
+            isinstance(each, scbroker.Group)
+            and comparable(each.name) == comparable(name)
+            and each.id != own
+        ):
             raise errors.AlreadyExistsError(
                 f"You have a group named {name!r} already: choose another name."
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import unicodedata
 import uuid
 from collections.abc import Awaitable, Mapping
 from typing import Any, Final, NamedTuple
@@ -14,6 +13,7 @@ from scbroker.cli.names import label_of
 from scbroker.cli.people import DAMAGED
 from scbroker.cli.ui.part import Container
 from scbroker.cli.ui.session import Session
+from scbroker.spelling import comparable
 
 _RESERVED: Final = ("you", "the link ", "the user ", "the contact ", "the group ")
 """Beginnings of the page's own words for users and groups. A contact's name may have the same beginning."""
@@ -48,7 +48,7 @@ def in_text(name: str) -> str:
 
     The name on a card is what its maker chose, and the user may have kept it.
     """
-    plain = unicodedata.normalize("NFKC", name).strip().casefold()
+    plain = comparable(name)
     is_reserved = plain == _RESERVED[0] or plain.startswith(_RESERVED[1:])
     return f'the contact "{name}"' if is_reserved else name
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-import unicodedata
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Annotated, Any, Final, Self, TypeVar, Unpack, overload
 
@@ -24,6 +23,7 @@ from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, ope
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.client.provider import BrokerProvider
 from scbroker.records.canonical import Time, parse_fingerprint, show_fingerprint
+from scbroker.spelling import comparable
 from scbroker.types import Contact
 from scbroker.vocabulary import KeyType, instance_of
 from scbroker.wire.users import origin_of
@@ -47,7 +47,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> str:
-        return _key(self.name)
+        return comparable(self.name)
 
     @property
     def contact(self) -> Contact:
@@ -79,9 +79,9 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     def get(self, name: str) -> _Entry:
         """Return the contact of a name; `NotFoundError` suggests similar names."""
         names = self.by_key
-        if (found := names.get(_key(name))) is not None:
+        if (found := names.get(comparable(name))) is not None:
             return found
-        near = [names[key].name for key in difflib.get_close_matches(_key(name), names)]
+        near = [names[key].name for key in difflib.get_close_matches(comparable(name), names)]
         hint = f" Similar names: {', '.join(map(repr, near))}." if near else ""
         raise errors.NotFoundError(
             f"No contact is named {name!r}: add the person's card first.{hint}"
@@ -98,8 +98,8 @@ class Contacts:
     """The address book of a provider's user, kept encrypted in a container of the user's own.
 
     The operations have both call styles, like those of a provider. The provider must have a session. A name
-    stands for one contact, in any case and Unicode spelling. The broker learns that the user has such a book,
-    its size, and when it is read and changed.
+    stands for one contact, in any case and Unicode spelling (RFC 8266). The broker learns that the user has
+    such a book, its size, and when it is read and changed.
     """
 
     def __init__(self, provider: BrokerProvider) -> None:
@@ -141,7 +141,7 @@ class Contacts:
         self, card: ContactCard, name: str | None = None, verified: bool = False
     ) -> Work[Contact]:
         chosen = card.name if name is None else name
-        check_new_name("name", chosen)
+        check_name("name", chosen)
         fingerprint = parse_fingerprint(card.fingerprint).hex()
         new = _Entry(chosen, fingerprint, card.serverUrl, verified, now())
 
@@ -219,13 +219,13 @@ class Contacts:
         Raises what `list` raises. The broker learns that the book is read, and nothing of the text."""
 
     def _find(self, text: str) -> Work[Sequence[Contact]]:
-        key, digits = _key(text), re.sub(r"[\s:.-]", "", text).lower()
+        key, digits = comparable(text), re.sub(r"[\s:.-]", "", text).lower()
 
         def matches(contact: Contact) -> bool:
             start = parse_fingerprint(contact.fingerprint).hex()[: len(digits)]
             is_start = len(digits) >= _FEWEST_DIGITS and start == digits
             return bool(key) and (
-                key in _key(contact.name) or is_start or contact.userId.hex == digits
+                key in comparable(contact.name) or is_start or contact.userId.hex == digits
             )
 
         return self._read(lambda book: list(filter(matches, _contacts(book))))
@@ -258,10 +258,10 @@ class Contacts:
         name, and what `list` raises. The broker learns that the book changes."""
 
     def _rename(self, name: str, newName: str) -> Work[Contact]:
-        check_new_name("newName", newName)
+        check_name("newName", newName)
 
         def edit(book: _Book) -> _Book:
-            old, other = book.get(name), book.by_key.get(_key(newName))
+            old, other = book.get(name), book.by_key.get(comparable(newName))
             if other not in (None, old):
                 raise errors.AlreadyExistsError(
                     f"Another contact is named {newName!r}: choose another name, or remove that contact."
@@ -329,26 +329,6 @@ class Contacts:
 
 def _contacts(book: _Book) -> Sequence[Contact]:
     return [book.by_key[key].contact for key in sorted(book.by_key)]
-
-
-def _key(name: str) -> str:
-    """Return a key that is equal for names that a person could confuse.
-
-    It ignores differences that Unicode's NFKC and case folding remove, the length of white space, and
-    invisible characters (Cf). Letters of two scripts that look alike have different keys.
-    """
-    if name.isascii():  # a tenth of the time, with the same result
-        return " ".join(name.casefold().split())
-    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    shown = "".join(each for each in folded if unicodedata.category(each) != "Cf")
-    return " ".join(shown.split())
-
-
-def check_new_name(argument: str, name: str) -> None:
-    """Raise `InvalidArgumentError` for a name that the book cannot have, such as an invisible one."""
-    check_name(argument, name)
-    if not _key(name):
-        raise errors.InvalidArgumentError(f"{argument} must have at least one visible character")
 
 
 def _replaced(entry: _Entry, **fields: Any) -> _Entry:

@@ -30,6 +30,7 @@ from scbroker.crypto.seal import KEY_SIZE, MLKEM_SEED_SIZE, DecryptionKey, Signi
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import check_printable
 from scbroker.records.container_record import OWN_TYPES
+from scbroker.spelling import check_new
 from scbroker.types import Container, Link
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, KeyType
 
@@ -120,6 +121,7 @@ def checked(
             raise errors.InvalidArgumentError(
                 f"name of a link must have 1 to {_MAX_NAME} characters, not {len(name)}"
             )
+        check_new("name", name)
     return NewLink(containers, permissions, expires_at.astimezone(dt.UTC), password, name, api_key)
 
 

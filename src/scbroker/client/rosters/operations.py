@@ -16,6 +16,7 @@ from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError, WriteOutcome
 from scbroker.records import roster
 from scbroker.records.canonical import parse_fingerprint
+from scbroker.spelling import check_new
 from scbroker.types import Group, GroupMember, GroupRenewal
 from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
 
@@ -29,6 +30,7 @@ def checked_creation(
 ) -> Intents:
     """Return what creates a group with the session's user as an owner."""
     roster.check_texts(name, description)
+    check_new("name", name)
     roles = {session.userId: Wish(GroupRole.Sharer), **_roles(members, "members")}
     listed = _managers(managers)
     listed[session.userId] = Wish(roster.OWNER, listed.get(session.userId, Wish(0)).fingerprint)
@@ -65,6 +67,8 @@ def checked_texts(name: str | None, description: str | None) -> Intents:
     if name is None and description is None:
         raise errors.InvalidArgumentError("renameGroup needs a name or a description")
     roster.check_texts("Group" if name is None else name, description or "")
+    if name is not None:
+        check_new("name", name)
     return Intents(name=name, description=description)
 
 
