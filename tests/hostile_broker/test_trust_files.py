@@ -254,7 +254,7 @@ FORK = """
     assert started.wait(120)
     told, tell = os.pipe()
     if (child := os.fork()) == 0:
-        signal.alarm(120)
+        signal.alarm(60)  # sooner than the test gives up
         SealedLog.append = append
         print("read", marks.get("k", b""), flush=True)
         trust_store._LOCK_SECONDS = 0.1
