@@ -6,6 +6,7 @@ import io
 import os
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import fsspec
@@ -224,23 +225,43 @@ def test_mv_renames_the_container_and_keeps_all_else(
     assert files.cat("d/c") == b"two"
 
 
-def test_a_container_that_several_names_fit_is_named_by_its_id_alone(
-    files: ContainerFileSystem, alice: ServerProvider
+@pytest.mark.sampled
+@pytest.mark.parametrize("mode", ["wb", "xb"])
+def test_threads_that_create_one_name_make_one_container(
+    files: ContainerFileSystem, alice: ServerProvider, mode: str
+) -> None:
+    opened = [files.open("log/a", mode) for _ in range(4)]
+    for n, each in enumerate(opened):
+        each.write(b"%d" % n)
+    with ThreadPoolExecutor(4) as threads:
+        done = [threads.submit(each.close) for each in opened]
+    failed = [each.exception() for each in done if each.exception() is not None]
+    assert [type(each) for each in failed] == ([FileExistsError] * 3 if mode == "xb" else [])
+    [found] = alice.iterContainers()
+    assert not isinstance(found, BrokerError)
+    assert found.version == (1 if mode == "xb" else 4)
+    assert files.cat("log/a") in (b"0", b"1", b"2", b"3")
+
+
+def test_of_several_own_containers_of_a_name_the_newest_is_used_and_none_is_deleted_or_renamed_by_it(
+    files: ContainerFileSystem, alice: ServerProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = [put(alice, "a", content) for content in (b"one", b"two")]
-    for act in (
-        files.cat,
-        files.rm,
-        lambda path: files.pipe(path, b""),
-        lambda path: files.mv(path, "b"),
-    ):
+    acts: list[Callable[[str], Any]] = [files.rm, lambda path: files.mv(path, "b")]
+    for act in acts:
         with pytest.raises(
             BrokerError.invalidArgumentError, match="2 containers are named"
         ) as error:
             act("a")
         assert all(str(each) in str(error.value) for each in ids)
     info = files.info("a")
-    assert (info["size"], sorted(info["containerIds"])) == (None, sorted(map(str, ids)))
+    assert sorted(info["containerIds"]) == sorted(map(str, ids))
+    assert (info["containerId"], files.cat("a")) == (str(ids[1]), b"two")
+    files.pipe("a", b"newest")
+    assert files.cat("a") == files.cat(f"id:{ids[1]}") == b"newest"
+    assert [each for each in caplog.messages if "2 of your containers are named 'a'" in each] == [
+        caplog.messages[0]
+    ]
     files.mv(f"id:{ids[0]}", "b")
     files.pipe(f"scbroker://id:{ids[1]}", b"three")
     assert (files.cat("a"), files.cat("b")) == (b"three", b"one")

@@ -130,12 +130,12 @@ class ContainerFile(AbstractBufferedFile):
     def commit(self) -> None:
         """Store the content: at the end of the file, or at the end of its transaction."""
         _unfinished.pop(id(self), None)
-        with self.fs.translated(self.path):
+        with self.fs.claimed(self.path), self.fs.translated(self.path):
             if self._upload is not None:
                 made = self._upload.finish()
             else:
                 made = self._send(self._whole or b"").result()
-        self._stored(made)
+            self._stored(made)
 
     def discard(self) -> None:
         """Store nothing, and leave the container as it is."""

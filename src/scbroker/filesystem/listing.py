@@ -14,10 +14,11 @@ import time
 import uuid
 import weakref
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from typing import Any, Final, Self
 
@@ -28,6 +29,8 @@ from scbroker.filesystem.names import path_of
 
 _log = logging.getLogger("scbroker")
 _MOST_LISTED: Final = 10
+_NAMES: Final = scbroker.ContainerAccessLevel.Upload
+"""The permission by which a member renames a container."""
 Info = dict[str, Any]
 """What fsspec calls the details of a path: at least name, size and type."""
 
@@ -45,9 +48,18 @@ class Entry:
     modified: dt.datetime
     via: uuid.UUID | None
     """The group through which the user reads it."""
+    is_own: bool
+    """Whether the user alone can have named it."""
 
     @classmethod
-    def of(cls, found: scbroker.Container[Any] | scbroker.SecuredContainer) -> Self:
+    def of(
+        cls,
+        found: scbroker.Container[Any] | scbroker.SecuredContainer,
+        user_id: uuid.UUID | None = None,
+    ) -> Self:
+        """Return the entry of a container in a listing of this user."""
+        access = found.access
+        others = () if access is None else [each for each in access if each.userId != user_id]
         return cls(
             found.id,
             found.length if found.hasContent else 0,
@@ -56,6 +68,9 @@ class Entry:
             found.createdAt,
             found.modifiedAt,
             found.via,
+            found.createdBy == user_id
+            and access is not None
+            and not any(each.permissions & _NAMES for each in others),
         )
 
 
@@ -73,13 +88,18 @@ class Listing:
         for name, entry in sorted(entries, key=itemgetter(0)):
             self._named.setdefault(name, []).append(entry)
 
-    def one(self, path: str) -> Entry | None:
+    def one(self, path: str, *, exact: bool = False) -> Entry | None:
         """Return the container of a name; None without one.
 
-        Raises `InvalidArgumentError` if several have the name, or if it is that of a folder as well.
+        Two programs that create a name at once make two containers. The newest is returned, unless `exact`.
+        Raises `InvalidArgumentError` if several have the name, of which others may have named some, or if it
+        is that of a folder as well.
         """
         found = self._named.get(path, [])
         is_folder = bool(found) and self.children(path, 1) is not None
+        if not exact and not is_folder and (newest := _newest(found)) is not None:
+            _warn(path, newest.id, *sorted(each.id for each in found if each is not newest))
+            return newest
         if len(found) > 1 or is_folder:
             listed = "; ".join(
                 f"{each.id} by {each.created_by}, changed {each.modified:%Y-%m-%d %H:%M}"
@@ -142,8 +162,11 @@ def info_of(path: str, entry: Entry, *others: Entry, is_folder: bool = False) ->
 
     Those are a file too: pyarrow silently leaves other types out of a table, and to open it is an error.
     """
+    ids = [str(each.id) for each in (entry, *others)]
+    newest = None if is_folder else _newest([entry, *others])
+    if newest is not None:
+        return info_of(path, newest) | {"containerIds": ids}
     if others or is_folder:
-        ids = [str(each.id) for each in (entry, *others)]
         return {"name": path, "size": None, "type": "file", "containerIds": ids}
     return {
         "name": path,
@@ -157,6 +180,25 @@ def info_of(path: str, entry: Entry, *others: Entry, is_folder: bool = False) ->
     }
 
 
+def _newest(entries: list[Entry]) -> Entry | None:
+    """Return the newest of several containers that the user alone can have named; None for any others."""
+    if len(entries) < 2 or not all(each.is_own for each in entries):
+        return None
+    return max(entries, key=lambda each: (each.modified, each.id))
+
+
+@lru_cache
+def _warn(path: str, newest: uuid.UUID, *others: uuid.UUID) -> None:
+    _log.warning(
+        "%d of your containers are named %r. The newest is used, %s: rename or delete the others, as by "
+        "`scbroker rm %s`.",
+        len(others) + 1,
+        path,
+        newest,
+        others[0],
+    )
+
+
 def _folder(path: str) -> Info:
     return {"name": path, "size": 0, "type": "directory"}
 
@@ -167,6 +209,20 @@ class Listings:
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._newest: dict[bool, Listing] = {}
+        self._claims = weakref.WeakValueDictionary[str, threading.Lock]()
+
+    @contextmanager
+    def claimed(self, path: str) -> Iterator[None]:
+        """Let no other thread create a container of this name in the block."""
+        with self._lock:
+            claim = self._claims.setdefault(path, threading.Lock())
+        with claim:
+            yield
+
+    def knows(self, path: str) -> bool:
+        """Return whether a container of this name was listed, or made by this program since."""
+        with self._lock:
+            return any(path in each._named for each in self._newest.values())
 
     def get(self, provider: scbroker.BrokerProvider, everyone: bool, max_age: float) -> Listing:
         """Return a listing that is at most so many seconds old, of the user that is logged in now."""
@@ -195,6 +251,7 @@ class Listings:
     def after_fork(self) -> None:
         """Replace the lock, which a thread of the parent may have locked."""
         self._lock = threading.RLock()
+        self._claims.clear()
 
 
 def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool) -> Listing:
@@ -207,7 +264,7 @@ def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool)
         if isinstance(each, errors.BrokerError):
             damaged.append(each.containerId)
         elif (name := path_of(each)) is not None:
-            found.append((name, Entry.of(each)))
+            found.append((name, Entry.of(each, user_id)))
     if damaged:
         _log.warning(
             "%d containers cannot be read, such as %s, so their names are not known.",

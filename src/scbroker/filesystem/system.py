@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -187,8 +187,10 @@ class ContainerFileSystem(AbstractFileSystem):
         }
         if mode == "rb":
             return ContainerFile(self, path, mode, reader=self._reader(path), **options)
-        target = self._target(path, exclusive=mode == "xb")
-        send, stored = partial(self._send, path, target), partial(self._stored, path)
+        exclusive = mode == "xb"
+        target = self._target(path, exclusive=exclusive)
+        send = partial(self._send, path, target, exclusive=exclusive)
+        stored = partial(self._stored, path)
         return ContainerFile(self, path, mode, send=send, stored=stored, **options)
 
     def cat_file(
@@ -218,7 +220,11 @@ class ContainerFileSystem(AbstractFileSystem):
             self._rename(path1, path2)
             return
         target = self._target(path2)
-        with self.open(path1, "rb", cache_type="none") as source, self.translated(path2):
+        with (
+            self.open(path1, "rb", cache_type="none") as source,
+            self.claimed(path2),
+            self.translated(path2),
+        ):
             pieces = iter(partial(source.read, self.blocksize), b"")
             small = source.size <= self.blocksize
             content: Content = source.read() if small else pieces
@@ -284,25 +290,25 @@ class ContainerFileSystem(AbstractFileSystem):
                 found.append(each)
         return found
 
-    def _container(self, path: str) -> Entry:
-        """Return the one container of a path; FileNotFoundError without one."""
+    def _container(self, path: str, *, exact: bool = False) -> Entry:
+        """Return the one container of a path as by `Listing.one`; FileNotFoundError without one."""
         if id := id_of(path):
             return Entry.of(self._by_id(path, id))
         listing = self._listing()
-        if (found := listing.one(path)) is not None:
+        if (found := listing.one(path, exact=exact)) is not None:
             return found
         if listing.info(path) is not None:
             raise IsADirectoryError(errno.EISDIR, "It is a folder", path)
         raise _not_found(path, listing.strangers)
 
-    def _changeable(self, *paths: str) -> list[Container]:
+    def _changeable(self, *paths: str, exact: bool = True) -> list[Container]:
         """Return the containers that may be changed by these paths, with their headers, as they are now.
 
         Another user can choose the name of a container that this user meets: as its creator, or as a member
         with Upload, who can rename it. A path with an id is the user's own choice.
         """
         all_found = self._each(
-            list(paths), [self._container(path).id for path in paths], headers=True
+            list(paths), [self._container(path, exact=exact).id for path in paths], headers=True
         )
         own = self.provider.getUserId().result()
         for path, found in zip(paths, all_found, strict=True):
@@ -338,16 +344,22 @@ class ContainerFileSystem(AbstractFileSystem):
                 return None
         if exclusive:
             raise FileExistsError(errno.EEXIST, "A container has this name", path)
-        return self._changeable(path)[0]
+        return self._changeable(path, exact=False)[0]
+
+    def claimed(self, path: str) -> AbstractContextManager[None]:
+        """Let no other thread create a container of this name in the block."""
+        return listings_of(self.provider).claimed(path)
 
     def _send(
-        self, path: str, target: Container | None, content: Content
+        self, path: str, target: Container | None, content: Content, *, exclusive: bool = False
     ) -> scbroker.Promise[scbroker.SecuredContainer]:
         """Create a container, or replace the content of one in one version.
 
         The header of `scbroker put` has the time of the file. It is removed first: with the size it decides
         whether `put` skips a file as unchanged.
         """
+        if target is None and listings_of(self.provider).knows(path):  # made since it was opened
+            target = self._target(path, exclusive=exclusive)
         if target is None:
             return self.provider.createContainer(content, header_with(path))
         header = _header_of(target)
@@ -358,7 +370,7 @@ class ContainerFileSystem(AbstractFileSystem):
         return self.provider.updateContainerContent(target.id, content)
 
     def _stored(self, path: str, made: scbroker.SecuredContainer) -> None:
-        self._note(path, path, made.id, Entry.of(made))
+        self._note(path, path, made.id, Entry.of(made, made.createdBy))
 
     def _note(self, path: str, new: str, id: uuid.UUID, entry: Entry | None) -> None:
         """Note in the listing that the container of `path` is named `new` now, or was deleted."""
@@ -380,7 +392,7 @@ class ContainerFileSystem(AbstractFileSystem):
             made = self.provider.updateContainerHeader(
                 found.id, renamed, ifVersion=found.version
             ).result()
-        self._note(path, new, made.id, Entry.of(made))
+        self._note(path, new, made.id, Entry.of(made, made.createdBy))
 
     def _delete(self, paths: list[str]) -> None:
         """Delete the containers of all paths, or none if one of them may not be changed."""
