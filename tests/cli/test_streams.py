@@ -19,12 +19,25 @@ def shell(person: Person, line: str, **env: str) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
-def test_a_closed_stream_is_no_failure(person: Callable[[str], Person], closed: str) -> None:
-    done = shell(person("Alice"), f'"$@" whoami {closed}')
-    assert (done.returncode, done.stderr) == (0, b"")
-    assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+def test_a_closed_stream_is_an_error_for_a_command_that_needs_it_and_for_no_other(
+    person: Callable[[str], Person],
+) -> None:
+    alice = person("Alice")
+    (alice.home / "plan").write_bytes(b"precious")
+    for line, status, message in (
+        ('"$@" put plan <&-', 0, b""),
+        ('"$@" put - --into plan --yes <&-', 2, b"Standard input cannot be read: it is closed."),
+        ('"$@" contacts add - <&-', 1, b"has closed: standard input."),
+        ('"$@" whoami >&-', 1, b"has closed: standard output."),
+        ('"$@" cat plan >&-', 1, b"has closed: standard output."),
+        ('"$@" whoami <&- 2>&-', 0, b""),
+        ('"$@" rm plan 2>&-', 2, b""),
+        ('"$@" rm -y plan <&- >&- 2>&-', 1, b""),  # it was removed, and could not say so
+    ):
+        done = shell(alice, line)
+        assert (done.returncode, message in done.stderr) == (status, True), (line, done)
+        if "rm -y" not in line:
+            assert shell(alice, '"$@" cat plan').stdout == b"precious"
 
 
 def test_an_error_is_printed_also_if_standard_output_is_closed(stranger: Person) -> None:

@@ -1,5 +1,6 @@
 """The command line: commands of users, `scbroker serve` and `scbroker admin …`."""
 
+import errno
 import io
 import os
 import sys
@@ -17,6 +18,9 @@ _EXTRAS: Final = {
     ),
 }  # fmt: skip
 """The modules that each extra installs."""
+
+_closed: Final[list[str]] = []
+"""The standard streams that the caller has closed."""
 
 # The exit statuses, which docs/guide/command-line.md lists. 1 is any other error, 130 is Ctrl-C.
 WRONG_USE: Final = 2
@@ -52,6 +56,8 @@ def main() -> None:
             program(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # at the end of the process, nobody would handle an error
+        if isinstance(sys.stderr, _ClosedErrors) and sys.stderr.is_used:
+            sys.exit(1)
     except ModuleNotFoundError as error:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
@@ -60,6 +66,8 @@ def main() -> None:
 
         Output(as_json=False, quiet=False).error(with_request(error))
         sys.exit(status_of(error))
+    except MemoryError:
+        sys.exit("scbroker: There is too little memory for this command: give the process more.")
     except BrokenPipeError:  # the reader of a pipe has ended, as `head` does
         _drop_output()
         sys.exit(1)
@@ -67,21 +75,49 @@ def main() -> None:
         _drop_output()
         from scbroker.cli.output import Output
 
-        where = error.filename or "standard output"
-        Output(as_json=False, quiet=False).error(
-            f"{where} cannot be used: {error.strerror or error}."
-        )
+        if error.errno == errno.EBADF and _closed:
+            message = f"The command needs what its caller has closed: {' and '.join(_closed)}."
+        elif error.filename is None and error.errno == errno.ENOENT:
+            # Of os.getcwd, or of tempfile, whose message lists the folders that it tried.
+            is_cwd = error.strerror == os.strerror(errno.ENOENT)
+            message = (
+                "The working folder was removed: change to another one."
+                if is_cwd
+                else f"{error.strerror}: set TMPDIR to a folder that can be written."
+            )
+        else:
+            where = error.filename or "standard output"
+            message = f"{where} cannot be used: {error.strerror or error}."
+        Output(as_json=False, quiet=False).error(message)
         sys.exit(1)
 
 
-def _complete_streams() -> None:
-    """Open the null device for streams that the caller has closed, as `>&-` does.
+class _ClosedErrors(io.TextIOBase):
+    """Standard error, if the caller has closed it: messages are lost, and the exit status says so."""
 
+    is_used = False
+
+    def write(self, text: str) -> int:
+        self.is_used = True
+        return len(text)
+
+
+def _complete_streams() -> None:
+    """Replace streams that the caller has closed, as `>&-` does, by such that fail when they are used.
+
+    Their descriptors stay taken: a file that the program opens must not become its standard output.
     Characters that the encoding of standard output lacks are written as escapes.
     """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115 # until the end
+            unusable = os.open(os.devnull, os.O_WRONLY if mode == "r" else os.O_RDONLY)
+            if unusable != number:
+                os.dup2(unusable, number)
+                os.close(unusable)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 # until the end
+            _closed.append(f"standard {name.removeprefix('std')}put".replace("errput", "error"))
+            if name == "stderr":
+                sys.stderr = _ClosedErrors()
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -79,18 +79,22 @@ def install(shell: str) -> Path:
 
     Raises `InvalidArgumentError` for files that cannot be written.
     """
-    import platformdirs
-
+    from scbroker.cli import profiles
     from scbroker.cli.paths import make_folder, write_own
 
     script = script_for(shell)
-    home = Path.home()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        raise errors.InvalidArgumentError(
+            "This user has no home directory: set HOME to a folder of the user's own."
+        ) from None
     if shell == "fish":
         base = os.environ.get("XDG_CONFIG_HOME")
         config = Path(base) if base else home / ".config"
         path = config / "fish" / "completions" / "scbroker.fish"
     else:
-        config = platformdirs.user_config_path("scbroker", appauthor=False)
+        config = profiles.path().parent
         path = config / f"completion.{shell}"
     try:
         make_folder(path.parent)

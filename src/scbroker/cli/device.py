@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
+from scbroker.folders import platform_folder
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -20,8 +21,6 @@ def check(session_folder: str | None, trust_folder: str | None) -> None:
     Raises `SessionStoreError` without a keychain, and `InvalidArgumentError` for a folder that cannot be
     written. Both messages name the option that chooses another place.
     """
-    import platformdirs
-
     from scbroker.cli.paths import make_folder
 
     if session_folder is None:
@@ -29,7 +28,7 @@ def check(session_folder: str | None, trust_folder: str | None) -> None:
     else:
         sessions = scbroker.FileSessionStore(session_folder)
     sessions.check()
-    marks = Path(trust_folder or platformdirs.user_state_dir("scbroker"))
+    marks = Path(trust_folder or platform_folder("state", "pass --trust-folder"))
     try:
         make_folder(marks)
         for folder in (marks, Path(session_folder or marks)):

@@ -28,11 +28,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
-import platformdirs
 from msgspec import Meta
 
 import scbroker
 from scbroker import errors
+from scbroker.folders import platform_folder
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -105,7 +105,9 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
 
 def path() -> Path:
     """Return the path of the configuration file."""
-    return platformdirs.user_config_path("scbroker", appauthor=False) / "config.toml"
+    return (
+        platform_folder("config", "XDG_CONFIG_HOME to a folder for configuration") / "config.toml"
+    )
 
 
 def load(name: str | None) -> Profile:

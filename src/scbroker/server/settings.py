@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Annotated, Any, Final, NamedTuple, cast
 
 import msgspec
-import platformdirs
 from msgspec import Meta
 
 from scbroker.errors import InvalidArgumentError
+from scbroker.folders import platform_folder
 from scbroker.records.canonical import parse_uuid
 from scbroker.records.container_record import MAX_ENTRIES
 from scbroker.records.roster import MAX_GROUPS, MAX_MEMBERS
@@ -158,7 +158,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def directory(self) -> Path:
-        return Path(self.data_dir or platformdirs.user_data_dir("scbroker"))
+        if self.data_dir:
+            return Path(self.data_dir)
+        return platform_folder("data", "set SCBROKER_DATA_DIR")
 
 
 class Setting(NamedTuple):

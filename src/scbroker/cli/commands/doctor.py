@@ -21,6 +21,7 @@ from scbroker.cli.output import Size
 from scbroker.cli.probe import DoubtfulError, Probe
 from scbroker.cli.run import Run
 from scbroker.cli.words import in_words
+from scbroker.folders import platform_folder
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -111,10 +112,10 @@ class _Doctor:
         return f"{found.name}: user {found.user_id}, in {profiles.path()}"
 
     def _of_the_device(self) -> Iterator[Finding]:
-        import platformdirs
-
-        default = platformdirs.user_state_dir("scbroker")
-        trust = Path((self.profile and self.profile.trust_folder) or default)
+        trust = Path(
+            (self.profile and self.profile.trust_folder)
+            or platform_folder("state", "XDG_STATE_HOME")
+        )
         yield self._check("trust store", lambda: self._trust_store(trust))
         yield self._check("session store", self._session_store)
         yield self._check("disk", lambda: _space(trust))

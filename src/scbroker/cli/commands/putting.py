@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import select
@@ -402,13 +403,18 @@ def _tried(file: File, status: str, work: Callable[[], scbroker.Metadata]) -> Ou
 
 def standard_input(together: Together) -> Iterator[bytes]:
     """Yield what standard input gives; stop waiting for it when the command is interrupted."""
-    if sys.stdin is None:
-        raise errors.InvalidArgumentError("Standard input is closed.")
     descriptor = sys.stdin.fileno()
     while not together.is_over:
         # Windows can wait for sockets only: there, an interrupted command ends with the input.
         if os.name == "nt" or select.select([descriptor], [], [], _POLL_SECONDS)[0]:
-            if not (piece := os.read(descriptor, _READ)):
+            try:
+                piece = os.read(descriptor, _READ)
+            except OSError as error:
+                why = "it is closed" if error.errno == errno.EBADF else error.strerror
+                raise errors.InvalidArgumentError(
+                    f"Standard input cannot be read: {why}."
+                ) from None
+            if not piece:
                 return
             yield piece
     raise errors.OperationCancelledError("The command was interrupted.")

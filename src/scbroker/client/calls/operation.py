@@ -185,6 +185,15 @@ def public_error(error: BaseException) -> errors.BrokerError:
     made: errors.BrokerError
     if isinstance(error, ForkedError):
         made = errors.UnreachableError("The process was forked while the operation was under way.")
+    elif isinstance(error, MemoryError):
+        made = errors.TooLargeError(
+            "There is too little memory for this operation: a log-in needs 64 MiB, and a content that is read "
+            "whole its size. Give the process more memory."
+        )
+    elif isinstance(error, OSError):
+        made = errors.InvalidArgumentError(
+            f"{error.filename or 'A file or the working folder'} cannot be used: {error.strerror or error}."
+        )
     else:
         made = errors.BrokerFaultError(
             f"A fault in scbroker itself ({type(error).__name__}): please report it."

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol, runtime_checkable
 
 import filelock
-import platformdirs
 
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, SessionStoreError
 from scbroker.extras import install
+from scbroker.folders import platform_folder
 from scbroker.vocabulary import instance_of
 
 _MAX_FILE: Final = 131_072
@@ -83,8 +83,12 @@ class SessionStore(Protocol):
 class _Folder:
     """Sealed KeyRings in files of a folder; a subclass has their keys."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory: Path = directory
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+
+    @property
+    def directory(self) -> Path:
+        return self._directory or platform_folder("state", "pass sessionStore")
 
     def check(self) -> None:
         with self._usable():
@@ -211,7 +215,7 @@ class KeychainSessionStore(_Folder):
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
-        super().__init__(Path(directory or platformdirs.user_state_dir("scbroker")))
+        super().__init__(Path(directory) if directory else None)
 
     def check(self) -> None:
         super().check()

@@ -26,12 +26,12 @@ from typing import Final, Protocol, runtime_checkable
 
 import filelock
 import msgspec
-import platformdirs
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.errors import InvalidArgumentError, TrustStoreError
+from scbroker.folders import platform_folder
 from scbroker.records.canonical import decoder
 
 _MAGIC: Final = b"scbroker.trust\x01"
@@ -222,7 +222,7 @@ class FileTrustStore:
 def checked_trust_store(trustStore: object) -> TrustStore:
     """Return the trust store that an argument is, one in the folder that it names, or the default one."""
     if trustStore is None:
-        return FileTrustStore(platformdirs.user_state_dir("scbroker"))
+        return FileTrustStore(platform_folder("state", "pass trustStore"))
     if isinstance(trustStore, str | os.PathLike) and trustStore != "":
         return FileTrustStore(trustStore)
     if isinstance(trustStore, TrustStore):
