@@ -21,6 +21,7 @@ the default message.
     │   └── PartGoneError           the content was replaced while it was read
     ├── AlreadyExistsError          the id is taken, now or for ever
     ├── TooLargeError               a limit was exceeded
+    │   └── DiskFullError           no room is left on a disk of this device
     ├── QuotaExceededError          the user's quota at the broker leaves too little
     ├── ClockError                  this machine's clock and the broker's differ
     ├── RejectedError               the broker refused a record by a rule of the specs
@@ -94,6 +95,7 @@ class BrokerError(Exception):
     partGoneError: ClassVar[type[PartGoneError]]
     alreadyExistsError: ClassVar[type[AlreadyExistsError]]
     tooLargeError: ClassVar[type[TooLargeError]]
+    diskFullError: ClassVar[type[DiskFullError]]
     quotaExceededError: ClassVar[type[QuotaExceededError]]
     clockError: ClassVar[type[ClockError]]
     rejectedError: ClassVar[type[RejectedError]]
@@ -217,6 +219,10 @@ class AlreadyExistsError(BrokerError, code="exists"):
 
 class TooLargeError(BrokerError, code="too-large"):
     """A limit was exceeded: send or ask for less at once."""
+
+
+class DiskFullError(TooLargeError, code="disk-full"):
+    """No room is left on a disk of this device: free some, and try again."""
 
 
 class QuotaExceededError(BrokerError, code="quota"):

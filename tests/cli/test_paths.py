@@ -317,7 +317,7 @@ def test_a_file_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path: Path)
     with Folder(tmp_path) as folder:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         try:
-            with pytest.raises(errors.TooLargeError, match="No space is left"):
+            with pytest.raises(errors.DiskFullError, match="No room is left"):
                 folder.write(bytes(2000), PurePosixPath("a"), replace=False)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -225,7 +225,7 @@ def test_an_unknown_host_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) 
         )
 
 
-def test_a_content_that_does_not_fit_on_the_disk_is_a_too_large_error(
+def test_a_content_that_does_not_fit_on_the_disk_is_a_disk_full_error(
     alice: ServerProvider, made: SecuredContainer, tmp_path: Path
 ) -> None:
     """The kernel refuses to let any file of this process grow further, as on a full disk."""
@@ -234,13 +234,12 @@ def test_a_content_that_does_not_fit_on_the_disk_is_a_too_large_error(
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
         message = message_of(
-            lambda: alice.saveContainerContent(made.id, target), BrokerError.tooLargeError
+            lambda: alice.saveContainerContent(made.id, target), BrokerError.diskFullError
         )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert message == (
-        f"The content does not fit at {str(target)!r} (File too large): make room there, or save it "
-        "elsewhere."
+        f"No room is left in {str(tmp_path)!r} (File too large): free some, or save elsewhere."
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -1,11 +1,17 @@
 """Attacks on people at the command line by names, contents and files of others."""
 
+import sys
+import uuid
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 
 from scbroker import AccessLevel, ContainerAccessLevel
+from scbroker.cli.mirror.plan import Stamp
+from scbroker.cli.mirror.state import State
+from scbroker.cli.paths import write_own
+from tests.cli.mirror.worlds import SELECTION
 from tests.hostile_broker.catalogue import attack
 from tests.kit.people import Person, ended, put, screen
 from tests.kit.waiting import PATIENCE
@@ -113,6 +119,27 @@ def test_a_stranger_with_the_same_name_is_never_taken_in_place_of_ones_own(
 
 @pytest.mark.long
 @attack(104, "link planted in a mirror")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere such a folder is refused")
+def test_a_mirror_uses_its_own_folder_whatever_is_put_in_its_place(tmp_path: Path) -> None:
+    """Another user who can write the folder does it while the mirror runs."""
+    (folder := tmp_path / "folder").mkdir()
+    (precious := tmp_path / "precious").mkdir()
+    own = folder / ".scbroker-mirror"
+    with State(folder, SELECTION) as state:
+        own.rename(folder / "moved")
+        own.mkdir()
+        (own / "incoming").symlink_to(precious)
+        for name in ("files", "files.new", "rebuilding"):
+            (own / name).symlink_to(precious / "file")
+        write_own(state.incoming / "a", b"of a sharer")
+        state.put(PurePosixPath("a"), (Stamp(uuid.uuid4(), 1, 1, 1, bytes(32)),))
+        state.compared()
+        state._rewrite()
+    assert list(precious.iterdir()) == []
+    assert (folder / "moved" / "incoming" / "a").read_bytes() == b"of a sharer"
+
+
+@attack(104, "link planted in a mirror")
 def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person) -> None:
     with victim.session() as session:
         container = put(session, "photos/lake.txt", b"lake")
@@ -122,7 +149,7 @@ def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person)
         (victim.home / "copy" / "photos").symlink_to(elsewhere)
         session.updateContainerContent(container, b"changed").result(PATIENCE)
         victim.run("mirror", "copy", "--once", status=None)
-        assert (elsewhere / "lake.txt").read_text() == "lake"
+        assert [each.read_text() for each in files_of(elsewhere)] == ["lake"]
         session.deleteContainer(container).result(PATIENCE)
         victim.run("mirror", "copy", "--once", status=None)
-    assert (elsewhere / "lake.txt").read_text() == "lake"
+    assert [each.read_text() for each in files_of(elsewhere)] == ["lake"]

@@ -422,8 +422,9 @@ def translated(path: Path) -> Iterator[None]:
     except OSError as error:
         why = error.strerror or "the name is not valid"
         if error.errno in _NO_SPACE:
-            raise errors.TooLargeError(
-                f"No space is left for {str(path)!r} ({why}): free some and repeat the command."
+            raise errors.DiskFullError(
+                f"No room is left in {str(path.parent)!r} for {path.name!r} ({why}): free some, and "
+                "repeat the command."
             ) from None
         if error.errno in _NO_FOLDER:
             why = "a part of the path is a symbolic link or not a folder; links are not followed"

@@ -19,7 +19,12 @@ Item = TypeVar("Item")
 _AT_ONCE: Final = 3
 _BATCH: Final = 256
 _BATCH_BYTES: Final = 4 * 1_048_576
-END_ALL: Final = (errors.BrokerUnavailableError, errors.NotAuthenticatedError)
+END_ALL: Final = (
+    errors.BrokerUnavailableError,
+    errors.DiskFullError,
+    errors.NotAuthenticatedError,
+    errors.TrustStoreError,
+)
 """Errors of one item that every other item would meet as well."""
 
 

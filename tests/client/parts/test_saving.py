@@ -251,7 +251,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_existing_file(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "replace", full)
         with pytest.raises(
-            BrokerError.tooLargeError, match=r"does not fit at '.*file' \(No space left .*make room"
+            BrokerError.diskFullError, match=r"No room is left in '.*' \(No space left .*free some"
         ):
             device.saveContainerContent(made, target).result(PATIENCE)
     assert target.read_bytes() == b"before"

@@ -17,10 +17,11 @@ from scbroker import errors
 from scbroker.cli import status_of
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
-from scbroker.cli.mirror.state import INCOMING, Selection, State
+from scbroker.cli.mirror.state import Selection, State
 from scbroker.cli.names import name_of
 from scbroker.cli.paths import Folder, relative_path, translated, visible_path, write_own
 from scbroker.cli.run import Run
+from scbroker.cli.together import END_ALL
 
 _SMALL: Final = 65536
 """Bytes of a content that the broker sends together with others."""
@@ -296,13 +297,15 @@ class Mirror:
         """Report an error of one container, and continue; raise one that every container would meet."""
         try:
             yield
-        except (errors.BrokerUnavailableError, errors.NotAuthenticatedError):
-            raise
         except errors.BrokerError as error:
             self._fail(id, path, error)
 
     def _fail(self, id: uuid.UUID, path: PurePosixPath | None, error: errors.BrokerError) -> None:
-        """Report that a container's file stays as it is; the next comparison tries it again."""
+        """Report that a container's file stays as it is; the next comparison tries it again.
+
+        Raises an error that every container would meet."""
+        if isinstance(error, END_ALL):
+            raise error
         self._remotes.pop(id, None)
         self._failed.add(id)
         # An unsafe name is not a wrong use of the command.
@@ -321,14 +324,10 @@ class Mirror:
         self._run.out.line(row, text)
 
     def _remove_downloads(self) -> None:
-        """Remove downloads that were cut off, of containers that are gone by now.
-
-        Somebody else who can write the folder could put a link to another one in place of the mirror's own.
-        """
+        """Remove downloads that were cut off, of containers that are gone by now."""
         with translated(self._state.incoming):
-            names = [each.name for each in self._state.incoming.iterdir()]
-        for name in names:
-            self._folder.unlink(INCOMING / name)
+            for each in self._state.incoming.iterdir():
+                each.unlink()
 
 
 def _content_of(read: scbroker.Container[Any] | errors.BrokerError) -> tuple[bytes, int]:

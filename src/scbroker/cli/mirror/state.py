@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -23,6 +24,11 @@ from scbroker import errors
 from scbroker.cli.mirror.plan import MOVING, OWN_FOLDER, Stamp
 from scbroker.cli.paths import relative_path, translated
 
+if sys.platform == "linux":
+    import fcntl
+
+_PROC: Final = Path("/proc/self/fd")
+_FIRST_DESCRIPTOR: Final = 200
 INCOMING: Final = OWN_FOLDER / "incoming"
 """The folder of downloads."""
 _LONGEST: Final = 2**30
@@ -58,22 +64,22 @@ class State:
     """The record of one mirror, whose folder it locks. Raises `InvalidArgumentError` if it is another's."""
 
     def __init__(self, folder: Path, selection: Selection) -> None:
-        self._own = folder / OWN_FOLDER
-        self._path = self._own / "files"
-        self.incoming: Path = folder / INCOMING
         self.files: dict[PurePosixPath, tuple[Stamp, ...]] = {}
         self._selection = selection
-        self._rebuilding = self._own / "rebuilding"
         self._lines: list[bytes] = []
         self._written = 0
         self._file = -1
-        with translated(self._own):
-            _make_own(self._own)
-            _make_own(self.incoming)
+        self._held = contextlib.ExitStack()
+        with translated(folder / OWN_FOLDER):
+            self._own = self._hold(folder / OWN_FOLDER)
+            self.incoming: Path = self._hold(self._own / INCOMING.name)
             self._lock = filelock.FileLock(self._own / "lock", timeout=0, mode=0o600)
+        self._path = self._own / "files"
+        self._rebuilding = self._own / "rebuilding"
         try:
             self._lock.acquire()
         except filelock.Timeout:
+            self._held.close()
             raise errors.ConflictError(
                 f"Another `scbroker mirror` keeps {str(folder)!r} up to date: end it first."
             ) from None
@@ -115,6 +121,28 @@ class State:
             os.close(self._file)
             self._file = -1
         self._lock.release()
+        self._held.close()
+
+    def _hold(self, folder: Path) -> Path:
+        """Make a folder of the mirror's own and keep it open; return a path that always leads to this one.
+
+        Others who can write the mirrored folder may put another one in its place, with links in it.
+        """
+        _make_own(folder)
+        if not _PROC.exists():
+            if os.name == "posix" and folder.parent.stat().st_mode & 0o022:
+                raise errors.InvalidArgumentError(
+                    f"Others can write the folder of the mirror: run chmod go-w {folder.parent}."
+                )
+            return folder
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        self._held.callback(os.close, opened)
+        if os.fstat(opened).st_uid != os.geteuid():
+            raise errors.ConflictError(f"Somebody has replaced {str(folder)!r}: remove it.")
+        # Always the same number: a download is resumed by the path that it is saved to.
+        held = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+        self._held.callback(os.close, held)
+        return _PROC / str(held)
 
     def put(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
         """Record which contents the mirror may have written to a path; an empty tuple removes the path."""
@@ -125,7 +153,7 @@ class State:
         self._lines.append(_line(path, stamps))
 
     def sync(self) -> None:
-        """Make the record durable. On a full disk, raise `TooLargeError`; the next call tries again."""
+        """Make the record durable. On a full disk, raise `DiskFullError`; the next call tries again."""
         if not self._lines:
             return
         with translated(self._path):

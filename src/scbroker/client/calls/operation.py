@@ -187,8 +187,8 @@ def public_error(error: BaseException) -> errors.BrokerError:
         made = errors.UnreachableError("The process was forked while the operation was under way.")
     elif isinstance(error, MemoryError):
         made = errors.TooLargeError(
-            "There is too little memory for this operation: a log-in needs 64 MiB, and a content that is read "
-            "whole its size. Give the process more memory."
+            "There is too little memory for this operation: a log-in needs 64 MiB, and a content that is "
+            "read whole needs its size. Give the process more memory."
         )
     elif isinstance(error, OSError):
         made = errors.InvalidArgumentError(

@@ -22,7 +22,7 @@ from scbroker.client.parts.journal import Journal
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
 from scbroker.crypto.verify import equal, sha256
-from scbroker.errors import BrokerError, InvalidArgumentError, TooLargeError, TrustStoreError
+from scbroker.errors import BrokerError, DiskFullError, InvalidArgumentError, TrustStoreError
 
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -155,7 +155,8 @@ class _Partial:
                 while written < len(plaintext):
                     written += self._file.write(plaintext[written:])
             except OSError as error:
-                raise _not_written(self._target, error) from None
+                kept = self._path if self._journal.is_kept else None
+                raise _not_written(self._target, error, kept) from None
             self._journal.append_item(_Saved(run, mac))
 
     def finish(self, length: int) -> None:
@@ -190,10 +191,18 @@ class _Partial:
                         self._path.unlink()
 
 
-def _not_written(target: Path, error: OSError | ValueError) -> BrokerError:
+def _not_written(
+    target: Path, error: OSError | ValueError, kept: Path | None = None
+) -> BrokerError:
+    """Return the error of a write; `kept` is the partial file that stays for the next save."""
     why = getattr(error, "strerror", None) or "the name is not valid"
     if getattr(error, "errno", None) in _NO_SPACE:
-        return TooLargeError(
-            f"The content does not fit at {str(target)!r} ({why}): make room there, or save it elsewhere."
+        message = (
+            f"No room is left in {str(target.parent)!r} ({why}): free some, or save elsewhere."
         )
+        if kept is not None:
+            message += (
+                f" The next save continues {str(kept)!r}: delete that file if you do not want it."
+            )
+        return DiskFullError(message)
     return InvalidArgumentError(f"The file {str(target)!r} cannot be written: {why}.")
