@@ -12,7 +12,7 @@ def platform_folder(kind: Literal["config", "data", "state"], instead: str) -> P
     """Return the user's folder for configuration, a broker's data, or what this device has verified.
 
     Raises `InvalidArgumentError` if the user has no home directory, as in a container whose user id is in no
-    list of users; it says what to do `instead` of setting HOME.
+    list of users; `instead` ends the message, and says what else helps.
     """
     import platformdirs
 
@@ -26,5 +26,5 @@ def platform_folder(kind: Literal["config", "data", "state"], instead: str) -> P
         )
     except RuntimeError:
         raise errors.InvalidArgumentError(
-            f"This user has no home directory: set HOME to a folder of the user's own, or {instead}."
+            f"This user has no home directory: set HOME to a folder of the user's own{instead}."
         ) from None

@@ -57,7 +57,7 @@ except scbroker.BrokerError.invalidArgumentError as error:
     print(error)
 """
     done = homeless(code, cwd=tmp_path)
-    assert "set HOME to a folder of the user's own, or pass trustStore" in done.stdout, done
+    assert "set HOME to a folder of the user's own, or pass another trustStore" in done.stdout, done
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder that is in use")

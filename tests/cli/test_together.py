@@ -10,7 +10,7 @@ import typer
 
 from scbroker import ServerProvider, errors
 from scbroker.cli.commands.getting import plain_text
-from scbroker.cli.commands.putting import Sending, Work, standard_input
+from scbroker.cli.commands.putting import Sending, Work
 from scbroker.cli.files import find
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
@@ -178,12 +178,6 @@ def test_a_file_that_vanishes_fails_alone_and_not_with_its_batch(
         assert isinstance(error, errors.InvalidArgumentError)
         assert "cannot be read: No such file" in error.message
     assert [row["status"] for row in found.values() if isinstance(row, dict)] == ["stored"] * left
-
-
-def test_a_closed_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(errors.InvalidArgumentError, match="closed"):
-        next(standard_input(Together()))
 
 
 def joined(*pieces: bytes) -> bytes:

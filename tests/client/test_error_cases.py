@@ -8,6 +8,7 @@ import asyncio
 import concurrent.futures
 import queue
 import re
+import resource
 import shutil
 import socket
 import time
@@ -296,6 +297,18 @@ def a_content_beyond_the_brokers_limit(scene: Scene) -> Iterator[Attempt]:
     broker = scene.broker("narrow")
     alice = scene.new_provider(broker.new_user(), at=broker)
     yield lambda **style: alice.createContainer(CONTENT * 2, **style)
+
+
+@case(e.DiskFullError, "disk-full", "No room is left in")
+def a_content_beyond_what_this_device_has_room_for(scene: Scene) -> Iterator[Attempt]:
+    alice = scene.new_provider(True)
+    made = alice.createContainer(CONTENT).result(PATIENCE).id
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, before[1]))
+    try:
+        yield lambda **style: alice.saveContainerContent(made, scene.folder / "file", **style)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @case(e.QuotaExceededError, "quota", "left, and this needs")

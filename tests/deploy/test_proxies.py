@@ -101,6 +101,18 @@ def test_the_throttle_counts_the_clients_address_whatever_the_client_claims(
 
 @pytest.mark.long
 @on_sqlite
+def test_a_client_chooses_no_request_id(proxy: Proxy, behind: Behind) -> None:
+    """The broker logs a request under the proxy's id, and answers with it."""
+    behind()
+    with Through(proxy) as wire:
+        given = {"X-Request-Id": "an-id-of-the-clients-choice"}
+        ids = {wire.send("GET", "/", headers=given).headers["x-request-id"] for _ in range(2)}
+    assert len(ids) == 2
+    assert "an-id-of-the-clients-choice" not in ids
+
+
+@pytest.mark.long
+@on_sqlite
 def test_only_tls_1_3_and_the_paths_of_the_protocol_are_open(proxy: Proxy, behind: Behind) -> None:
     behind()
     with Through(proxy) as wire:

@@ -1,13 +1,16 @@
 """Attacks on people at the command line by names, contents and files of others."""
 
+import logging
 import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from typing import Final
 
 import pytest
 
 from scbroker import AccessLevel, ContainerAccessLevel
+from scbroker.cli import main
 from scbroker.cli.mirror.plan import Stamp
 from scbroker.cli.mirror.state import State
 from scbroker.cli.paths import write_own
@@ -153,3 +156,47 @@ def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person)
         session.deleteContainer(container).result(PATIENCE)
         victim.run("mirror", "copy", "--once", status=None)
     assert [each.read_text() for each in files_of(elsewhere)] == ["lake"]
+
+
+WRONG_USES: Final = [
+    "LINK",
+    "links LINK",
+    "contacts LINK",
+    "groups LINK",
+    "admin LINK",
+    "admin users LINK",
+    "ls --sort LINK",
+    "ls --LINK",
+    "ls -lLINK",
+    "ls LINK LINK LINK",
+    "events --since LINK",
+    "serve --port LINK",
+    "get LINK --output LINK",
+    "put LINK",
+    "share LINK LINK --until LINK",
+    "link x --until LINK",
+    "mirror LINK",
+    "doctor --server LINK",
+    "doctor --server http://user:opensesame@127.0.0.1:1",
+    "--profile LINK ls",
+    "whoami --svg LINK",
+    "contacts verify x --fingerprint LINK",
+]
+
+
+@attack(162, "secret repeated in an error")
+def test_no_error_repeats_the_secret_of_a_link_or_the_password_of_an_address(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person may take a link for a container or a command; errors are kept in logs and tickets."""
+    link = "https://broker.example/#scbroker-link:opensesame"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/nowhere")
+    for name, value in (("handlers", []), ("propagate", True)):  # a command sets them
+        monkeypatch.setattr(logging.getLogger("scbroker"), name, value)
+    for words in WRONG_USES:
+        monkeypatch.setattr("sys.argv", ["scbroker", *words.replace("LINK", link).split()])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code
+        shown = capfd.readouterr()
+        assert "opensesame" not in shown.out + shown.err, words

@@ -7,7 +7,8 @@ adds `scbroker leave CONTAINER [--profile NAME] [--json] [--quiet]`.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from scbroker import errors
-from scbroker.cli.output import Output
+from scbroker.cli.output import Output, masked
 from scbroker.cli.run import BaseRun, Run
 
 Function = Callable[..., None]
@@ -98,6 +99,17 @@ def _in_our_words(convert: Callable[[], Any], value: Any) -> Any:
         raise
 
 
+@contextmanager
+def _without_secrets() -> Iterator[None]:
+    """Take secrets out of the parser's errors, which repeat what was typed."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "format_message"):  # an error of the parser, whose class is not public
+            error.__dict__["message"] = masked(error.__dict__["message"])
+        raise
+
+
 class Command(TyperCommand):
     """A command whose help and conversion of values are those of this program."""
 
@@ -116,6 +128,14 @@ class Group(TyperGroup):
 
 class _Panels(Group):
     """A group whose help lists the commands by panel, without the time that importing rich takes."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        with _without_secrets():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _without_secrets():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write a list for each panel, in the order of PANELS."""

@@ -28,7 +28,7 @@ def check(session_folder: str | None, trust_folder: str | None) -> None:
     else:
         sessions = scbroker.FileSessionStore(session_folder)
     sessions.check()
-    marks = Path(trust_folder or platform_folder("state", "pass --trust-folder"))
+    marks = Path(trust_folder or platform_folder("state", ", or pass --trust-folder"))
     try:
         make_folder(marks)
         for folder in (marks, Path(session_folder or marks)):

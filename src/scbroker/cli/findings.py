@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from scbroker import errors
 from scbroker.cli import status_of
-from scbroker.cli.output import Output
+from scbroker.cli.output import Output, masked
 from scbroker.cli.probe import DoubtfulError
 from scbroker.cli.words import in_words
 
@@ -39,7 +39,7 @@ def write(out: Output, findings: Iterable[Finding]) -> int:
     rows = []
     for each in findings:
         status = status or each.status
-        row = {"check": each.check, "state": each.state, "detail": each.detail}
+        row = {"check": each.check, "state": each.state, "detail": masked(each.detail)}
         if out.as_json:
             rows.append(row)
         elif each.state != "ok" or not out.quiet:

@@ -34,8 +34,8 @@ _MARKS: Final = ("Mn", "Me")
 _MOST_MARKS: Final = 4
 """Marks over one letter, as Unicode Technical Standard 39, 5.4, advises: more draw over other rows."""
 SHORT_ID: Final = 8
-_LINK: Final = re.compile(r"(#scbroker-link:)[^\s'\"]+")
-"""The secret of a link, which a person may have passed in place of a container."""
+_SECRETS: Final = re.compile(r"((?i:#scbroker-link:))[^\s'\"]+|(\w://)[^\s/@'\"]*@")
+"""What a person may have typed in a wrong place: the secret of a link, the password before a host."""
 
 
 class Size(int):
@@ -56,6 +56,11 @@ class ShortId(uuid.UUID):
 
     def shown(self) -> str:
         return self.hex[:SHORT_ID]
+
+
+def masked(text: str) -> str:
+    """Return a text without the secrets that it repeats from the command line."""
+    return _SECRETS.sub(lambda found: f"{found[1]}…" if found[1] else f"{found[2]}…@", text)
 
 
 def printable(text: str) -> str:
@@ -180,7 +185,7 @@ class Output:
     def error(self, text: str) -> None:
         """Write an error to standard error, also with `--quiet`, in the words of the command line."""
         with self._without_bar():
-            shown = printable(in_words(_LINK.sub(r"\1…", text)))
+            shown = printable(in_words(masked(text)))
             print(f"scbroker: {shown}", file=sys.stderr, flush=True)
 
     @contextmanager

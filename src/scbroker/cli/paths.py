@@ -157,8 +157,8 @@ def write_own(path: Path, content: bytes) -> None:
 
 
 @contextmanager
-def new_file(path: Path, *, option: str | None = None, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """Create a file, by default for this user alone; remove it again after an error.
+def new_file(path: Path, *, option: str | None = None) -> Iterator[BinaryIO]:
+    """Create a file for this user alone, whatever the umask; remove it again after an error.
 
     Raises `InvalidArgumentError`, which names the option that gave the path, if the file exists or cannot be
     written.
@@ -166,7 +166,7 @@ def new_file(path: Path, *, option: str | None = None, mode: int = 0o600) -> Ite
     place = f" with {option}" if option else ""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with _refusing_file(path, place):
-        descriptor = os.open(path, flags, mode)
+        descriptor = os.open(path, flags, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

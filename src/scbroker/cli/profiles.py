@@ -106,7 +106,8 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
 def path() -> Path:
     """Return the path of the configuration file."""
     return (
-        platform_folder("config", "XDG_CONFIG_HOME to a folder for configuration") / "config.toml"
+        platform_folder("config", ", or XDG_CONFIG_HOME to a folder for configuration")
+        / "config.toml"
     )
 
 

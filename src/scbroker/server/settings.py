@@ -160,7 +160,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def directory(self) -> Path:
         if self.data_dir:
             return Path(self.data_dir)
-        return platform_folder("data", "set SCBROKER_DATA_DIR")
+        return platform_folder("data", ", or set SCBROKER_DATA_DIR")
 
 
 class Setting(NamedTuple):

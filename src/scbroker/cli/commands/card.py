@@ -41,7 +41,7 @@ def show_card(
     """Write the fields of a card and more, its QR code on a terminal, and the code into a new file."""
     if svg is not None:
         code = _qr_code(card)
-        with new_file(svg, option="--svg", mode=0o666) as file:
+        with new_file(svg, option="--svg") as file:
             code.save(file, kind="svg", scale=4)
     run.out.fields(
         {

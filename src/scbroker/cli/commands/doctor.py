@@ -114,7 +114,7 @@ class _Doctor:
     def _of_the_device(self) -> Iterator[Finding]:
         trust = Path(
             (self.profile and self.profile.trust_folder)
-            or platform_folder("state", "XDG_STATE_HOME")
+            or platform_folder("state", ", or XDG_STATE_HOME")
         )
         yield self._check("trust store", lambda: self._trust_store(trust))
         yield self._check("session store", self._session_store)

@@ -88,7 +88,7 @@ class _Folder:
 
     @property
     def directory(self) -> Path:
-        return self._directory or platform_folder("state", "pass sessionStore")
+        return self._directory or platform_folder("state", ", or pass another sessionStore")
 
     def check(self) -> None:
         with self._usable():

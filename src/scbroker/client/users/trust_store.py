@@ -222,7 +222,7 @@ class FileTrustStore:
 def checked_trust_store(trustStore: object) -> TrustStore:
     """Return the trust store that an argument is, one in the folder that it names, or the default one."""
     if trustStore is None:
-        return FileTrustStore(platform_folder("state", "pass trustStore"))
+        return FileTrustStore(platform_folder("state", ", or pass another trustStore"))
     if isinstance(trustStore, str | os.PathLike) and trustStore != "":
         return FileTrustStore(trustStore)
     if isinstance(trustStore, TrustStore):

@@ -48,7 +48,7 @@ from scbroker.server.keys import KEY, KEY_CHECK, NEXT_CHECK, hash_of_key, write_
 from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.blobs import Folder, sync
+from scbroker.server.storage.blobs import Folder, is_name_of, sync
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection, Row, SqliteConnection
 from scbroker.server.storage.tables import chunks
@@ -260,7 +260,7 @@ def _read_manifest(folder: Path) -> Manifest:
 
 
 def _copy_file(source: Path, target: Path, expected: str) -> None:
-    if source.is_file():
+    if source.is_file() and not source.is_symlink():
         shutil.copyfile(source, target)
         target.chmod(0o600)
         sync(target)
@@ -282,8 +282,14 @@ def _copy_objects(
         prefix = stores.object_prefix(connection)
         (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
         for number, row in enumerate(_chunks(connection), start=1):
-            name = Path(prefix, row.blob)
-            size, problem = _copy(source / name, target / OBJECTS / name, row, link)
+            name, size = Path(prefix, str(row.blob)), None
+            # Somebody may have edited the backup: it must not have the operator write or read elsewhere.
+            if not is_name_of(str(row.blob), bytes(row.part_id)):
+                problem: str | None = "its object has a name that no broker gives."
+            elif _is_link(source, name):
+                problem = "its object is behind a symbolic link."
+            else:
+                size, problem = _copy(source / name, target / OBJECTS / name, row, link)
             if size is not None:
                 count, octets = count + 1, octets + size
             if problem is not None:
@@ -291,6 +297,10 @@ def _copy_objects(
                 tell(f"{chunk_name(row)}: {problem}")
             progress("objects", number, total)
     return count, octets, damaged
+
+
+def _is_link(folder: Path, name: Path) -> bool:
+    return (folder / name).resolve() != folder.resolve() / name
 
 
 def _copy(source: Path, target: Path, row: Row, link: bool) -> tuple[int | None, str | None]:
