@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider, errors
-from scbroker.cli.names import name_of
-from scbroker.cli.paths import relative_path
+from scbroker.desk.names import name_of
+from scbroker.desk.paths import relative_path
 from tests.kit.people import Person, befriend, put
 from tests.kit.tables import damage_parts
 from tests.kit.waiting import PATIENCE
@@ -161,7 +161,7 @@ def test_a_tree_has_no_files_of_strangers_unless_they_are_wanted(
     share(mallory, session, "project/.git/config")
     done = alice.run("get", "-r", "project/", "-o", "out")
     assert [line.split("\t")[0] for line in done.lines] == ["project/.env"]
-    assert "2 containers below" in done.error
+    assert "2 containers (such as" in done.error
     assert "--everyone" in alice.run("get", "-r", "project/.git", status=3).error
     done = alice.run("get", "-r", "project/", "-o", "out", "--everyone", status=2)
     assert (alice.home / "out/project/conftest.py").read_bytes() == b"evil"
@@ -170,15 +170,18 @@ def test_a_tree_has_no_files_of_strangers_unless_they_are_wanted(
 
 
 @pytest.mark.long
-def test_a_tree_has_the_files_of_contacts(
+def test_a_tree_has_the_files_of_contacts_but_no_hidden_ones(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:
     bob = person("Bob")
     befriend(session, bob, "Bob")
     with bob.session() as his:
+        share(his, session, "project/b")
         share(his, session, "project/.gitignore")
     put(session, "project/a")
-    assert len(alice.run("get", "-r", "project/").lines) == 2
+    done = alice.run("get", "-r", "project/")
+    assert sorted(line.split("\t")[0] for line in done.lines) == ["project/a", "project/b"]
+    assert "'project/.gitignore'" in done.error
 
 
 @pytest.mark.long

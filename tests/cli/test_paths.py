@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from scbroker import errors
 from scbroker.cli import paths
-from scbroker.cli.paths import Folder, collision_key, container_name, file_name, relative_path
+from scbroker.cli.paths import Folder
+from scbroker.desk.paths import collision_key, container_name, file_name, relative_path
 from tests.kit.cases import in_one_case
 
 P = PurePosixPath
@@ -42,7 +43,16 @@ _NAMES = st.lists(_PIECES | st.characters(), max_size=8).map("".join) | st.text(
         ("a\x1b[2Jb", "control character"),
         ("a\u2028b", "control character"),
         ("a\udc80b", "control character"),
-        ("a\u202etxt.exe", "reverses the direction"),
+        ("a\u202etxt.exe", "reverses text"),
+        ("a\u2066b", "U+2066"),
+        ("a\u034fb", "U+034F"),
+        ("\u3164", "empty part"),
+        ("a/\u2800", "empty part"),
+        ("a\u2800b", "nobody sees"),
+        (".\u200d.", "the part"),
+        ("a/.\u200e/b", "the part"),
+        ("nul\u200f", "a device on Windows"),
+        ("a.\ufe0f", "ends with a dot"),
         ("a./b", "ends with a dot or a space"),
         ("a ", "ends with a dot or a space"),
         ("nul", "a device on Windows"),
@@ -72,6 +82,10 @@ def test_a_name_that_no_file_may_get_is_an_error_with_the_reason(name: str, reas
         "...a",
         "Größe/Юникод 文.txt",
         "👩‍🚀",
+        "\u200fשלח.png",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645.txt",
+        "\u061ca",
+        "❤\ufe0f",
         "console/nullable",
         "COM10",
         "a'\"$(b)`",

@@ -240,6 +240,7 @@ def test_a_contact_puts_no_file_in_place_of_a_folder_and_no_folder_in_place_of_a
 
 
 @taken
+@pytest.mark.usefixtures("befriended")
 def test_a_member_who_renames_a_shared_container_gets_nothing_that_is_written_to_its_name(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:

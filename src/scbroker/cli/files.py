@@ -7,7 +7,6 @@ microseconds, and `mediaType` is guessed from the name.
 from __future__ import annotations
 
 import datetime as dt
-import mimetypes
 import os
 import shlex
 import stat
@@ -17,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.paths import container_name, relative_path
+from scbroker.desk.names import header_with
+from scbroker.desk.paths import container_name, relative_path
 
 STREAM: Final = "-"
 """The argument that means standard input or output."""
@@ -35,10 +35,7 @@ class File(NamedTuple):
 
     def header(self, old: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return the header of its container; fields of an earlier header that are not the file's stay."""
-        header = {**(old or {}), "name": self.name, "modified": _text_of(self.modified)}
-        header.pop("mediaType", None)
-        media_type, _ = mimetypes.guess_type(self.name)
-        return header if media_type is None else {**header, "mediaType": media_type}
+        return {**header_with(self.name, old), "modified": _text_of(self.modified)}
 
     def is_in(self, container: scbroker.Container[Any]) -> bool:
         """Return whether a container has this file, by size and time."""

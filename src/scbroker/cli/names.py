@@ -17,31 +17,18 @@ import scbroker
 from scbroker import errors
 from scbroker.cli.output import SHORT_ID
 from scbroker.desk import names as desk
+from scbroker.desk.names import LONGEST_NAME, name_of
 
 PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
-_LONGEST_NAME: Final = 1024
-"""Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
 LINK_MARK: Final = "#scbroker-link:"
 """A part that the URL of every link contains."""
-
-
-def name_of(container: scbroker.Container[Any]) -> str | None:
-    """Return a container's name in Unicode's NFC; None if its header has none or is hidden.
-
-    A name that is too long for any file stays as it is.
-    """
-    header = container.header and container.header.customHeaderObject
-    name = header.get("name") if isinstance(header, dict) else None
-    if not isinstance(name, str) or not name:
-        return None
-    return name if len(name) > _LONGEST_NAME else unicodedata.normalize("NFC", name)
 
 
 def label_of(container: scbroker.Container[Any]) -> str:
     """Return a container's name, or its id, for a message."""
     name = name_of(container) or str(container.id)
-    return name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 class Names:
@@ -238,5 +225,12 @@ Recursive = Annotated[
         "--recursive",
         "-r",
         help="Take each CONTAINER as a folder, such as photos/: all containers whose names begin with it.",
+    ),
+]
+Everyone = Annotated[
+    bool,
+    typer.Option(
+        "--everyone",
+        help="With --recursive, also containers that people who are not your contacts can change.",
     ),
 ]

@@ -1,7 +1,4 @@
-"""Make safe paths of the names of containers, and write files below a folder.
-
-Names come from other users: none may lead out of the folder, and no symbolic link below it is followed.
-"""
+"""Write files below a folder: no symbolic link below it is followed."""
 
 from __future__ import annotations
 
@@ -9,132 +6,20 @@ import contextlib
 import datetime as dt
 import errno
 import os
-import re
 import stat
-import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final, Self
 
 from scbroker import errors
+from scbroker.desk.paths import OWN
 
-OWN: Final = ".scbroker"
-"""The beginning of names that no container's file gets: those of the program's own files."""
-_LONGEST_PART: Final = 255
-_LONGEST_PATH: Final = 1024
-"""Bytes in UTF-8."""
-_BIDI: Final = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_CONTROLS: Final = ("Cc", "Cs", "Zl", "Zp")
-_SEPARATORS: Final = "\\:" + ('<>"|?*' if os.name == "nt" else "")
-_DEVICE: Final = re.compile(
-    r"(CON|PRN|AUX|NUL|CONIN\$|CONOUT\$|COM[0-9\u00b9\u00b2\u00b3]|LPT[0-9\u00b9\u00b2\u00b3]) *(\..*)?",
-    re.IGNORECASE | re.DOTALL,
-)
-_SHOWN: Final = 80
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_FOLDER: Final = (errno.ELOOP, errno.ENOTDIR)
 _HAS_DIR_FD: Final = os.open in os.supports_dir_fd  # not on Windows
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-
-
-def relative_path(name: str, longest: int = _LONGEST_PATH) -> PurePosixPath:
-    """Return the relative path that a container's name means on every system, of at most so many bytes.
-
-    Raises `InvalidArgumentError` with the reason for a name that no file gets: it would lead out of the
-    folder, deceive a person who reads it, or have another meaning on another system.
-    """
-    # The time to normalize grows with the square of the length.
-    found = unicodedata.normalize("NFC", name) if len(name) <= 4 * _LONGEST_PATH else name
-    try:
-        parts = found.split("/")
-        if len(found.encode("utf-8", "surrogatepass")) > longest:
-            raise _UnsafeError(f"is longer than {longest} bytes")
-        if found.startswith("/"):
-            raise _UnsafeError("is an absolute path")
-        for part in parts:
-            _check_part(part)
-    except _UnsafeError as error:
-        shown = repr(found if len(found) <= _SHOWN else found[:_SHOWN] + "…")
-        raise errors.InvalidArgumentError(
-            f"The name {shown} cannot be used for a file, because it {error}: choose another name."
-        ) from None
-    return PurePosixPath(*parts)
-
-
-class _UnsafeError(Exception):
-    """The reason why a name is refused."""
-
-
-def _check_part(part: str) -> None:
-    if not part:
-        raise _UnsafeError("has an empty part")
-    if part in (".", ".."):
-        raise _UnsafeError(f"has the part {part!r}")
-    if any(each in _BIDI or unicodedata.category(each) in _CONTROLS for each in part):
-        raise _UnsafeError("has a control character, or one that reverses the direction of text")
-    if found := next((each for each in part if each in _SEPARATORS), None):
-        raise _UnsafeError(f"has the character {found!r}")
-    if part[-1] in ". ":
-        raise _UnsafeError("has a part that ends with a dot or a space")
-    if _DEVICE.fullmatch(part):
-        raise _UnsafeError(f"has the part {part!r}, which is a device on Windows")
-    # SCBROK~1 is the short name that Windows gives to .scbroker-mirror.
-    if collision_key(part).startswith((collision_key(OWN), "scbrok~")):
-        raise _UnsafeError(
-            f"has the part {part!r}: names that begin with {OWN} are the program's own"
-        )
-    if len(part.encode()) > _LONGEST_PART:
-        raise _UnsafeError(f"has a part of more than {_LONGEST_PART} bytes")
-
-
-def visible_path(name: str) -> PurePosixPath:
-    """Return the relative path that a name means.
-
-    Raises `InvalidArgumentError` for a name that no file gets, or that would make a hidden file or folder.
-    """
-    path = relative_path(name)
-    if any(part.startswith(".") for part in path.parts):
-        raise _hidden(name)
-    return path
-
-
-def file_name(name: str) -> str:
-    """Return the name for a file with one container's content: the last part of the container's name.
-
-    Raises `InvalidArgumentError` for a name that no file gets, or that would make a hidden file.
-    """
-    last = relative_path(name).name
-    if last.startswith("."):
-        raise _hidden(name)
-    return last
-
-
-def _hidden(name: str) -> errors.BrokerError:
-    return errors.InvalidArgumentError(
-        f"The name {name!r} would make a hidden file: choose another name."
-    )
-
-
-def container_name(path: PurePath) -> str:
-    """Return the container's name for a relative path of this machine: in Unicode's NFC, with slashes.
-
-    Raises `InvalidArgumentError` for a path whose name other machines could not use for a file.
-    """
-    return str(relative_path(path.as_posix()))
-
-
-def collision_key(text: str) -> str:
-    """Return a text that is equal for names that any file system takes for the same.
-
-    macOS and Windows ignore case and kinds of composition; some systems ignore invisible characters.
-    """
-    if text.isascii():
-        return text.lower()
-    seen = "".join(each for each in text if unicodedata.category(each) != "Cf")
-    folded = unicodedata.normalize("NFD", seen).casefold()
-    return unicodedata.normalize("NFC", folded)
 
 
 def make_folder(folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""Do what the command line and the filesystem share."""
+"""Do what command line, page, mirror and filesystem do to containers as a person sees them."""

@@ -7,10 +7,12 @@ for a link, and if the client refuses the broker's event log, all containers are
 from __future__ import annotations
 
 import logging
+import mimetypes
 import threading
+import unicodedata
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import scbroker  # loads its names when they are used: a command without a session needs few
@@ -25,12 +27,34 @@ Entry: TypeAlias = "scbroker.Container[Any] | errors.BrokerError"
 NameOf: TypeAlias = "Callable[[scbroker.Container[Any]], str | None]"
 """Returns the name of a container in Unicode's NFC; None without one."""
 Finding: TypeAlias = "Coroutine[Any, Any, tuple[dict[str, list[uuid.UUID]], list[uuid.UUID]]]"
-_LONGEST: Final = 1025
+LONGEST_NAME: Final = 1024
+"""Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
+_LONGEST: Final = LONGEST_NAME + 1
 """Characters of a name that the index has."""
 _ROUNDS: Final = 3
 _GONE: Final = (errors.NotFoundError, errors.DeletedError)
 _REFUSED: Final = (errors.UntrustedError, errors.BrokerFaultError)
 _log = logging.getLogger("scbroker")
+
+
+def name_of(container: scbroker.Container[Any]) -> str | None:
+    """Return a container's name in Unicode's NFC; None if its header has none or is hidden.
+
+    A name that is too long for any file stays as it is.
+    """
+    header = container.header and container.header.customHeaderObject
+    name = header.get("name") if isinstance(header, dict) else None
+    if not isinstance(name, str) or not name:
+        return None
+    return name if len(name) > LONGEST_NAME else unicodedata.normalize("NFC", name)
+
+
+def header_with(name: str, header: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a header with this name and its media type; the other fields stay."""
+    new = {**(header or {}), "name": name}
+    new.pop("mediaType", None)
+    media_type, _ = mimetypes.guess_type(name)
+    return new if media_type is None else {**new, "mediaType": media_type}
 
 
 class Named(NamedTuple):

@@ -24,13 +24,12 @@ from typing import Any, Final, Self
 
 import scbroker
 from scbroker import errors
-from scbroker.desk.names import all_containers
-from scbroker.filesystem.names import path_of
+from scbroker.desk.names import all_containers, name_of
+from scbroker.desk.paths import filesystem_path
+from scbroker.desk.strangers import Strangers, others_can_change
 
 _log = logging.getLogger("scbroker")
 _MOST_LISTED: Final = 10
-_NAMES: Final = scbroker.ContainerAccessLevel.Upload
-"""The permission by which a member renames a container."""
 Info = dict[str, Any]
 """What fsspec calls the details of a path: at least name, size and type."""
 
@@ -46,8 +45,6 @@ class Entry:
     created_by: uuid.UUID
     created: dt.datetime
     modified: dt.datetime
-    via: uuid.UUID | None
-    """The group through which the user reads it."""
     is_own: bool
     """Whether the user alone can have named it."""
 
@@ -58,8 +55,6 @@ class Entry:
         user_id: uuid.UUID | None = None,
     ) -> Self:
         """Return the entry of a container in a listing of this user."""
-        access = found.access
-        others = () if access is None else [each for each in access if each.userId != user_id]
         return cls(
             found.id,
             found.length if found.hasContent else 0,
@@ -67,10 +62,7 @@ class Entry:
             found.createdBy,
             found.createdAt,
             found.modifiedAt,
-            found.via,
-            found.createdBy == user_id
-            and access is not None
-            and not any(each.permissions & _NAMES for each in others),
+            user_id is not None and not others_can_change(found, user_id),
         )
 
 
@@ -82,7 +74,7 @@ class Listing:
     ) -> None:
         self.user_id = user_id
         self.strangers = strangers
-        """How many containers are left out, because their creators are neither contacts nor group members."""
+        """How many containers are left out, because strangers can change them."""
         self.read_at: float = time.monotonic()
         self._named: dict[str, list[Entry]] = {}
         for name, entry in sorted(entries, key=itemgetter(0)):
@@ -255,44 +247,32 @@ class Listings:
 
 
 def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool) -> Listing:
-    """Return a listing of all containers; without `everyone`, of those of the user and of people they know.
-
-    These are the user's contacts and, for a container that is read through a group, the group's members.
-    """
-    found, damaged = list[tuple[str, Entry]](), list[uuid.UUID | None]()
+    """Return a listing of all containers; without `everyone`, of those that no stranger can change."""
+    found, damaged, left_out = list[tuple[str, Entry]](), list[uuid.UUID | None](), 0
+    strangers = Strangers(provider)
     for each in all_containers(provider):
         if isinstance(each, errors.BrokerError):
             damaged.append(each.containerId)
-        elif (name := path_of(each)) is not None:
-            found.append((name, Entry.of(each, user_id)))
+        elif (path := path_of(each)) is not None:
+            if everyone or not strangers.may_change(each):
+                found.append((path, Entry.of(each, user_id)))
+            else:
+                left_out += 1
     if damaged:
         _log.warning(
             "%d containers cannot be read, such as %s, so their names are not known.",
             len(damaged),
             damaged[0],
         )
-    if everyone or all(each.created_by == user_id for _, each in found):
-        return Listing(user_id, found)
-    known = {user_id, *(each.userId for each in scbroker.Contacts(provider).list().result())}
-    groups = {each.via for _, each in found if each.created_by not in known}
-    members = {group: known | _members(provider, group) for group in groups}
-    shown = [
-        (name, each) for name, each in found if each.created_by in members.get(each.via, known)
-    ]
-    return Listing(user_id, shown, len(found) - len(shown))
+    return Listing(user_id, found, left_out)
 
 
-def _members(provider: scbroker.BrokerProvider, group: uuid.UUID | None) -> set[uuid.UUID]:
-    """Return the members of a group that the user has accepted; containers that they created are listed.
-
-    Empty if the user was removed since the containers were listed, or if a cache lacks the group.
-    """
-    if group is None:
-        return set()
+def path_of(container: scbroker.Container[Any]) -> str | None:
+    """Return a container's name if it is a path; None without a header, a name or a safe name."""
     try:
-        return {each.userId for each in provider.getGroupMembers(group).result()}
-    except (errors.NotFoundError, errors.OfflineError):
-        return set()
+        return filesystem_path(name_of(container) or "")
+    except errors.InvalidArgumentError:
+        return None
 
 
 _listings: Final[weakref.WeakKeyDictionary[scbroker.BrokerProvider, Listings]] = (

@@ -7,18 +7,22 @@ docs/adr/0020-containers-as-files.md says why.
 from __future__ import annotations
 
 import errno
+import unicodedata
 import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import scbroker
 from scbroker import errors
+from scbroker.desk.names import LONGEST_NAME, header_with
+from scbroker.desk.paths import filesystem_path, id_of, is_hidden
+from scbroker.desk.strangers import Strangers, others_can_change
 from scbroker.filesystem.base import AbstractFileSystem
 from scbroker.filesystem.files import ContainerFile, Content
-from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of
-from scbroker.filesystem.names import check_name, header_with, id_of, normalized, path_of
+from scbroker.filesystem.listing import Entry, Info, Listing, info_of, listings_of, path_of
 from scbroker.filesystem.sessions import kept_session
 
 Container = scbroker.Container[Any]
@@ -40,10 +44,10 @@ class ContainerFileSystem(AbstractFileSystem):
 
     `provider` is a BrokerProvider with a session. Without it, the filesystem resumes the kept session of the
     user `userId` at the broker that the environment names; `sessionStore` and `trustStore` are paths of
-    folders, as for a ServerProvider. Without `everyone`, the filesystem shows what the user and the user's
-    contacts created and, of what the user reads through a group, what the group's members created; with it,
-    also what other people shared. A listing is read again after
-    `listings_expiry_time` seconds (default: 10), or each time with `use_listings_cache=False`.
+    folders, as for a ServerProvider. Without `everyone`, the filesystem shows what the user, their contacts
+    and members of groups that they have accepted alone can change; with it, also what other people can
+    change. A listing is read again after `listings_expiry_time` seconds (default: 10), or each time with
+    `use_listings_cache=False`.
 
     Errors are FileNotFoundError, FileExistsError, PermissionError, and the other errors of the library.
     """
@@ -95,7 +99,10 @@ class ContainerFileSystem(AbstractFileSystem):
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
-        return normalized(super()._strip_protocol(path)).lstrip("/")
+        path = super()._strip_protocol(path)
+        # The time to normalize grows with the square of the length.
+        normal = path if len(path) > LONGEST_NAME else unicodedata.normalize("NFC", path)
+        return normal.lstrip("/")
 
     def __reduce__(self) -> Any:
         if self._given is not None:
@@ -203,8 +210,10 @@ class ContainerFileSystem(AbstractFileSystem):
     def get_file(self, rpath: str, lpath: Any = None, **kwargs: Any) -> None:
         """Save a file on the disk: a hidden one only if no other user can have named it."""
         path = self._strip_protocol(rpath)
-        if id_of(path) is None and "/." in f"/{path}" and not self.isdir(path):
-            self._changeable(path)
+        if id_of(path) is None and is_hidden(PurePosixPath(path)) and not self.isdir(path):
+            [found] = self._changeable(path)
+            if Strangers(self.provider).hide(found, path):
+                raise _refused(path, found, "another user has written its present version")
         super().get_file(path, lpath, **kwargs)
 
     def cp_file(self, path1: str, path2: str, *, rename: bool = False, **kwargs: Any) -> None:
@@ -317,14 +326,8 @@ class ContainerFileSystem(AbstractFileSystem):
             if path_of(found) != path:  # renamed since it was listed
                 self.invalidate_cache()
                 raise _not_found(path)
-            if found.createdBy != own:
-                raise _refused(path, found, f"user {found.createdBy} created it")
-            if found.access is None or any(
-                each.permissions & scbroker.ContainerAccessLevel.Upload
-                for each in found.access
-                if each.userId != own
-            ):
-                raise _refused(path, found, "other members may have named it")
+            if others_can_change(found, own):
+                raise _refused(path, found, "others than you may have named it")
         return all_found
 
     def _reader(self, path: str) -> scbroker.ContentReader | None:
@@ -339,7 +342,7 @@ class ContainerFileSystem(AbstractFileSystem):
     def _target(self, path: str, *, exclusive: bool = False) -> Container | None:
         """Return the container that a file of this path replaces; None if it makes a new one."""
         if id_of(path) is None:
-            check_name(path)
+            filesystem_path(path)
             if self._listing().one(path) is None:
                 return None
         if exclusive:
@@ -380,7 +383,7 @@ class ContainerFileSystem(AbstractFileSystem):
             self.invalidate_cache()
 
     def _rename(self, path: str, new: str) -> None:
-        check_name(new)
+        filesystem_path(new)
         if self._listing().info(new) is not None:
             raise FileExistsError(errno.EEXIST, "This name exists already", new)
         [found] = self._changeable(path)

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from scbroker import errors
 from scbroker.cli.mirror.plan import Remote, assign
-from scbroker.cli.paths import collision_key
+from scbroker.desk.paths import collision_key
 from tests.cli.mirror.worlds import KilledError, World, killed_at
 
 P = PurePosixPath

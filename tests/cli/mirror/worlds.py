@@ -16,7 +16,8 @@ from scbroker import errors
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Action, Fetch, Forget, Move, Remote, Remove, plan
 from scbroker.cli.mirror.state import Selection, State
-from scbroker.cli.paths import Folder, relative_path, write_own
+from scbroker.cli.paths import Folder, write_own
+from scbroker.desk.paths import relative_path
 
 SELECTION: Final = Selection(
     user=uuid.UUID(int=1), broker="http://localhost", name="", type=None, everyone=False

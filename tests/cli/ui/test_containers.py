@@ -13,11 +13,11 @@ import pytest
 from starlette.requests import Request
 
 from scbroker import AccessLevel, BrokerError, Container, ContainerAccessLevel, ServerProvider
-from scbroker.cli.names import name_of
 from scbroker.cli.people import People
 from scbroker.cli.ui.changes import changes
 from scbroker.cli.ui.session import Session
 from scbroker.cli.ui.shelf import Shelf
+from scbroker.desk.names import name_of
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
 from tests.kit.waiting import PATIENCE

@@ -13,10 +13,11 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.commands.getting import found_containers
 from scbroker.cli.files import header_of
-from scbroker.cli.names import ContainerArgument, ContainersArgument, Recursive, label_of, name_of
-from scbroker.cli.paths import relative_path
+from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
+from scbroker.desk.names import name_of
+from scbroker.desk.paths import relative_path
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
 _NAMED: Final = 3
@@ -24,13 +25,17 @@ _NAMED: Final = 3
 
 @command(CONTAINERS)
 def rm(
-    run: Run, containers: ContainersArgument, recursive: Recursive = False, yes: Yes = False
+    run: Run,
+    containers: ContainersArgument,
+    recursive: Recursive = False,
+    everyone: Everyone = False,
+    yes: Yes = False,
 ) -> None:
     """Delete containers for all of their members.
 
     This cannot be undone, and needs the permission Delete. `scbroker leave` gives up your own access only.
     """
-    found = found_containers(run, containers, recursive=recursive)
+    found = found_containers(run, containers, recursive=recursive, everyone=everyone)
     if not found:
         return
     run.confirm(f"{deletion_question(run, found)} It cannot be undone.", yes)

@@ -8,7 +8,7 @@ import re
 import stat
 import sys
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,19 +21,15 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.files import STREAM, modified_of, time_of
-from scbroker.cli.names import ContainersArgument, Recursive, label_of, name_of
+from scbroker.cli.groups import counted
+from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
-from scbroker.cli.paths import (
-    OWN,
-    Folder,
-    collision_key,
-    file_name,
-    make_folder,
-    relative_path,
-    visible_path,
-)
+from scbroker.cli.paths import Folder, make_folder
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
+from scbroker.desk.names import name_of
+from scbroker.desk.paths import OWN, collision_key
+from scbroker.desk.strangers import Strangers
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "path": "FILE"}
 _SMALL: Final = 65_536
@@ -58,12 +54,7 @@ def get(
         ),
     ] = None,
     recursive: Recursive = False,
-    everyone: Annotated[
-        bool,
-        typer.Option(
-            "--everyone", help="Also containers that people who are not your contacts have shared."
-        ),
-    ] = False,
+    everyone: Everyone = False,
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite files that exist.")
     ] = False,
@@ -77,15 +68,14 @@ def get(
     time of the stored one. So after an interruption, run the same command again: it skips the files that are
     complete, and resumes a large one where it stopped.
 
-    With --recursive, the command gets the containers that you or your contacts created, and those of groups
-    that you have accepted; with --everyone, also those that other people have shared with you. It gets no
-    hidden files of people who are not your contacts.
+    With --recursive, the command gets the containers that you, your contacts and members of your groups alone
+    can change; with --everyone, also those of other people. It gets hidden files only of containers that
+    nobody but you can change.
     """
-    found = found_containers(run, containers, recursive=recursive)
-    trusted = _trusted(run, found) if recursive else ()
+    found = found_containers(run, containers, recursive=recursive, everyone=everyone)
     if recursive and not everyone:
-        found = _without_strangers(run, found, trusted)
-    save(run, found, output, recursive=recursive, force=force, trusted=trusted)
+        found = _without_hidden(run, found)
+    save(run, found, output, recursive=recursive, force=force)
 
 
 @command(CONTAINERS)
@@ -99,12 +89,11 @@ def cat(run: Run, containers: ContainersArgument) -> None:
 
 
 def found_containers(
-    run: Run, texts: list[str], *, recursive: bool
+    run: Run, texts: list[str], *, recursive: bool, everyone: bool = False
 ) -> list[scbroker.Container[Any]]:
     """Return the containers that the arguments mean, each once."""
     if recursive:
-        found = [container for text in texts for container in run.names.below(text)]
-        return list({container.id: container for container in found}.values())
+        return containers_below(run, texts, everyone=everyone)
     ids = list(dict.fromkeys(run.names.ids_of(texts)))
     results = run.session.getContainers(ids, content=False).result()
     containers: list[scbroker.Container[Any]] = []
@@ -116,24 +105,38 @@ def found_containers(
     return containers
 
 
-def _trusted(run: Run, found: list[scbroker.Container[Any]]) -> set[uuid.UUID]:
-    """Return the user's own id, and those of the contacts if others have created a container of these."""
-    own = run.people.own_id
-    if all(each.createdBy == own for each in found):
-        return {own}
-    return {own, *(each.userId for each in run.people.book.list().result())}
-
-
-def _without_strangers(
-    run: Run, found: list[scbroker.Container[Any]], trusted: Collection[uuid.UUID]
+def containers_below(
+    run: Run, texts: Sequence[str], *, everyone: bool, known: Collection[uuid.UUID] = ()
 ) -> list[scbroker.Container[Any]]:
-    """Return the containers of these creators; say that there are others, which anybody can have named."""
-    kept = [each for each in found if each.createdBy in trusted or run.people.is_of_group(each)]
-    if len(kept) < len(found):
-        message = (
-            f"{len(found) - len(kept)} containers below the folder were created by users who are not your "
-            "contacts: --everyone gets them too."
-        )
+    """Return the containers below folders; without `everyone`, say how many strangers' are left out."""
+    found = {each.id: each for text in texts for each in run.names.below(text)}.values()
+    if everyone:
+        return list(found)
+    why = "can be changed by people who are not your contacts: --everyone takes them too"
+    return _without(run, found, Strangers(run.session, known).may_change, why)
+
+
+def _without_hidden(
+    run: Run, found: list[scbroker.Container[Any]]
+) -> list[scbroker.Container[Any]]:
+    strangers = Strangers(run.session)
+    why = "would make hidden files that others than you can change: `scbroker get ID -o FILE` gets one"
+    return _without(run, found, lambda each: strangers.hide(each, name_of(each) or ""), why)
+
+
+def _without(
+    run: Run,
+    found: Collection[scbroker.Container[Any]],
+    is_left_out: Callable[[scbroker.Container[Any]], bool],
+    why: str,
+) -> list[scbroker.Container[Any]]:
+    """Return the containers that are not left out, and say how many others there are."""
+    kept, left_out = list[scbroker.Container[Any]](), list[scbroker.Container[Any]]()
+    for each in found:
+        (left_out if is_left_out(each) else kept).append(each)
+    if left_out:
+        number, example = counted(len(left_out), "container"), label_of(left_out[0])
+        message = f"Left out below the folder: {number} (such as {example!r}), which {why}."
         if not kept:
             raise errors.NotFoundError(message)
         run.out.say(message)
@@ -147,17 +150,14 @@ def save(
     *,
     recursive: bool,
     force: bool,
-    trusted: Collection[uuid.UUID] = (),
     how: str = "scbroker get",
 ) -> None:
-    """Write contents to files, or to standard output; `how` is the command that gets a single one.
-
-    A tree gets hidden files only of containers that the users in `trusted` have created.
-    """
+    """Write contents to files, or to standard output; `how` is the command that gets a single one."""
     if output == STREAM:
         _write_out(run, found)
         return
-    with _Target.of(output, recursive or len(found) > 1, how, trusted) as target:
+    strangers = Strangers(run.session)
+    with _Target.of(output, recursive or len(found) > 1, how, strangers) as target:
         _transfer(run, found, target, recursive=recursive, force=force)
 
 
@@ -165,19 +165,13 @@ class _Target:
     """The folder that files are written to, or the one file that `--output` names."""
 
     def __init__(
-        self,
-        folder: Path,
-        how: str,
-        trusted: Collection[uuid.UUID],
-        file: PurePosixPath | None = None,
+        self, folder: Path, how: str, strangers: Strangers, file: PurePosixPath | None = None
     ) -> None:
         self.folder, self.given_folder = Folder(folder), folder
-        self.how, self._trusted, self._file = how, trusted, file
+        self.how, self._strangers, self._file = how, strangers, file
 
     @classmethod
-    def of(
-        cls, output: str | None, is_folder: bool, how: str, trusted: Collection[uuid.UUID]
-    ) -> _Target:
+    def of(cls, output: str | None, is_folder: bool, how: str, strangers: Strangers) -> _Target:
         """Return what `--output` names; a folder that does not exist is made."""
         path = Path(output or ".")
         try:
@@ -195,9 +189,9 @@ class _Target:
                 "--output."
             )
         return (
-            cls(path, how, trusted)
+            cls(path, how, strangers)
             if is_folder
-            else cls(path.parent, how, trusted, PurePosixPath(path.name))
+            else cls(path.parent, how, strangers, PurePosixPath(path.name))
         )
 
     def __enter__(self) -> _Target:
@@ -216,10 +210,7 @@ class _Target:
                 "The container has no name: name a file with --output."
             )
         try:
-            if not recursive:
-                return PurePosixPath(file_name(name))
-            is_trusted = container.createdBy in self._trusted
-            return relative_path(name) if is_trusted else visible_path(name)
+            return self._strangers.path_of(container, name, alone=not recursive)
         except errors.InvalidArgumentError as error:
             raise errors.InvalidArgumentError(
                 f"{error.message} `{self.how} {container.id} --output FILE` names the file."

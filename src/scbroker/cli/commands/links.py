@@ -16,11 +16,12 @@ from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command, group, listing
 from scbroker.cli.commands.getting import found_containers, save
 from scbroker.cli.commands.sharing import ids_of
-from scbroker.cli.names import LINK_MARK, ContainersArgument, Recursive, label_of, name_of
+from scbroker.cli.names import LINK_MARK, ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import new_file
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
+from scbroker.desk.names import name_of
 
 links: typer.Typer = group("links", SHARING, "List, show and revoke your links.")
 _OPENED = {"name": "NAME", "length": "SIZE", "type": "TYPE", "modifiedAt": "CHANGED", "id": "ID"}
@@ -50,6 +51,7 @@ def link(
     containers: ContainersArgument,
     until: Annotated[str, typer.Option(metavar="TIME", help=dates.UNTIL_HELP)],
     recursive: Recursive = False,
+    everyone: Everyone = False,
     password: Annotated[
         bool,
         typer.Option("--password", help="Ask for a password, which is needed to open the link."),
@@ -74,7 +76,7 @@ def link(
     """
     end = dates.end_of(until)
     _check_terminal(run, qr)
-    ids = ids_of(run, containers, recursive)
+    ids = ids_of(run, containers, recursive, everyone)
     if len(ids) > _MOST_CONTAINERS:
         raise errors.InvalidArgumentError(
             f"A link opens at most {_MOST_CONTAINERS} containers, and these are {len(ids)}: make several "

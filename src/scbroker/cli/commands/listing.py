@@ -17,11 +17,12 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.groups import modifier_is_member, tell_offers
-from scbroker.cli.names import ContainerArgument, complete_container, name_of
+from scbroker.cli.names import ContainerArgument, complete_container
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
 from scbroker.cli.people import complete_holder
 from scbroker.cli.rights import in_words, living, own_rights
 from scbroker.cli.run import Run
+from scbroker.desk.names import name_of
 
 if TYPE_CHECKING:
     Entry = scbroker.Container[Any] | errors.BrokerError

@@ -36,7 +36,7 @@ def mirror(
     everyone: Annotated[
         bool,
         typer.Option(
-            "--everyone", help="Also containers that people who are not your contacts have shared."
+            "--everyone", help="Also containers that people who are not your contacts can change."
         ),
     ] = False,
     delete: Annotated[
@@ -51,9 +51,9 @@ def mirror(
     The command runs until Ctrl-C. It writes the contents of containers to files of the same names, and prints
     each change of the folder as a line. Changes go one way: what you change in the folder is not stored.
 
-    The folder gets the containers that you or your contacts created, and those of groups that you have
-    accepted; with --everyone, also those that other people have shared with you. It gets no hidden files of
-    people who are not your contacts.
+    The folder gets the containers that you, your contacts and members of your groups alone can change; with
+    --everyone, also those of other people. It gets hidden files only of containers that nobody but you can
+    change.
 
     A file that the command did not write, or that was changed since, is never overwritten or removed: a new
     version goes into a file beside it, with the version in its name. If several containers have the same

@@ -20,11 +20,12 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.files import STREAM, File, find, header_of, read_small, why_unread
 from scbroker.cli.groups import complete_group
-from scbroker.cli.names import is_whole, label_of, name_of
+from scbroker.cli.names import is_whole, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.people import AnyHolder, capital, complete_holder, holder_of, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
+from scbroker.desk.names import name_of
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "id": "ID"}
 _SMALL: Final = 65_536

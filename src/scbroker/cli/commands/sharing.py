@@ -11,9 +11,10 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli import dates, rights
 from scbroker.cli.command import SHARING, Yes, command
+from scbroker.cli.commands.getting import containers_below
 from scbroker.cli.dates import Until
 from scbroker.cli.groups import counted
-from scbroker.cli.names import ContainerArgument, ContainersArgument, Recursive, label_of
+from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.people import (
     AnyHolder,
     PersonArgument,
@@ -63,6 +64,7 @@ def share(
     people: PeopleArgument = None,
     others: Annotated[list[str] | None, _of_people("--with")] = None,
     recursive: Recursive = False,
+    everyone: Everyone = False,
     can: Can = None,
     exactly: Rights = None,
     until: Until = None,
@@ -84,7 +86,7 @@ def share(
     end = None if until is None else dates.end_of(until)
     texts, members = _named(run, [container, *(people or ())], others, "--with")
     _check_others(run, members, "You have access already: name another person.")
-    ids = ids_of(run, texts, recursive)
+    ids = ids_of(run, texts, recursive, everyone, members)
     given = rights.READ if permissions is None else permissions
     found = _changeable(run, ids, members, given, end)
     if permissions is None:
@@ -104,6 +106,7 @@ def revoke(
     people: PeopleArgument = None,
     others: Annotated[list[str] | None, _of_people("--from")] = None,
     recursive: Recursive = False,
+    everyone: Everyone = False,
 ) -> None:
     """Take people's and groups' access away.
 
@@ -114,7 +117,7 @@ def revoke(
     """
     texts, members = _named(run, [container, *(people or ())], others, "--from")
     _check_others(run, members, "To give up your own access, run `scbroker leave`.")
-    ids = ids_of(run, texts, recursive)
+    ids = ids_of(run, texts, recursive, everyone, members)
     found = _changeable(run, ids, members, None, None)
     users = [each.id for each in members]
     results = run.session.revokeAccess(list(found), users).result() if found else []
@@ -164,6 +167,7 @@ def leave(
     run: Run,
     containers: ContainersArgument,
     recursive: Recursive = False,
+    everyone: Everyone = False,
     abandon: Annotated[
         bool,
         typer.Option(
@@ -179,7 +183,7 @@ def leave(
     a new key, which you do not get. Access that you have through a group stays: `scbroker groups leave` gives
     up the group with all of its containers.
     """
-    ids = ids_of(run, containers, recursive)
+    ids = ids_of(run, containers, recursive, everyone)
     run.confirm(f"Give up your access to {_some(list(ids.values()))}?", yes)
     left = []
     for container_id, name in ids.items():
@@ -237,10 +241,20 @@ def blocked(run: Run) -> None:
     )
 
 
-def ids_of(run: Run, texts: Sequence[str], recursive: bool) -> dict[uuid.UUID, str]:
-    """Return the ids of the containers that are named, or below the names, with names for messages."""
+def ids_of(
+    run: Run,
+    texts: Sequence[str],
+    recursive: bool,
+    everyone: bool,
+    people: "Sequence[AnyHolder]" = (),
+) -> dict[uuid.UUID, str]:
+    """Return the ids of the containers that are named, or below the names, with names for messages.
+
+    Those that strangers can change are left out; the people whom the command names are not strangers.
+    """
     if recursive:
-        below = [each for text in texts for each in run.names.below(text)]
+        known = {each.id for each in people}
+        below = containers_below(run, texts, everyone=everyone, known=known)
         return {each.id: label_of(each) for each in sorted(below, key=label_of)}
     return dict(zip(run.names.ids_of(texts), texts, strict=True))
 

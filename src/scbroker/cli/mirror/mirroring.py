@@ -15,13 +15,15 @@ from typing import Any, Final
 import scbroker
 from scbroker import errors
 from scbroker.cli import status_of
+from scbroker.cli.groups import counted
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
 from scbroker.cli.mirror.state import Selection, State
-from scbroker.cli.names import name_of
-from scbroker.cli.paths import Folder, relative_path, translated, visible_path, write_own
+from scbroker.cli.paths import Folder, translated, write_own
 from scbroker.cli.run import Run
 from scbroker.cli.together import END_ALL
+from scbroker.desk.names import name_of
+from scbroker.desk.strangers import Strangers
 
 _SMALL: Final = 65536
 """Bytes of a content that the broker sends together with others."""
@@ -49,7 +51,9 @@ class Mirror:
         self._applying = Applying(folder, state, self._tell)
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
-        self._contacts: set[uuid.UUID] = set()
+        self._strangers = Strangers(run.session)
+        self._left_out: set[uuid.UUID] = set()
+        """Containers that strangers can change, and hidden files that others can change: their files stay."""
         self._groups: set[uuid.UUID] = set()
         """The groups that the user had accepted at the last comparison."""
         self._has_offers = False
@@ -58,13 +62,15 @@ class Mirror:
 
     def compare(self) -> None:
         """Read all containers and apply what differs in the folder."""
-        self._read_contacts()
+        self._strangers = Strangers(self._session)
         self._groups = self._accepted()
         self._has_offers = self._run.people.groups.offers() != []
         self._remotes.clear()
         self._failed.clear()
+        said, self._left_out = self._left_out, set()
         for each in self._session.iterContainers(self._selection.type):
             self._note(each.id if isinstance(each, scbroker.Container) else each.containerId, each)
+        self._say_left_out(said)
         self._apply(touched=None)
         self._state.compared()
         if not self._failed:
@@ -171,15 +177,21 @@ class Mirror:
     def _refresh(self, ids: set[uuid.UUID]) -> None:
         """Read these containers again, and apply what differs in the folder."""
         found = self._session.getContainers(list(ids), content=False).result()
-        self._read_contacts()
+        self._strangers, said = Strangers(self._session), {*self._left_out}
         for id, each in zip(ids, found, strict=True):
             self._remotes.pop(id, None)
             self._failed.discard(id)
+            self._left_out.discard(id)
             self._note(id, each)
+        self._say_left_out(said)
         self._apply(touched=ids)
 
-    def _read_contacts(self) -> None:
-        self._contacts = {each.userId for each in self._run.people.book.list().result()}
+    def _say_left_out(self, said: set[uuid.UUID]) -> None:
+        if more := self._left_out - said:
+            self._run.out.say(
+                f"Left out: {counted(len(more), 'container')}, which people who are not your contacts can "
+                "change (--everyone takes them too), or which would make hidden files that others can change."
+            )
 
     def _note(
         self, id: uuid.UUID | None, read: scbroker.Container[Any] | errors.BrokerError
@@ -197,12 +209,6 @@ class Mirror:
 
     def _remote(self, container: scbroker.Container[Any]) -> Remote | None:
         """Return what the folder should have of a container; None if it is not selected."""
-        own = container.createdBy == self._selection.user
-        is_known = own or container.createdBy in self._contacts
-        ids = {each.userId for each in container.access or ()}
-        is_of_group = container.via is not None or not ids.isdisjoint(self._groups)
-        if not (is_known or is_of_group or self._selection.everyone):
-            return None
         wanted = self._selection.type
         name = name_of(container)
         below = self._selection.name
@@ -210,12 +216,19 @@ class Mirror:
             return None
         if wanted is not None and container.type != wanted:
             return None
+        name = name.removeprefix(below)
+        strangers = self._strangers
+        if not self._selection.everyone and (
+            strangers.may_change(container) or strangers.hide(container, name)
+        ):
+            self._left_out.add(container.id)
+            return None
         return Remote(
             id=container.id,
-            path=(relative_path if is_known else visible_path)(name.removeprefix(below)),
+            path=strangers.path_of(container, name),
             version=container.version,
             length=container.length,
-            is_own=own,
+            is_own=container.createdBy == self._selection.user,
             created=container.createdAt,
             modified=_modified(container),
         )
@@ -230,7 +243,8 @@ class Mirror:
 
         # A copy, because `look` updates the times in the record.
         files = dict(self._state.files)
-        steps = plan(self._remotes, self._failed, files, look, keep=self._keep)
+        kept = self._failed | self._left_out
+        steps = plan(self._remotes, kept, files, look, keep=self._keep)
         fetches = []
         for step in steps:
             if isinstance(step, Fetch):

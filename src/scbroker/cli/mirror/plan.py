@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from scbroker.cli.output import SHORT_ID
-from scbroker.cli.paths import OWN, collision_key
+from scbroker.desk.paths import OWN, collision_key
 
 OWN_FOLDER: Final = PurePosixPath(f"{OWN}-mirror")
 """The folder, inside the mirrored one, of the mirror's own files."""

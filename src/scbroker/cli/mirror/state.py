@@ -22,7 +22,8 @@ from msgspec import Meta
 
 from scbroker import errors
 from scbroker.cli.mirror.plan import MOVING, OWN_FOLDER, Stamp
-from scbroker.cli.paths import relative_path, translated
+from scbroker.cli.paths import translated
+from scbroker.desk.paths import relative_path
 
 if sys.platform == "linux":
     import fcntl

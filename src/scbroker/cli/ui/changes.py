@@ -8,8 +8,6 @@ from typing import Final
 from starlette.requests import Request
 
 from scbroker.cli.commands.changing import set_name
-from scbroker.cli.names import name_of
-from scbroker.cli.paths import relative_path
 from scbroker.cli.run import Run
 from scbroker.cli.ui.container import PATH, container_of, find, id_of, path_of, shown_of
 from scbroker.cli.ui.known import Somebody, known, provider_of, shown_name
@@ -17,6 +15,8 @@ from scbroker.cli.ui.part import Panel, Part
 from scbroker.cli.ui.session import HOME, Session
 from scbroker.cli.ui.shelf import Shelf
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
+from scbroker.desk.names import name_of
+from scbroker.desk.paths import relative_path
 
 _NAMED: Final = 3
 """Members whom the question names one by one."""

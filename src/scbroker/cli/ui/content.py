@@ -19,14 +19,14 @@ from starlette.types import Receive, Scope, Send
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.names import name_of
 from scbroker.cli.output import harmless
-from scbroker.cli.paths import file_name
 from scbroker.cli.run import Run
 from scbroker.cli.ui.container import PATH, find, id_of
 from scbroker.cli.ui.part import Container, Panel, Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import View
+from scbroker.desk.names import name_of
+from scbroker.desk.paths import file_name
 
 _PIECE: Final = 1_048_576
 _HEAD: Final = 65_536

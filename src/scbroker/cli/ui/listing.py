@@ -15,13 +15,13 @@ from starlette.requests import Request
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.names import name_of
 from scbroker.cli.output import SHORT_ID
 from scbroker.cli.ui.known import Known, Somebody, known, offered_groups, provider_of, shortened
 from scbroker.cli.ui.part import Container, Part
 from scbroker.cli.ui.session import HOME, Session
 from scbroker.cli.ui.shelf import Entry, Shelf
 from scbroker.cli.web.site import Shown, View
+from scbroker.desk.names import name_of
 
 _PAGE: Final = 48
 _DIGITS: Final = 6

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.names import name_of
 from scbroker.cli.run import Run
 from scbroker.cli.ui.part import Container
 from scbroker.cli.ui.session import Session
+from scbroker.desk.names import name_of
 
 Entry = Container | errors.BrokerError
 _BATCH: Final = 64

@@ -19,7 +19,6 @@ from starlette.requests import Request
 import scbroker
 from scbroker import errors
 from scbroker.cli.event_logs import merged, told
-from scbroker.cli.names import name_of
 from scbroker.cli.output import SHORT_ID
 from scbroker.cli.ui.container import PATH, container_of, shown_of
 from scbroker.cli.ui.known import Known, Somebody, known, provider_of, shortened, uuid_of
@@ -27,6 +26,7 @@ from scbroker.cli.ui.part import Container, Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.ui.shelf import Shelf
 from scbroker.cli.web.site import Shown, View
+from scbroker.desk.names import name_of
 
 ROWS: Final = 200
 """Events of a view, and of an answer."""

@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse, Response
 
 from scbroker import errors
 from scbroker.cli.files import File
-from scbroker.cli.paths import relative_path
 from scbroker.cli.ui.container import path_of
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.ui.shelf import Shelf
 from scbroker.cli.web.site import Call
+from scbroker.desk.paths import relative_path
 
 _STALL_SECONDS: Final = 300.0
 _DIGITS: Final = 15

@@ -1,0 +1,112 @@
+"""Judge what containers of other people may do to a folder, a list, a link or a table of the user.
+
+A container is judged by the people who can change it, not by its creator alone: a member with Upload replaces
+the content, and chooses the name, and so the folder that it belongs to. People whom the user knows are their
+contacts, the members of groups that they have accepted, and those whom a command names.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any, TypeAlias
+
+import scbroker
+from scbroker import errors
+from scbroker.desk.paths import hidden, is_hidden, relative_path, without_marks
+
+Container: TypeAlias = "scbroker.Container[Any]"
+_UNKNOWN = uuid.UUID(int=0)
+
+
+class Strangers:
+    """The people whom a session's user does not know. Contacts and groups are read once, when needed."""
+
+    def __init__(
+        self, provider: scbroker.BrokerProvider, known: Collection[uuid.UUID] = ()
+    ) -> None:
+        self._provider, self._named = provider, known
+        self._members: dict[uuid.UUID, set[uuid.UUID]] = {}
+
+    def may_change(self, container: Container) -> bool:
+        """Return whether a stranger can change a container, or has made or changed its present version.
+
+        They are taken for able if the user may not see the members. Every command with `--recursive`, a
+        mirror and a filesystem leave such a container out, unless the user wants those of everyone.
+        """
+        others = _authors(container) - {self._own}
+        if not others or not (others := others - self._known):
+            return False
+        groups = self._groups & {each.userId for each in container.access or ()}
+        return bool(others.difference(*map(self._in, groups)))
+
+    def path_of(self, container: Container, name: str, *, alone: bool = False) -> PurePosixPath:
+        """Return the relative path of the file for a content; the last part of the name if it is `alone`.
+
+        Raises `InvalidArgumentError` for a name that no file gets, and for that of a hidden file that is
+        alone, or unless nobody but the user can change the container. Invisible characters in a stranger's
+        name are escaped.
+        """
+        escaped = without_marks(name)
+        path = relative_path(escaped if escaped != name and self.may_change(container) else name)
+        path = PurePosixPath(path.name) if alone else path
+        if (alone and is_hidden(path)) or self.hide(container, str(path)):
+            raise hidden(name)
+        return path
+
+    def hide(self, container: Container, name: str) -> bool:
+        """Return whether a name is that of a hidden file that others than the user can change, or made."""
+        return is_hidden(PurePosixPath(name)) and _authors(container) != {self._own}
+
+    @cached_property
+    def _own(self) -> uuid.UUID:
+        return self._provider.getUserId().result()
+
+    @cached_property
+    def _known(self) -> set[uuid.UUID]:
+        try:
+            contacts = scbroker.Contacts(self._provider).list().result()
+        except errors.PermissionDeniedError:  # of a link, which has none
+            return set()
+        return {*self._named, *self._groups, *(each.userId for each in contacts)}
+
+    @cached_property
+    def _groups(self) -> set[uuid.UUID]:
+        """The groups that the user has accepted."""
+        try:
+            found = self._provider.getGroups(offered=False).result()
+        except errors.PermissionDeniedError:
+            return set()
+        return {each.id for each in found if isinstance(each, scbroker.Group)}
+
+    def _in(self, group: uuid.UUID) -> set[uuid.UUID]:
+        """Return the members of a group; none if the user has left it meanwhile, or if a cache lacks it."""
+        if group not in self._members:
+            try:
+                members = self._provider.getGroupMembers(group).result()
+            except (errors.NotFoundError, errors.OfflineError):
+                members = []
+            self._members[group] = {each.userId for each in members}
+        return self._members[group]
+
+
+def others_can_change(container: scbroker.Metadata, user: uuid.UUID) -> bool:
+    """Return whether others than this user can change a container, by its members now, or have created it."""
+    return _writers(container) != {user}
+
+
+def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:
+    """Return the creator, and the users and groups that can change name and content."""
+    if container.access is None:
+        return {container.createdBy, _UNKNOWN}
+    upload = scbroker.ContainerAccessLevel.Upload
+    writers = {each.userId for each in container.access if each.permissions & upload}
+    return {container.createdBy, *writers}
+
+
+def _authors(container: Container) -> set[uuid.UUID]:
+    """Return all who can change a container, or have made its present version."""
+    found = {container.modifiedBy, container.contentBy, *_writers(container)}
+    return {each for each in found if each is not None}

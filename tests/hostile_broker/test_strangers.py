@@ -1,0 +1,194 @@
+"""Attacks by people whom the user does not know, with containers below the user's folders.
+
+Attacks 152 and 155 of `catalogue`.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from scbroker import AccessLevel, Link, ServerProvider
+from scbroker.filesystem import ContainerFileSystem
+from tests.hostile_broker.catalogue import attack
+from tests.kit.people import Person, befriend, offer, put, team
+from tests.kit.waiting import PATIENCE
+
+placing = attack(152, "file placed by a stranger")
+sharing = attack(155, "stranger's container in a link")
+OWNER, WRITER = 511, 79
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: commands know nothing of the broker's engine."""
+    return "sqlite"
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
+        yield provider
+
+
+@pytest.fixture
+def mallory(person: Callable[[str], Person]) -> Person:
+    return person("Mallory")
+
+
+@pytest.fixture
+def eve(mallory: Person) -> Iterator[ServerProvider]:
+    with mallory.session() as provider:
+        yield provider
+
+
+def renamed(session: ServerProvider, member: ServerProvider, name: str) -> uuid.UUID:
+    """Let a member with Upload rename a container of the session's user, and replace its content."""
+    own = offer(session, member, "project/notes.txt", WRITER)
+    member.updateContainerHeader(own, {"name": name}).result(PATIENCE)
+    member.updateContainerContent(own, b"evil").result(PATIENCE)
+    return own
+
+
+def files(folder: Path) -> list[str]:
+    found = (each.relative_to(folder) for each in folder.rglob("*") if each.is_file())
+    return sorted(str(each) for each in found if each.parts[0] != ".scbroker-mirror")
+
+
+@placing
+def test_no_container_that_a_stranger_can_change_is_written_below_a_folder(
+    alice: Person, session: ServerProvider, eve: ServerProvider
+) -> None:
+    put(session, "project/.env", b"mine")
+    for name in ("project/.git/config", "project/conftest.py"):
+        renamed(session, eve, name)
+    done = alice.run("get", "-r", "project/", "-o", "got")
+    assert "2 containers" in done.error
+    assert "--everyone" in done.error
+    done = alice.run("mirror", "mirrored", "--once")
+    assert "2 containers" in done.error
+    files_ = ContainerFileSystem(provider=session)
+    files_.get("project", str(alice.home / "by fsspec"), recursive=True)
+    for folder in ("got/project", "mirrored/project", "by fsspec"):
+        assert files(alice.home / folder) == [".env"]
+
+
+@placing
+def test_no_hidden_file_is_written_that_anybody_else_can_change(
+    alice: Person, session: ServerProvider, eve: ServerProvider, mallory: Person
+) -> None:
+    """Also with --everyone, and also if a contact can."""
+    renamed(session, eve, "project/.git/config")
+    renamed(session, eve, "project/\u200d.profile")
+    put(session, "project/a", b"mine")
+    for command in (["get", "-r", "project/", "-o", "got"], ["mirror", "mirrored", "--once"]):
+        done = alice.run(*command, "--everyone", status=None)
+        assert done.error.count("would make a hidden file") == 1
+    everything = ["project/(U+200D).profile", "project/a"]
+    assert files(alice.home / "got") == files(alice.home / "mirrored") == everything
+    befriend(session, mallory, "Mallory")
+    assert "2 containers (such as" in alice.run("get", "-r", "project/", "-o", "known").error
+    assert "2 containers" in alice.run("mirror", "too", "--once").error
+    assert files(alice.home / "known") == files(alice.home / "too") == ["project/a"]
+
+
+@placing
+def test_a_file_that_is_mirrored_stays_when_a_stranger_can_change_its_container(
+    alice: Person, session: ServerProvider, eve: ServerProvider
+) -> None:
+    own = put(session, "a", b"mine")
+    alice.run("mirror", "folder", "--once")
+    session.grantAccess([own], [AccessLevel(eve.getUserId().result(PATIENCE), WRITER)]).result(
+        PATIENCE
+    )
+    eve.updateContainerContent(own, b"evil").result(PATIENCE)
+    assert "1 container" in alice.run("mirror", "folder", "--once").error
+    assert files(alice.home / "folder") == ["a"]
+    assert (alice.home / "folder/a").read_bytes() == b"mine"
+
+
+@placing
+def test_a_strangers_name_is_written_with_escapes_for_what_nobody_sees(
+    alice: Person, session: ServerProvider, eve: ServerProvider
+) -> None:
+    own = put(session, "f/\u200fmine \u2764\ufe0f.txt")
+    hers = offer(eve, session, "f/re\u200eport.txt")
+    alice.run("get", "-r", "f/", "--everyone", "-o", "out")
+    assert files(alice.home / "out/f") == ["re(U+200E)port.txt", "\u200fmine \u2764\ufe0f.txt"]
+    alice.run("get", str(hers), str(own), "-o", "single")
+    assert files(alice.home / "single") == ["re(U+200E)port.txt", "\u200fmine \u2764\ufe0f.txt"]
+
+
+@pytest.mark.long
+@placing
+def test_members_of_a_group_are_no_strangers_until_they_leave_it(
+    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
+) -> None:
+    group = team(alice, "Team", mallory)
+    levels = [AccessLevel(mallory.ring.userId, OWNER), AccessLevel(group, OWNER)]
+    put(eve, "f/a", b"for us", accessLevels=levels)
+    put(session, "f/b", b"mine")
+    alice.run("get", "-r", "f/")
+    assert files(alice.home / "f") == ["a", "b"]
+    eve.leaveGroup(group).result(PATIENCE)
+    assert "1 container" in alice.run("get", "-r", "f/", "-o", "later").error
+    assert files(alice.home / "later/f") == ["b"]
+
+
+def containers_of(link: Link) -> set[uuid.UUID]:
+    return set(link.containerIds)
+
+
+@sharing
+def test_no_container_of_a_stranger_goes_out_in_a_link_or_is_shared_or_deleted(
+    alice: Person, session: ServerProvider, eve: ServerProvider, person: Callable[[str], Person]
+) -> None:
+    befriend(session, person("Bob"), "Bob")
+    own = put(session, "photos/a.jpg")
+    strangers = [
+        offer(eve, session, "photos/holiday.exe", OWNER),
+        renamed(session, eve, "photos/b.jpg"),
+        offer(eve, session, "photos/read-only"),
+    ]
+    done = alice.run("link", "-r", "photos/", "--until", "1h")
+    assert "3 containers (such as" in done.error
+    [link] = session.getLinks().result(PATIENCE)
+    assert containers_of(link) == {own}
+    done = alice.run("share", "-r", "photos/", "--with", "Bob")
+    assert "3 containers (such as" in done.error
+    for each in strangers:
+        members = session.getContainerMetadata(each).result(PATIENCE).access or ()
+        assert len(members) == 2
+    for command in ("rm", "leave"):
+        assert (
+            "3 containers (such as" in alice.run(command, "-r", "photos/", "-y", status=None).error
+        )
+    for each in strangers:
+        assert session.getContainerMetadata(each).result(PATIENCE).id == each
+
+
+@sharing
+def test_everyone_takes_the_containers_of_strangers_too(
+    alice: Person, session: ServerProvider, eve: ServerProvider
+) -> None:
+    ids = {put(session, "photos/a.jpg"), offer(eve, session, "photos/b.jpg", OWNER)}
+    alice.run("link", "-r", "photos/", "--until", "1h", "--everyone")
+    [link] = session.getLinks().result(PATIENCE)
+    assert containers_of(link) == ids
+
+
+@pytest.mark.long
+@sharing
+def test_people_whom_a_command_names_are_no_strangers_to_it(
+    alice: Person, session: ServerProvider, eve: ServerProvider
+) -> None:
+    own = renamed(session, eve, "photos/b.jpg")
+    user = str(eve.getUserId().result(PATIENCE))
+    assert "Left out" not in alice.run("revoke", "-r", "photos/", "--from", user).error
+    assert len(session.getContainerMetadata(own).result(PATIENCE).access or ()) == 1
