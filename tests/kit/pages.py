@@ -80,7 +80,8 @@ class ServedPage:
             self._release()
             raise
         parts = urllib.parse.urlsplit(self.printed["url"])
-        self.port, self.code = parts.port or 0, parts.fragment
+        self.host, self.port = parts.hostname or "", parts.port or 0
+        self.code = parts.fragment
         self.origin = f"http://{parts.netloc}"
         return self
 
@@ -95,6 +96,10 @@ class ServedPage:
         self._process.kill()
         self.wait()
         self._log.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def log(self) -> str:
@@ -126,14 +131,14 @@ class ServedPage:
 
         After so many seconds without an answer the connection is closed, with a `TimeoutError`.
         """
-        given: dict[str, str | None] = {"Host": f"127.0.0.1:{self.port}", "Cookie": self.cookie}
+        given: dict[str, str | None] = {"Host": f"{self.host}:{self.port}", "Cookie": self.cookie}
         body = fields
         if isinstance(fields, Mapping):
             body = urllib.parse.urlencode(fields).encode()
         if method == "POST":
             given |= {"Origin": self.origin, "Content-Type": "application/x-www-form-urlencoded"}
         given |= {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate", **headers}
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=seconds)
         try:
             connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
             for name, value in given.items():

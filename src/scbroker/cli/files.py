@@ -61,11 +61,16 @@ def modified_of(container: scbroker.Container[Any]) -> dt.datetime | None:
 
 
 def time_of(state: os.stat_result) -> dt.datetime:
-    """Return a file's modification time, to the microsecond; the nearest one of the years 1 to 9999."""
+    """Return a file's modification time, to the microsecond."""
+    return time_at(state.st_mtime_ns // 1000)
+
+
+def time_at(microseconds: int) -> dt.datetime:
+    """Return the time so long after 1970, or before it; the nearest one of the years 1 to 9999."""
     try:
-        return _EPOCH + dt.timedelta(microseconds=state.st_mtime_ns // 1000)
+        return _EPOCH + dt.timedelta(microseconds=microseconds)
     except OverflowError:
-        return _LAST if state.st_mtime_ns > 0 else _FIRST
+        return _LAST if microseconds > 0 else _FIRST
 
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

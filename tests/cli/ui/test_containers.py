@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import quote
@@ -17,7 +18,9 @@ from scbroker.cli.people import People
 from scbroker.cli.ui.changes import changes
 from scbroker.cli.ui.session import Session
 from scbroker.cli.ui.shelf import Shelf
+from scbroker.cli.ui.upload import _file
 from scbroker.desk.names import name_of
+from tests.kit.cases import in_one_case
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
 from tests.kit.waiting import PATIENCE
@@ -117,6 +120,42 @@ def test_an_uploaded_file_is_stored_with_name_time_and_type_and_comes_back(
     )
 
 
+@in_one_case(
+    "milliseconds, stored",
+    [
+        ("1700000000123", "2023-11-14T22:13:20.123000Z"),
+        ("0", "1970-01-01T00:00:00.000000Z"),
+        ("-1", "1969-12-31T23:59:59.999000Z"),
+        ("-315619200000", "1960-01-01T00:00:00.000000Z"),
+        (
+            "-8640000000000000",
+            "0001-01-01T00:00:00.000000Z",
+        ),  # the first and the last of JavaScript
+        ("8640000000000000", "9999-12-31T23:59:59.999999Z"),
+    ],
+)
+def test_the_time_of_an_uploaded_file_is_stored(milliseconds: str, stored: str) -> None:
+    query = f"name=letter.txt&modified={milliseconds}".encode()
+    request = Request({"type": "http", "headers": [], "query_string": query})
+    assert _file(request).header()["modified"] == stored
+
+
+@pytest.mark.long
+def test_an_upload_goes_to_the_broker_piece_by_piece(page: UsersPage) -> None:
+    status = Path(f"/proc/{page.pid}/status")
+    if not status.exists():
+        pytest.skip("only Linux says how much memory a process has needed")
+
+    def most() -> int:
+        [line] = [each for each in status.read_text().splitlines() if each.startswith("VmHWM")]
+        return int(line.split()[1]) * 1024
+
+    page.upload("small", bytes(10_000_000))
+    before = most()
+    page.upload("large", bytes(200_000_000))
+    assert most() - before < 60_000_000
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["", "../x", "a\nb", "/etc/passwd", "x" * 2000])
 def test_a_file_whose_name_no_file_should_get_is_refused(page: UsersPage, name: str) -> None:
@@ -136,13 +175,13 @@ def test_an_upload_that_is_cut_off_stores_nothing(page: UsersPage, alice: Person
     secret = page.get("/containers").text.split('data-form="')[1].split('"')[0]
     lines = [
         f"POST {page.root}/upload?name=cut HTTP/1.1",
-        f"Host: 127.0.0.1:{page.port}",
+        f"Host: {page.host}:{page.port}",
         f"Origin: {page.origin}",
         f"Cookie: {page.cookie}",
         f"X-Page-Form: {secret}",
         "Content-Length: 5000000",
     ]
-    with socket.create_connection(("127.0.0.1", page.port), 30) as connection:
+    with socket.create_connection((page.host, page.port), 30) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode() + bytes(3_000_000))
     page.upload("whole", b"1")  # and the page goes on
     assert [each["name"] for each in alice.json("ls")] == ["whole"]

@@ -24,8 +24,8 @@ def _after(text: str) -> int:
 
 def _asked(page: UsersPage, path: str) -> socket.socket:
     """Return a connection on which a tab has asked for a view, until it is closed."""
-    connection = socket.create_connection(("127.0.0.1", page.port))
-    head = {"Host": f"127.0.0.1:{page.port}", "Cookie": page.cookie}
+    connection = socket.create_connection((page.host, page.port))
+    head = {"Host": f"{page.host}:{page.port}", "Cookie": page.cookie}
     head |= {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
     lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in head.items())]
     connection.sendall("\r\n".join([*lines, "", ""]).encode())

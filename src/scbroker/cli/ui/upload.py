@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from scbroker import errors
-from scbroker.cli.files import File
+from scbroker.cli.files import File, time_at
 from scbroker.cli.ui.container import path_of
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
@@ -20,7 +20,6 @@ from scbroker.cli.web.site import Call
 from scbroker.desk.paths import relative_path
 
 _STALL_SECONDS: Final = 300.0
-_DIGITS: Final = 15
 
 
 def upload(session: Session, shelf: Shelf) -> Part:
@@ -73,10 +72,10 @@ class Body:
 def _file(request: Request) -> File:
     """Return the name and the time that the browser says of a file."""
     query = request.query_params
-    milliseconds = query.get("modified", "")
-    modified = dt.datetime.now(dt.UTC)
-    if milliseconds.isascii() and milliseconds.isdigit() and len(milliseconds) <= _DIGITS - 1:
-        modified = dt.datetime.fromtimestamp(int(milliseconds) / 1000, dt.UTC)
+    try:
+        modified = time_at(int(query.get("modified", "")) * 1000)
+    except ValueError:
+        modified = dt.datetime.now(dt.UTC)
     return File(None, str(relative_path(query.get("name", ""))), None, modified)
 
 
