@@ -114,10 +114,12 @@ class _Content:
         return self._stream(reader, media_type, headers)
 
     async def _open(self, request: Request) -> tuple[Container, scbroker.ContentReader]:
-        id = id_of(request)
+        id, wanted = id_of(request), request.query_params.get("version")
 
         def opened(run: Run) -> tuple[Container, scbroker.ContentReader]:
             container = find(run, id)
+            if wanted not in (None, str(container.version)):
+                raise _changed()
             return container, _reader(run, container)
 
         return await self._session.do(opened)
@@ -154,11 +156,20 @@ class _Stream(StreamingResponse):
 
 
 def _reader(run: Run, container: Container) -> scbroker.ContentReader:
-    """Open a content. Raises `NotFoundError` if the container has none, or hides it."""
+    """Open a content in the container's version. Raises `NotFoundError` if it has none, or hides it."""
     reader = run.session.openContainerContent(container.id).result()
     if reader is None:
         raise errors.NotFoundError("The container has no content that you can read.")
+    if reader.version != container.version:
+        reader.close()
+        raise _changed()
     return reader
+
+
+def _changed() -> errors.ConflictError:
+    return errors.ConflictError(
+        "The container was changed after this view was shown: open it again."
+    )
 
 
 def _preview(run: Run, container: Container) -> Mapping[str, object]:

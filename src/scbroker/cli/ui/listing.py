@@ -43,6 +43,7 @@ class Card(NamedTuple):
     """What list and gallery show of a container."""
 
     id: uuid.UUID
+    version: int
     name: str
     type: str | None
     length: int | None
@@ -171,6 +172,7 @@ def _card(each: Container, people: Known) -> Card:
     is_image = isinstance(media_type, str) and media_type.startswith("image/")
     return Card(
         each.id,
+        each.version,
         shortened(name_of(each) or f"({each.id.hex[:SHORT_ID]})"),
         each.type,
         each.length,
