@@ -59,10 +59,10 @@ def page(alice: Person, made: uuid.UUID) -> Iterator[UsersPage]:
 @contextmanager
 def standing_still(page: UsersPage, line: str, *headers: str) -> Iterator[socket.socket]:
     """Send a request as the browser does; the caller neither reads the answer nor sends the body."""
-    own = [f"Host: 127.0.0.1:{page.port}", f"Origin: {page.origin}", f"Cookie: {page.cookie}"]
+    own = [f"Host: {page.host}:{page.port}", f"Origin: {page.origin}", f"Cookie: {page.cookie}"]
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", page.port))
+        connection.connect((page.host, page.port))
         connection.sendall("\r\n".join([f"{line} HTTP/1.1", *own, *headers, "", ""]).encode())
         yield connection
 

@@ -21,6 +21,11 @@ CUT_OFF = """
 [...document.querySelectorAll("textarea")].filter(e => e.scrollHeight > e.clientHeight).map(e => e.id)
 """
 """The text areas of a view that do not show the whole of their text."""
+READ_BOTH = """(before) => {
+  const after = document.getElementById("timeline").dataset.after.split(";");
+  return before.split(";").every((each, at) => each !== after[at]);
+}"""
+"""Whether the view has read events of both logs since it had read so much."""
 
 
 def entered(page: UsersPage, tab: Page) -> str:
@@ -83,8 +88,8 @@ def test_two_people_compare_on_two_screens_and_share(
         with alice.session() as session:
             made = put(session, "plan.txt", b"the plan")
         tabs[0].goto(f"{roots[0]}/containers/{made}/people")
-        tabs[0].get_by_role("button", name="Share").click()
-        tabs[0].get_by_role("button", name="Share").click()
+        tabs[0].get_by_role("button", name="Share…").click()
+        tabs[0].get_by_role("button", name="Share", exact=True).click()
         tabs[0].get_by_text("Bob has access").wait_for()
         tabs[1].goto(f"{roots[1]}/containers")
         tabs[1].get_by_text("plan.txt").wait_for()
@@ -121,7 +126,7 @@ def test_a_group_is_made_and_shared_with_on_one_screen_and_accepted_on_another(
         first.goto(f"{roots[0]}/containers/{made}/people")
         first.get_by_label("Person or group").select_option("Team")
         first.get_by_role("button", name="Share…").click()
-        first.get_by_role("button", name="Share").click()
+        first.get_by_role("button", name="Share", exact=True).click()
         first.get_by_text("The group Team has access").wait_for()
         second.goto(f"{roots[1]}/containers")
         second.get_by_role("link", name="accept or decline it").click()
@@ -154,9 +159,9 @@ def test_the_history_shows_an_event_once_that_two_logs_have(
         changes = view.locator("#timeline > li", has_text="changed content")
         for number, content in enumerate((b"2", b"3")):
             assert changes.count() == number
+            before = view.locator("#timeline").get_attribute("data-after")
             his.updateContainerContent(made, content).result()
-            changes.nth(number).wait_for()
-            view.wait_for_timeout(500)
+            view.wait_for_function(READ_BOTH, arg=before)
             assert changes.count() == number + 1
         view.goto("about:blank")
 

@@ -171,6 +171,7 @@ def test_every_view_is_readable_and_usable_for_all(
             assert tab.evaluate(UNUSABLE) == [], path
             assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
         tab.get_by_role("button", name="Lock").click()
+        tab.wait_for_url("**/start")
         for path in ("/start", "/register", "/log-in"):
             tab.goto(root + path)
             assert tab.evaluate(FAINT) == [], path

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ipaddress
 import os
 import socket
 import stat
@@ -18,16 +20,29 @@ from tests.kit.waiting import PATIENCE, wait_until
 URL = 'http://127.0.0.1:1/#secret&"'
 
 
-def test_a_page_listens_on_the_loopback_address_alone() -> None:
+def test_a_page_listens_on_a_loopback_address_alone() -> None:
     with listening(0) as bound:
         host, port = bound.getsockname()
-        assert host == "127.0.0.1"
+        assert ipaddress.ip_address(host).is_loopback
         with socket.create_connection((host, port), 5):
             pass
 
 
-def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+def test_a_system_with_one_loopback_address_gives_that_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.create_server
+
+    def create_server(address: tuple[str, int]) -> socket.socket:
+        if address[0] != "127.0.0.1":
+            raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+        return real(address)
+
+    monkeypatch.setattr(socket, "create_server", create_server)
     with listening(0) as bound:
+        assert bound.getsockname()[0] == "127.0.0.1"
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
         port = bound.getsockname()[1]
         with pytest.raises(InvalidArgumentError, match=f"127.0.0.1:{port}"), listening(port):
             pass

@@ -17,7 +17,10 @@ def ui(
     run: Admin,
     url: Url = None,
     port: Annotated[
-        int, typer.Option(metavar="PORT", help="The page's port; 0 chooses one.", min=0, max=65535)
+        int,
+        typer.Option(
+            metavar="PORT", help="The page's port at 127.0.0.1; 0 chooses both.", min=0, max=65535
+        ),
     ] = 0,
     minutes: Annotated[
         int, typer.Option(metavar="N", help="Minutes after which the page ends.", min=1, max=1440)
@@ -28,7 +31,7 @@ def ui(
 ) -> None:
     """Open the operator's page in your browser, until Ctrl-C.
 
-    The page listens on 127.0.0.1 only. Its URL is secret and valid once: the first browser that uses it is
+    The page listens on this machine only. Its URL is secret and valid once: the first browser that uses it is
     the only one that is admitted.
     """
     import datetime as dt
@@ -46,7 +49,7 @@ def ui(
         ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
         watch = Watch(url or run.address, at)
         with listening(port) as bound:
-            access = Access(bound.getsockname()[1])
+            access = Access(*bound.getsockname())
             async with watch.running():
                 run.out.line(
                     {"url": access.url, "ends": ends},

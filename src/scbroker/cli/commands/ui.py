@@ -15,7 +15,10 @@ from scbroker.cli.run import Run
 def ui(
     run: Run,
     port: Annotated[
-        int, typer.Option(metavar="PORT", help="The page's port; 0 chooses one.", min=0, max=65535)
+        int,
+        typer.Option(
+            metavar="PORT", help="The page's port at 127.0.0.1; 0 chooses both.", min=0, max=65535
+        ),
     ] = 0,
     minutes: Annotated[
         int, typer.Option(metavar="N", help="Minutes after which the page ends.", min=1, max=1440)
@@ -34,9 +37,9 @@ def ui(
 ) -> None:
     """Show your containers in your browser, until Ctrl-C.
 
-    The page listens on 127.0.0.1 only, and your keys stay in this process. Its URL is secret and valid once:
-    the first browser that uses it is the only one that is admitted. After a while without use the page locks
-    itself, and asks for your passphrase.
+    The page listens on this machine only, and your keys stay in this process. Its URL is secret and valid
+    once: the first browser that uses it is the only one that is admitted. After a while without use the page
+    locks itself, and asks for your passphrase.
     """
     import asyncio
     import datetime as dt
@@ -64,7 +67,7 @@ def ui(
             run.profile_name, lock * 60, session_folder=folders[0], trust_folder=folders[1]
         )
         with listening(port) as bound:
-            access = Access(bound.getsockname()[1])
+            access = Access(*bound.getsockname())
             async with session.running():
                 run.out.line(
                     {"url": access.url, "ends": ends},

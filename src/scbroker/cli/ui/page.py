@@ -58,7 +58,7 @@ def users_page(session: Session, ends: dt.datetime) -> Site:
         gate=session,
         static=_HERE / "static",
         styles=["ui.css", "sharing.css"],
-        modules=["lock.js", "upload.js", "copy.js"],
+        modules=["upload.js", "copy.js"],
         values={"session": session},
     )
 

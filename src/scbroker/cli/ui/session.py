@@ -18,12 +18,12 @@ from scbroker.cli import device, profiles
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
+from scbroker.cli.web.access import STATE
 from scbroker.cli.words import in_words
 
 T = TypeVar("T")
 START: Final = "/start"
 HOME: Final = "/containers"
-STATE: Final = "/state"
 RESUME: Final = "/resume"
 FREE: Final = (START, RESUME, "/log-in", "/register")
 """The paths that need no session."""
@@ -47,8 +47,6 @@ class Session:
         self._session_folder, self._trust_folder = session_folder, trust_folder
         self._run: Run | None = None
         self._used = time.monotonic()
-        self.number: int = 0
-        """Counts the beginnings and ends of sessions."""
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
         self.ending: asyncio.Event = asyncio.Event()
@@ -188,11 +186,7 @@ class Session:
         """Log in on this device for the first time, and save the profile."""
         with self._opening() as run:
             card, user_id = account.whom(run, user, None, None)
-            draft = self._draft(
-                card.serverUrl if card and not server else server,
-                api_key,
-                name or (card.name if card else ""),
-            )
+            draft = self._draft(server, api_key, name or (card.name if card else ""))
             provider = _checked_provider(run, draft)
             account.log_in(provider, user_id, passphrase)
             profiles.save(account.with_user(draft, provider))
@@ -222,7 +216,6 @@ class Session:
     def lock(self) -> None:
         """Drop the keys, and all that was read with them."""
         run, self._run = self._run, None
-        self.number += 1
         for forget in self.at_lock:
             forget()
         if run is not None:

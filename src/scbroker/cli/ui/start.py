@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
 
+import scbroker
 from scbroker import errors
 from scbroker.cli.ui.part import Part
-from scbroker.cli.ui.session import HOME, RESUME, START, STATE, Session
+from scbroker.cli.ui.session import HOME, RESUME, START, Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
 from scbroker.cli.words import in_words
 
-_FIELDS: Final = ("server", "api_key", "user", "name")
+_FIELDS: Final = ("server", "user", "name")
 _SERVER: Final = "SCBROKER_SERVER_URL"
 _API_KEY: Final = "SCBROKER_API_KEY"
 """The environment variables that `scbroker register` and `login` take as well."""
@@ -31,7 +31,6 @@ def start(session: Session) -> Part:
             View("/log-in", views.show_log_in),
             View("/register", views.show_register),
             View("/log-out", views.ask_to_log_out),
-            View(STATE, views.state),
         ],
         acts=[
             Act(START, views.unlock, changes_session=True),
@@ -47,12 +46,18 @@ def start(session: Session) -> Part:
 class _Start:
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._typed: Mapping[str, str] = {}
-        """Fields of a form that was refused, without passphrase and password: the next form shows them."""
+        self._typed: dict[str, str] = {}
+        """Fields without a secret of a form that was refused: the next form shows them."""
         session.at_lock.append(self._forget)
 
     def _forget(self) -> None:
-        self._typed = {}  # the API key is among them
+        self._typed = {}
+
+    def _keep(self, given: dict[str, str]) -> dict[str, str]:
+        self._typed = {name: given.get(name, "") for name in _FIELDS}
+        if "@" in given["server"]:  # a password may be before it
+            self._typed["server"] = ""
+        return given
 
     async def show(self, request: Request) -> Shown:
         """Ask the profile's user for the passphrase; without a profile, ask for everything."""
@@ -70,16 +75,11 @@ class _Start:
         return self._form("register.html")
 
     def _form(self, template: str) -> Shown:
-        typed = {name: self._typed.get(name, "") for name in _FIELDS}
+        typed = dict.fromkeys(_FIELDS, "") | self._typed
         typed["server"] = typed["server"] or os.environ.get(_SERVER, "")
         self._forget()
         # A locked page shows these forms too, so the exported key is used but never in them.
         return Shown(template, {"typed": typed, "has_key": bool(os.environ.get(_API_KEY))})
-
-    async def state(self, request: Request) -> PlainTextResponse:
-        """Answer whether the page is open, for the script that leaves a page that was locked."""
-        del request
-        return PlainTextResponse("open" if self._session.is_open else "locked")
 
     async def unlock(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
@@ -96,7 +96,11 @@ class _Start:
 
     async def log_in(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
-        given = self._typed = _texts(fields, "server", "api_key", "user", "name")
+        given = self._keep(_texts(fields, "server", "api_key", "user", "name"))
+        if not given["server"] and (named := _named_by(given["user"])):
+            self._typed["server"] = named
+            text = f"The card names the broker {named}. If it is yours, enter the secrets to log in there."
+            return Done(text, "/log-in", is_fault=True)
         try:
             await asyncio.to_thread(
                 self._session.log_in, **_with_key(given), passphrase=fields.get("passphrase", "")
@@ -107,7 +111,7 @@ class _Start:
 
     async def register(self, request: Request, fields: Mapping[str, str]) -> Done:
         del request
-        given = self._typed = _texts(fields, "server", "api_key", "name", "reminder")
+        given = self._keep(_texts(fields, "server", "api_key", "name", "reminder"))
         secrets = {name: fields.get(name, "") for name in ("password", "passphrase")}
         for name, value in secrets.items():
             if fields.get(f"{name}_again") != value:
@@ -141,6 +145,14 @@ class _Start:
         del request, fields
         await asyncio.to_thread(self._session.log_out)
         return Done("You are logged out on this device.", START)
+
+
+def _named_by(user: str) -> str:
+    """Return the broker's address that a contact card names; "" for an id. A card may come from anybody."""
+    try:
+        return scbroker.ContactCard.parse(user).serverUrl
+    except errors.BrokerError:
+        return ""
 
 
 def _with_key(given: dict[str, str]) -> dict[str, str]:

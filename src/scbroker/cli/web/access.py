@@ -1,8 +1,8 @@
 """Admit to a page only the browser of the person who started its command.
 
-The page listens on a loopback address. Others reach it there as well: users of the same machine, sites in the
-person's browser, and servers of other users on other ports of the address, to which a browser sends the same
-cookies. docs/security.md has the controls: "The operator's page".
+The page listens on a loopback address. Others reach it there as well: users of the same machine, and sites in
+the person's browser. After the command has ended, another user's server may listen at the address. A view
+therefore asks for a proof of a secret that it has and that nobody sends. docs/security.md has the controls.
 """
 
 import hmac
@@ -14,9 +14,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HOST: Final = "127.0.0.1"
 ENTER: Final = "/enter"
 STATIC: Final = "/static/"
+STATE: Final = "/state"
 _POLICY: Final = "Content-Security-Policy"
 _HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -41,13 +41,15 @@ class Access:
     well, never gets this one: it does not know the path.
     """
 
-    def __init__(self, port: int) -> None:
-        self.host: Final = f"{HOST}:{port}"
+    def __init__(self, host: str, port: int) -> None:
+        self.host: Final = f"{host}:{port}"
         self.origin: Final = f"http://{self.host}"
         self.root: Final = f"/{secrets.token_urlsafe()}"
         """The path below which everything lies that needs the cookie."""
         self.form: Final = secrets.token_urlsafe()
         """The value of the hidden field in each form."""
+        self.proof: Final = secrets.token_urlsafe()
+        """The secret in each view by which its script knows the command's answers."""
         self._code: str | None = secrets.token_urlsafe()
         # A server on another port can set cookies for all ports: it must not know this one's name.
         self._name = f"scbroker-page-{secrets.token_hex(8)}"
@@ -63,6 +65,10 @@ class Access:
             return None
         self._code = None
         return f"{self._name}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
+
+    def prove(self, nonce: str, state: str) -> str:
+        """Return what shows a view's script that this state is the command's answer to its nonce."""
+        return hmac.digest(self.proof.encode(), f"{nonce} {state}".encode(), "sha256").hex()
 
     def refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is refused, or None if it is admitted."""

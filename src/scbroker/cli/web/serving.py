@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import html
+import ipaddress
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -17,9 +19,9 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
-from scbroker.cli.web.access import HOST
 from scbroker.errors import InvalidArgumentError
 
+_HOST: Final = "127.0.0.1"
 _GRACE_SECONDS: Final = 1
 _MAX_CONNECTIONS: Final = 64
 _MAX_HEAD: Final = 16_384
@@ -51,11 +53,20 @@ class _Server(uvicorn.Server):
 
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[socket.socket]:
-    """Yield a socket that listens on this port of the loopback address; 0 chooses a free one."""
+    """Yield a socket that listens on this port of 127.0.0.1; 0 chooses a free one of an address of its own.
+
+    Browsers share the cookies of all ports of an address, and a server that was at address and port before
+    can have left a service worker. A system that has no other loopback address, as macOS, gives 127.0.0.1.
+    """
+    own = ipaddress.IPv4Address("127.1.0.1") + secrets.randbelow(2**24 - 2**17)
     try:
-        bound = socket.create_server((HOST, port))
+        bound = socket.create_server((_HOST if port else str(own), port))
     except OSError as error:
-        raise InvalidArgumentError(f"Cannot listen on {HOST}:{port}: {error.strerror}.") from None
+        if port:
+            raise InvalidArgumentError(
+                f"Cannot listen on {_HOST}:{port}: {error.strerror}."
+            ) from None
+        bound = socket.create_server((_HOST, 0))
     with bound:
         yield bound
 

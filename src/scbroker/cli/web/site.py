@@ -7,7 +7,7 @@ view that says what was done. A call answers a POST of the page's script. No vie
 import datetime as dt
 import hmac
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -19,13 +19,13 @@ from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from scbroker import errors
 from scbroker.cli.output import SHORT_ID, Size, duration, local, printable
-from scbroker.cli.web.access import ENTER, STATIC, Access, Guard, refuse
+from scbroker.cli.web.access import ENTER, STATE, STATIC, Access, Guard, refuse
 from scbroker.cli.words import in_words
 
 _HERE: Final = Path(__file__).parent
@@ -109,7 +109,7 @@ class Act(NamedTuple):
     path: str
     do: Do
     changes_session: bool = False
-    """True if it begins or ends the gate's session. Another result is dropped if that has changed."""
+    """True if it begins or ends the gate's session: another one's result is dropped then."""
 
 
 class Call(NamedTuple):
@@ -130,8 +130,8 @@ class Gate(Protocol):
         """Whether the navigation is shown."""
 
     @property
-    def number(self) -> int:
-        """The number of the session: another one after each beginning and end."""
+    def at_lock(self) -> MutableSequence[Callable[[], None]]:
+        """Functions that drop what is kept of a session, at its beginning and end."""
 
     async def leads_to(self, path: str, *, is_person: bool) -> str | None:
         """Return the path to go to in place of this one (both below the root); None to admit the request.
@@ -171,8 +171,11 @@ class Site:
 class _Application:
     def __init__(self, site: Site, access: Access) -> None:
         self._site, self._access = site, access
-        self._done: tuple[Done, int] | None = None
-        """The result of the last act, and the session in which it was; the next view of this one shows it."""
+        self._done: Done | None = None
+        """The result of the last act, which the next view shows; dropped with the session."""
+        self._sessions = 0
+        if site.gate is not None:
+            site.gate.at_lock.append(self._forget)
         self._folders = [_HERE / "static", *([site.static] if site.static else [])]
         self._templates = _environment(site.templates)
         self._navigation = [
@@ -188,6 +191,7 @@ class _Application:
                 Route("/", self._entrance, methods=["GET"]),
                 Route(ENTER, self._enter, methods=["POST"]),
                 Route(STATIC + "{name}", self._static, methods=["GET"]),
+                self._route("GET", STATE, self._state),
                 *(self._route("GET", view.path, self._view(view)) for view in self._site.views),
                 *(self._route("POST", act.path, self._act(act)) for act in self._site.acts),
                 *(
@@ -227,6 +231,12 @@ class _Application:
         first = self._access.root + self._site.views[0].path
         return RedirectResponse(first, HTTPStatus.SEE_OTHER, {"Set-Cookie": cookie})
 
+    async def _state(self, request: Request) -> Response:
+        """Answer whether the page is open, and prove it to the script of a view."""
+        state = "open" if self._site.gate is None or self._site.gate.is_open else "locked"
+        proof = self._access.prove(request.query_params.get("nonce", ""), state)
+        return PlainTextResponse(state, headers={"X-Page-Proof": proof})
+
     def _view(self, view: View) -> _Endpoint:
         async def endpoint(request: Request) -> Response:
             shown = await view.show(request)
@@ -234,7 +244,7 @@ class _Application:
                 return shown
             done = None
             if not _is_refresh(request):
-                done = self._take_done()
+                done, self._done = self._done, None
             return self._page(request, shown, done=done)
 
         return endpoint
@@ -244,21 +254,17 @@ class _Application:
             fields = await _fields(request)
             if not self._is_own(fields.pop("form", "")):
                 return refuse(403, "This form was not sent by this page.")
-            before = self._number()
+            before = self._sessions
             done = await act.do(request, fields)
-            if act.changes_session or self._number() == before:
-                self._done = done, self._number()
+            if act.changes_session or self._sessions == before:
+                self._done = done
             return RedirectResponse(self._access.root + done.path, HTTPStatus.SEE_OTHER)
 
         return endpoint
 
-    def _number(self) -> int:
-        return 0 if self._site.gate is None else self._site.gate.number
-
-    def _take_done(self) -> Done | None:
-        """Return the result that is to be shown, once; None if it is of a session before this one."""
-        kept, self._done = self._done, None
-        return kept[0] if kept and kept[1] == self._number() else None
+    def _forget(self) -> None:
+        self._done = None
+        self._sessions += 1
 
     def _call(self, call: Call) -> _Endpoint:
         async def endpoint(request: Request) -> Response:
@@ -279,7 +285,7 @@ class _Application:
         text = in_words(failed.message)
         to = None if gate is None else gate.leads_to_after(failed)
         if to is not None:
-            self._done = Done(text, to, is_fault=True), self._number()
+            self._done = Done(text, to, is_fault=True)
             return RedirectResponse(self._access.root + to, HTTPStatus.SEE_OTHER)
         status, heading = _fault_of(failed)
         # The path of an act is that of the view with its form.
@@ -306,11 +312,14 @@ class _Application:
     ) -> Response:
         template = self._templates.get_template(shown.template)
         path = request.scope["path"]
-        # The links have the secret path, which a browser that is not admitted must not get.
+        # The links have the secret path: a browser that is not admitted must get neither it nor the proof.
         is_inside = path.startswith(self._access.root)
         gate = self._site.gate
         navigation = self._navigation if is_inside and (gate is None or gate.is_open) else []
-        text = template.render(shown.values, path=path, done=done, navigation=navigation)
+        proof = self._access.proof if is_inside else None
+        text = template.render(
+            shown.values, path=path, done=done, navigation=navigation, proof=proof
+        )
         return HTMLResponse(text, status)
 
     async def _static(self, request: Request) -> Response:

@@ -1,20 +1,20 @@
 // Put new events on top of the timeline: each answer has those after the last one, or none after some seconds.
-"use strict";
+import { proven } from "./page.js";
 
 const timeline = document.getElementById("timeline");
 const away = document.getElementById("away");
-const stopped = document.getElementById("ended");
 const MOST = 200;
 
 async function readNew() {
   const query = new URLSearchParams({ after: timeline.dataset.after });
   if (timeline.dataset.container) query.set("container", timeline.dataset.container);
   const answer = await fetch(`${timeline.dataset.new}?${query}`, { redirect: "manual" });
-  stopped.hidden = true;
-  if (answer.type === "opaqueredirect") location.reload(); // the page was locked
+  const text = await answer.text();
+  // After the answer: the command that answers now has answered then. It may say that the page was locked.
+  if (!(await proven())) return false;
   away.hidden = answer.ok;
   if (!answer.ok) return false;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("new");
+  const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("new");
   timeline.dataset.after = fresh.dataset.after;
   if (fresh.childElementCount) document.getElementById("none").hidden = true;
   // If the user reaches a container in two ways, two logs have its events: each is shown once.
@@ -26,11 +26,8 @@ async function readNew() {
 }
 
 async function follow() {
-  for (let pause = 1; ; ) {
-    const read = await readNew().catch(() => {
-      stopped.hidden = false;
-      return false;
-    });
+  for (let pause = 1; timeline.isConnected; ) {
+    const read = await readNew().catch(() => proven() && false);
     pause = read ? 1 : Math.min(pause * 2, 30);
     await new Promise((resume) => setTimeout(resume, pause * 250));
   }

@@ -1,4 +1,6 @@
 // Send dropped or chosen files one after the other, with a bar for each.
+import { proven } from "./page.js";
+
 const zone = document.getElementById("upload");
 const queue = [];
 const counts = { all: 0, stored: 0 };
@@ -32,8 +34,10 @@ function end({ item, bar, said, stop }, stored, text) {
   counts.stored += stored;
 }
 
-function send(each) {
-  return new Promise((done) => {
+async function send(each) {
+  if (each.stopped) return;
+  if (!(await proven())) return end(each, false, "Not stored: the page does not answer.");
+  await new Promise((done) => {
     if (each.stopped) return done();
     const { file, bar, said, stop } = each;
     const request = new XMLHttpRequest();
@@ -76,7 +80,7 @@ async function work() {
   }
   sending = false;
   // A file that failed stays on the screen with its reason.
-  if (counts.stored === counts.all) location.reload();
+  if (counts.stored === counts.all && (await proven())) location.reload();
   else if (counts.stored) document.getElementById("uploaded").append(" · ", again());
 }
 

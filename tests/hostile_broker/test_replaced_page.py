@@ -1,0 +1,151 @@
+"""Attacks on an open view by a server that listens at its address after the command has ended."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.hostile_broker.catalogue import attack
+from tests.kit.answering import answering
+from tests.kit.brokers import BrokerProcess
+from tests.kit.browsers import IN_CHROMIUM, browser
+from tests.kit.pages import OperatorsPage, ServedPage, UsersPage
+from tests.kit.people import Person
+from tests.kit.waiting import wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+__all__ = ["browser"]  # a fixture
+pytestmark = IN_CHROMIUM
+replaced = attack(156, "server in place of the page")
+PASSPHRASE: Final = "battery Staple 8"
+FORGED: Final = b"<form method=post action=/x>Log in<input name=passphrase type=password></form>"
+LOOK: Final = "() => document.dispatchEvent(new Event('visibilitychange'))"
+DROP: Final = """() => {
+  const data = new DataTransfer();
+  data.items.add(new File(["Dear Bob"], "letter.txt"));
+  document.body.dispatchEvent(new DragEvent("drop", { dataTransfer: data, bubbles: true, cancelable: true }));
+}"""
+
+
+def _unlock(tab: Page) -> None:
+    tab.get_by_label("Passphrase").fill(PASSPHRASE)
+    tab.get_by_role("button", name="Log in").click()
+
+
+ACTS: Final[dict[str, tuple[str, Callable[[Page], object]]]] = {
+    "it is looked at": ("/containers", lambda tab: tab.evaluate(LOOK)),
+    "a link is followed": ("/containers", lambda tab: tab.get_by_text("Links").click()),
+    "a form is sent": ("/containers", lambda tab: tab.get_by_role("button", name="Lock").click()),
+    "a file is dropped": ("/containers", lambda tab: tab.evaluate(DROP)),
+    "its history goes on": ("/history", lambda _: None),
+    "the passphrase is typed": ("/start", _unlock),
+}
+"""What happens to an open view, by its path, after another server has taken its command's place."""
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: the page knows nothing of the broker's engine."""
+    return "sqlite"
+
+
+@contextmanager
+def replaced_by(page: ServedPage, body: bytes, status: int = 200) -> Iterator[list[str]]:
+    """End the command, and answer in its place; yield what is asked there."""
+    page.stop()
+    got: list[str] = []
+    headers = [("Content-Type", "text/html"), ("Location", f"{page.origin}/x")]
+    with answering(status, body, headers, got, (page.host, page.port)):
+        yield got
+
+
+@contextmanager
+def entered(page: ServedPage, browser: Browser) -> Iterator[tuple[Page, str]]:
+    """Yield a tab of a browser that has entered the page, and the address below which its views are."""
+    with browser.new_context() as context:
+        tab = context.new_page()
+        tab.goto(page.printed["url"])
+        tab.wait_for_url(lambda url: url.rpartition("/")[0] != page.origin)
+        yield tab, tab.url.rpartition("/")[0]
+
+
+def check_dropped(tab: Page, got: list[str]) -> None:
+    """Check that the view says that its command has ended, shows nothing else, and asked for nothing else."""
+    wait_until(lambda: got)
+    assert got[0].split()[1].partition("?")[0].endswith(("/state", "/new")), got
+    tab.get_by_text("its command has ended").wait_for()
+    tab.wait_for_function("() => document.body.childElementCount === 1")
+    asked = len(got)
+    tab.evaluate(LOOK)
+    assert tab.evaluate("() => fetch('/last', { redirect: 'manual' }).then(() => true)")
+    assert got[asked].startswith("GET /last "), "the script asks no more"
+    own = [each.split()[1].partition("?")[0].rpartition("/")[2] for each in got[:asked]]
+    assert set(own) <= {"state", "new"}, got
+    assert not [each for each in got if PASSPHRASE in each or "Dear Bob" in each]
+
+
+@replaced
+@pytest.mark.parametrize("act", ACTS)
+def test_a_view_is_dropped_and_gives_nothing_to_a_server_in_the_place_of_its_command(
+    person: Callable[[str], Person], browser: Browser, act: str
+) -> None:
+    path, happens = ACTS[act]
+    with UsersPage(person("Alice")) as page, entered(page, browser) as (tab, root):
+        if path == "/start":
+            tab.get_by_role("button", name="Lock").click()
+            tab.wait_for_url("**/start")
+        else:
+            tab.goto(root + path)
+        tab.wait_for_load_state()
+        with replaced_by(page, b"locked") as got:
+            happens(tab)
+            check_dropped(tab, got)
+
+
+@replaced
+@pytest.mark.parametrize("body, status", [(FORGED, 200), (b"open", 200), (b"", 303), (b"", 503)])
+def test_a_view_of_the_operator_is_dropped_whatever_such_a_server_answers(
+    broker: BrokerProcess, browser: Browser, body: bytes, status: int
+) -> None:
+    with OperatorsPage(broker) as page, entered(page, browser) as (tab, root):
+        tab.goto(f"{root}/audit")
+        tab.wait_for_load_state()
+        with replaced_by(page, body, status) as got:
+            tab.get_by_text("Overview").click()
+            check_dropped(tab, got)
+
+
+@replaced
+def test_a_view_is_hidden_while_a_server_in_the_place_of_its_command_says_nothing(
+    broker: BrokerProcess, browser: Browser
+) -> None:
+    with OperatorsPage(broker) as page, entered(page, browser) as (tab, _):
+        page.stop()
+        with socket.create_server((page.host, page.port)):
+            tab.get_by_text("Audit log").click()
+            tab.get_by_text("its command has ended").wait_for()
+            assert not tab.locator("main").is_visible()
+
+
+def test_a_link_opens_where_the_person_wants_it_and_no_request_has_the_code(
+    person: Callable[[str], Person], browser: Browser
+) -> None:
+    with UsersPage(person("Alice")) as page, browser.new_context() as context:
+        asked: list[str] = []
+        context.on("request", lambda each: asked.append(f"{each.url} {each.all_headers()}"))
+        tab = context.new_page()
+        tab.goto(page.printed["url"])
+        tab.wait_for_url("**/containers")
+        with context.expect_page() as opened:
+            tab.get_by_role("link", name="Contacts").click(modifiers=["Control"])
+        opened.value.wait_for_url("**/contacts")
+        tab.get_by_role("link", name="History").click()
+        tab.wait_for_url("**/history")
+        assert any("'referer': " in each for each in asked)
+        assert not [each for each in asked if page.code in each.replace(page.printed["url"], "", 1)]
