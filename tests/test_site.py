@@ -31,6 +31,13 @@ pytestmark = pytest.mark.long
 
 ALIKE: Final = ("commands", "adr")
 
+# Whether a field has the keyboard, also one in the shadow of an element.
+TYPES: Final = """() => {
+  let active = document.activeElement;
+  while (active?.shadowRoot) active = active.shadowRoot.activeElement;
+  return active instanceof HTMLInputElement;
+}"""
+
 # Elements that leave the page to the side. What scrolls in a box of its own does not.
 OVERFLOW: Final = """() => {
   const wide = document.scrollingElement.clientWidth + 1;
@@ -203,7 +210,7 @@ def test_the_search_finds_a_page_and_a_link_leads_there(
         tab = context.new_page()
         tab.goto(f"{served}/index.html")
         tab.locator(".md-search__button").click()
-        tab.wait_for_timeout(500)  # the dialog takes the keyboard
+        tab.wait_for_function(TYPES)
         tab.keyboard.type(words)
         of_heading = f'[href$="{heading}"]' if heading else ""
         found = tab.locator(f'a[role="option"][href*="{page}"]{of_heading}').first
