@@ -1,5 +1,6 @@
 """The command that checks and shows a contact card."""
 
+import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
@@ -46,7 +47,12 @@ def test_a_damaged_card_is_an_error_and_nothing_is_shown() -> None:
 
 def test_the_qr_code_is_written_to_a_new_file_and_replaces_none(tmp_path: Path) -> None:
     target = tmp_path / "card.svg"
-    run(CARD.text, "--svg", str(target))
+    before = os.umask(0)
+    try:
+        run(CARD.text, "--svg", str(target))
+    finally:
+        os.umask(before)
+    assert target.stat().st_mode & 0o777 == 0o600
     written = target.read_bytes()
     assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
     assert "name a new file" in run(CARD.text, "--svg", str(target), exit_code=1)
