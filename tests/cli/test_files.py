@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from scbroker import errors
-from scbroker.cli.files import File, find, read_small, why_unread
+from scbroker.cli.files import File, find, is_same_time, read_small, why_unread
+from tests.kit.cases import in_one_case
 
 NOON = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
@@ -160,3 +161,25 @@ def test_why_a_file_was_not_read_is_said_without_words_of_the_library(tmp_path: 
     assert "changed while it was read" in why_unread(present, library).message
     path.unlink()
     assert "cannot be read: No such file" in why_unread(present, library).message
+
+
+@in_one_case(
+    "one, other, same",
+    [
+        ("1969-07-20T20:17:40.123456", "1969-07-20T20:17:40.123456", True),
+        ("2026-03-01T12:00:01.123456", "2026-03-01T12:00:01.123457", False),
+        ("2026-03-01T12:00:01.123456", "2026-03-01T12:00:01.123000", True),  # of a page
+        ("2026-03-01T12:00:01.123456", "2026-03-01T12:00:01.124000", True),  # rounded
+        ("2026-03-01T12:00:01.123456", "2026-03-01T12:00:01.125000", False),
+        ("1969-07-20T20:17:41.123456", "1969-07-20T20:17:41.000000", True),  # of a ZIP archive
+        ("1969-07-20T20:17:41.123456", "1969-07-20T20:17:43.000000", False),
+        ("2026-03-01T12:00:01.123456", "2026-03-01T12:00:00.000000", True),  # of FAT
+        ("2026-03-01T12:00:01.123456", "2026-03-01T12:00:04.000000", False),
+        ("0001-01-01T00:00:00.000000", "9999-12-31T23:59:59.999999", False),
+    ],
+)
+def test_times_are_compared_to_the_coarser_precision(one: str, other: str, same: bool) -> None:
+    times = [dt.datetime.fromisoformat(each).replace(tzinfo=dt.UTC) for each in (one, other)]
+    assert is_same_time(*times) is same
+    assert is_same_time(times[1], times[0]) is same
+    assert not is_same_time(times[0], None)

@@ -90,12 +90,27 @@ def test_an_equal_file_is_unchanged_and_a_changed_one_is_an_error_that_says_what
     [first] = alice.json("put", "a.txt")
     [again] = alice.json("put", "a.txt")
     assert again == {**first, "status": "unchanged"}
-    write(alice.home, "a.txt", at=NOON + dt.timedelta(microseconds=1))
+    write(alice.home, "a.txt", at=NOON + dt.timedelta(seconds=2))
     done = alice.run("put", "a.txt", status=1)
     assert "Your containers named 'a.txt' differ from the files" in done.error
     assert "--update" in done.error
     assert "--name" in done.error
     assert done.output == ""
+
+
+def test_with_checksum_bytes_decide_whether_a_file_is_stored(alice: Person) -> None:
+    """VeraCrypt, for one, keeps the time of a volume that it writes to."""
+    for size in (5, 70_000):
+        name = f"volume-{size}"
+        write(alice.home, name, b"a" * size)
+        alice.run("put", name)
+        write(alice.home, name, b"b" * size)
+        assert alice.json("put", name)[0]["status"] == "unchanged"
+        assert "differ" in alice.run("put", name, "--checksum", status=1).error
+        assert alice.json("put", name, "-c", "--update")[0]["status"] == "updated"
+        write(alice.home, name, b"b" * size, NOON + dt.timedelta(days=1))
+        assert alice.json("put", name, "-c")[0]["status"] == "unchanged"
+        assert alice.run("cat", name).output.encode() == b"b" * size
 
 
 @pytest.mark.long

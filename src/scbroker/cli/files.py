@@ -41,7 +41,7 @@ class File(NamedTuple):
         """Return whether a container has this file, by size and time."""
         if self.size is None or self.size != container.length:
             return False
-        return self.modified == modified_of(container)
+        return is_same_time(self.modified, modified_of(container))
 
 
 def header_of(container: scbroker.Container[Any]) -> dict[str, Any] | None:
@@ -73,6 +73,25 @@ def time_at(microseconds: int) -> dt.datetime:
         return _LAST if microseconds > 0 else _FIRST
 
 
+def is_same_time(one: dt.datetime, other: dt.datetime | None) -> bool:
+    """Return whether two times of a file are the same, to the coarser precision of the two.
+
+    A page gives milliseconds, a ZIP archive or SFTP seconds, and FAT every other second.
+    """
+    if other is None:
+        return False
+    precision = max(_precision(one), _precision(other))
+    return abs(one - other) < precision
+
+
+def _precision(time: dt.datetime) -> dt.timedelta:
+    since = time - _EPOCH
+    return next(each for each in _PRECISIONS if not since % each)
+
+
+_PRECISIONS: Final = tuple(
+    dt.timedelta(microseconds=each) for each in (2_000_000, 1_000_000, 1_000, 1)
+)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _FIRST: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
 _LAST: Final = dt.datetime.max.replace(tzinfo=dt.UTC)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
+import os
 import shutil
 import tempfile
 import uuid
@@ -121,7 +122,6 @@ def test_a_place_beside_a_changed_file_is_kept_when_another_container_gets_the_n
 def test_a_changed_file_of_the_same_size_and_time_is_not_replaced_and_not_removed(
     world: World,
 ) -> None:
-    import os
 
     one, two = world.make("a", b"1"), world.make("b", b"2")
     world.sync()
@@ -133,6 +133,21 @@ def test_a_changed_file_of_the_same_size_and_time_is_not_replaced_and_not_remove
     del world.containers[two]
     world.sync()
     assert world.files() == {"a": b"x", "b": b"x", "a (version 2)": b"3"}
+
+
+def test_with_checksum_a_changed_file_of_the_same_size_and_time_gets_the_content_beside_it(
+    world: World,
+) -> None:
+    world.make("a", b"1")
+    world.sync()
+    status = (world.path / "a").stat()
+    (world.path / "a").write_bytes(b"x")
+    os.utime(world.path / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert world.sync() == []
+    world.sync(exact=True)
+    assert world.lines() == ["kept a", "added a (version 1)"]
+    assert world.files() == {"a": b"x", "a (version 1)": b"1"}
+    assert world.sync(exact=True) == []
 
 
 def test_a_container_has_a_file_however_many_names_beside_its_own_are_taken(world: World) -> None:

@@ -13,14 +13,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, command
-from scbroker.cli.files import STREAM, modified_of, time_of
+from scbroker.cli.command import CONTAINERS, Checksum, command
+from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
 from scbroker.cli.groups import counted
 from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
@@ -58,6 +58,7 @@ def get(
     force: Annotated[
         bool, typer.Option("--force", "-f", help="Overwrite files that exist.")
     ] = False,
+    checksum: Checksum = False,
 ) -> None:
     """Save contents to files.
 
@@ -65,8 +66,9 @@ def get(
     time of the file that was stored, and only you can read it. It gets its name once all of it is verified.
 
     An existing file is not overwritten without --force. It is skipped as "unchanged" if it has the size and
-    time of the stored one. So after an interruption, run the same command again: it skips the files that are
-    complete, and resumes a large one where it stopped.
+    time of the stored one; with --checksum, if it has the same bytes, all of which are read from the broker.
+    So after an interruption, run the same command again: it skips the files that are complete, and resumes a
+    large one where it stopped. With --force every file is written.
 
     With --recursive, the command gets the containers that you, your contacts and members of your groups alone
     can change; with --everyone, also those of other people. It gets hidden files only of containers that
@@ -75,7 +77,7 @@ def get(
     found = found_containers(run, containers, recursive=recursive, everyone=everyone)
     if recursive and not everyone:
         found = _without_hidden(run, found)
-    save(run, found, output, recursive=recursive, force=force)
+    save(run, found, output, recursive=recursive, force=force, checksum=checksum)
 
 
 @command(CONTAINERS)
@@ -150,6 +152,7 @@ def save(
     *,
     recursive: bool,
     force: bool,
+    checksum: bool = False,
     how: str = "scbroker get",
 ) -> None:
     """Write contents to files, or to standard output; `how` is the command that gets a single one."""
@@ -158,7 +161,7 @@ def save(
         return
     strangers = Strangers(run.session)
     with _Target.of(output, recursive or len(found) > 1, how, strangers) as target:
-        _transfer(run, found, target, recursive=recursive, force=force)
+        _transfer(run, found, target, recursive=recursive, force=force, checksum=checksum)
 
 
 class _Target:
@@ -244,13 +247,19 @@ class _Item:
 
 
 def _transfer(
-    run: Run, found: list[scbroker.Container[Any]], target: _Target, *, recursive: bool, force: bool
+    run: Run,
+    found: list[scbroker.Container[Any]],
+    target: _Target,
+    *,
+    recursive: bool,
+    force: bool,
+    checksum: bool,
 ) -> None:
     items: list[_Item] = []
     unchanged: list[Outcome] = []
     for item in _with_own_paths(run, found, target, recursive=recursive):
         try:
-            if _is_there(item, target.folder, force=force):
+            if _is_there(run, item, target.folder, force=force, checksum=checksum):
                 unchanged.append(item.outcome("unchanged", item.container.length or 0))
             else:
                 items.append(item)
@@ -295,10 +304,10 @@ def _with_own_paths(
                 run.failed(item.name, refused)
 
 
-def _is_there(item: _Item, folder: Folder, *, force: bool) -> bool:
-    """Return whether the file exists with the content's size and time.
+def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: bool) -> bool:
+    """Return whether the file exists with the content's size and time, or with its bytes.
 
-    Raises `AlreadyExistsError` for another file, unless `force` allows to overwrite it.
+    Raises `AlreadyExistsError` for another file, unless `force` has every file written.
     """
     state = folder.status(item.path)
     if state is None:
@@ -308,14 +317,26 @@ def _is_there(item: _Item, folder: Folder, *, force: bool) -> bool:
         raise errors.AlreadyExistsError(
             f"{path!r} exists and is not a regular file: name another one with --output."
         )
-    is_same = state.st_size == item.container.length
-    if is_same and time_of(state) == modified_of(item.container):
-        return True
-    if not force:
-        raise errors.AlreadyExistsError(
-            f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
-        )
-    return False
+    if force:
+        return False
+    if state.st_size == item.container.length:
+        if checksum:
+            with folder.open(item.path) as file:
+                is_same = has_content(run, item.container, file)
+        else:
+            is_same = is_same_time(time_of(state), modified_of(item.container))
+        if is_same:
+            return True
+    raise errors.AlreadyExistsError(
+        f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
+    )
+
+
+def has_content(run: Run, container: scbroker.Container[Any], file: BinaryIO) -> bool:
+    """Return whether a file has exactly the bytes of a content, which are read and verified."""
+    with Together() as together:
+        pieces = _pieces(run.session, container, together)
+        return all(file.read(len(each)) == each for each in pieces) and not file.read(1)
 
 
 class _Receiving:

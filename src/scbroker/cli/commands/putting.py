@@ -17,11 +17,13 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, Yes, command
+from scbroker.cli.command import CONTAINERS, Checksum, Yes, command
+from scbroker.cli.commands.getting import has_content
 from scbroker.cli.files import STREAM, File, find, header_of, read_small, why_unread
 from scbroker.cli.groups import complete_group
 from scbroker.cli.names import is_whole, label_of
 from scbroker.cli.output import Size
+from scbroker.cli.paths import translated
 from scbroker.cli.people import AnyHolder, capital, complete_holder, holder_of, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
@@ -86,6 +88,7 @@ def put(
             "of the id.",
         ),
     ] = None,
+    checksum: Checksum = False,
     yes: Yes = False,
 ) -> None:
     """Store files, each in a container of its own.
@@ -96,6 +99,9 @@ def put(
     A file is skipped as "unchanged" if a container of yours has its name, size and time, and you wrote it
     last. So after an interruption, run the same command again: it skips the files that are stored, and
     resumes a large one where it stopped. For a file that differs, --update writes a new version.
+
+    Some programs keep the time of a file that they change, as VeraCrypt does for its volumes. With --checksum
+    a file is unchanged if it has the same bytes, all of which are read from the broker.
 
     With --to, the files go to a group as well as to you: `scbroker put -r photos --to Family`.
 
@@ -110,7 +116,7 @@ def put(
     else:
         people = [_checked(run, each) for each in share or []]
         team = None if to is None else holder_of(run.people.groups.find(to).readable())
-        work = _planned(run, found, update=update, yes=yes)
+        work = _planned(run, found, update=update, checksum=checksum, yes=yes)
         work.type, work.access = type, _access(run, people, team)
         _tell_who_lacks(run, work, people, team)
         if team is not None:
@@ -203,7 +209,7 @@ def _access(
     return [scbroker.AccessLevel(own, owner), *others.values()]
 
 
-def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
+def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: bool) -> Work:
     """Compare the files with the user's containers of the same names.
 
     Containers that other users created are left out. A member with Upload can give a container of the user
@@ -215,7 +221,12 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
     work, several = Work(), ""
     for file in files:
         found = [each for each in stored[file.name] if each.createdBy == own]
-        same = (c for c in found if file.is_in(c) and c.modifiedBy == c.contentBy == own)
+        same = (
+            each
+            for each in found
+            if each.modifiedBy == each.contentBy == own
+            and (_has_bytes(run, file, each) if checksum else file.is_in(each))
+        )
         if (container := next(same, None)) is not None:
             work.unchanged.append((file, container))
         elif found:
@@ -236,6 +247,13 @@ def _planned(run: Run, files: list[File], *, update: bool, yes: bool) -> Work:
         )
     _confirm_readers(run, [container for _, container in work.updates], yes)
     return work
+
+
+def _has_bytes(run: Run, file: File, container: scbroker.Container[Any]) -> bool:
+    if file.path is None or file.size != container.length:
+        return False
+    with translated(file.path), file.path.open("rb") as opened:
+        return has_content(run, container, opened)
 
 
 def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: bool) -> None:

@@ -43,12 +43,20 @@ class Mirror:
     """Makes a folder that of the selected containers. `status` is the exit status of the first failure."""
 
     def __init__(
-        self, run: Run, folder: Folder, state: State, selection: Selection, *, keep: bool
+        self,
+        run: Run,
+        folder: Folder,
+        state: State,
+        selection: Selection,
+        *,
+        keep: bool,
+        checksum: bool = False,
     ) -> None:
         self._run, self._session = run, run.session
         self._folder, self._state = folder, state
         self._selection, self._keep = selection, keep
-        self._applying = Applying(folder, state, self._tell)
+        self._exact = checksum
+        self._applying = Applying(folder, state, self._tell, exact=checksum)
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
         self._strangers = Strangers(run.session)
@@ -244,7 +252,7 @@ class Mirror:
         # A copy, because `look` updates the times in the record.
         files = dict(self._state.files)
         kept = self._failed | self._left_out
-        steps = plan(self._remotes, kept, files, look, keep=self._keep)
+        steps = plan(self._remotes, kept, files, look, keep=self._keep, exact=self._exact)
         fetches = []
         for step in steps:
             if isinstance(step, Fetch):
