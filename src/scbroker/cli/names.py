@@ -80,7 +80,7 @@ class Names:
 
     def container(self, text: str) -> scbroker.Container[Any]:
         """Return the container, without content, that a text means as by `id_of`."""
-        [found] = self._session.getContainers([self.id_of(text)], content=False).result()
+        [found] = desk.containers_of(self._session, [self.id_of(text)])
         if isinstance(found, errors.BrokerError):
             raise type(found)(f"{text}: {found.message}")
         return found

@@ -12,7 +12,7 @@ import threading
 import unicodedata
 import uuid
 import weakref
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import scbroker  # loads its names when they are used: a command without a session needs few
@@ -148,6 +148,31 @@ def all_containers(
         for each in listed:
             if isinstance(each, errors.BrokerError) or type in (None, each.type):
                 yield each
+
+
+def containers_of(provider: scbroker.BrokerProvider, ids: Sequence[uuid.UUID]) -> list[Entry]:
+    """Return containers with their headers and without contents, by their ids, or errors.
+
+    A container whose header cannot be read, or is not JSON, comes without it: its header is `NotIncluded`, as
+    `is_damaged` tells. A member with Upload must not keep others from deleting or sharing it.
+    """
+    found = list(provider.getContainers(ids, content=False).result()) if ids else []
+    at = [
+        place
+        for place, each in enumerate(found)
+        if isinstance(each, errors.BrokerError) and not isinstance(each, _GONE)
+    ]
+    if at:
+        again = provider.getContainers([ids[each] for each in at], content=False, headers=False)
+        for place, each in zip(at, again.result(), strict=True):
+            if isinstance(each, scbroker.Container):
+                found[place] = each
+    return found
+
+
+def is_damaged(container: scbroker.Container[Any]) -> bool:
+    """Return whether a container of `containers_of` has a header that cannot be read."""
+    return container.headerAvailability is scbroker.Availability.NotIncluded
 
 
 def _read(provider: scbroker.BrokerProvider, ids: list[uuid.UUID]) -> list[Entry]:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import scbroker
 from scbroker import errors
-from scbroker.desk.names import LONGEST_NAME, header_with
+from scbroker.desk.names import LONGEST_NAME, containers_of, header_with
 from scbroker.desk.paths import filesystem_path, id_of, is_hidden
 from scbroker.desk.strangers import Strangers, others_can_change
 from scbroker.filesystem.base import AbstractFileSystem
@@ -290,7 +290,11 @@ class ContainerFileSystem(AbstractFileSystem):
 
     def _each(self, paths: list[str], ids: list[uuid.UUID], *, headers: bool) -> list[Container]:
         """Return the containers with these ids, which have these paths."""
-        read = self.provider.getContainers(ids, content=False, headers=headers).result()
+        read: list[Any] = (
+            containers_of(self.provider, ids)
+            if headers
+            else self.provider.getContainers(ids, content=False, headers=False).result()
+        )
         found = list[Container]()
         for path, each in zip(paths, read, strict=True):
             with self.translated(path):

@@ -16,7 +16,7 @@ from scbroker.cli.files import header_of
 from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
-from scbroker.desk.names import name_of
+from scbroker.desk.names import is_damaged, name_of
 from scbroker.desk.paths import relative_path
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
@@ -106,7 +106,7 @@ def rename(run: Run, found: scbroker.Container[Any], new: str) -> int:
 def set_name(run: Run, found: scbroker.Container[Any], new: str) -> int:
     """Give a container another name, whatever others are named, and return its new version."""
     header = header_of(found)
-    if header is None and found.hasHeader:
+    if header is None and found.hasHeader and not is_damaged(found):
         raise errors.InvalidArgumentError(
             f"The container {label_of(found)!r} cannot be renamed: its header is hidden from you, or another "
             "program wrote it in a form without names."

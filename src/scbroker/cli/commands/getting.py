@@ -27,7 +27,7 @@ from scbroker.cli.output import Size, harmless
 from scbroker.cli.paths import Folder, make_folder
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
-from scbroker.desk.names import name_of
+from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
 from scbroker.desk.strangers import Strangers
 
@@ -97,7 +97,7 @@ def found_containers(
     if recursive:
         return containers_below(run, texts, everyone=everyone)
     ids = list(dict.fromkeys(run.names.ids_of(texts)))
-    results = run.session.getContainers(ids, content=False).result()
+    results = containers_of(run.session, ids)
     containers: list[scbroker.Container[Any]] = []
     for container_id, result in zip(ids, results, strict=True):
         if isinstance(result, errors.BrokerError):
@@ -209,9 +209,8 @@ class _Target:
             return self._file
         name = name_of(container)
         if name is None:
-            raise errors.InvalidArgumentError(
-                "The container has no name: name a file with --output."
-            )
+            why = "'s header is damaged" if is_damaged(container) else " has no name"
+            raise errors.InvalidArgumentError(f"The container{why}: name a file with --output.")
         try:
             return self._strangers.path_of(container, name, alone=not recursive)
         except errors.InvalidArgumentError as error:
@@ -365,7 +364,7 @@ class _Receiving:
 
     def _save_batch(self, items: Sequence[_Item]) -> list[Outcome]:
         ids = [item.container.id for item in items]
-        results = self._together.wait(self._session.getContainers(ids))
+        results = self._together.wait(self._session.getContainers(ids, headers=False))
         return [self._written(*each) for each in zip(items, results, strict=True)]
 
     def _written(
@@ -380,7 +379,7 @@ class _Receiving:
                 result.content,
                 item.path,
                 replace=self._force,
-                modified=modified_of(result),
+                modified=modified_of(item.container),
                 sync=self._force,
             )
         except errors.BrokerError as error:

@@ -22,7 +22,7 @@ from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
 from scbroker.cli.people import complete_holder
 from scbroker.cli.rights import in_words, living, own_rights
 from scbroker.cli.run import Run
-from scbroker.desk.names import name_of
+from scbroker.desk.names import is_damaged, name_of
 
 if TYPE_CHECKING:
     Entry = scbroker.Container[Any] | errors.BrokerError
@@ -205,11 +205,10 @@ def info(run: Run, container: ContainerArgument) -> None:
 
     The command reads the header, and members with the permission ReceiveAccessEvents see that.
     """
-    found = run.session.getContainers([run.names.id_of(container)], content=False).result()[0]
-    if isinstance(found, errors.BrokerError):
-        run.failed(container, found)
-    else:
-        run.out.fields(_details(run, found))
+    found = run.names.container(container)
+    run.out.fields(_details(run, found))
+    if is_damaged(found):
+        run.out.say("The header is damaged: the command shows what else is known of the container.")
 
 
 def _is_unshared(container: scbroker.Container[Any]) -> bool:

@@ -16,6 +16,7 @@ from scbroker.cli.ui.part import Container, Panel, Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import Shown, View
 from scbroker.cli.words import in_words
+from scbroker.desk.names import containers_of, is_damaged
 
 PATH: Final = "/containers/{id}"
 
@@ -66,7 +67,8 @@ def _filled(run: Run, container: Container, panel: Panel) -> Filled:
 
 def shown_of(template: str, container: Container, values: Mapping[str, object]) -> Shown:
     """Return a view of a container, whose template extends `of_container.html`."""
-    return Shown(template, {"container": container, "name": shown_name(container), **values})
+    named = {"name": shown_name(container), "is_damaged": is_damaged(container)}
+    return Shown(template, {"container": container, **named, **values})
 
 
 async def container_of(session: Session, request: Request) -> Container:
@@ -85,8 +87,8 @@ def id_of(request: Request) -> uuid.UUID:
 
 
 def find(run: Run, id: uuid.UUID) -> Container:
-    """Return a container with its header, without content. Raises the error of one that cannot be read."""
-    [found] = run.session.getContainers([id], content=False).result()
+    """Return a container with its header, if that can be read. Raises the error of one that cannot."""
+    [found] = containers_of(run.session, [id])
     if isinstance(found, errors.BrokerError):
         raise found
     return found

@@ -1,0 +1,101 @@
+"""Attacks by members who write a header that nobody can read. Attack 154 of `catalogue`."""
+
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from scbroker import ServerProvider
+from scbroker.client.containers import change
+from scbroker.filesystem import ContainerFileSystem
+from tests.hostile_broker.catalogue import attack
+from tests.kit.pages import UsersPage
+from tests.kit.people import Person, befriend, offer
+from tests.kit.waiting import PATIENCE
+
+
+class Spoilt:
+    """A header that does not become JSON."""
+
+    def model_dump_json(self) -> str:
+        return "{not JSON"
+
+
+damaging = attack(154, "damaged part in the way")
+WRITER = 79
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite: commands know nothing of the broker's engine."""
+    return "sqlite"
+
+
+@pytest.fixture
+def alice(person: Callable[[str], Person]) -> Person:
+    return person("Alice")
+
+
+@pytest.fixture
+def session(alice: Person) -> Iterator[ServerProvider]:
+    with alice.session() as provider:
+        yield provider
+
+
+@pytest.fixture
+def mallory(person: Callable[[str], Person]) -> Person:
+    return person("Mallory")
+
+
+@pytest.fixture
+def spoil(
+    session: ServerProvider, mallory: Person, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], uuid.UUID]:
+    """Make a container of Alice's to which Mallory writes a header that is not JSON."""
+
+    def make() -> uuid.UUID:
+        with mallory.session() as hers:
+            own = offer(session, hers, "notes.txt", WRITER)
+            with monkeypatch.context() as patched:
+                for check in ("_check_strict", "_check_comes_back"):  # of her program
+                    patched.setattr(change, check, lambda *_: None)
+                hers.updateContainerHeader(own, Spoilt()).result(PATIENCE)
+        return own
+
+    return make
+
+
+@damaging
+def test_a_command_on_an_id_goes_on_without_a_header(
+    alice: Person, session: ServerProvider, mallory: Person, spoil: Callable[[], uuid.UUID]
+) -> None:
+    user = befriend(session, mallory, "Mallory")
+    spoilt = str(spoil())
+    done = alice.run("info", spoilt)
+    assert "header is damaged" in done.error
+    assert "Mallory" in done.output
+    assert "header is damaged: name a file" in alice.run("get", spoilt, status=2).error
+    alice.run("get", spoilt, "-o", "saved")
+    assert (alice.home / "saved").read_bytes() == b"shared"
+    alice.run("revoke", spoilt, str(user))
+    alice.run("mv", spoilt, "repaired.txt")
+    assert alice.run("cat", "repaired.txt").output == "shared"
+    for act in (
+        lambda: alice.run("rm", str(spoil()), "-y"),
+        lambda: ContainerFileSystem(provider=session).rm(f"id:{spoil()}"),
+    ):
+        act()
+    assert len(alice.run("ls").lines) == 1
+
+
+@pytest.mark.long
+@damaging
+def test_every_view_of_the_page_goes_on_without_a_header(
+    alice: Person, spoil: Callable[[], uuid.UUID]
+) -> None:
+    spoilt = spoil()
+    with UsersPage(alice) as page:
+        page.enter()
+        for path in ("", "/people", "/link", "/history", "/broker", "/rename", "/delete"):
+            shown = page.get(f"/containers/{spoilt}{path}").expect(200).words
+            assert "header damaged" in shown or path in ("/delete",), path
