@@ -51,15 +51,47 @@ def test_names_are_in_nfc_and_files_in_the_order_of_their_names(tmp_path: Path) 
     assert [each.name for each in found(str(folder))] == ["f/a", "f/\u00e9", "f/z"]
 
 
-def test_two_files_whose_names_are_equal_in_nfc_are_refused(tmp_path: Path) -> None:
+def test_of_names_that_look_the_same_the_second_fails_alone_and_is_told_apart(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "f"
     folder.mkdir()
-    for name in ("e\u0301", "\u00e9"):
+    for name in ("e\u0301", "\u00e9", "a", "a\u200f", "A", "CON"):
         (folder / name).write_text("")
-    if len(list(folder.iterdir())) < 2:
-        pytest.skip("the file system takes both names for one")
+    if len(list(folder.iterdir())) < 6:
+        pytest.skip("the file system takes two names for one")
+    failed = list[str]()
+    stored = find(
+        [str(folder)], None, recursive=True, skipped=not_expected,
+        failed=lambda _, error: failed.append(error.message),
+    )  # fmt: skip
+    assert [each.name for each in stored] == ["f/A", "f/a", "f/\u00e9"]
+    assert [each for each in failed if "e\\u0301" in each and "f/\\xe9" in each]
+    assert [each for each in failed if "a\\u200f" in each]
+    assert len(failed) == 3
+
+
+def test_a_file_that_is_given_twice_is_stored_once(tmp_path: Path) -> None:
+    (tmp_path / "z").write_text("")
+    (tmp_path / "o").mkdir()
+    (tmp_path / "o" / "z").write_text("")
+    assert len(found(str(tmp_path / "z"), f"{tmp_path}/./z", f"{tmp_path}//o/../z")) == 1
     with pytest.raises(errors.InvalidArgumentError, match="would both be named"):
-        found(str(folder))
+        found(str(tmp_path / "z"), str(tmp_path / "o" / "z"))
+
+
+def test_a_folder_has_the_name_by_which_it_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk" / "2019").mkdir(parents=True)
+    (tmp_path / "disk" / "2019" / "a").write_text("")
+    (tmp_path / "photos").symlink_to("disk/2019")
+    monkeypatch.chdir(tmp_path)
+    for text, name in (("photos", "photos/a"), ("photos/", "photos/a"), ("disk/2019/.", "2019/a")):
+        assert [each.name for each in found(text)] == [name]
+    monkeypatch.chdir("disk/2019")
+    assert [each.name for each in found(".")] == ["2019/a"]
+    assert [each.name for each in found("..")] == ["disk/2019/a"]
 
 
 def test_a_link_that_is_named_itself_is_followed(tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ def test_a_strangers_name_is_written_with_escapes_for_what_nobody_sees(
     hers = offer(eve, session, "f/re\u200eport.txt")
     alice.run("get", "-r", "f/", "--everyone", "-o", "out")
     assert files(alice.home / "out/f") == ["re(U+200E)port.txt", "\u200fmine \u2764\ufe0f.txt"]
+    assert alice.run("cat", "f/mine \u2764.txt").output == ""
     alice.run("get", str(hers), str(own), "-o", "single")
     assert files(alice.home / "single") == ["re(U+200E)port.txt", "\u200fmine \u2764\ufe0f.txt"]
 

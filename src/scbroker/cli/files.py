@@ -18,6 +18,7 @@ import scbroker
 from scbroker import errors
 from scbroker.desk.names import header_with
 from scbroker.desk.paths import container_name, relative_path
+from scbroker.spelling import without_invisible
 
 STREAM: Final = "-"
 """The argument that means standard input or output."""
@@ -106,8 +107,9 @@ def find(
 ) -> list[File]:
     """Return the files that the arguments of `put` mean, with the names of their containers.
 
-    Links and special files in folders are `skipped`; what cannot be read or named there is `failed`. Raises
-    a `BrokerError` for an argument that cannot be stored, and if two files would get the same name.
+    Links and special files in folders are `skipped`; what cannot be read or named there is `failed`, also
+    the second of two names that differ in Unicode's composition or in invisible characters alone. Raises a
+    `BrokerError` for an argument that cannot be stored, or that would get the name of another one.
     """
     if name is not None and len(given) > 1:
         raise errors.InvalidArgumentError(
@@ -116,13 +118,23 @@ def find(
     found: dict[str, File] = {}
     for text in given:
         for file in _files(text, name, recursive, skipped, failed):
-            if other := found.get(file.name):
-                raise errors.InvalidArgumentError(
-                    f"{str(other.path)!r} and {str(file.path)!r} would both be named {file.name!r}: "
-                    "store one of them with --name."
-                )
-            found[file.name] = file
+            other = found.setdefault(without_invisible(file.name), file)
+            if other is file or _is_same(other, file):
+                continue
+            # Escapes tell the two apart.
+            twins = f"{str(other.path)!a} and {str(file.path)!a} would both be named"
+            error = errors.InvalidArgumentError(
+                f"{twins} {file.name!r}: store one of them with --name."
+            )
+            if file.path == Path(text):
+                raise error
+            failed(str(file.path), error)
     return list(found.values())
+
+
+def _is_same(one: File, other: File) -> bool:
+    """Return whether a file is given twice, as by patterns of the shell that overlap."""
+    return one.path is not None and other.path is not None and one.path.samefile(other.path)
 
 
 def _files(
@@ -154,8 +166,13 @@ def _files(
             f"{text!r} is a folder: pass --recursive to store the files in it."
         )
     else:
-        top = container_name(PurePath(path.resolve().name)) if name is None else name
+        # As cp and rsync name it: a link by its own name, `.` and `..` by the folder's.
+        top = container_name(PurePath(_last_name(path))) if name is None else name
         yield from _walk(path, str(relative_path(top.rstrip("/"))), skipped, failed)
+
+
+def _last_name(path: Path) -> str:
+    return path.resolve().name if path.name in ("", "..") else path.name
 
 
 def _walk(folder: Path, top: str, skipped: Tell, failed: Fail) -> Iterator[File]:

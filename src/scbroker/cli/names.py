@@ -18,6 +18,7 @@ from scbroker import errors
 from scbroker.cli.output import SHORT_ID
 from scbroker.desk import names as desk
 from scbroker.desk.names import LONGEST_NAME, name_of
+from scbroker.spelling import without_invisible
 
 PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
@@ -75,8 +76,18 @@ class Names:
             for text in texts
             if (id := ids.get(text)) is None or not is_whole(text, id)
         }
-        named = self.named(set(names.values()))
+        named = {**self.named(set(names.values()))}
+        for name in [each for each, found in named.items() if not found]:
+            named[name] = self._named_like(name)
         return [_only(text, ids.get(text), named.get(names.get(text, ""), [])) for text in texts]
+
+    def _named_like(self, name: str) -> list[scbroker.Container[Any]]:
+        """Return the containers whose name differs from this one in invisible characters alone."""
+        seen = without_invisible(name)
+        found = desk.containers_whose_name(
+            self._session, lambda each: without_invisible(each) == seen, name_of
+        )
+        return [each for each in found if isinstance(each, scbroker.Container)]
 
     def container(self, text: str) -> scbroker.Container[Any]:
         """Return the container, without content, that a text means as by `id_of`."""

@@ -7,7 +7,7 @@ import datetime as dt
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Final, Self
@@ -123,6 +123,27 @@ class Folder:
                 os.close(descriptor)
                 raise OSError(errno.EINVAL, "it is not a regular file")
             return os.fdopen(descriptor, "rb")
+
+    def told_apart(self, paths: Sequence[PurePosixPath]) -> set[PurePosixPath]:
+        """Return those of these paths that the file system does not take for an earlier one of them.
+
+        Only files of these names can tell: they are made in a folder of their own, and removed.
+        """
+        if len(paths) < 2:
+            return set(paths)
+        import tempfile
+
+        kept = set()
+        with (
+            translated(self.path),
+            tempfile.TemporaryDirectory(dir=self.path, prefix=f"{OWN}-") as name,
+            Folder(Path(name)) as own,
+        ):
+            for path in paths:
+                with contextlib.suppress(errors.AlreadyExistsError):
+                    own.write(b"", path, replace=False, sync=False)
+                    kept.add(path)
+        return kept
 
     def make_folder(self, path: PurePosixPath) -> None:
         """Make a folder and those on the way, as far as they do not exist."""

@@ -30,6 +30,7 @@ from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_eac
 from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
 from scbroker.desk.strangers import Strangers
+from scbroker.spelling import without_invisible
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "path": "FILE"}
 _SMALL: Final = 65_536
@@ -278,27 +279,43 @@ def _with_own_paths(
 ) -> Iterator[_Item]:
     """Yield the containers with their paths, each path once.
 
-    Anybody can share a container with any name. So if several containers have the same path, only the one
-    that the user created gets it; if the user created none or several of them, each is an error.
+    Anybody can share a container with any name. So if several containers have the same path, or one that
+    differs in invisible characters alone, only the one that the user created gets it; if the user created
+    none or several of them, each is an error. Of names that differ in case, those are written that the folder
+    keeps apart.
     """
     user = run.session.getUserId().result()
     paths: dict[str, list[_Item]] = {}
+    several: dict[str, list[_Item]] = {}
     for container in found:
         try:
             path = target.path_of(container, recursive=recursive)
             item = _Item(container, path, target.given_folder)
-            paths.setdefault(collision_key(str(item.path)), []).append(item)
+            paths.setdefault(without_invisible(str(item.path)), []).append(item)
         except errors.InvalidArgumentError as error:
             run.failed(label_of(container), error)
     for items in paths.values():
         own = [item for item in items if item.container.createdBy == user]
         chosen = next((each for each in (items, own) if len(each) == 1), [])
-        yield from chosen
+        for item in chosen:
+            several.setdefault(collision_key(str(item.path)), []).append(item)
         for item in items:
             if item not in chosen:
                 refused = errors.AlreadyExistsError(
                     f"{len(items)} containers have this name: `{target.how} {item.container.id} "
                     "--output FILE` gets this one."
+                )
+                run.failed(item.name, refused)
+    for items in several.values():
+        items.sort(key=lambda item: item.container.createdBy != user)
+        kept = target.folder.told_apart([item.path for item in items])
+        for item in items:
+            if item.path in kept:
+                yield item
+            else:
+                refused = errors.AlreadyExistsError(
+                    f"The folder takes this name for that of {label_of(items[0].container)!r}: "
+                    f"`{target.how} {item.container.id} --output FILE` gets this one."
                 )
                 run.failed(item.name, refused)
 
