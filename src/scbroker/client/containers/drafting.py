@@ -270,7 +270,16 @@ def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedEr
 
 
 def _asked(state: State, grants: Grants | Merge, time: int) -> Grants:
-    """Return the whole list that a change makes; an empty one gives access to the creator."""
+    """Return the whole list that a change makes; an empty one gives access to the creator.
+
+    Raises `ClockError` for access that ends before `time`, which is never before the newest record's.
+    """
+    added = grants.add if isinstance(grants, Merge) else grants
+    if any(each.expiresAt is not None and each.expiresAt <= time for each in added.values()):
+        raise errors.ClockError(
+            "The access would end before the container was changed last: set this machine's clock right, or "
+            "choose a later expiresAt."
+        )
     if not isinstance(grants, Merge):
         return grants or {user_id_of(state.createdBy): OWNER}
     merged = grants.into(_present(state, time))
