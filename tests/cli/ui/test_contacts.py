@@ -144,13 +144,13 @@ def test_a_comparison_returns_only_to_a_container(
 
 
 @pytest.mark.long
-def test_a_contact_named_you_is_not_mistaken_for_the_user_in_a_question(
+def test_a_contact_named_like_the_pages_own_words_is_quoted_in_a_question(
     page: UsersPage, session: ServerProvider, bob: Person
 ) -> None:
-    user = befriend(session, bob, "You")
+    user = befriend(session, bob, "The link For Dave")
     made = put(session, "plan.txt", accessLevels=with_access(session, user))
     share = page.get(f"/containers/{made}/share?person={user}&can=read&until=").words
-    assert 'Share plan.txt with the contact "You"?' in share
+    assert 'Share plan.txt with the contact "The link For Dave"?' in share
     for path in (
         f"/containers/{made}/revoke?user={user}",
         f"/containers/{made}/delete",
@@ -158,7 +158,7 @@ def test_a_contact_named_you_is_not_mistaken_for_the_user_in_a_question(
         f"/contacts/{user}/remove",
         f"/contacts/{user}/compare",
     ):
-        assert 'the contact "You"' in page.get(path).expect(200).words, path
+        assert 'the contact "The link For Dave"' in page.get(path).expect(200).words, path
 
 
 @pytest.mark.parametrize(

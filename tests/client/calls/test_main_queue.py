@@ -90,7 +90,7 @@ def test_run_gives_up_in_time_and_says_so(
     queue.expect("work")
     assert not queue.run(60)
     assert not queue.run(0)
-    assert waits == [60]
+    assert sum(waits) == 60
     queue.arrived("work")
     assert queue.run(0)
 

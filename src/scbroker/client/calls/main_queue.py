@@ -28,6 +28,7 @@ from scbroker.errors import InvalidArgumentError
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_LONGEST_WAIT = 1.0
 _log = logging.getLogger("scbroker")
 
 
@@ -108,7 +109,8 @@ class MainQueue(concurrent.futures.Executor):
                 if left is not None and left <= 0:
                     return False
                 if not self._jobs:
-                    self._changed.wait(left)
+                    # An interrupt that comes just before the wait is seen only when the wait ends.
+                    self._changed.wait(_LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
 
     def warn_of_waiting(self) -> None:
         """Log, at the end of the process, the operations whose handlers did not run."""
