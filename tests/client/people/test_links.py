@@ -321,31 +321,6 @@ def test_a_link_that_cannot_be_given_one_of_its_containers_is_revoked_and_opens_
     assert (listed(alice), members(alice, kept)) == ([], {id_of(alice)})
 
 
-def test_access_that_has_ended_by_the_brokers_clock_is_refused_and_no_link_is_made(
-    alice: ServerProvider, bob: ServerProvider, broker: BrokerProcess
-) -> None:
-    """This machine's clock is two and a half minutes slow, which a broker tolerates otherwise."""
-    box = box_of(alice)
-    broker.clock_ahead = 150
-    try:
-        soon = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)
-        level = AccessLevel(id_of(bob), ContainerAccessLevel.Download, soon)
-        [granted] = alice.grantAccess(box, level).result(PATIENCE)
-        assert isinstance(granted, BrokerError.clockError)
-        assert "set this machine's clock right" in str(granted)
-        refusal(
-            alice.createLink(box, expiresAt=soon), BrokerError.clockError, "by the broker's clock"
-        )
-        assert (listed(alice), members(alice, box)) == ([], {id_of(alice)})
-        later = AccessLevel(
-            id_of(bob), ContainerAccessLevel.Download, soon + dt.timedelta(minutes=2)
-        )
-        [granted] = alice.grantAccess(box, later).result(PATIENCE)
-        assert not isinstance(granted, BrokerError)
-    finally:
-        broker.clock_ahead = 0
-
-
 @pytest.mark.long
 def test_one_user_has_at_most_a_thousand_links(
     alice: ServerProvider, monkeypatch: pytest.MonkeyPatch

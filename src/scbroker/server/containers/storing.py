@@ -256,7 +256,6 @@ def store(
         _check_departures(incoming, stored)
     after = _judge(incoming, stored, acting, tx.moment)
     _check_own_type(incoming, stored)
-    _check_ends(incoming, stored, tx.moment)
     governing_bytes = _governing_bytes(incoming, stored, acting, tx.moment)
     users = concerned_users(tx, incoming, stored)
     if stored is not None:
@@ -490,19 +489,6 @@ def _judge(
         fault = "lacks the text of" if changes_type else "has a text and does not change"
         raise errors.InvalidArgumentError(f"The request {fault} the type.")
     return after
-
-
-def _check_ends(incoming: Incoming, stored: Stored | None, moment: int) -> None:
-    """Refuse to give access that has ended already: the author's clock is slow."""
-    given = incoming.access.entries if incoming.access else {}
-    before = stored.in_force.access.entries if stored else {}
-    for name, entry in given.items():
-        known = before.get(name)
-        if entry.is_expired(moment) and (known is None or known.expiresAt != entry.expiresAt):
-            raise errors.ClockError(
-                "The access would have ended already by the broker's clock: set this machine's clock right, "
-                "or choose a later time."
-            )
 
 
 def _check_own_type(incoming: Incoming, stored: Stored | None) -> None:
