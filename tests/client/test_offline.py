@@ -364,7 +364,7 @@ def test_a_book_and_links_that_the_cache_lacks_are_an_error_and_not_empty(
     away(fresh_broker, cache)
     book = Contacts(cache)
     for promise in (book.list(), book.get("Bob"), book.find("Bob"), cache.getLinks()):
-        refusal(promise, BrokerError.offlineError, "no container of type scbroker")
+        refusal(promise, BrokerError.offlineError, "is not in the cache")
     back(fresh_broker, cache)
     assert [contact.name for contact in book.list().result(PATIENCE)] == ["Bob"]
     assert len(cache.getLinks().result(PATIENCE)) == 1
