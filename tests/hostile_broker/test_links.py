@@ -414,10 +414,10 @@ def test_a_list_of_links_that_a_holder_shares_with_the_creator_is_not_taken_for_
     me = creator.getUserId().result(PATIENCE)
     forged = msgspec.json.encode({"version": 1, "document": {"links": {}}})
     with account_of(link, creator) as holder:
-        shared = {"accessLevels": [AccessLevel(me, 511)]}
+        levels = [AccessLevel(me, 511)]
         with pytest.raises(BrokerError.invalidArgumentError):
-            holder.createContainer(forged, type="scbroker.links", **shared).result(PATIENCE)
-        holder.createContainer(forged, **shared).result(PATIENCE)
+            holder.createContainer(forged, levels, "scbroker.links").result(PATIENCE)
+        holder.createContainer(forged, levels).result(PATIENCE)
         assert creator.getLinks().result(PATIENCE) == [link]
         assert error_of(creator.revokeLink(link)) is None
         assert creator.getLinks().result(PATIENCE) == []
