@@ -19,6 +19,9 @@ _EXTRAS: Final = {
 }  # fmt: skip
 """The modules that each extra installs."""
 
+_STREAMS: Final = {
+    "stdin": "standard input", "stdout": "standard output", "stderr": "standard error",
+}  # fmt: skip
 _closed: Final[list[str]] = []
 """The standard streams that the caller has closed."""
 
@@ -75,21 +78,18 @@ def main() -> None:
         _drop_output()
         from scbroker.cli.output import Output
 
-        if error.errno == errno.EBADF and _closed:
-            message = f"The command needs what its caller has closed: {' and '.join(_closed)}."
-        elif error.filename is None and error.errno == errno.ENOENT:
-            # Of os.getcwd, or of tempfile, whose message lists the folders that it tried.
-            is_cwd = error.strerror == os.strerror(errno.ENOENT)
-            message = (
-                "The working folder was removed: change to another one."
-                if is_cwd
-                else f"{error.strerror}: set TMPDIR to a folder that can be written."
-            )
-        else:
-            where = error.filename or "standard output"
-            message = f"{where} cannot be used: {error.strerror or error}."
-        Output(as_json=False, quiet=False).error(message)
+        Output(as_json=False, quiet=False).error(_explained(error))
         sys.exit(1)
+
+
+def _explained(error: OSError) -> str:
+    if error.errno == errno.EBADF and _closed:
+        return f"The command needs what its caller has closed: {' and '.join(_closed)}."
+    if error.filename is None and error.strerror == os.strerror(errno.ENOENT):  # of os.getcwd
+        return "The working folder was removed: change to another one."
+    if error.filename is None and error.errno == errno.ENOENT:  # of tempfile
+        return f"{error.strerror}: set TMPDIR to a folder that can be written."
+    return f"{error.filename or 'standard output'} cannot be used: {error.strerror or error}."
 
 
 class _ClosedErrors(io.TextIOBase):
@@ -108,16 +108,16 @@ def _complete_streams() -> None:
     Their descriptors stay taken: a file that the program opens must not become its standard output.
     Characters that the encoding of standard output lacks are written as escapes.
     """
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    for number, (name, shown) in enumerate(_STREAMS.items()):
         if getattr(sys, name) is None:
-            unusable = os.open(os.devnull, os.O_WRONLY if mode == "r" else os.O_RDONLY)
+            unusable = os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
             if unusable != number:
                 os.dup2(unusable, number)
                 os.close(unusable)
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 # until the end
-            _closed.append(f"standard {name.removeprefix('std')}put".replace("errput", "error"))
-            if name == "stderr":
-                sys.stderr = _ClosedErrors()
+            # Open until the end.
+            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115
+            setattr(sys, name, _ClosedErrors() if name == "stderr" else stream)
+            _closed.append(shown)
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":
         sys.stdout.reconfigure(errors="backslashreplace")
 

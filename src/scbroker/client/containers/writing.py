@@ -182,9 +182,8 @@ class Writing(Sending[Attempt]):
     @classmethod
     def creating(cls, session: Session, change: Change) -> Self:
         """Take one nonce for all attempts: a lost answer then creates no second container."""
-        nonce = change.nonce
-        if nonce is None:
-            nonce = change.upload.nonce if change.upload is not None else random_bytes(HASH_SIZE)
+        uploaded = change.upload.nonce if change.upload is not None else None
+        nonce = change.nonce or uploaded or random_bytes(HASH_SIZE)
         return cls(change, container_id_of(session.fingerprint, nonce).bytes, nonce)
 
     def before_send(self) -> None:
