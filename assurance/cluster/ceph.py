@@ -254,7 +254,7 @@ class ObjectGateway:
             return False
 
     def _stores(self) -> bool:
-        """Whether an object can be written; the gateway waits for the OSD while it starts."""
+        """Return whether an object can be written; the gateway waits for the OSD while it starts."""
         try:
             obstore.put(self.store(self._probe), "probe", b"probe")
         except Exception:

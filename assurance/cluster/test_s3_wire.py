@@ -280,7 +280,7 @@ def test_a_presigned_url_is_valid_no_longer_than_the_access(scene: Scene) -> Non
 def test_a_removed_member_gets_no_presigned_url_and_keeps_those_that_they_have_until_they_expire(
     scene: Scene,
 ) -> None:
-    """The object store checks only the URL. What the member puts there becomes part of no container."""
+    """The store checks the URL alone. The object that the member puts there becomes part of no container."""
     scene.begin()
     alice, bob = scene.user(), scene.user()
     team = Group(alice).created({alice: SHARER, bob: WRITER})

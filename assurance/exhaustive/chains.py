@@ -318,7 +318,7 @@ def _search(alphabet: Alphabet, length: int) -> Count:
     seen: set[World] = set()
 
     def is_new(world: World) -> bool:
-        """Whether no history has led to this world, but for the names of the users."""
+        """Return whether no history has led to this world, but for the names of the users."""
         named = acts.canonical(world)
         before = len(seen)
         seen.add(named)

@@ -127,7 +127,7 @@ class Node:
         return groups.rightful(reader.groups, world, self.tried) is not None
 
     def may_be_passed(self) -> bool:
-        """Whether a reader with an older mark may pass it by, if it changed nothing that governs."""
+        """Return whether a reader with an older mark may pass it by, if it changed nothing that governs."""
         assert self.parent is not None
         before = self.parent.history.world
         epoch = self.record.via.epoch if self.record.via else before.epoch
@@ -135,7 +135,7 @@ class Node:
         return not (is_older or self.parent.record.tombstone)
 
     def is_believable(self, reader: Reader, mark: "Node | None") -> bool:
-        """Whether a reader with this mark, or none, believes all that leads to this record."""
+        """Return whether a reader with this mark, or none, believes all that leads to this record."""
         seen = mark.version if mark else 0
         walked = mark is not None and not self.record.tombstone
         for node in self.path:
@@ -228,7 +228,7 @@ def _child(node: Node, tried: Through, reader: Reader) -> Node:
 
 @dataclass(frozen=True)
 class Served:
-    """What a broker serves: records as in `views`, and a history of the group."""
+    """The answer of a broker: records as in `views`, and a history of the group."""
 
     views: Sequence[Node]
     between: Sequence[Node]
@@ -457,6 +457,6 @@ def _second_records(head: Node) -> set[bytes]:
 
 
 def _is_late(head: Node) -> bool:
-    """Whether a judged record is by Bob, and later than a record of an ended epoch may be."""
+    """Return whether a judged record is by Bob, and later than a record of an ended epoch may be."""
     judged = [*head.governing, head]
     return any(node.tried.act.author == BOB and node.record.time > 3 for node in judged)

@@ -119,9 +119,9 @@ class Alphabet:
     """The acts to be tried after each history of the container."""
 
     bits: tuple[int, ...]
-    """Of the group."""
+    """The permissions to try for the group."""
     own: tuple[tuple[int, ...], ...]
-    """Of each user, besides none; a user beyond these has none."""
+    """The permissions to try for each user, besides none; a user beyond these has none."""
     ends: tuple[int, ...] = (FOREVER,)
     indices: tuple[int, ...] = (0, 1)
     times: tuple[int, ...] = (1, 2)

@@ -55,7 +55,7 @@ READER, WRITER, SHARER = range(3)
 class Membership:
     role: int
     index: int = 0
-    """Of the member's key that the secret is wrapped to."""
+    """The index of the member's key that the secret is wrapped to."""
 
 
 Managers = tuple[int, ...]
@@ -76,7 +76,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class GroupAct:
-    """What one user tries to do with a group at a time; None for what stays as it is."""
+    """One user's attempt to change a group; a field that is None stays as it is."""
 
     author: int
     time: int
@@ -118,12 +118,12 @@ def _goes_back(old: Group, new: Group) -> bool:
 
 
 def _is_group(managers: Managers, members: Members) -> bool:
-    """Whether there is an owner, and every manager is a member."""
+    """Return whether there is an owner, and every manager is a member."""
     return OWNER in managers and all(members[user] for user, rank in enumerate(managers) if rank)
 
 
 def _may_become(old: Membership | None, new: Membership | None, is_fresh: bool) -> bool:
-    """Whether a member who loses something loses the secret too, and nobody gets an older key."""
+    """Return whether a member who loses something loses the secret too, and nobody gets an older key."""
     if old is None or (new is None and is_fresh):
         return True
     if new is None or (new.role < old.role and not is_fresh):
@@ -194,7 +194,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """What a manager signs and a broker serves: a record with list, type and roster, and the leaves."""
+    """A manager's change as a broker serves it: a record with list, type and roster, and the leaves."""
 
     served: Served
     leaves: Sequence[SaltedMember]

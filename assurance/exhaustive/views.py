@@ -75,7 +75,7 @@ class Node:
 
     @cached_property
     def is_believable(self) -> bool:
-        """Whether all is rightful that a reader without a mark can see."""
+        """Return whether all is rightful that a reader without a mark can see."""
         return self.may_follow and all(node.may_follow for node in self.governing)
 
 
@@ -275,7 +275,7 @@ def _check_believed(at: Node | None, served: Served, state: State) -> None:
 
 
 def _is_served(node: Node, reader: int) -> bool:
-    """Whether an honest broker serves this head to the reader, who believes it."""
+    """Return whether an honest broker serves this head to the reader, who believes it."""
     return node.is_believable and (
         node.record.tombstone or node.history.world.rights[reader] is not None
     )

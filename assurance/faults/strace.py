@@ -65,7 +65,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _is_traced(pid: int) -> bool:
-    """Whether every thread has a tracer."""
+    """Return whether every thread has a tracer."""
     threads = [Path(f"/proc/{pid}/task/{t.id}/status") for t in psutil.Process(pid).threads()]
     with suppress(FileNotFoundError, ProcessLookupError):  # a thread has ended meanwhile
         return all("TracerPid:\t0" not in each.read_text() for each in threads)

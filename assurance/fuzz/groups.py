@@ -1,6 +1,6 @@
 """Groups: rosters, members, proofs, departures and infos as bytes, and groups as a broker serves them.
 
-What is accepted, the second implementation in `tests/independent` has to accept as the same value.
+The second implementation in `tests/independent` has to accept what scbroker accepts, as the same value.
 Spec: docs/spec/groups.md.
 """
 

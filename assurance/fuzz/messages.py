@@ -93,7 +93,7 @@ def _message(data: bytes) -> None:
 
 
 def _is_sent(sent: Any, value: Any) -> bool:
-    """Whether a value is the one in the bytes, types included, but for fields left out."""
+    """Return whether a value is the one in the bytes, types included, but for fields left out."""
     if isinstance(value, dict):
         return (
             isinstance(sent, dict)

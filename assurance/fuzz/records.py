@@ -1,6 +1,6 @@
 """Stored objects that one function parses: records, entries, statements, orders; and access lists.
 
-What is accepted, the second implementation in `tests/independent` has to accept as the same value.
+The second implementation in `tests/independent` has to accept what scbroker accepts, as the same value.
 """
 
 from collections.abc import Callable

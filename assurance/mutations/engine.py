@@ -74,7 +74,7 @@ class Campaign(Generic[T]):
 
 
 def is_of(nodeid: str, test: str) -> bool:
-    """Whether a collected test is the named one, or a case or a method of it."""
+    """Return whether a collected test is the named one, or a case or a method of it."""
     return nodeid == test or nodeid.startswith((f"{test}[", f"{test}::"))
 
 

@@ -398,7 +398,7 @@ class Book:
         self.claim(type(error) in legal, f"it may end with {legal} alone: {attempt}")
 
     def _had_cause(self, attempt: Attempt, change: Change, seen: Sequence[State]) -> bool:
-        """Whether others wrote what makes a conflict of this change."""
+        """Return whether others wrote what makes a conflict of this change."""
         assert attempt.container is not None
         others = attempt.container.changed[seen[0].version :]
         if change.tried_once or (len(others) > _RETRIES and change.merge is None):
@@ -441,7 +441,7 @@ class Book:
         return BrokerError.deletedError if state.deleted else None
 
     def _lost_download(self, user: int, seen: Sequence[State], given: Circumstances) -> bool:
-        """Whether a content in pieces may have been forbidden while it was read."""
+        """Return whether a content in pieces may have been forbidden while it was read."""
         large = any(len(state.values["content"] or b"") > _INLINE for state in seen)
         own = [state.members(given.began).get(user) for state in seen]
         return large and any(grant and not grant.allows(Level.Download) for grant in own)

@@ -34,7 +34,7 @@ class Grant:
         return self.ends is not None and self.ends <= now
 
     def outlasts(self, other: Grant) -> bool:
-        """Whether it ends later."""
+        """Return whether it ends later."""
         if self.ends is None or other.ends is None:
             return self.ends is None and other.ends is not None
         return self.ends > other.ends
@@ -76,7 +76,7 @@ class Change:
 
     @property
     def seals(self) -> bool:
-        """Whether something new is sealed, which needs a container key that nobody outside knows."""
+        """Return whether something new is sealed, which needs a container key that nobody outside knows."""
         return any(self.values.get(name) is not None for name in ("header", "content"))
 
     @property
@@ -92,7 +92,7 @@ class Change:
 
     @property
     def tried_once(self) -> bool:
-        """Whether any other change in between is a conflict."""
+        """Return whether any other change in between is a conflict."""
         return "access" in self.replaced or self.condition is not None
 
 
@@ -129,7 +129,7 @@ class State:
         }
 
     def needs_renewal(self, now: dt.datetime) -> bool:
-        """Whether somebody outside may know the container key."""
+        """Return whether somebody outside may know the container key."""
         chooser = self.access.get(self.chosen_by)
         if chooser is None or chooser.expired(now) or not chooser.allows(Level.Decrypt):
             return True
@@ -312,7 +312,7 @@ def news(
 
 
 def _sees(name: Field, was: Grant, entry: Grant) -> bool:
-    """Whether a user may know of this change; of one's own access always."""
+    """Return whether a user may know of this change; of one's own access always."""
     if name == "access":
         return was != entry or entry.allows(Level.ViewAccess)
     return name != "type" or entry.allows(Level.ViewType)

@@ -118,7 +118,7 @@ def kept_until_the_end(step: Callable[..., None]) -> Callable[..., None]:
 
 
 def fits(found: Outcome, refusals: Refusals) -> bool:
-    """Whether an operation ended as the model says."""
+    """Return whether an operation ended as the model says."""
     if not refusals:
         return found.error is None
     return isinstance(found.error, refusals)

@@ -448,7 +448,7 @@ class Writers(RuleBasedStateMachine):
         return self.devices.device(number)
 
     def _fits(self, wish: Wish, user: int, state: State) -> bool:
-        """Whether it may succeed. Logs are read by few, so that some read the same at once."""
+        """Return whether it may succeed. Logs are read by few, so that some read the same at once."""
         if wish.kind == "log":
             return user == wish.member // 2
         grant = state.members(_now()).get(user)

@@ -108,7 +108,7 @@ def departures_in(copy: Copy | None) -> int:
 
 
 def same(found: Container[Any], other: Container[Any]) -> bool:
-    """Whether two results are the same but for the time of the copy."""
+    """Return whether two results are the same but for the time of the copy."""
     names = [name for name in Container.__dataclass_fields__ if name != "asOf"]
     return all(getattr(found, name) == getattr(other, name) for name in names)
 

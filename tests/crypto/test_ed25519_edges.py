@@ -36,7 +36,7 @@ def challenge(r: bytes, public: bytes, message: bytes) -> int:
 
 
 def judged(public: bytes, signature: bytes, signed: bytes) -> bool:
-    """Whether the composed signature holds: both implementations say the same."""
+    """Return whether the composed signature holds: both implementations say the same."""
     whole, signature = (public + ML_DSA_PUBLIC, signature + ML_DSA.sign(label(NAME) + signed))
     verdicts = []
     for verify in (_ours, _by_hand):
@@ -73,7 +73,7 @@ def first(holds: Callable[[bytes], bool]) -> bytes:
 
 
 def vanishing(r: bytes, public: bytes, small: Point) -> Callable[[bytes], bool]:
-    """Whether the challenge of a message takes this point of small order to the neutral one."""
+    """Return whether the challenge of a message takes this point of small order to the neutral one."""
 
     def vanishes(signed: bytes) -> bool:
         return times(challenge(r, public, label(NAME) + signed) % 8, small) == NEUTRAL

@@ -67,7 +67,7 @@ def share(person: Callable[[str], Person], alice: Person) -> Iterator[Callable[.
 
 
 def is_inert(answer: Reply) -> bool:
-    """Whether a browser runs nothing of an answer, and never takes it for another type."""
+    """Return whether a browser runs nothing of an answer, and never takes it for another type."""
     headers = answer.headers
     kind, policy = headers["content-type"], headers["content-security-policy"]
     return (

@@ -378,7 +378,7 @@ def _chain(record: ContainerRecord, parent: Judged | InForce) -> None:
 
 
 def falls(parent: ContainerRecord, record: ContainerRecord) -> bool:
-    """Whether a record is made through a lower epoch of the group than its parent."""
+    """Return whether a record is made through a lower epoch of the group than its parent."""
     before, via = parent.via, record.via
     if before is None or via is None or before.group != via.group:
         return False

@@ -111,7 +111,7 @@ def _halves_hold(public: bytes, message: bytes, signature: bytes) -> list[bool]:
 
 
 def _has_small_order(x: int, z: int) -> bool:
-    """Whether eight times the point with u = x / z is none: doubled three times on Curve25519."""
+    """Return whether eight times the point with u = x / z is none: doubled three times on Curve25519."""
     for _ in range(3):
         square = (x * x - z * z) ** 2
         x, z = square % P, 4 * x * z * (x * x + 486_662 * x * z + z * z) % P

@@ -133,7 +133,7 @@ class Outcome:
 
     @property
     def unknown(self) -> bool:
-        """Whether it may have happened or not."""
+        """Return whether it may have happened or not."""
         return isinstance(self.error, BrokerError.brokerUnavailableError)
 
     def __str__(self) -> str:

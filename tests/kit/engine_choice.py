@@ -188,5 +188,5 @@ def _engine_of(item: pytest.Item) -> object:
 
 
 def _is_worker(config: pytest.Config) -> bool:
-    """Whether this is a process that xdist started."""
+    """Return whether this is a process that xdist started."""
     return hasattr(config, "workerinput")

@@ -52,7 +52,7 @@ def encoded(name: str, value: Row) -> bytes:
 
 
 def stays(name: str, data: bytes) -> bool:
-    """Whether the bytes are accepted; then they are what the object encodes to."""
+    """Return whether the bytes are accepted; then they are what the object encodes to."""
     try:
         value = PARSERS[name](data)
     except IntegrityError:

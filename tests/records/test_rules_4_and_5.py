@@ -230,7 +230,7 @@ def listed(items: list[SaltedEntry], rows: List, shown: set[int] | None) -> Acce
 
 
 def judged(change: Change, before: set[int] | None = None, after: set[int] | None = None) -> bool:
-    """Whether the judge accepts the change; whatever else it raises is a failure."""
+    """Return whether the judge accepts the change; whatever else it raises is a failure."""
     governing = in_force_before(change, before)
     items = salted(change.after)
     record = record_of(

@@ -199,7 +199,7 @@ def without_a_session(work: Callable[[], Any]) -> Callable[[Body], Body]:
 
 
 def is_of_form(operation: Operation) -> Callable[[dict[str, Any]], bool]:
-    """Whether a call of `logIn` is of the row's form; the forms of all else are one body's."""
+    """Return whether a call of `logIn` is of the row's form; the forms of all else are one body's."""
     if operation.name != "logIn":
         return lambda _: True
     by_ring = bool(operation.form)

@@ -63,7 +63,7 @@ def members(provider: ServerProvider, container: uuid.UUID) -> dict[uuid.UUID, i
 
 
 def left_marks(provider: ServerProvider, container: uuid.UUID) -> bool:
-    """Whether the device notes that it left."""
+    """Return whether the device notes that it left."""
     session = provider._session()
     _, mark = fetching.mark_of(session, container.bytes)
     return mark is not None and mark.left

@@ -24,7 +24,7 @@ OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 
 
 def names(error: object, user: uuid.UUID) -> bool:
-    """Whether an error says that this user has blocked the caller."""
+    """Return whether an error says that this user has blocked the caller."""
     return (
         isinstance(error, BrokerError)
         and error == BrokerError.blockedError

@@ -357,7 +357,7 @@ def test_the_keys_of_deleted_authors_go_unless_a_record_that_stays_needs_them(
 
 
 def is_waiting(broker: BrokerProcess) -> bool:
-    """Whether a request waits for a lock; on SQLite another process that writes locks everything."""
+    """Return whether a request waits for a lock; on SQLite another process that writes locks everything."""
     if broker.engine == "sqlite":
         return metric(broker, "scbroker_requests_present") > 0
     return query(broker.database_url, "SELECT 1 FROM pg_locks WHERE NOT granted") != []
