@@ -32,7 +32,7 @@ from scbroker.vocabulary import Person, instance_of
 from scbroker.wire.users import checked_address
 
 PREFIX: Final = "scbroker-contact:"
-_LINK_MARK: Final = "#scbroker-link:"
+_LINK_MARK: Final = "scbroker-link:"
 MAX_NAME: Final = 64
 MAX_ADDRESS: Final = 255
 _MAX_TEXT: Final = 4096

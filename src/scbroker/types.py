@@ -130,6 +130,8 @@ class Container(_Parts, Generic[T]):
     header: Header[T] | None = None
     contentBy: uuid.UUID | None = None
     """The user who wrote the content, according to the author of the newest record; None without content."""
+    headerBy: uuid.UUID | None = None
+    """The user who wrote the header, and so the container's name; None without header."""
     asOf: dt.datetime | None = None
     """When the broker served the copy of a `CachedProvider`; None if the broker answered the call."""
     isOwnDocument: bool = False

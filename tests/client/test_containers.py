@@ -304,6 +304,11 @@ def test_the_author_of_the_content_stays_when_others_change_the_rest(
     bob.revokeAccess(container, [uuid.uuid4()]).result(PATIENCE)
     found = alice.getContainer(container).result(PATIENCE)
     assert (found.contentBy, found.modifiedBy) == (id_of(alice), id_of(bob))
+    alice.updateContainerType(container, "t").result(PATIENCE)
+    found = alice.getContainerMetadata(container).result(PATIENCE)
+    assert (found.headerBy, found.modifiedBy) == (id_of(bob), id_of(alice))
+    alice.updateContainerHeader(container).result(PATIENCE)
+    assert alice.getContainerMetadata(container).result(PATIENCE).headerBy is None
     bob.updateContainerContent(container, None).result(PATIENCE)
     assert alice.getContainerMetadata(container).result(PATIENCE).contentBy is None
     bob.updateContainerContent(container, b"d").result(PATIENCE)

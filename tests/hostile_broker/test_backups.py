@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -47,11 +48,31 @@ def link(copy: Path, object: Path) -> None:
     object.symlink_to(secret)
 
 
+def pipe(_: Path, object: Path) -> None:
+    object.unlink()
+    os.mkfifo(object)
+
+
+def folder(_: Path, object: Path) -> None:
+    object.unlink()
+    object.mkdir()
+
+
+def enlarge(_: Path, object: Path) -> None:
+    os.truncate(object, 2**40)
+
+
 @attack(161, "edited backup")
 @pytest.mark.parametrize(
     "edit, said",
-    [(leave, "a name that no broker gives"), (link, "behind a symbolic link")],
-    ids=["name", "link"],
+    [
+        (leave, "a name that no broker gives"),
+        (link, "behind a symbolic link"),
+        (pipe, "not a regular file"),
+        (folder, "cannot be read"),
+        (enlarge, "too large"),
+    ],
+    ids=["name", "link", "pipe", "folder", "size"],
 )
 def test_a_restore_reads_and_writes_nothing_outside_of_backup_and_data_folder(
     broker: BrokerProcess,

@@ -10,7 +10,7 @@ from scbroker.client.containers import change
 from scbroker.filesystem import ContainerFileSystem
 from tests.hostile_broker.catalogue import attack
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend, offer
+from tests.kit.people import Person, befriend, offer, put
 from tests.kit.waiting import PATIENCE
 
 
@@ -86,6 +86,27 @@ def test_a_command_on_an_id_goes_on_without_a_header(
     ):
         act()
     assert len(alice.run("ls").lines) == 1
+
+
+@damaging
+def test_no_command_fails_by_a_container_that_a_stranger_has_damaged(
+    alice: Person, session: ServerProvider, mallory: Person, spoil: Callable[[], uuid.UUID]
+) -> None:
+    put(session, "photos/a", b"mine")
+    spoilt = spoil()
+    commands = (
+        ("ls",), ("get", "-r", "photos/", "-f"), ("mirror", "folder", "--once"),
+        ("link", "-r", "photos/", "--until", "1h"),
+    )  # fmt: skip
+    for command in commands:
+        done = alice.run(*command)
+        assert f"scbroker leave {spoilt}" in done.error or command[0] == "mirror", command
+    assert str(spoilt) in alice.run("ls").output
+    befriend(session, mallory, "Mallory")
+    for command in commands:
+        done = alice.run(*command, status=None)
+        assert done.status, command
+        assert str(spoilt) in done.output + done.error, command
 
 
 @pytest.mark.long

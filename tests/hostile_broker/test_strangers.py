@@ -3,6 +3,7 @@
 Attacks 152 and 155 of `catalogue`.
 """
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -96,6 +97,40 @@ def test_no_hidden_file_is_written_that_anybody_else_can_change(
     assert "2 containers (such as" in alice.run("get", "-r", "project/", "-o", "known").error
     assert "2 containers" in alice.run("mirror", "too", "--once").error
     assert files(alice.home / "known") == files(alice.home / "too") == ["project/a"]
+
+
+@placing
+def test_a_name_that_a_stranger_chose_stays_theirs_after_their_access_has_ended(
+    alice: Person, session: ServerProvider, eve: ServerProvider, mallory: Person
+) -> None:
+    """The change of access makes the newest record Alice's, and the content is hers."""
+    (folder := alice.home / "t").mkdir()
+    ids = {}
+    for name in ("a", "b", "c"):
+        (folder / name).write_text(name * 5)
+        os.utime(folder / name, (1, 1))
+        [row] = alice.json("put", f"t/{name}", "--name", f"t/{name}")
+        ids[name] = row["id"]
+    user = mallory.ring.userId
+    session.grantAccess([*ids.values()], AccessLevel(user, WRITER)).result(PATIENCE)
+    for name, new in (("a", "t/b"), ("b", "t/a"), ("c", "t/.bashrc")):
+        header = eve.getContainerHeader(ids[name]).result(PATIENCE)
+        assert header is not None
+        renamed = {**header.customHeaderObject, "name": new}
+        eve.updateContainerHeader(ids[name], renamed).result(PATIENCE)
+    session.revokeAccess([*ids.values()], user).result(PATIENCE)
+    assert "3 containers" in alice.run("get", "-r", "t/", "-o", "got", status=3).error
+    assert "3 containers" in alice.run("mirror", "mirrored", "--once").error
+    assert files(alice.home / "mirrored") == []
+    assert "'t/a', 't/b' differ" in alice.run("put", "-r", "t", status=1).error
+    with pytest.raises(PermissionError):
+        ContainerFileSystem(provider=session, everyone=True).rm("t/a")
+    for name in ("aside/{}", "t/{}"):
+        for each, id in ids.items():
+            alice.run("mv", id, name.format(each))
+    assert {row["status"] for row in alice.json("put", "-r", "t")} == {"unchanged"}
+    alice.run("get", "-r", "t/", "-o", "got")
+    assert files(alice.home / "got") == ["t/a", "t/b", "t/c"]
 
 
 @placing

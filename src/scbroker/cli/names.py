@@ -18,12 +18,13 @@ from scbroker import errors
 from scbroker.cli.output import SHORT_ID
 from scbroker.desk import names as desk
 from scbroker.desk.names import LONGEST_NAME, name_of
+from scbroker.desk.strangers import Strangers
 from scbroker.spelling import without_invisible
 
 PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
-LINK_MARK: Final = "#scbroker-link:"
-"""A part that the URL of every link contains."""
+LINK_MARK: Final = "scbroker-link:"
+"""A part that the URL of every link contains, after a #, which some programs encode."""
 
 
 def label_of(container: scbroker.Container[Any]) -> str:
@@ -113,10 +114,10 @@ class Names:
         """Return the containers whose names begin with a folder, such as "photos/".
 
         A damaged container is reported as a failure, once for each command, because it could be one of the
-        folder. Raises `NotFoundError` if none exists.
+        folder; but not if strangers can have damaged it. Raises `NotFoundError` if none exists.
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
-        found = []
+        found, damaged = [], []
         for each in desk.containers_whose_name(
             self._session, lambda name: name.startswith(beginning), name_of
         ):
@@ -124,13 +125,34 @@ class Names:
                 found.append(each)
             elif each.containerId not in self._damaged:
                 self._damaged.add(each.containerId)
-                self._failed(str(each.containerId), each)
+                damaged.append(each)
+        for each in self.not_of_strangers(damaged):
+            self._failed(str(each.containerId), each)
         if not found:
             raise errors.NotFoundError(
                 f"You have no container whose name begins with {beginning!r}: `scbroker ls` lists your "
                 "containers."
             )
         return found
+
+    def not_of_strangers(self, damaged: Sequence[errors.BrokerError]) -> list[errors.BrokerError]:
+        """Return the errors of containers that strangers cannot have damaged; say how many others exist.
+
+        Anybody at the broker can share a container that cannot be read, and no command may fail by that.
+        """
+        ids = [each.containerId for each in damaged if each.containerId is not None]
+        strangers = Strangers(self._session)
+        theirs = [
+            each.id
+            for each in desk.containers_of(self._session, ids)
+            if isinstance(each, scbroker.Container) and strangers.may_change(each)
+        ]
+        if theirs:
+            self._warn(
+                f"Left out: {len(theirs)} containers that cannot be read, and that people who are not your "
+                f"contacts can change, such as {theirs[0]}: `scbroker leave {theirs[0]}` ends your access."
+            )
+        return [each for each in damaged if each.containerId not in theirs]
 
     def _by_prefix(self, text: str) -> uuid.UUID | None:
         digits = text.replace("-", "").lower()

@@ -34,7 +34,7 @@ _MARKS: Final = ("Mn", "Me")
 _MOST_MARKS: Final = 4
 """Marks over one letter, as Unicode Technical Standard 39, 5.4, advises: more draw over other rows."""
 SHORT_ID: Final = 8
-_SECRETS: Final = re.compile(r"((?i:#scbroker-link:))[^\s'\"]+|(\w://)[^\s/@'\"]*@")
+_SECRETS: Final = re.compile(r"((?i:scbroker-link:))[^\s'\"]+|(\w://)[^\s/@'\"]*@")
 """What a person may have typed in a wrong place: the secret of a link, the password before a host."""
 
 

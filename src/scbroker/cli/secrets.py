@@ -106,7 +106,7 @@ def _from_file(what: str, file: Path) -> str:
     if str(file) == "-":
         text, shown = sys.stdin.buffer.readline(_LONGEST + 1), "Standard input"
     else:
-        text, shown = _read(file), str(file)
+        text, shown = _read(what, file), str(file)
     try:
         # utf-8-sig drops the mark that editors on Windows write before the text.
         line = text.decode("utf-8-sig").partition("\n")[0].removesuffix("\r")
@@ -119,7 +119,8 @@ def _from_file(what: str, file: Path) -> str:
     return line
 
 
-def _read(file: Path) -> bytes:
+def _read(what: str, file: Path) -> bytes:
+    """Read a file. An error does not repeat its name, which may be the secret itself."""
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode
@@ -132,4 +133,6 @@ def _read(file: Path) -> bytes:
         raise
     except (OSError, ValueError) as error:  # ValueError for a NUL in the path
         why = error.strerror if isinstance(error, OSError) else error
-        raise errors.InvalidArgumentError(f"{file} cannot be read: {why}.") from None
+        raise errors.InvalidArgumentError(
+            f"The file with the {what} cannot be read: {why}."
+        ) from None

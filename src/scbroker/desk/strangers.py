@@ -93,8 +93,9 @@ class Strangers:
 
 
 def others_can_change(container: scbroker.Metadata, user: uuid.UUID) -> bool:
-    """Return whether others than this user can change a container, by its members now, or have created it."""
-    return _writers(container) != {user}
+    """Return whether others than this user can change a container now, or have created or named it."""
+    named_by = container.headerBy if isinstance(container, scbroker.Container) else None
+    return {*_writers(container), named_by or user} != {user}
 
 
 def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:
@@ -107,6 +108,9 @@ def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:
 
 
 def _authors(container: Container) -> set[uuid.UUID]:
-    """Return all who can change a container, or have made its present version."""
-    found = {container.modifiedBy, container.contentBy, *_writers(container)}
+    """Return all who can change a container, or have made its present version, name or content.
+
+    A member's name stays when their access ends, and the change of access is the user's.
+    """
+    found = {container.modifiedBy, container.contentBy, container.headerBy, *_writers(container)}
     return {each for each in found if each is not None}

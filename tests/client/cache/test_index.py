@@ -55,7 +55,7 @@ def row(found: Any) -> Any:
         found.id, name_of(found), found.type, found.access, found.version, found.length,
         found.createdAt, found.createdBy, found.modifiedAt, found.modifiedBy, found.modifiedVia,
         found.modifierIsMember, found.via, found.contentAvailability, found.headerAvailability,
-        found.contentBy, found.hasHeader,
+        found.contentBy, found.headerBy, found.hasHeader,
     )  # fmt: skip
 
 

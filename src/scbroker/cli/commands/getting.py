@@ -115,7 +115,7 @@ def containers_below(
     found = {each.id: each for text in texts for each in run.names.below(text)}.values()
     if everyone:
         return list(found)
-    why = "can be changed by people who are not your contacts: --everyone takes them too"
+    why = "people who are not your contacts can change, or have named: --everyone takes them too"
     return _without(run, found, Strangers(run.session, known).may_change, why)
 
 

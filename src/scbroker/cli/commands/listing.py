@@ -120,7 +120,8 @@ def ls(
     """List your containers.
 
     In a pipe and with --json, the containers come in the order of their ids; with --sort, in that order. A
-    container that cannot be verified or opened is a row with the error, and the exit status is then 1.
+    container that cannot be verified or opened is a row with the error, and the exit status is then 1, unless
+    people who are not your contacts can have damaged it.
 
     The list has the containers of the groups that you have accepted. The column THROUGH names the group
     through which you reach a container to which you have no access of your own.
@@ -138,13 +139,13 @@ def ls(
     wanted = _Wanted(
         run.people.own_id, name, named, shared=shared, mine=mine, others=others, all=all
     )
-    damaged = list[uuid.UUID | None]()
+    damaged = list[errors.BrokerError]()
 
     def found() -> Iterator[Entry]:
         count = 0
         for each in run.names.all(type, None if name is None else partial(_is_below, wanted=name)):
             if isinstance(each, errors.BrokerError):
-                damaged.append(each.containerId)
+                damaged.append(each)
                 yield each
             elif wanted.includes(each):
                 count += 1
@@ -170,7 +171,7 @@ def ls(
             "the broker withholds them. `scbroker verify` names them."
         )
     tell_offers(run)
-    if damaged:
+    if run.names.not_of_strangers(damaged):
         raise typer.Exit(1)
 
 
@@ -356,6 +357,7 @@ def _details(run: Run, found: scbroker.Container[Any]) -> Row:
         "modifiedVia": found.modifiedVia if as_json else None,
         "modifierIsMember": is_member if as_json else None,
         "contentBy": _author(run, found.contentBy),
+        "headerBy": _author(run, found.headerBy),
         "access": _access(run, found.access),
         "via": found.via if as_json or found.via is None else run.people.group_of(found.via),
         "permissions": own if as_json or own is None else in_words(own),

@@ -224,7 +224,7 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
         same = (
             each
             for each in found
-            if each.modifiedBy == each.contentBy == own
+            if each.modifiedBy == each.contentBy == each.headerBy == own
             and (_has_bytes(run, file, each) if checksum else file.is_in(each))
         )
         if (container := next(same, None)) is not None:

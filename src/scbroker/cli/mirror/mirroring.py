@@ -22,7 +22,7 @@ from scbroker.cli.mirror.state import Selection, State
 from scbroker.cli.paths import Folder, translated, write_own
 from scbroker.cli.run import Run
 from scbroker.cli.together import END_ALL
-from scbroker.desk.names import name_of
+from scbroker.desk.names import containers_of, name_of
 from scbroker.desk.strangers import Strangers
 
 _SMALL: Final = 65536
@@ -209,6 +209,10 @@ class Mirror:
             return
         try:
             if isinstance(read, errors.BrokerError):
+                [again] = containers_of(self._session, [id])
+                if isinstance(again, scbroker.Container) and self._strangers.may_change(again):
+                    self._left_out.add(id)
+                    return
                 raise read
             if (remote := self._remote(read)) is not None:
                 self._remotes[id] = remote

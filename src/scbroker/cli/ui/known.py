@@ -109,8 +109,13 @@ class Known:
 
     def made(self, container: Container) -> bool:
         """Return whether the user and contacts alone have created and changed a container."""
-        authors = {container.createdBy, container.modifiedBy, container.contentBy or self.own_id}
-        return authors <= {self.own_id, *self.contacts}
+        authors = {
+            container.createdBy,
+            container.modifiedBy,
+            container.contentBy,
+            container.headerBy,
+        }
+        return authors - {None} <= {self.own_id, *self.contacts}
 
     def others(self, container: Container) -> list[Somebody] | None:
         """Return the container's other members; None if the user may not see them."""

@@ -97,6 +97,7 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
     contentAvailability: Availability
     headerAvailability: Availability
     contentBy: uuid.UUID | None
+    headerBy: uuid.UUID | None
     access: tuple[_Level, ...] | None
     isOwnDocument: bool
 

@@ -332,7 +332,8 @@ def decode_header(data: bytes, header_type: Any) -> Any:
             why = _misfit(msgspec.json.decode(data), header_type, "header")
         except (TypeError, ValueError, RecursionError) as error:
             why = type(error).__name__
-    raise InvalidArgumentError(f"The header is not a {_name(header_type)}: {why}")
+    kind = "JSON" if header_type is Any else f"a {_name(header_type)}"
+    raise InvalidArgumentError(f"The header is not {kind}: {why}")
 
 
 def _opened(data: bytes, header_type: Any) -> Any:

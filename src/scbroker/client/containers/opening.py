@@ -141,6 +141,7 @@ def container(
         content=content,
         header=header,
         contentBy=None if (part := state.record.content) is None else user_id_of(part.author),
+        headerBy=None if (part := state.record.header) is None else user_id_of(part.author),
         asOf=session.as_of(opened.container_id),
         isOwnDocument=is_own_document(session.fingerprint, text, opened.container_id),
     )

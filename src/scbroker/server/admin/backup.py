@@ -27,11 +27,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
 import hashlib
 import os
 import re
 import shutil
 import sqlite3
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -52,12 +54,14 @@ from scbroker.server.storage.blobs import Folder, is_name_of, sync
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection, Row, SqliteConnection
 from scbroker.server.storage.tables import chunks
+from scbroker.wire.parts import MAX_CHUNK
 
 _MANIFEST: Final = "manifest.json"
 _FORMAT: Final = 1
 _DATED: Final = "%Y-%m-%dT%H%M%SZ"
 _DATED_NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{6}Z")
 _PAGE: Final = 500
+_LONGEST_MANIFEST: Final = 65_536
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
@@ -245,7 +249,7 @@ def _read_manifest(folder: Path) -> Manifest:
     """Read a backup's manifest; `InvalidArgumentError` if the folder is not a backup of this format."""
     path = folder / _MANIFEST
     try:
-        found = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        found = msgspec.json.decode(_read(path, _LONGEST_MANIFEST), type=Manifest)
     except FileNotFoundError:
         raise InvalidArgumentError(
             f"{folder} is not a finished backup: {_MANIFEST} is missing."
@@ -286,7 +290,7 @@ def _copy_objects(
             # Somebody may have edited the backup: it must not have the operator write or read elsewhere.
             if not is_name_of(str(row.blob), bytes(row.part_id)):
                 problem: str | None = "its object has a name that no broker gives."
-            elif _is_link(source, name):
+            elif (source / name).resolve() != source.resolve() / name:
                 problem = "its object is behind a symbolic link."
             else:
                 size, problem = _copy(source / name, target / OBJECTS / name, row, link)
@@ -299,10 +303,6 @@ def _copy_objects(
     return count, octets, damaged
 
 
-def _is_link(folder: Path, name: Path) -> bool:
-    return (folder / name).resolve() != folder.resolve() / name
-
-
 def _copy(source: Path, target: Path, row: Row, link: bool) -> tuple[int | None, str | None]:
     """Copy an object; return its size unless it is missing, and what is wrong with it, or None."""
     try:
@@ -311,11 +311,28 @@ def _copy(source: Path, target: Path, row: Row, link: bool) -> tuple[int | None,
             os.link(source, target)
             size = target.stat().st_size
             return size, object_problem(row, size)
-        octets = memoryview(source.read_bytes())
-        write_synced(target, octets)
-        return len(octets), object_problem(row, octets)
+        octets = memoryview(_read(source, MAX_CHUNK))
     except FileNotFoundError:
         return None, object_problem(row, None)
+    except OSError as error:
+        if link:
+            raise
+        # One object must not end a restore that accepts damaged ones.
+        return None, f"its object cannot be read ({error.strerror})."
+    write_synced(target, octets)
+    return len(octets), object_problem(row, octets)
+
+
+def _read(path: Path, most: int) -> bytes:
+    """Return the bytes of a regular file, whatever somebody has put in its place."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(path, flags | getattr(os, "O_BINARY", 0)), "rb") as file:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        if state.st_size > most:
+            raise OSError(errno.EFBIG, "it is too large")
+        return file.read(most)
 
 
 @contextlib.contextmanager
