@@ -278,6 +278,7 @@ def test_a_container_is_read_with_content_header_and_all_of_its_metadata(
         assert found.header == Header({"old": 1})
         assert availability_of(found) == (Availability.Available, Availability.Available)
         assert (found.contentBy, found.headerBy, found.asOf) == (id_of(alice), id_of(alice), None)
+        assert found.isOwnDocument is False
     none = given(alice.getContainer(given(alice.createContainer(None)).id))
     assert (none.content, none.header) == (None, None)
     assert availability_of(none) == (Availability.Absent, Availability.Absent)
@@ -292,6 +293,7 @@ def test_the_metadata_of_a_container_come_alone(
         assert (found.content, found.header) == (None, None)
         assert availability_of(found) == (Availability.NotIncluded, Availability.NotIncluded)
         assert (found.contentBy, found.headerBy, found.asOf) == (id_of(alice), id_of(alice), None)
+        assert found.isOwnDocument is False
 
 
 def test_metadata_are_the_creators_and_say_what_was_created(alice: ServerProvider) -> None:

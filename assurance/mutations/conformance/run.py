@@ -187,6 +187,8 @@ def in_the_child(job: Job, warm_up: pytest.Item) -> str:
         if mutants.FAULTS:
             return f"the mutant itself failed: {mutants.FAULTS[0]}"
         for report in reports:
+            # Only here does pytest mark a test as failed whose subtests have failed.
+            item.ihook.pytest_report_teststatus(report=report, config=item.config)
             if report.failed and job.mutant is None:
                 failed.append(f"{item.nodeid} fails: {report.longreprtext[-2000:]}")
                 break
