@@ -34,8 +34,8 @@ from scbroker import (
     ServerProvider,
 )
 from scbroker.cli.output import printable
-from scbroker.cli.rights import in_words
 from scbroker.client.core.sealing import OpenPart
+from scbroker.desk.rights import in_words
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 

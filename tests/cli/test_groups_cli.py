@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 
 from scbroker import BrokerError, ContainerAccessLevel
-from scbroker.cli import rights
 from scbroker.client.rosters import operations
+from scbroker.desk import rights
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.cli.test_account import SECRETS, register
 from tests.cli.test_sharing import access, card_of, content, id_of, knows, store

@@ -9,7 +9,8 @@ import pexpect
 import pytest
 
 from scbroker import BrokerError, ContactCard, Contacts, Container, ContainerAccessLevel
-from scbroker.cli import rights
+from scbroker.cli.rights import permissions_of
+from scbroker.desk import rights
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.people import Person, ended
 from tests.kit.waiting import PATIENCE
@@ -342,8 +343,8 @@ def test_hostile_names_of_people_and_containers_do_not_act_on_the_terminal(
 
 def test_the_words_for_permissions_are_read_and_said_back() -> None:
     for word, permissions in rights.WORDS.items():
-        assert rights.permissions_of(word.upper(), None) == permissions
+        assert permissions_of(word.upper(), None) == permissions
         assert rights.in_words(permissions) == word
         assert not permissions.missing()
     assert rights.in_words(Level.Decrypt | Level.Download) == "Download,Decrypt"
-    assert rights.permissions_of(None, None) is None
+    assert permissions_of(None, None) is None

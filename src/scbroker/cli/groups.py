@@ -11,7 +11,6 @@ import shlex
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
@@ -19,8 +18,8 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.names import PREFIX
-from scbroker.cli.output import SHORT_ID
 from scbroker.cli.words import with_message
+from scbroker.desk.people import People
 from scbroker.spelling import comparable
 
 if TYPE_CHECKING:
@@ -60,9 +59,9 @@ class Groups:
     """The user's groups. The accepted ones are read once for each command."""
 
     def __init__(
-        self, session: scbroker.ServerProvider, name_of: Callable[[uuid.UUID], str]
+        self, session: scbroker.ServerProvider, known: People, name_of: Callable[[uuid.UUID], str]
     ) -> None:
-        self._session, self._name_of = session, name_of
+        self._session, self._known, self._name_of = session, known, name_of
 
     def all(self) -> list[Entry]:
         """Read all groups, offered ones included; an error stands for a group that cannot be read."""
@@ -81,18 +80,18 @@ class Groups:
     @property
     def accepted(self) -> list[scbroker.Group]:
         """The accepted groups that can be read."""
-        return [each for each in self._accepted if isinstance(each, scbroker.Group)]
+        return [each for each in self._known.accepted if isinstance(each, scbroker.Group)]
 
     def known(self, group_id: uuid.UUID) -> scbroker.Group | None:
         """Return an accepted group by its id; None for any other id, and if the groups cannot be read."""
-        return self._known.get(group_id)
+        return self._known.groups.get(group_id)
 
     def get(self, text: str) -> Found | None:
         """Return the accepted group that a text means, or None.
 
         Raises `InvalidArgumentError`, which lists them, if it means several: a command never guesses.
         """
-        return self._only(text, self._accepted)
+        return self._only(text, self._known.accepted)
 
     def find(self, text: str) -> Found:
         """Return the accepted group that a text means.
@@ -136,18 +135,6 @@ class Groups:
     def is_offered(self, text: str) -> bool:
         """Return whether a text means an offered group; False if the offers cannot be read in two seconds."""
         return bool(_meant(text, self.offers() or []))
-
-    @cached_property
-    def _known(self) -> dict[uuid.UUID, scbroker.Group]:
-        """The accepted groups by id, used only to show names: here a list that cannot be read is no error."""
-        try:
-            return {each.id: each for each in self.accepted}
-        except errors.UntrustedError:
-            return {}
-
-    @cached_property
-    def _accepted(self) -> list[Entry]:
-        return self._session.getGroups(offered=False).result()
 
     def _only(self, text: str, groups: Sequence[Entry]) -> Found | None:
         found = _meant(text, groups)
@@ -211,12 +198,6 @@ def not_accepted(text: str) -> str:
         f"You have not accepted the group {text!r} yet: run `scbroker groups accept {shlex.quote(text)}` "
         "first."
     )
-
-
-def label_of_group(group_id: uuid.UUID, group: scbroker.Group | None, *, is_short: bool) -> str:
-    """Return how a list names a group: by its name, or by its id if the user has not accepted it."""
-    shown = group_id.hex[:SHORT_ID] if is_short else str(group_id)
-    return f"group {shown if group is None else group.name}"
 
 
 def _meant(text: str, groups: Sequence[Entry]) -> list[Found]:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import shlex
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.groups import Groups, label_of_group, not_accepted
+from scbroker.cli.groups import Groups, not_accepted
 from scbroker.cli.names import LINK_MARK
 from scbroker.cli.output import SHORT_ID
 from scbroker.cli.words import with_message
+from scbroker.desk import people as desk
+from scbroker.desk.people import Somebody
 
 T = TypeVar("T")
 CARD_PREFIX: Final = "scbroker-contact:"
@@ -23,8 +24,6 @@ Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
 AnyHolder: TypeAlias = "Holder[Any]"
 """A person or a group."""
 W = TypeVar("W", bound="Who | scbroker.Group")
-DAMAGED: Final = (errors.UntrustedError, errors.UnsupportedVersionError)
-"""Errors of a list of links that this version cannot read. The ids of their users are shown then."""
 
 
 class Holder(NamedTuple, Generic[W]):
@@ -107,26 +106,14 @@ class People:
     """The user's contacts, links and groups, read once for each command."""
 
     def __init__(self, session: scbroker.ServerProvider) -> None:
-        self._session = session
+        self.known: desk.People = desk.People(session)
         self.book: scbroker.Contacts = scbroker.Contacts(session)
-        self.groups: Groups = Groups(session, self.name_of)
+        self.groups: Groups = Groups(session, self.known, self.name_of)
 
-    @cached_property
+    @property
     def own_id(self) -> uuid.UUID:
         """The user's own id."""
-        return self._session.getUserId().result()
-
-    @cached_property
-    def _contacts(self) -> dict[uuid.UUID, scbroker.Contact]:
-        return {each.userId: each for each in self.book.list().result()}
-
-    @cached_property
-    def _links(self) -> dict[uuid.UUID, scbroker.Link]:
-        """The user's links; none if the list is damaged, which `scbroker links` says."""
-        try:
-            return {each.userId: each for each in self._session.getLinks().result()}
-        except DAMAGED:
-            return {}
+        return self.known.own_id
 
     def find(self, text: str) -> Who:
         """Return the person of a contact's name, a user id or a card's text: the contact, if it is one.
@@ -135,13 +122,13 @@ class People:
         """
         if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK in text:
             card = scbroker.ContactCard.parse(text)  # raises for a link, without repeating it
-            contact = self._contacts.get(card.userId)
+            contact = self.known.contacts.get(card.userId)
             return card if contact is None or contact.fingerprint != card.fingerprint else contact
         try:
             user_id = uuid.UUID(text)
         except ValueError:
             return self.book.get(text).result()
-        return self._contacts.get(user_id, user_id)
+        return self.known.contacts.get(user_id, user_id)
 
     def holder(self, text: str) -> AnyHolder:
         """Return the person or the accepted group of a text.
@@ -176,37 +163,33 @@ class People:
         user's links, "group NAME" for a group that the user has accepted, or the id of somebody else; if
         `is_short`, the first digits of the id.
         """
-        shown = user_id.hex[:SHORT_ID] if is_short else str(user_id)
-        if user_id == self.own_id:
-            return "you"
-        if (contact := self._contacts.get(user_id)) is not None:
-            return contact.name
-        if (link := self._links.get(user_id)) is not None:
-            return f"link {link.name or shown}"
-        if (group := self.groups.known(user_id)) is not None:
-            return label_of_group(user_id, group, is_short=is_short)
-        return shown
+        return _label(self.known.user(user_id), is_short=is_short)
 
     def of_level(self, level: scbroker.AccessLevel, *, is_short: bool = False) -> str:
         """Return the name of the user or of the group that an access level names."""
-        if level.isGroup:
-            return self.group_of(level.userId, is_short=is_short)
-        return self.name_of(level.userId, is_short=is_short)
+        return _label(self.known.holder(level), is_short=is_short)
 
     def group_of(self, group_id: uuid.UUID, *, is_short: bool = False) -> str:
         """Return "group NAME" for a group that the user has accepted, "group ID" for any other."""
-        return label_of_group(group_id, self.groups.known(group_id), is_short=is_short)
+        return _label(self.known.group(group_id), is_short=is_short)
 
     def is_of_group(self, container: scbroker.Container[Any]) -> bool:
         """Return whether the user also reaches a container through a group that they have accepted."""
         ids = [each.userId for each in container.access or ()]
-        return container.via is not None or any(self.groups.known(each) for each in ids)
+        return container.via is not None or any(each in self.known.groups for each in ids)
 
     def others(self, container: scbroker.Container[Any]) -> list[str] | None:
         """Return the names of the container's other members; None if the user may not see them."""
-        if container.access is None:
-            return None
-        return [self.of_level(each) for each in container.access if each.userId != self.own_id]
+        others = self.known.others(container)
+        return None if others is None else [_label(each) for each in others]
+
+
+def _label(who: Somebody, *, is_short: bool = False) -> str:
+    if who.kind == "you":
+        return "you"
+    shown = who.name or (who.id.hex[:SHORT_ID] if is_short else str(who.id))
+    before = {"link": "link ", "group": "group ", "other-group": "group "}
+    return before.get(who.kind, "") + shown
 
 
 def complete_person(ctx: Any, incomplete: str) -> list[str]:

@@ -24,9 +24,9 @@ from scbroker.cli.people import (
     warning_of,
     with_names,
 )
-from scbroker.cli.rights import living
 from scbroker.cli.run import Run
 from scbroker.cli.words import with_message
+from scbroker.desk.rights import living
 from scbroker.spelling import comparable
 from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
 

@@ -20,9 +20,9 @@ from scbroker.cli.groups import modifier_is_member, tell_offers
 from scbroker.cli.names import ContainerArgument, complete_container
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
 from scbroker.cli.people import complete_holder
-from scbroker.cli.rights import in_words, living, own_rights
 from scbroker.cli.run import Run
 from scbroker.desk.names import is_damaged, name_of
+from scbroker.desk.rights import in_words, living
 
 if TYPE_CHECKING:
     Entry = scbroker.Container[Any] | errors.BrokerError
@@ -259,7 +259,7 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         id = each.containerId
         shown = id if id is None or long else ShortId(id)
         return {**empty, "id": shown, "error": each.message, "code": each.code}
-    own = own_rights(run, each)
+    own = run.people.known.rights(each) or None
     return {
         **empty,
         "name": _name(run, each),
@@ -336,7 +336,7 @@ def access_of(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> list[R
 
 
 def _details(run: Run, found: scbroker.Container[Any]) -> Row:
-    as_json, own = run.out.as_json, own_rights(run, found)
+    as_json, own = run.out.as_json, run.people.known.rights(found) or None
     header = None if found.header is None else found.header.customHeaderObject
     is_member = modifier_is_member(run.session, found)
     return {

@@ -9,7 +9,7 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli import dates, rights
+from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.commands.getting import containers_below
 from scbroker.cli.dates import Until
@@ -25,8 +25,9 @@ from scbroker.cli.people import (
     named_in,
     warning_of,
 )
-from scbroker.cli.rights import Can, Rights
+from scbroker.cli.rights import Can, Rights, permissions_of
 from scbroker.cli.run import Run
+from scbroker.desk import rights
 
 if TYPE_CHECKING:
     from scbroker.vocabulary import ContainerAccessLevel
@@ -82,7 +83,7 @@ def share(
     You can give only permissions that you have, and for no longer than you have them. Anybody who can read
     may keep a copy.
     """
-    permissions = rights.permissions_of(can, exactly)
+    permissions = permissions_of(can, exactly)
     end = None if until is None else dates.end_of(until)
     texts, members = _named(run, [container, *(people or ())], others, "--with")
     _check_others(run, members, "You have access already: name another person.")
@@ -315,7 +316,7 @@ def _check_allowed(
     The library makes the change by the user's own access, or through a group that allows it.
     """
     refused: errors.PermissionDeniedError | None = None
-    for way in rights.ways_of(run, container):
+    for way in run.people.known.ways(container):
         try:
             _check_way(way, _levels(container), members, given, end)
         except errors.PermissionDeniedError as error:

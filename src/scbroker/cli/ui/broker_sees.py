@@ -11,12 +11,12 @@ from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
 
-from scbroker.cli import rights
 from scbroker.cli.ui.container import PATH, container_of, shown_of
 from scbroker.cli.ui.known import known, provider_of, shortened
 from scbroker.cli.ui.part import Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import Shown, View
+from scbroker.desk import rights
 from scbroker.desk.names import name_of
 from scbroker.vocabulary import ContainerAccessLevel
 

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 import scbroker
 from scbroker import errors
 from scbroker.cli.names import label_of
-from scbroker.cli.people import DAMAGED
 from scbroker.cli.ui.part import Container
 from scbroker.cli.ui.session import Session
+from scbroker.desk.people import DAMAGED
 from scbroker.spelling import comparable
 
 _RESERVED: Final = ("you", "the link ", "the user ", "the contact ", "the group ")

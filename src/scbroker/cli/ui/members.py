@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 import scbroker
 from scbroker import errors
-from scbroker.cli import dates, rights
+from scbroker.cli import dates
 from scbroker.cli.groups import counted
 from scbroker.cli.ui.container import PATH, container_of, id_of, path_of, shown_of
 from scbroker.cli.ui.known import (
@@ -29,6 +29,7 @@ from scbroker.cli.ui.known import (
 from scbroker.cli.ui.part import Container, Panel, Part
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import Act, Done, Question, Shown, View
+from scbroker.desk import rights
 
 MEANINGS: Final = {
     "read": "see content, name, members and type",

@@ -1,0 +1,119 @@
+"""Say who is who: the user, contacts, groups, links, and users whom nobody here knows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker import errors
+from scbroker.desk.rights import living
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
+
+Container: TypeAlias = "scbroker.Container[Any]"
+DAMAGED: Final = (errors.UntrustedError, errors.UnsupportedVersionError)
+"""Errors of a list of links that this version cannot read. The ids of their users are shown then."""
+
+
+class Somebody(NamedTuple):
+    """A user or a group. Only this module writes `kind`: a name cannot imitate it."""
+
+    id: uuid.UUID
+    kind: str
+    """you, verified, contact, group, link or stranger; other-group for a group that the user is not in."""
+    name: str | None
+    """The name; None for a stranger, another group, and a link without a name."""
+
+
+class People:
+    """The contacts, links and accepted groups of a session's user, each list read once, when it is needed."""
+
+    def __init__(self, provider: scbroker.ServerProvider) -> None:
+        self._provider = provider
+
+    def read(self) -> People:
+        """Read all lists now, so that no later call waits for the broker."""
+        _ = self.own_id, self.contacts, self.links, self.groups
+        return self
+
+    @cached_property
+    def own_id(self) -> uuid.UUID:
+        """The user's own id."""
+        return self._provider.getUserId().result()
+
+    @cached_property
+    def contacts(self) -> dict[uuid.UUID, scbroker.Contact]:
+        """The contacts by the ids of their users."""
+        return {each.userId: each for each in scbroker.Contacts(self._provider).list().result()}
+
+    @cached_property
+    def links(self) -> dict[uuid.UUID, scbroker.Link]:
+        """The links by the ids of their users; none if the list is damaged, which a list of links says."""
+        try:
+            return {each.userId: each for each in self._provider.getLinks().result()}
+        except DAMAGED:
+            return {}
+
+    @cached_property
+    def accepted(self) -> list[scbroker.Group | errors.BrokerError]:
+        """The groups that the user has accepted, and errors of those that cannot be read."""
+        return list(self._provider.getGroups(offered=False).result())
+
+    @cached_property
+    def groups(self) -> dict[uuid.UUID, scbroker.Group]:
+        """The accepted groups that can be read, by id; none if the list is damaged."""
+        try:
+            return {each.id: each for each in self.accepted if isinstance(each, scbroker.Group)}
+        except errors.UntrustedError:
+            return {}
+
+    def user(self, id: uuid.UUID) -> Somebody:
+        """Return who a user is."""
+        if id == self.own_id:
+            return Somebody(id, "you", None)
+        if (contact := self.contacts.get(id)) is not None:
+            return Somebody(id, "verified" if contact.verified else "contact", contact.name)
+        if (link := self.links.get(id)) is not None:
+            return Somebody(id, "link", link.name)
+        return self.group(id) if id in self.groups else Somebody(id, "stranger", None)
+
+    def group(self, id: uuid.UUID) -> Somebody:
+        """Return which group an id means."""
+        group = self.groups.get(id)
+        return (
+            Somebody(id, "other-group", None)
+            if group is None
+            else Somebody(id, "group", group.name)
+        )
+
+    def holder(self, level: AccessLevel) -> Somebody:
+        """Return the user or the group that an access level names."""
+        return self.group(level.userId) if level.isGroup else self.user(level.userId)
+
+    def others(self, container: Container) -> list[Somebody] | None:
+        """Return the container's other members; None if the user may not see them."""
+        if container.access is None:
+            return None
+        return [self.holder(each) for each in container.access if each.userId != self.own_id]
+
+    def ways(self, container: Container) -> Iterator[AccessLevel]:
+        """Yield what the user may do with a container: by an entry of their own, then through each group.
+
+        Through a group, the user may do what both the group's entry and the user's role allow. Without
+        ViewAccess this yields nothing, because the list of members is hidden.
+        """
+        levels = living(container)
+        yield from (each for each in levels if each.userId == self.own_id)
+        for each in levels:
+            if (group := self.groups.get(each.userId)) is not None:
+                allowed = each.permissions & group.role.permissions
+                yield AccessLevel(group, allowed, each.expiresAt)
+
+    def rights(self, container: Container) -> ContainerAccessLevel:
+        """Return all that the user may do with a container, alone or through groups; 0 without ViewAccess."""
+        found = ContainerAccessLevel(0)
+        for each in self.ways(container):
+            found |= each.permissions
+        return found

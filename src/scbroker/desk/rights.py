@@ -1,0 +1,42 @@
+"""Say permissions in words, such as "write"."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+from typing import Any, Final
+
+import scbroker  # loads its names when they are used: a command without a session needs few
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, GroupRole
+
+READ: Final = ContainerAccessLevel.DefaultUserPermissions
+_WRITE: Final = READ | ContainerAccessLevel.Upload
+WORDS: Final = {
+    "read": READ,
+    "write": _WRITE,
+    "manage": _WRITE | ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.ModifyType,
+    "owner": ContainerAccessLevel.DefaultOwnerPermissions,
+}
+_OF_ROLES: Final = {each.name.lower(): each.permissions for each in GroupRole}
+"""What a role allows if the group itself has every permission."""
+SHARE: Final = ContainerAccessLevel.ModifyAccess
+WRITE: Final = ContainerAccessLevel.Upload
+
+
+@functools.cache  # a list has the same few for thousands of containers
+def in_words(permissions: ContainerAccessLevel) -> str:
+    """Return the word for permissions, that of a role in a group, or their names with commas."""
+    words = (word for word, each in (WORDS | _OF_ROLES).items() if each == permissions)
+    return next(words, listed(permissions))
+
+
+def listed(permissions: ContainerAccessLevel) -> str:
+    """Return the names of permissions with commas."""
+    return ",".join(each.name or "" for each in permissions)
+
+
+def living(container: scbroker.Container[Any]) -> list[AccessLevel]:
+    """Return the entries of a container's access list that have not ended; none if the list is hidden."""
+    now = dt.datetime.now(dt.UTC)
+    levels = container.access or ()
+    return [each for each in levels if each.expiresAt is None or each.expiresAt > now]
