@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scbroker.server import metrics
-from scbroker.server.admin.load import Reading, read
+from scbroker.server.admin.health import Reading, read
 from scbroker.wire import codec
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire

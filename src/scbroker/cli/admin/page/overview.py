@@ -12,7 +12,7 @@ from scbroker.cli.admin.page.watch import DAYS, Watch
 from scbroker.cli.output import Size, duration
 from scbroker.cli.web.charts import line_chart
 from scbroker.cli.web.site import Shown
-from scbroker.server.admin.load import Load, Reading
+from scbroker.server.admin.health import Load, Reading
 
 _OPERATIONS: Final = 10
 

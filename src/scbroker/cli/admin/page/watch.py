@@ -15,8 +15,7 @@ from typing import Final
 from scbroker import errors
 from scbroker.cli.probe import Probe
 from scbroker.cli.web.charts import Point
-from scbroker.server.admin.health import Health, health, registrations
-from scbroker.server.admin.load import Load, Reading, between, read
+from scbroker.server.admin.health import Health, Load, Reading, between, health, read, registrations
 from scbroker.server.admin.stores import Stores
 
 LOAD_SECONDS: Final = 5.0
