@@ -63,6 +63,16 @@ def test_the_end_of_the_log_is_found_by_few_requests(number: int, mirror: Mirror
     assert mirror._end_of_log() == before + number == (events[-1].id if events else 0)
 
 
+def test_names_that_differ_in_case_are_two_files_where_the_folder_has_both(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    names = {name: name.encode() for name in ("Readme", "README", "readme")}
+    for name, content in names.items():
+        create(mirror, name, content)
+    mirror.compare()
+    assert files(tmp_path) == names
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "error", [errors.EventsExpiredError("gone"), errors.UnreachableError("away")]

@@ -7,7 +7,7 @@ import datetime as dt
 import queue
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -23,8 +23,11 @@ from scbroker.cli.paths import Folder, translated, write_own
 from scbroker.cli.run import Run
 from scbroker.cli.together import END_ALL
 from scbroker.desk.names import containers_of, name_of
+from scbroker.desk.paths import collision_key
 from scbroker.desk.strangers import Strangers
 
+_ALIKE: Final = [PurePosixPath(each) for each in ("a", "A", "a\u200d")]
+"""Names of which some folders have one at a time; the names of containers are composed alike already."""
 _SMALL: Final = 65536
 """Bytes of a content that the broker sends together with others."""
 _BATCH: Final = 64
@@ -56,6 +59,8 @@ class Mirror:
         self._folder, self._state = folder, state
         self._selection, self._keep = selection, keep
         self._exact = checksum
+        has_all = len(folder.told_apart(_ALIKE)) == len(_ALIKE)
+        self._key: Callable[[str], str] = str if has_all else collision_key
         self._applying = Applying(folder, state, self._tell, exact=checksum)
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
@@ -256,7 +261,7 @@ class Mirror:
         # A copy, because `look` updates the times in the record.
         files = dict(self._state.files)
         kept = self._failed | self._left_out
-        steps = plan(self._remotes, kept, files, look, keep=self._keep, exact=self._exact)
+        steps = plan(self._remotes, kept, files, look, keep=self._keep, exact=self._exact, key=self._key)
         fetches = []
         for step in steps:
             if isinstance(step, Fetch):

@@ -76,6 +76,8 @@ class Other(enum.Enum):
     """Something that the mirror did not write, or that was changed since: it stays as it is."""
 
 
+Key = Callable[[str], str]
+"""Returns a text that is equal for names that a folder takes for the same."""
 Look = Callable[[PurePosixPath, tuple[Stamp, ...]], Stamp | Other]
 """Returns the recorded content that the file at a path has."""
 
@@ -128,14 +130,15 @@ def plan(
     *,
     keep: bool = False,
     exact: bool = False,
+    key: Key = collision_key,
 ) -> list[Action]:
     """Return the steps that make the folder that of these containers, in their order.
 
     Containers in `failed` could not be read: their files stay as they are. With `keep`, so do files whose
     container is gone. With `exact`, the content comes beside a file that was changed here, also without a
-    newer version.
+    newer version. `key` tells which paths the folder takes for the same: by default those that any folder does.
     """
-    return _Plan(remotes, failed, files, look, keep, exact).actions()
+    return _Plan(remotes, failed, files, look, keep, exact, key).actions()
 
 
 class _Plan:
@@ -147,7 +150,9 @@ class _Plan:
         look: Look,
         keep: bool,
         exact: bool,
+        key: Key,
     ) -> None:
+        self._key = key
         self._remotes, self._failed, self._keep, self._exact = remotes, failed, keep, exact
         self._files, self._look = files, look
         self._seen = {path: look(path, stamps) for path, stamps in files.items()}
@@ -160,7 +165,7 @@ class _Plan:
     def actions(self) -> list[Action]:
         for path, stamps in self._files.items():
             self._sort(path, stamps)
-        places = assign(self._remotes, self._holders(), self._reserved())
+        places = assign(self._remotes, self._holders(), self._reserved(), self._key)
         moves, fetches = [], []
         for id, target in self._targets(places).items():
             remote = self._remotes[id]
@@ -225,7 +230,7 @@ class _Plan:
                 targets[id] = place
             else:
                 crowded.append(id)
-        taken = _Taken()
+        taken = _Taken(self._key)
         for place in places.values():
             taken.add(place)
         for id in crowded:
@@ -276,8 +281,8 @@ class _Plan:
         if (
             seen is Other.Foreign
         ):  # a file system that ignores case finds the file that is to be renamed
-            keys = {collision_key(str(path)) for path, _ in self._written.get(id, ())}
-            return place not in self._files and collision_key(str(place)) in keys
+            keys = {self._key(str(path)) for path, _ in self._written.get(id, ())}
+            return place not in self._files and self._key(str(place)) in keys
         return seen is Other.Missing or place in self._folders
 
     def _seen_at(self, path: PurePosixPath) -> Stamp | Other:
@@ -288,12 +293,12 @@ class _Plan:
 
         If a recorded file is in the way of one, it goes through the mirror's own folder.
         """
-        files = {collision_key(str(path)) for path in self._files}
-        in_the_way = files | {collision_key(str(path)) for path in self._folders}
+        files = {self._key(str(path)) for path in self._files}
+        in_the_way = files | {self._key(str(path)) for path in self._folders}
         direct, halves = [], []
         for move in moves:
-            above = {collision_key(str(each)) for each in move.target.parents}
-            if above.isdisjoint(files) and collision_key(str(move.target)) not in in_the_way:
+            above = {self._key(str(each)) for each in move.target.parents}
+            if above.isdisjoint(files) and self._key(str(move.target)) not in in_the_way:
                 direct.append(move)
             else:
                 halves.append(move)
@@ -313,6 +318,7 @@ def assign(
     remotes: Mapping[uuid.UUID, Remote],
     holders: Mapping[uuid.UUID, Collection[PurePosixPath]],
     reserved: Collection[PurePosixPath],
+    key: Key = collision_key,
 ) -> dict[uuid.UUID, PurePosixPath]:
     """Return a path for each container that no other one's path collides with on any file system.
 
@@ -323,7 +329,7 @@ def assign(
     def order(each: Remote) -> tuple[bool, bool, dt.datetime, uuid.UUID]:
         return each.path not in holders.get(each.id, ()), not each.is_own, each.created, each.id
 
-    taken = _Taken()
+    taken = _Taken(key)
     for path in reserved:
         taken.add(path)
     places = {}
@@ -340,7 +346,8 @@ def assign(
 class _Taken:
     """The paths that are in use."""
 
-    def __init__(self) -> None:
+    def __init__(self, key: Key) -> None:
+        self._key = key
         self._files: set[str] = set()
         self._folders: set[str] = set()
 
@@ -359,7 +366,7 @@ class _Taken:
         self._folders.update(folders)
 
     def _keys(self, path: PurePosixPath) -> list[str]:
-        parts = (collision_key(part) for part in path.parts)
+        parts = (self._key(part) for part in path.parts)
         return list(itertools.accumulate(parts, "{}/{}".format))
 
 
