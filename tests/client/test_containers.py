@@ -178,6 +178,27 @@ def test_nobody_gives_more_than_they_have(alice: ServerProvider, bob: ServerProv
 
 
 @both_engines
+def test_access_that_has_ended_by_the_brokers_clock_is_refused(
+    fresh_broker: BrokerProcess, new_provider: NewProvider
+) -> None:
+    """A machine whose clock is slow would give access that nobody can use, without a word."""
+    fresh_broker.clock_ahead = 150
+    alice, bob = (new_provider(True, at=fresh_broker) for _ in range(2))
+    found = alice.createContainer(b"").result(PATIENCE).id
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)
+    own, level = AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), expiresAt=end)
+    [refused] = alice.grantAccess([found], level).result(PATIENCE)
+    assert isinstance(refused, BrokerError.clockError)
+    with pytest.raises(BrokerError.clockError, match="behind the broker's"):
+        alice.createContainer(b"", None, [own, level]).result(PATIENCE)
+    with pytest.raises(BrokerError.clockError, match="behind the broker's"):
+        alice.createLink([found], expiresAt=end).result(PATIENCE)
+    assert alice.getLinks().result(PATIENCE) == []
+    later = AccessLevel(id_of(bob), expiresAt=end + dt.timedelta(minutes=2))
+    [granted] = alice.grantAccess([found], later).result(PATIENCE)
+    assert not isinstance(granted, BrokerError)
+
+
 def test_each_update_changes_its_field_and_no_other(alice: ServerProvider) -> None:
     made = alice.createContainer(b"c", {"h": 1}, type="t").result(PATIENCE)
 

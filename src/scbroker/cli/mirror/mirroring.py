@@ -261,7 +261,9 @@ class Mirror:
         # A copy, because `look` updates the times in the record.
         files = dict(self._state.files)
         kept = self._failed | self._left_out
-        steps = plan(self._remotes, kept, files, look, keep=self._keep, exact=self._exact, key=self._key)
+        steps = plan(
+            self._remotes, kept, files, look, keep=self._keep, exact=self._exact, key=self._key
+        )
         fetches = []
         for step in steps:
             if isinstance(step, Fetch):

@@ -136,7 +136,7 @@ def plan(
 
     Containers in `failed` could not be read: their files stay as they are. With `keep`, so do files whose
     container is gone. With `exact`, the content comes beside a file that was changed here, also without a
-    newer version. `key` tells which paths the folder takes for the same: by default those that any folder does.
+    newer version. `key` tells which paths the folder takes for the same, by default those that any does.
     """
     return _Plan(remotes, failed, files, look, keep, exact, key).actions()
 

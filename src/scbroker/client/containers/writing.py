@@ -285,6 +285,9 @@ async def _append(session: Session, items: Sequence[Writing]) -> None:
 async def _attempt_creation(session: Session, items: Sequence[Writing], send: Send) -> None:
     """Seal, draft, sign and send the first records of containers."""
     for item in items:
+        with tasks.alone(item.fail):
+            _check_ends(session, item.change)
+    for item in _open(items):
         verify = partial(recipients_of, session, item.holders)
         with tasks.alone(item.fail):
             await seal_parts(session, item.change, item.container_id, None, verify)
@@ -436,6 +439,7 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
     if allowed.state is not fetched.state:  # read again, through a group
         _check_unchanged(item, allowed)
     fetched, state = allowed, allowed.state
+    _check_ends(session, change)
     if drafting.changes_nothing(state, change, fetched.time):
         item.present = await opening.secured(session, fetched, asked=())
         return None
@@ -461,6 +465,18 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
     after = drafting.time_after(fetched, key, time)
     grants = drafting.new_grants(state, change, after, newer_keys=newer_keys)
     return Basis(fetched, key, time, grants)
+
+
+def _check_ends(session: Session, change: Change) -> None:
+    """Raise `ClockError` for access that ends before now by the broker's clock, which enforces the end."""
+    grants, lag = change.grants, session.transport.lag
+    added = grants.add if isinstance(grants, Merge) else grants if grants is not KEEP else {}
+    end = now() + lag
+    if any(each.expiresAt is not None and each.expiresAt <= end for each in added.values()):
+        raise errors.ClockError(
+            f"The access would have ended already: this machine's clock is {lag // 1_000_000} seconds "
+            "behind the broker's. Set it right, or choose a later expiresAt."
+        )
 
 
 def _check_unchanged(item: Writing, fetched: Fetched) -> None:

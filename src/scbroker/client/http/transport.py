@@ -22,9 +22,11 @@ import logging
 import os
 import secrets
 import socket
+import time
 import urllib.parse
 from asyncio import sleep
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
@@ -346,6 +348,8 @@ class Transport(Connections):
         self.waits: Connections = _Waits(endpoint)
         self._budget = _RETRY_BUDGET
         self._has_answered = False
+        self.lag: int = 0
+        """Microseconds that this clock was behind the broker's at the newest answer, within a second."""
         self._make_buffers()
 
     def _make_buffers(self) -> None:
@@ -536,6 +540,7 @@ class Transport(Connections):
                         raise _unmarked(response, self.endpoint.url, size, self._has_answered)
                     _check_version(response, self.endpoint.url)
                     self._has_answered = True
+                    self.lag = _lag(response)
                     if response.status < 300:
                         if target is not None:
                             return await _read_into(response, target, moved)
@@ -550,6 +555,14 @@ class Transport(Connections):
                 _why_unreachable(error, self.endpoint.url, self._has_answered),
                 sent=not isinstance(error, aiohttp.ClientConnectorError),
             ) from None
+
+
+def _lag(response: aiohttp.ClientResponse) -> int:
+    try:
+        date = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return 0
+    return max(0, round(date * 1_000_000) - time.time_ns() // 1000)
 
 
 def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -> str:
