@@ -232,6 +232,23 @@ def test_names_that_look_the_same_are_not_guessed_among_and_those_of_other_case_
     assert not list((alice.home / "out").glob(".scbroker*"))
 
 
+def test_of_own_containers_with_one_name_the_newest_is_read_and_it_is_said(
+    alice: Person, session: ServerProvider
+) -> None:
+    """Programs that store a name at once make a container each."""
+    put(session, "d/a", b"older")
+    newest = put(session, "d/a", b"newer")
+    said = f"The newest is used, {newest}"
+    for arguments in (["cat", "d/a"], ["info", "d/a"], ["get", "d/a"], ["get", "-r", "d"]):
+        assert said in alice.run(*arguments).error
+    assert alice.run("cat", "d/a").output == "newer"
+    assert [(alice.home / each).read_bytes() for each in ("a", "d/a")] == [b"newer", b"newer"]
+    (alice.home / "d/a").write_bytes(b"newest of all")
+    assert said in alice.run("put", "-r", "d", "--update").error
+    assert alice.run("cat", str(newest)).output == "newest of all"
+    assert "2 containers are named 'd/a': use an id" in alice.run("rm", "d/a", status=2).error
+
+
 def test_a_container_that_somebody_shares_never_takes_the_place_of_one_s_own(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
 ) -> None:

@@ -352,10 +352,13 @@ def test_a_container_of_somebody_else_is_no_obstacle_and_is_never_updated_by_nam
     assert found(bob, row["id"]).content == b"Bob's"
 
 
-def test_several_own_containers_of_one_name_are_not_guessed_among(alice: Person) -> None:
+def test_several_own_containers_of_one_name_are_not_guessed_among_if_others_can_name_one(
+    alice: Person, bob: Person
+) -> None:
     with alice.session() as session:
-        for _ in range(2):
-            session.createContainer(b"", {"name": "a.txt"}).result(PATIENCE)
+        levels = [AccessLevel(id_of(each), 511) for each in (alice, bob)]
+        for access in (None, levels):
+            session.createContainer(b"", {"name": "a.txt"}, access).result(PATIENCE)
     write(alice.home, "a.txt")
     assert "--into" in alice.run("put", "a.txt", "--update", status=2).error
 

@@ -18,7 +18,7 @@ from scbroker import errors
 from scbroker.cli.output import SHORT_ID
 from scbroker.desk import names as desk
 from scbroker.desk.names import LONGEST_NAME, name_of
-from scbroker.desk.strangers import Strangers
+from scbroker.desk.strangers import Strangers, newest_twin, text_of_twins
 from scbroker.spelling import without_invisible
 
 PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
@@ -66,10 +66,11 @@ class Names:
         """
         return self.ids_of([text])[0]
 
-    def ids_of(self, texts: Sequence[str]) -> list[uuid.UUID]:
+    def ids_of(self, texts: Sequence[str], *, newest: bool = False) -> list[uuid.UUID]:
         """Return the ids that several texts mean, each as by `id_of`; read all containers at most once.
 
-        A beginning of an id can be a name as well. Other users choose the ids of what they share.
+        A beginning of an id can be a name as well. Other users choose the ids of what they share. With
+        `newest`, a name of several containers that only the user can have named is that of the newest.
         """
         ids = {text: self._by_prefix(text) for text in texts if PREFIX.fullmatch(text)}
         names = {
@@ -80,7 +81,21 @@ class Names:
         named = {**self.named(set(names.values()))}
         for name in [each for each, found in named.items() if not found]:
             named[name] = self._named_like(name)
+        for name, found in named.items() if newest else ():
+            named[name] = self.without_twins(name, found)
         return [_only(text, ids.get(text), named.get(names.get(text, ""), [])) for text in texts]
+
+    def without_twins(
+        self, name: str, found: list[scbroker.Container[Any]]
+    ) -> list[scbroker.Container[Any]]:
+        """Return the newest of containers that the user alone can have named, and say so; else all."""
+        if (
+            len(found) < 2
+            or (one := newest_twin(found, self._session.getUserId().result())) is None
+        ):
+            return found
+        self._warn(text_of_twins(name, one.id, {each.id for each in found} - {one.id}))
+        return [one]
 
     def _named_like(self, name: str) -> list[scbroker.Container[Any]]:
         """Return the containers whose name differs from this one in invisible characters alone."""
@@ -90,9 +105,9 @@ class Names:
         )
         return [each for each in found if isinstance(each, scbroker.Container)]
 
-    def container(self, text: str) -> scbroker.Container[Any]:
-        """Return the container, without content, that a text means as by `id_of`."""
-        [found] = desk.containers_of(self._session, [self.id_of(text)])
+    def container(self, text: str, *, newest: bool = False) -> scbroker.Container[Any]:
+        """Return the container, without content, that a text means as by `ids_of`."""
+        [found] = desk.containers_of(self._session, self.ids_of([text], newest=newest))
         if isinstance(found, errors.BrokerError):
             raise type(found)(f"{text}: {found.message}")
         return found

@@ -8,7 +8,7 @@ contacts, the members of groups that they have accepted, and those whom a comman
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, TypeAlias
@@ -96,6 +96,24 @@ def others_can_change(container: scbroker.Metadata, user: uuid.UUID) -> bool:
     """Return whether others than this user can change a container now, or have created or named it."""
     named_by = container.headerBy if isinstance(container, scbroker.Container) else None
     return {*_writers(container), named_by or user} != {user}
+
+
+def newest_twin(named: Sequence[Container], user: uuid.UUID) -> Container | None:
+    """Return the newest of several containers with one name; None if others can have named any of them.
+
+    Programs that create a name at once make a container each.
+    """
+    if len(named) < 2 or any(others_can_change(each, user) for each in named):
+        return None
+    return max(named, key=lambda each: (each.modifiedAt, each.id))
+
+
+def text_of_twins(name: str, newest: uuid.UUID, others: Collection[uuid.UUID]) -> str:
+    """Return the warning that the newest of several containers with one name is used."""
+    return (
+        f"{len(others) + 1} of your containers are named {name!r}. The newest is used, {newest}: rename or "
+        f"delete the others, as by `scbroker rm {min(others)}`."
+    )
 
 
 def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:

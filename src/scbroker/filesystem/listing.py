@@ -26,7 +26,7 @@ import scbroker
 from scbroker import errors
 from scbroker.desk.names import all_containers, name_of
 from scbroker.desk.paths import filesystem_path
-from scbroker.desk.strangers import Strangers, others_can_change
+from scbroker.desk.strangers import Strangers, others_can_change, text_of_twins
 
 _log = logging.getLogger("scbroker")
 _MOST_LISTED: Final = 10
@@ -90,7 +90,7 @@ class Listing:
         found = self._named.get(path, [])
         is_folder = bool(found) and self.children(path, 1) is not None
         if not exact and not is_folder and (newest := _newest(found)) is not None:
-            _warn(path, newest.id, *sorted(each.id for each in found if each is not newest))
+            _warn(path, newest.id, frozenset(each.id for each in found if each is not newest))
             return newest
         if len(found) > 1 or is_folder:
             listed = "; ".join(
@@ -180,15 +180,8 @@ def _newest(entries: list[Entry]) -> Entry | None:
 
 
 @lru_cache
-def _warn(path: str, newest: uuid.UUID, *others: uuid.UUID) -> None:
-    _log.warning(
-        "%d of your containers are named %r. The newest is used, %s: rename or delete the others, as by "
-        "`scbroker rm %s`.",
-        len(others) + 1,
-        path,
-        newest,
-        others[0],
-    )
+def _warn(path: str, newest: uuid.UUID, others: frozenset[uuid.UUID]) -> None:
+    _log.warning(text_of_twins(path, newest, others))
 
 
 def _folder(path: str) -> Info:

@@ -75,7 +75,7 @@ def get(
     can change; with --everyone, also those of other people. It gets hidden files only of containers that
     nobody but you can change.
     """
-    found = found_containers(run, containers, recursive=recursive, everyone=everyone)
+    found = found_containers(run, containers, recursive=recursive, everyone=everyone, newest=True)
     if recursive and not everyone:
         found = _without_hidden(run, found)
     save(run, found, output, recursive=recursive, force=force, checksum=checksum)
@@ -88,16 +88,16 @@ def cat(run: Run, containers: ContainersArgument) -> None:
     Several contents come one after the other. A terminal shows plain text only, because control characters
     could act on it. For other contents, use a pipe or `scbroker get`.
     """
-    _write_out(run, found_containers(run, containers, recursive=False))
+    _write_out(run, found_containers(run, containers, recursive=False, newest=True))
 
 
 def found_containers(
-    run: Run, texts: list[str], *, recursive: bool, everyone: bool = False
+    run: Run, texts: list[str], *, recursive: bool, everyone: bool = False, newest: bool = False
 ) -> list[scbroker.Container[Any]]:
-    """Return the containers that the arguments mean, each once."""
+    """Return the containers that the arguments mean, each once; with `newest` as `Names.ids_of` says."""
     if recursive:
         return containers_below(run, texts, everyone=everyone)
-    ids = list(dict.fromkeys(run.names.ids_of(texts)))
+    ids = list(dict.fromkeys(run.names.ids_of(texts, newest=newest)))
     results = containers_of(run.session, ids)
     containers: list[scbroker.Container[Any]] = []
     for container_id, result in zip(ids, results, strict=True):
@@ -280,9 +280,9 @@ def _with_own_paths(
     """Yield the containers with their paths, each path once.
 
     Anybody can share a container with any name. So if several containers have the same path, or one that
-    differs in invisible characters alone, only the one that the user created gets it; if the user created
-    none or several of them, each is an error. Of names that differ in case, those are written that the folder
-    keeps apart.
+    differs in invisible characters alone, only the one that the user created gets it, or the newest of those
+    that only the user can have named; without such a one, each is an error. Of names that differ in case,
+    those are written that the folder keeps apart.
     """
     user = run.session.getUserId().result()
     paths: dict[str, list[_Item]] = {}
@@ -296,6 +296,12 @@ def _with_own_paths(
             run.failed(label_of(container), error)
     for items in paths.values():
         own = [item for item in items if item.container.createdBy == user]
+        if (
+            recursive and len({each.path for each in own}) == 1
+        ):  # not only the last part is the same
+            left = run.names.without_twins(str(items[0].path), [each.container for each in own])
+            own = [each for each in own if each.container in left]
+            items = [each for each in items if each.container.createdBy != user or each in own]
         chosen = next((each for each in (items, own) if len(each) == 1), [])
         for item in chosen:
             several.setdefault(collision_key(str(item.path)), []).append(item)

@@ -206,7 +206,7 @@ def info(run: Run, container: ContainerArgument) -> None:
 
     The command reads the header, and members with the permission ReceiveAccessEvents see that.
     """
-    found = run.names.container(container)
+    found = run.names.container(container, newest=True)
     run.out.fields(_details(run, found))
     if is_damaged(found):
         run.out.say("The header is damaged: the command shows what else is known of the container.")

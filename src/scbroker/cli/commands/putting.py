@@ -220,7 +220,8 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
     stored = run.names.named({file.name for file in files})
     work, several = Work(), ""
     for file in files:
-        found = [each for each in stored[file.name] if each.createdBy == own]
+        own_ones = [each for each in stored[file.name] if each.createdBy == own]
+        found = run.names.without_twins(file.name, own_ones)
         same = (
             each
             for each in found
