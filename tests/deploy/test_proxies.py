@@ -112,6 +112,22 @@ def test_a_client_chooses_no_request_id(proxy: Proxy, behind: Behind) -> None:
 
 
 @pytest.mark.long
+@on_postgresql
+def test_after_a_head_of_any_length_the_broker_still_gets_requests(
+    proxy: Proxy, behind: Behind
+) -> None:
+    """A broker that cut the connection of a long head would be taken for one that has failed."""
+    behind(2)
+    for lines in (1, 2, 4, 6, 8, 9, 10, 12, 16, 60):
+        head = {f"X-Long-{number}": "x" * 3_500 for number in range(lines)}
+        with Through(proxy) as wire:
+            assert wire.send("GET", "/", headers=head).status in (200, 400, 431)
+        for _ in range(2):
+            with Through(proxy) as wire:
+                wire.send("GET", "/").expect(200)
+
+
+@pytest.mark.long
 @on_sqlite
 def test_only_tls_1_3_and_the_paths_of_the_protocol_are_open(proxy: Proxy, behind: Behind) -> None:
     behind()

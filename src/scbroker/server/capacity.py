@@ -44,6 +44,9 @@ _RETRY_SECONDS: Final = 3
 _REFUSAL_SECONDS: Final = 0.5
 """A refusal waits so long: a client that repeats at once is read twice a second, not thousands of times."""
 _MAX_HEAD: Final = 32_768
+_TOO_LARGE: Final = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+)
 _CHUNKED_OVERHEAD: Final = 8
 """Bytes of framing around each byte of a body in chunks of one byte."""
 _HEAD_SECONDS: Final = 10.0
@@ -257,9 +260,17 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._spare < 0:  # the rest of a head that was too long
+            return
         self._spare -= len(data)
         super().data_received(data)
-        if self._spare < 0:
+        if self._spare >= 0:
+            return
+        if self._idle and self.transport.can_write_eof():
+            # A proxy takes a connection that is cut for a failure of this broker, and avoids it.
+            self.transport.write(_TOO_LARGE)
+            self.transport.write_eof()
+        else:
             self.transport.abort()
 
     def on_message_begin(self) -> None:
