@@ -45,7 +45,8 @@ _REFUSAL_SECONDS: Final = 0.5
 """A refusal waits so long: a client that repeats at once is read twice a second, not thousands of times."""
 _MAX_HEAD: Final = 32_768
 _TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
+    b"Connection: close\r\nContent-Length: 0\r\n\r\n"
 )
 _CHUNKED_OVERHEAD: Final = 8
 """Bytes of framing around each byte of a body in chunks of one byte."""
