@@ -32,6 +32,7 @@ _NAMES = st.lists(_PIECES | st.characters(), max_size=8).map("".join) | st.text(
         ("a//b", "empty part"),
         ("a/", "empty part"),
         ("/etc/passwd", "absolute path"),
+        ("a/" * 64 + "a", "more than 64 parts"),
         ("../x", "the part '..'"),
         ("a/../../x", "the part '..'"),
         ("./x", "the part '.'"),

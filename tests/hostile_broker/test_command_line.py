@@ -1,19 +1,23 @@
 """Attacks on people at the command line by names, contents and files of others."""
 
+import contextlib
+import datetime as dt
 import logging
+import os
+import stat
 import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from scbroker import AccessLevel, ContainerAccessLevel
+from scbroker import AccessLevel, ContainerAccessLevel, errors
 from scbroker.cli import main
 from scbroker.cli.mirror.plan import Stamp
 from scbroker.cli.mirror.state import State
-from scbroker.cli.paths import write_own
+from scbroker.cli.paths import Folder, write_own
 from tests.cli.mirror.worlds import SELECTION
 from tests.hostile_broker.catalogue import attack
 from tests.kit.people import Person, ended, put, screen
@@ -156,6 +160,64 @@ def test_a_mirror_follows_no_link_that_was_planted_in_its_folder(victim: Person)
         session.deleteContainer(container).result(PATIENCE)
         victim.run("mirror", "copy", "--once", status=None)
     assert [each.read_text() for each in files_of(elsewhere)] == ["lake"]
+
+
+@attack(104, "link planted in a mirror")
+def test_a_link_in_place_of_the_own_folder_changes_nothing_that_it_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another user who can write the mirrored folder puts it there after the mirror has looked."""
+    site, own = tmp_path / "site", tmp_path / ".scbroker-mirror"
+    site.mkdir(mode=0o755)
+    for name in ("stat", "fstat"):
+        look, moved = getattr(os, name), tmp_path / name
+
+        def plant_after(
+            *arguments: Any, look: Any = look, moved: Path = moved, **options: Any
+        ) -> os.stat_result:
+            found: os.stat_result = look(*arguments, **options)
+            if not os.path.lexists(moved):
+                with contextlib.suppress(FileNotFoundError):
+                    own.rename(moved)
+                    own.symlink_to(site)
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, plant_after)
+            with contextlib.suppress(errors.BrokerError):
+                State(tmp_path, SELECTION).close()
+        assert moved.is_dir()
+        own.unlink()
+        assert not list(site.iterdir())
+        assert stat.S_IMODE(site.stat().st_mode) == 0o755
+
+
+@attack(104, "link planted in a mirror")
+def test_a_file_that_somebody_puts_in_place_of_the_new_one_is_not_taken_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that others can write, they can replace the temporary file at any moment."""
+    top, secret = tmp_path / "top", tmp_path / "secret"
+    top.mkdir()
+    secret.write_text("secret")
+    os.utime(secret, (1, 1))
+    for name in ("utime", "fsync", "link"):
+        at = getattr(os, name)
+
+        def plant_first(*arguments: Any, at: Any = at, **options: Any) -> None:
+            for each in top.glob(".scbroker-*"):
+                each.unlink()
+                each.symlink_to(secret)
+            at(*arguments, **options)
+
+        with monkeypatch.context() as patch, Folder(top) as folder:
+            patch.setattr(os, name, plant_first)
+            with pytest.raises(errors.InvalidArgumentError, match="another file in its place"):
+                folder.write(
+                    b"x", PurePosixPath("f"), replace=False, modified=dt.datetime.now(dt.UTC)
+                )
+        assert not list(top.iterdir())
+    assert (secret.read_text(), secret.stat().st_mtime) == ("secret", 1)
 
 
 WRONG_USES: Final = [

@@ -14,7 +14,7 @@ import pytest
 
 from scbroker.wire import codec
 from tests.hostile_broker.accomplices import Mallory
-from tests.hostile_broker.catalogue import all_mount
+from tests.hostile_broker.catalogue import all_mount, attack
 from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS, alone
 from tests.kit.brokers import Wire
 from tests.kit.waiting import PATIENCE
@@ -144,3 +144,12 @@ def test_what_is_no_http_at_all_writes_no_line_into_the_log(
         raw.shutdown(socket.SHUT_WR)
         answer = b"".join(iter(lambda: raw.recv(4096), b""))
     assert answer.partition(b"\r\n")[0] in (b"", b"HTTP/1.1 400 Bad Request")
+
+
+@attack(167, "long head through a proxy")
+def test_a_head_that_is_too_long_is_answered(mallory: Mallory) -> None:
+    """tests/deploy sends some through the proxies."""
+    with socket.create_connection(("127.0.0.1", mallory.behind.port), timeout=PATIENCE) as raw:
+        raw.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"X-Long: " + b"x" * 200_000)
+        answer = b"".join(iter(lambda: raw.recv(4096), b""))
+    assert answer.startswith(b"HTTP/1.1 431 ")

@@ -19,6 +19,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_FOLDER: Final = (errno.ELOOP, errno.ENOTDIR)
 _HAS_DIR_FD: Final = os.open in os.supports_dir_fd  # not on Windows
+_HAS_UTIME_FD: Final = os.utime in os.supports_fd  # not on Windows
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -166,13 +167,7 @@ class Folder:
         Without `replace`, an existing file is an `AlreadyExistsError`, also one that is made meanwhile.
         """
         with translated(self.path / path):
-            if sync:
-                _sync(source)
-            if modified is not None:
-                # Whole numbers: a float would be off by a microsecond.
-                time = (modified - _EPOCH) // dt.timedelta(microseconds=1) * 1000
-                with contextlib.suppress(OverflowError, OSError):  # a time that no file can have
-                    os.utime(source, ns=(time, time))
+            own = _finished(source, modified, sync=sync)
             with self._parent(path, make=True) as (name, folder):
                 if replace:
                     os.replace(source, name, dst_dir_fd=folder)
@@ -180,7 +175,14 @@ class Folder:
                     _move_new(source, name, folder)
                 if sync:
                     _sync_folder(folder)
-                return os.stat(name, dir_fd=folder, follow_symlinks=False)
+                state = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                is_same = os.path.samestat(own, state) and own.st_uid == state.st_uid
+                if not is_same or not stat.S_ISREG(
+                    state.st_mode
+                ):  # numbers of files are used again
+                    os.unlink(name, dir_fd=folder)
+                    raise OSError(errno.EPERM, "somebody has put another file in its place")
+                return state
 
     def write(
         self,
@@ -305,9 +307,25 @@ def _move_new(
         os.unlink(source, dir_fd=source_folder)
 
 
-def _sync(path: Path) -> None:
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
+def _finished(path: Path, modified: dt.datetime | None, *, sync: bool) -> os.stat_result:
+    """Give a file of the user its time, and sync it; return its status.
+
+    Others may have put a link in its place, if they can write the folder.
+    """
+    flags = os.O_RDWR | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "r+b") as file:
+        state = os.fstat(file.fileno())
+        if os.name != "nt" and (state.st_uid != os.geteuid() or state.st_nlink != 1):
+            raise OSError(errno.EPERM, "somebody has put another file in its place")
+        if modified is not None:
+            # Whole numbers: a float would be off by a microsecond.
+            time = (modified - _EPOCH) // dt.timedelta(microseconds=1) * 1000
+            at = file.fileno() if _HAS_UTIME_FD else path
+            with contextlib.suppress(OverflowError, OSError):  # a time that no file can have
+                os.utime(at, ns=(time, time))
+        if sync:
+            os.fsync(file.fileno())
+    return state
 
 
 def _sync_folder(folder: int | None) -> None:

@@ -21,6 +21,7 @@ ID: Final = "id:"
 _PATTERN: Final = re.compile(r"[*?\[]")
 """The characters with which fsspec begins a pattern."""
 _MOST_PARTS: Final = 64
+"""Each is a folder to make and to sync, and others choose the names."""
 OWN: Final = ".scbroker"
 """The beginning of names that no container's file gets: those of the program's own files."""
 _LONGEST_PART: Final = 255
@@ -51,6 +52,8 @@ def relative_path(name: str, longest: int = _LONGEST_PATH) -> PurePosixPath:
             raise _UnsafeError(f"is longer than {longest} bytes")
         if found.startswith("/"):
             raise _UnsafeError("is an absolute path")
+        if len(parts) > _MOST_PARTS:
+            raise _UnsafeError(f"has more than {_MOST_PARTS} parts")
         for part in parts:
             _check_part(part)
     except _UnsafeError as error:
@@ -129,10 +132,10 @@ def filesystem_path(name: str) -> str:
     Raises `InvalidArgumentError` for a name that no file gets, or that is a pattern of fsspec.
     """
     path = relative_path(name)
-    if _PATTERN.search(name) or len(path.parts) > _MOST_PARTS:
+    if _PATTERN.search(name):
         raise errors.InvalidArgumentError(
-            f"The name {name[:_SHOWN]!r} cannot be a path, because it has a character of [*? or more than "
-            f"{_MOST_PARTS} parts: choose another name."
+            f"The name {name[:_SHOWN]!r} cannot be a path, because it has a character of [*?: choose another "
+            "name."
         )
     return str(path)
 

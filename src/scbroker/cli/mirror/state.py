@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import stat
 import sys
 import uuid
 from collections.abc import Iterator
@@ -129,17 +128,24 @@ class State:
 
         Others who can write the mirrored folder may put another one in its place, with links in it.
         """
-        _make_own(folder)
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        if os.name == "nt":
+            return folder
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        self._held.callback(os.close, opened)
+        state = os.fstat(opened)
+        if state.st_uid != os.geteuid() or state.st_mode & 0o022:
+            raise errors.InvalidArgumentError(
+                f"{str(folder)!r} must be a folder that you alone can write: remove it."
+            )
+        os.fchmod(opened, 0o700)
         if not _PROC.exists():
-            if os.name == "posix" and folder.parent.stat().st_mode & 0o022:
+            if folder.parent.stat().st_mode & 0o022:
                 raise errors.InvalidArgumentError(
                     f"Others can write the folder of the mirror: run chmod go-w {folder.parent}."
                 )
             return folder
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        self._held.callback(os.close, opened)
-        if os.fstat(opened).st_uid != os.geteuid():
-            raise errors.ConflictError(f"Somebody has replaced {str(folder)!r}: remove it.")
         # Always the same number: a download is resumed by the path that it is saved to.
         held = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
         self._held.callback(os.close, held)
@@ -221,19 +227,6 @@ class State:
         if self._file >= 0:
             os.close(self._file)
         self._file, self._written = file, len(self.files)
-
-
-def _make_own(folder: Path) -> None:
-    """Create a folder for this user alone, or check an existing one."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    state = folder.lstat()
-    is_own = os.name == "nt" or (state.st_uid == os.geteuid() and not state.st_mode & 0o022)
-    if not stat.S_ISDIR(state.st_mode) or not is_own:
-        raise errors.InvalidArgumentError(
-            f"{str(folder)!r} must be a folder that you alone can write: remove it."
-        )
-    folder.chmod(0o700)
 
 
 def _no_follow(path: str, flags: int) -> int:
