@@ -365,7 +365,7 @@ def test_a_log_in_without_a_user_or_a_terminal_says_what_to_pass(stranger: Perso
     error = stranger.run("login", str(uuid.uuid4()), *folder, status=2).error
     assert "pass --server, set SCBROKER_SERVER_URL" in error
     error = stranger.run("login", "Alice", *folder, status=2).error
-    assert "'Alice' is neither a user id nor a contact card" in error
+    assert "USER is neither a user id nor a contact card" in error
 
 
 def test_a_wrong_passphrase_is_refused_with_the_reminder_and_changes_nothing(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scbroker import AccessLevel, Link, ServerProvider
+from scbroker import AccessLevel, Contacts, Link, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.hostile_broker.catalogue import attack
 from tests.kit.people import Person, befriend, offer, put, team
@@ -175,6 +175,23 @@ def test_members_of_a_group_are_no_strangers_until_they_leave_it(
     eve.leaveGroup(group).result(PATIENCE)
     assert "1 container" in alice.run("get", "-r", "f/", "-o", "later").error
     assert files(alice.home / "later/f") == ["b"]
+
+
+@placing
+def test_members_of_a_group_that_a_stranger_has_made_are_strangers(
+    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
+) -> None:
+    """Who has accepted a group is the broker's word: it can say so of any group that somebody offers."""
+    group = team(mallory, "Team", alice)
+    levels = [AccessLevel(mallory.ring.userId, OWNER), AccessLevel(group, OWNER)]
+    put(eve, "f/a", b"for you", accessLevels=levels)
+    put(session, "f/b", b"mine")
+    assert "1 container" in alice.run("get", "-r", "f/").error
+    assert files(alice.home / "f") == ["b"]
+    card = eve.getContactCard("Mallory").result(PATIENCE)
+    Contacts(session).add(card).result(PATIENCE)
+    alice.run("get", "-r", "f/", "-o", "later")
+    assert files(alice.home / "later/f") == ["a", "b"]
 
 
 def containers_of(link: Link) -> set[uuid.UUID]:

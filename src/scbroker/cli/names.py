@@ -23,8 +23,8 @@ from scbroker.spelling import without_invisible
 
 PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
-LINK_MARK: Final = "scbroker-link:"
-"""A part that the URL of every link contains, after a #, which some programs encode."""
+LINK_MARK: Final = re.compile("scbroker-link(:|%3a)", re.IGNORECASE)
+"""A part that the URL of every link contains, after a #. Some programs encode both signs."""
 
 
 def label_of(container: scbroker.Container[Any]) -> str:
@@ -204,7 +204,7 @@ def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]])
             )
         return id
     if not named:
-        if LINK_MARK in text:  # a secret, which no message repeats
+        if LINK_MARK.search(text):  # a secret, which no message repeats
             raise errors.InvalidArgumentError(
                 "This is a link, not a container: `scbroker open` opens it."
             )

@@ -34,8 +34,12 @@ _MARKS: Final = ("Mn", "Me")
 _MOST_MARKS: Final = 4
 """Marks over one letter, as Unicode Technical Standard 39, 5.4, advises: more draw over other rows."""
 SHORT_ID: Final = 8
-_SECRETS: Final = re.compile(r"((?i:scbroker-link:))[^\s'\"]+|(\w://)[^\s/@'\"]*@")
-"""What a person may have typed in a wrong place: the secret of a link, the password before a host."""
+_SECRETS: Final = re.compile(
+    r"(scbroker-link(?::|%3a))\s*[^\s'\"]+|(\w://)[^\s'\"]*@|(extra argument(?:s|\(s\))?) \(.*\)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What a person may have typed in a wrong place: the secret of a link, the password before a host, or a word
+after the arguments of a command."""
 
 
 class Size(int):
@@ -60,7 +64,9 @@ class ShortId(uuid.UUID):
 
 def masked(text: str) -> str:
     """Return a text without the secrets that it repeats from the command line."""
-    return _SECRETS.sub(lambda found: f"{found[1]}…" if found[1] else f"{found[2]}…@", text)
+    return _SECRETS.sub(
+        lambda each: f"{each[1]}…" if each[1] else f"{each[2]}…@" if each[2] else each[3], text
+    )
 
 
 def printable(text: str) -> str:

@@ -120,7 +120,7 @@ class People:
 
         Raises `NotFoundError`, which suggests similar names, for an unknown name.
         """
-        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK in text:
+        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
             card = scbroker.ContactCard.parse(text)  # raises for a link, without repeating it
             contact = self.known.contacts.get(card.userId)
             return card if contact is None or contact.fingerprint != card.fingerprint else contact
@@ -135,7 +135,7 @@ class People:
 
         Raises `InvalidArgumentError` if it means both a contact and a group, `NotFoundError` if neither.
         """
-        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK in text:
+        if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
             return holder_of(self.find(text))
         group = self.groups.get(text)
         try:

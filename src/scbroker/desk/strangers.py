@@ -2,7 +2,8 @@
 
 A container is judged by the people who can change it, not by its creator alone: a member with Upload replaces
 the content, and chooses the name, and so the folder that it belongs to. People whom the user knows are their
-contacts, the members of groups that they have accepted, and those whom a command names.
+contacts, those whom a command names, and the members of groups that they have accepted and that they or a
+contact have made.
 """
 
 from __future__ import annotations
@@ -65,21 +66,33 @@ class Strangers:
         return self._provider.getUserId().result()
 
     @cached_property
-    def _known(self) -> set[uuid.UUID]:
+    def _contacts(self) -> set[uuid.UUID]:
         try:
             contacts = scbroker.Contacts(self._provider).list().result()
         except errors.PermissionDeniedError:  # of a link, which has none
             return set()
-        return {*self._named, *self._groups, *(each.userId for each in contacts)}
+        return {each.userId for each in contacts}
+
+    @cached_property
+    def _known(self) -> set[uuid.UUID]:
+        return {*self._named, *self._groups, *self._contacts}
 
     @cached_property
     def _groups(self) -> set[uuid.UUID]:
-        """The groups that the user has accepted."""
+        """The groups that the user has accepted, and that the user or a contact has made.
+
+        That the user has accepted one is only the broker's word, and strangers can offer groups.
+        """
         try:
             found = self._provider.getGroups(offered=False).result()
         except errors.PermissionDeniedError:
             return set()
-        return {each.id for each in found if isinstance(each, scbroker.Group)}
+        makers = {self._own, *self._contacts}
+        return {
+            each.id
+            for each in found
+            if isinstance(each, scbroker.Group) and each.createdBy in makers
+        }
 
     def _in(self, group: uuid.UUID) -> set[uuid.UUID]:
         """Return the members of a group; none if the user has left it meanwhile, or if a cache lacks it."""

@@ -1,8 +1,10 @@
 """A document in a container of the user's own stays one document, whatever devices, brokers and others do."""
 
 import asyncio
+import shutil
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -237,6 +239,29 @@ def test_a_document_that_the_broker_denies_is_an_error_and_no_empty_document(
     for act in (read, lambda it: add(it, "b")):
         with pytest.raises(BrokerError.rollbackError, match="denies container"):
             act(found)
+
+
+def test_a_document_goes_on_from_the_history_that_the_user_has_accepted(
+    tmp_path: Path, new_provider: NewProvider
+) -> None:
+    """After a restored backup, another device has written another one of the same length."""
+    with BrokerProcess(tmp_path / "broker") as broker:
+        alice = new_provider(True, at=broker)
+        other = new_provider(alice.getKeyRing().result(PATIENCE), at=broker)
+        broker.stop()
+        shutil.copytree(broker.directory, tmp_path / "backup")
+        broker.start()
+        mine = document(alice)
+        add(mine, "refused")
+        broker.stop()
+        shutil.rmtree(broker.directory)
+        shutil.move(tmp_path / "backup", broker.directory)
+        broker.start()
+        add(document(other), "accepted")
+        heads = alice.resetContainerMark(document_id(alice)).result(PATIENCE)
+        alice.resetContainerMark(document_id(alice), accept=heads.served).result(PATIENCE)
+        add(mine, "later")
+        assert read(document(other)) == ("accepted", "later")
 
 
 def test_endless_changes_by_others_end_with_an_error(alice: ServerProvider) -> None:

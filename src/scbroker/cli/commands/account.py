@@ -357,7 +357,7 @@ def whom(
             user_id = uuid.UUID(user.strip())
         except ValueError:
             raise errors.InvalidArgumentError(
-                f"{user!r} is neither a user id nor a contact card: `scbroker whoami` shows yours on another "
+                "USER is neither a user id nor a contact card: `scbroker whoami` shows yours on another "
                 "device."
             ) from None
     if key_file is not None and key_file.userId != user_id:

@@ -167,7 +167,7 @@ def _find(run: Run, text: str) -> "scbroker.Link":
             f"{len(found)} links are named {text!r}: use the user id of one, {ids}."
         )
     if not found:
-        named = "like this" if LINK_MARK in text else f"named {text!r}"
+        named = "like this" if LINK_MARK.search(text) else f"named {text!r}"
         raise errors.NotFoundError(f"You have no link {named}: `scbroker links` lists your links.")
     return found[0]
 

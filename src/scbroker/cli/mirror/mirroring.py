@@ -191,13 +191,26 @@ class Mirror:
         """Read these containers again, and apply what differs in the folder."""
         found = self._session.getContainers(list(ids), content=False).result()
         self._strangers, said = Strangers(self._session), {*self._left_out}
+        before = self._placed(ids)
         for id, each in zip(ids, found, strict=True):
             self._remotes.pop(id, None)
             self._failed.discard(id)
             self._left_out.discard(id)
             self._note(id, each)
         self._say_left_out(said)
-        self._apply(touched=ids)
+        if before or self._placed(
+            ids
+        ):  # or each write of a stranger would have the whole folder planned
+            self._apply(touched=ids)
+
+    def _placed(self, ids: set[uuid.UUID]) -> bool:
+        """Return whether the folder has, or should have, files of any of these containers."""
+        written = (stamp.container for stamps in self._state.files.values() for stamp in stamps)
+        return (
+            not ids.isdisjoint(self._remotes)
+            or not ids.isdisjoint(self._failed)
+            or (not ids.isdisjoint(written))
+        )
 
     def _say_left_out(self, said: set[uuid.UUID]) -> None:
         if more := self._left_out - said:

@@ -46,6 +46,8 @@ class _Stored(NamedTuple, Generic[D]):
     """How many documents of this type the user has deleted before."""
     version: int
     """The container's version; 0 if the document is not stored."""
+    head: bytes
+    """The hash of that version: the user may have accepted another history of the same length."""
     document: D
 
 
@@ -102,18 +104,18 @@ class OwnDocument(Generic[D]):
         fingerprint = self._provider._session().fingerprint
         known = self._known
         if known is None or known.fingerprint != fingerprint:
-            known = _Stored(fingerprint, 0, 0, self._kind())
+            known = _Stored(fingerprint, 0, 0, b"", self._kind())
         while True:
             container = self._id(known)
             try:
                 found = await self._served(
                     container, self._provider._getContainerMetadata(containerId=container)
                 )
-                if found.version != known.version:
+                if (found.version, self._head(container)) != (known.version, known.head):
                     known = await self._opened(known, found)
                 break
             except errors.DeletedError:
-                known = _Stored(fingerprint, known.number + 1, 0, self._kind())
+                known = _Stored(fingerprint, known.number + 1, 0, b"", self._kind())
             except errors.NotFoundError:
                 break  # not stored yet
         self._known = known
@@ -140,9 +142,13 @@ class OwnDocument(Generic[D]):
                 f"Another user has written container {id}, which is the user's document of type "
                 f"{self._type}: delete it, to begin a new document."
             )
-        return known._replace(
-            version=found.version, document=self._decode(id, found.content or b"")
-        )
+        document = self._decode(id, found.content or b"")
+        return known._replace(version=found.version, head=self._head(id), document=document)
+
+    def _head(self, container: uuid.UUID) -> bytes:
+        """Return the hash of the newest version that this device has verified."""
+        _, mark = fetching.mark_of(self._provider._session(), container.bytes)
+        return b"" if mark is None else mark.hash
 
     async def _served(self, container: uuid.UUID, work: Awaitable[T]) -> T:
         """Return a result; `RollbackError` if the broker denies a document that this device has read.
@@ -199,7 +205,8 @@ class OwnDocument(Generic[D]):
                     containerId=container, content=content, ifVersion=stored.version
                 ),
             )
-        self._known = stored._replace(version=written.version, document=document)
+        head = self._head(self._id(stored))
+        self._known = stored._replace(version=written.version, head=head, document=document)
 
 
 async def _until_settled(work: Callable[[], Awaitable[T]]) -> T:
