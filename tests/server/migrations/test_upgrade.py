@@ -15,17 +15,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
-from scbroker.records.container_record import Role
 from scbroker.server.migrations import upgrade
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.storage.database import open_database
 from scbroker.server.storage.tables import metadata
 from tests.kit.brokers import environment
-from tests.kit.fixtures import NewStores, StartBroker
-from tests.kit.quotas import check_usage
+from tests.kit.fixtures import StartBroker
 from tests.kit.tables import dump, query
 from tests.kit.waiting import PATIENCE, wait_until
-from tests.kit.writers import OWNER, Story
+from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
 FOLDER = Path(__file__).parent
@@ -64,11 +62,11 @@ def upgraded(url: str) -> list[Any]:
     return asyncio.run(work())
 
 
-def make_first_release(url: str) -> None:
-    engine = "sqlite" if url.startswith("sqlite") else "postgresql"
-    script = (FOLDER / "first_release" / f"{engine}.sql").read_text("utf-8")
-    for statement in script.removesuffix(";\n").split(";\n"):
-        query(url, statement)
+def make_tables(url: str) -> None:
+    """Create the tables without the later revisions."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upgrade, "VERSIONS", upgrade.VERSIONS[:1])
+        upgraded(url)
 
 
 def check_examples(url: str, differences: list[Any]) -> None:
@@ -76,14 +74,6 @@ def check_examples(url: str, differences: list[Any]) -> None:
     assert query(url, REVISION) == [("9002",)]
     found = {(each[0], getattr(each[-1], "name", None)) for each in differences}
     assert found == {("remove_index", "events_example"), ("remove_column", "example")}
-
-
-def test_a_database_of_the_first_release_gets_exactly_the_tables_that_the_broker_uses(
-    database_url: str,
-) -> None:
-    """Whoever changes `tables.py` without a revision sees this fail: a new database would not show it."""
-    make_first_release(database_url)
-    assert upgraded(database_url) == []
 
 
 def test_a_new_database_gets_these_tables_and_the_newest_revision(database_url: str) -> None:
@@ -144,7 +134,7 @@ def test_processes_that_make_the_tables_at_once_succeed(database_url: str, tmp_p
 @pytest.mark.long
 @pytest.mark.usefixtures("later")
 def test_processes_that_apply_revisions_at_once_all_succeed(database_url: str) -> None:
-    make_first_release(database_url)
+    make_tables(database_url)
     _at_once(database_url, [[UPGRADE, database_url]] * 3)
     check_examples(database_url, upgraded(database_url))
 
@@ -171,70 +161,6 @@ def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(
     assert alice.wire.call("GET", f"{story.path}?header=1&content=1").expect(200).body == view
     assert alice.events()[: len(log)] == log
     story.tell(alice, story.follow(alice, content=b"2"))
-
-
-def copy_to_first_release(source: str, target: str) -> None:
-    """Make a database of the first release with the rows of a newer one, without what only that has."""
-    make_first_release(target)
-    of_engine = (
-        "SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"
-        if target.startswith("sqlite")
-        else "SELECT table_name, column_name FROM information_schema.columns "
-        "WHERE table_schema = 'public'"
-    )
-    columns: dict[str, list[str]] = {}
-    for table, column in query(target, of_engine):
-        if table in metadata.tables:
-            columns.setdefault(table, []).append(column)
-    for table, names in columns.items():
-        listed, places = ", ".join(names), ", ".join("?" * len(names))
-        for row in query(source, f"SELECT {listed} FROM {table}"):
-            query(target, f"INSERT INTO {table} ({listed}) VALUES ({places})", *row)
-
-
-@pytest.mark.long
-def test_users_are_charged_with_what_a_database_of_the_first_release_has(
-    start_broker: StartBroker, new_user: NewUser, new_stores: NewStores, engine: str, tmp_path: Path
-) -> None:
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    large = Story(alice)
-    part = large.upload(alice, bytes(70_000))
-    large.tell(alice, large.begin({alice: OWNER, bob: OWNER}, content=part))
-    large.tell(bob, large.follow(bob, content=b"by bob"))
-    deleted = Story(bob).created({alice: OWNER, bob: OWNER})
-    deleted.tell(alice, deleted.follow(alice, tombstone=True))
-    pending = Story(bob)
-    unfinished, sealed = pending.seal(Role.Content, bob, bytes(70_000), pending.key)
-    pending.chunk(bob, unfinished, 0, sealed).expect(204)
-    broker.stop()
-    charged = query(broker.database_url, "SELECT user_id, bytes, containers FROM usage")
-    # As the version before had it: a presigned URL stayed charged.
-    inflate = "UPDATE parts SET received = received + 8388608 WHERE committed AND inline IS NULL"
-    query(broker.database_url, inflate)
-    folder = tmp_path / "old"
-    folder.mkdir()
-    old = new_stores(engine, folder).database_url
-    copy_to_first_release(broker.database_url, old)
-    assert upgraded(old) == []
-    assert sorted(query(old, "SELECT user_id, bytes, containers FROM usage")) == sorted(charged)
-    assert len(charged) == 2
-    check_usage(old)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_uploads_go_on_while_the_records_of_all_users_are_counted(database_url: str) -> None:
-    make_first_release(database_url)
-    other = _Open(database_url, "LOCK TABLE records IN ACCESS EXCLUSIVE MODE")
-    with ThreadPoolExecutor(1) as pool:
-        upgrading = pool.submit(upgraded, database_url)
-        try:
-            _await_statement(database_url, "SELECT r.container_id", upgrading)
-            _Open(database_url, "LOCK TABLE pending_blobs IN ROW EXCLUSIVE MODE NOWAIT").close()
-        finally:
-            other.close()
-        assert upgrading.result(PATIENCE) == []
 
 
 _EVENT = (
@@ -280,7 +206,7 @@ def test_others_read_and_write_while_an_index_is_built_and_it_waits_for_them_how
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upgrade, "_LOCK_TIMEOUT", "100ms")
-    make_first_release(database_url)
+    make_tables(database_url)
     writer = _Open(database_url, _EVENT)
     with ThreadPoolExecutor(1) as beside:
         upgrading = beside.submit(upgraded, database_url)
@@ -302,7 +228,7 @@ def test_a_revision_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_a
 ) -> None:
     """Every other transaction that needs the table waits behind it."""
     monkeypatch.setattr(upgrade, "_LOCK_TIMEOUT", "100ms")
-    make_first_release(database_url)
+    make_tables(database_url)
     with ThreadPoolExecutor(1) as beside:
         writer = _Open(database_url, _EVENT)  # the index is built, and waits: then the reader comes
         upgrading = beside.submit(upgraded, database_url)
@@ -322,7 +248,7 @@ def test_a_revision_waits_for_a_table_no_longer_than_a_moment_and_can_be_tried_a
 @pytest.mark.usefixtures("later")
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_an_index_whose_building_was_cut_off_is_built_again(database_url: str) -> None:
-    make_first_release(database_url)
+    make_tables(database_url)
     query(database_url, "CREATE INDEX events_example ON events (date)")
     spoil = "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'events_example'::regclass"
     query(database_url, spoil)
