@@ -11,14 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import (
-    appending,
-    group_leaving,
-    group_views,
-    leaving,
-    listing,
-    views,
-)
+from scbroker.server.containers import appending, group_views, leaving, listing, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
 from scbroker.server.users import (
@@ -133,7 +126,7 @@ OPERATIONS: Final = (
     Operation("GET", "/v1/groups", group_views.list_groups, "List own groups",
               None, g.GroupList, g.GroupsQuery),
     Operation("PUT", _GROUP + "/acceptance", group_views.accept, "Accept a group", status=204),
-    Operation("POST", _GROUP + "/departure", group_leaving.leave, "Leave a group",
+    Operation("POST", _GROUP + "/departure", leaving.leave_group, "Leave a group",
               g.GroupDepartureRequest, status=204),
     Operation("GET", "/v1/events", following.list_events, "List events, or wait for them",
               None, e.Events, e.EventQuery),

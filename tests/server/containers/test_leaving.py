@@ -624,7 +624,8 @@ def test_a_broker_that_ends_before_any_statement_of_a_departure_has_stored_all_o
                 leaving._store(connection, parsed, 2)
 
         path = {"containerId": story.id}
-        parsed = leaving._parse(Call("tests", "::1", path, session_of(bob)), message)
+        call = Call("tests", "::1", path, session_of(bob))
+        parsed = leaving._Leaving(parse_departure(message.departure.signed.body), message, call)
         with suppress(_StoppedError):
             await at.database.write(write)
         return left[0] <= 0

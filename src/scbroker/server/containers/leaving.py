@@ -1,22 +1,26 @@
-"""Let a user leave a container by a signed departure. Spec: docs/spec/container.md, sections 4.1 and 10.
+"""Let a user leave a container or a group by a signed departure.
 
-The departure is verified before the transaction that stores it, which only has to find the same access list
-in force and the same keys. It is stored beside the chain of records: no record and no head changes.
+Spec: docs/spec/container.md, sections 4.1 and 10; groups.md, 9 and 12.
+
+The departure is verified before the transaction that stores it, which only has to find the same access
+list or leaf, and the same keys. It is stored beside the chain of records: no record, head or roster changes.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from scbroker import errors
+from scbroker.records import group as rules
 from scbroker.records import judge
-from scbroker.records.canonical import ContainerId
+from scbroker.records.canonical import ContainerId, stored_user_id
 from scbroker.records.departure import Departure, parse_departure
-from scbroker.records.key_record import CLOCK_TOLERANCE, Signed
+from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain, Signed
+from scbroker.records.roster import GroupDeparture, parse_group_departure
 from scbroker.server.broker import (
     Broker,
     Call,
-    SessionUser,
     check_active,
     check_unexpired,
     is_unexpired,
@@ -24,139 +28,176 @@ from scbroker.server.broker import (
     now,
     refusing,
 )
-from scbroker.server.containers import members, storing
+from scbroker.server.containers import members, rosters, stored_groups, storing
 from scbroker.server.events import log
+from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
-from scbroker.vocabulary import ContainerAccessLevel, KeyType
+from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType, KeyType
 from scbroker.wire.containers import DEPARTURE_SIZE, DepartureRequest
+from scbroker.wire.groups import GroupDepartureRequest
 
 _ATTEMPTS: Final = 4
-_CHANGED: Final = "The access list of the container was changed meanwhile: read it again."
+_LIST_CHANGED: Final = "The access list of the container was changed meanwhile: read it again."
+_MEMBERSHIP_CHANGED: Final = "Your membership was changed meanwhile: read the group again."
+_GROUP_CHANGED: Final = "The group was changed meanwhile: read it again."
+D = TypeVar("D", Departure, GroupDeparture)
+M = TypeVar("M", DepartureRequest, GroupDepartureRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaving:
-    """A parsed departure with what was sent with it. Its signature is not verified yet."""
+class _Leaving(Generic[D, M]):
+    """A parsed departure with the request that sent it. Its signature is not verified yet."""
 
-    departure: Departure
-    signed: Signed
-    seen: int
-    """How many departures from the same list the leaver has seen."""
-    user: SessionUser
-    application: str
+    departure: D
+    message: M
+    call: Call
 
     @property
-    def container_id(self) -> ContainerId:
-        return ContainerId(self.departure.containerId)
+    def signed(self) -> Signed:
+        return self.message.departure.signed
 
-    @property
-    def place(self) -> dict[str, Any]:
-        """The parameters of statements: the departure's container, list and user."""
-        number = self.departure.accessVersion
-        return {"container": self.container_id, "number": number, "user": self.user.id}
+
+_OfContainer = _Leaving[Departure, DepartureRequest]
+_OfGroup = _Leaving[GroupDeparture, GroupDepartureRequest]
 
 
 async def leave(broker: Broker, call: Call, message: DepartureRequest) -> None:
-    """Store a departure of the session's user; one that is stored already changes nothing."""
-    leaving = _parse(call, message)
+    """Store the user's departure from a container; one that is stored already changes nothing."""
+    with refusing():
+        departure = parse_departure(message.departure.signed.body)
+    if departure.containerId != call.container_id:
+        raise errors.InvalidArgumentError("The departure names another container than the path.")
+    await _leave(broker, _Leaving(departure, message, call), _verify, _store)
+
+
+async def leave_group(broker: Broker, call: Call, message: GroupDepartureRequest) -> None:
+    """Store the user's departure from a group; one that is stored already changes nothing."""
+    with refusing():
+        departure = parse_group_departure(message.departure.signed.body)
+    if ContainerId(stored_user_id(departure.group)) != call.group_id:
+        raise errors.InvalidArgumentError("The departure names another group than the path.")
+    await _leave(broker, _Leaving(departure, message, call), _verify_of_group, _store_of_group)
+
+
+async def _leave(
+    broker: Broker,
+    leaving: _Leaving[D, M],
+    verify: Callable[..., int | None],
+    store: Callable[..., None],
+) -> None:
+    """Store a departure that `verify` accepts for the number of key records that it returns.
+
+    `verify` returns None for a departure that is stored already.
+    """
+    if leaving.departure.fingerprint != leaving.call.session.fingerprint:
+        raise errors.PermissionDeniedError("Only the user who leaves can send the departure.")
     for _ in range(_ATTEMPTS):
-        verify = partial(_verify, broker=broker, leaving=leaving, moment=call.now)
-        length = await broker.database.read(verify, large=True)
+        verified = partial(verify, broker=broker, leaving=leaving)
+        length = await broker.database.read(verified, large=True)
         if length is None:
             return
         try:
-            await broker.database.write(partial(_store, leaving=leaving, chain_length=length))
+            await broker.database.write(partial(store, leaving=leaving, chain_length=length))
         except storing.KeysChangedError:  # nothing was stored: verify with the new keys
             continue
         return
     raise errors.OverloadedError("Your keys changed several times meanwhile: try again.", 1)
 
 
-def _parse(call: Call, message: DepartureRequest) -> _Leaving:
-    signed = message.departure.signed
-    with refusing():
-        departure = parse_departure(signed.body)
-    if departure.containerId != call.container_id:
-        raise errors.InvalidArgumentError("The departure names another container than the path.")
-    if departure.fingerprint != call.session.fingerprint:
-        raise errors.PermissionDeniedError("Only the user who leaves can send the departure.")
-    return _Leaving(departure, signed, message.departures, call.session, call.application)
+def _check_dated(leaving: _Leaving[D, M], since: int) -> None:
+    """Raise unless the departure is dated now, or, by a clock that was ahead, as what it follows."""
+    time, moment = leaving.departure.time, leaving.call.now
+    if not moment - CLOCK_TOLERANCE <= time <= max(moment + CLOCK_TOLERANCE, since):
+        raise errors.ClockError(
+            "The departure is dated more than five minutes off: set the clock right."
+        )
 
 
-def _verify(connection: Connection, broker: Broker, leaving: _Leaving, moment: int) -> int | None:
+def _keys_of(connection: Connection, broker: Broker, leaving: _Leaving[D, M]) -> KeyChain:
+    """Return the leaver's keys; raise unless the latest one is named."""
+    user = check_active(sql.the(connection, sql.FIND_USER, id=leaving.call.session.id))
+    keys = broker.chains.get(connection, user.id, user.chain_length)
+    if leaving.departure.keyIndex != keys.latest(KeyType.Signing).index:
+        raise errors.RejectedError(
+            "The departure is not signed with the latest active signing key: sign it with that key."
+        )
+    return keys
+
+
+def _check_same_keys(user: Row, chain_length: int) -> None:
+    """Raise `KeysChangedError` unless the user still has the keys that verified the signature."""
+    if user.chain_length != chain_length:
+        raise storing.KeysChangedError(user.chain_length)
+
+
+# From a container
+
+
+def _verify(connection: Connection, broker: Broker, leaving: _OfContainer) -> int | None:
     """Verify a departure from the list in force; return how many key records its user has.
 
     Returns None if it is stored already.
     """
     if _is_stored(connection, leaving):
         return None
-    found = sql.one(connection, sql.FIND_CONTAINER, id=leaving.container_id)
-    row, _ = _check_member(connection, leaving, found, moment)
-    user = check_active(sql.the(connection, sql.FIND_USER, id=leaving.user.id))
-    chain = broker.chains.get(connection, user.id, user.chain_length)
+    found = sql.one(connection, sql.FIND_CONTAINER, id=leaving.call.container_id)
+    row, _ = _check_member(connection, leaving, found, leaving.call.now)
+    keys = _keys_of(connection, broker, leaving)
     place = {"container": row.id, "number": row.governing_version}
     governing = judge.Known.parse(sql.the(connection, sql.FIND_RECORD, **place).body)
     in_force = members.in_force(connection, row.id, governing)
-    time = leaving.departure.time
     if leaving.departure.accessList != in_force.governing.accessList:
-        raise errors.ConflictError(_CHANGED)
-    if not moment - CLOCK_TOLERANCE <= time <= max(moment + CLOCK_TOLERANCE, in_force.since):
-        raise errors.ClockError(
-            "The departure is dated more than five minutes off: set the clock right."
-        )
+        raise errors.ConflictError(_LIST_CHANGED)
+    _check_dated(leaving, in_force.since)
     with refusing():
-        if leaving.departure.keyIndex != chain.latest(KeyType.Signing).index:
-            raise errors.RejectedError(
-                "The departure is not signed with the latest active signing key: sign it with that key."
-            )
-        judge.verify_departure(leaving.signed, in_force, chain, moment)
-    return len(chain.records)
+        judge.verify_departure(leaving.signed, in_force, keys, leaving.call.now)
+    return len(keys.records)
 
 
-def _is_stored(connection: Connection, leaving: _Leaving) -> bool:
-    stored = sql.one(connection, sql.FIND_DEPARTURE, **leaving.place)
+def _is_stored(connection: Connection, leaving: _OfContainer) -> bool:
+    place = {"container": leaving.call.container_id, "number": leaving.departure.accessVersion}
+    stored = sql.one(connection, sql.FIND_DEPARTURE, **place, user=leaving.call.session.id)
     return stored is not None and stored.body == leaving.signed.body
 
 
 def _check_member(
-    connection: Connection, leaving: _Leaving, row: Row | None, moment: int
+    connection: Connection, leaving: _OfContainer, row: Row | None, moment: int
 ) -> tuple[Row, Row]:
     """Return the container and the leaver's membership; raise unless this user may leave this list now."""
     if row is None:
         raise not_found()
-    found = sql.one(connection, sql.FIND_MEMBER, container=row.id, user=leaving.user.id)
-    member = check_unexpired(found, moment)
+    who = {"container": row.id, "user": leaving.call.session.id}
+    member = check_unexpired(sql.one(connection, sql.FIND_MEMBER, **who), moment)
     if row.deleted:
         raise errors.DeletedError()
     if row.access_version != leaving.departure.accessVersion:
-        raise errors.ConflictError(_CHANGED)
+        raise errors.ConflictError(_LIST_CHANGED)
     if member.permissions & ContainerAccessLevel.ModifyAccess:
         # If two such members leave at once, the second one must read that nobody else can change access.
         place = {"container": row.id, "number": row.access_version}
-        if leaving.seen != connection.execute(sql.COUNT_DEPARTURES, place).scalar_one():
+        left = connection.execute(sql.COUNT_DEPARTURES, place).scalar_one()
+        if leaving.message.departures != left:
             raise errors.ConflictError(storing.LEFT)
-    others = {"container": row.id, "user": leaving.user.id, "now": moment}
-    if sql.one(connection, sql.ANOTHER_MEMBER, **others) is None:
+    if sql.one(connection, sql.ANOTHER_MEMBER, **who, now=moment) is None:
         raise errors.RejectedError("Nobody else has access: delete the container instead.")
     return row, member
 
 
-def _store(connection: Connection, leaving: _Leaving, chain_length: int) -> None:
+def _store(connection: Connection, leaving: _OfContainer, chain_length: int) -> None:
     """Store a verified departure, and end the user's membership.
 
-    Lock order, as in every writer: container, user, event log. Raises `KeysChangedError` unless the user
-    still has the key records that verified the signature. The user is named in `authors`: readers need these
-    keys as long as the container exists.
+    Lock order, as in every writer: container, user, event log. The user is named in `authors`: readers need
+    these keys as long as the container exists.
     """
-    locked = sql.one(connection, sql.LOCK_CONTAINER, id=leaving.container_id)
-    user = check_active(sql.the(connection, sql.SHARE_USERS, ids=[leaving.user.id]))
+    locked = sql.one(connection, sql.LOCK_CONTAINER, id=leaving.call.container_id)
+    user = check_active(sql.the(connection, sql.SHARE_USERS, ids=[leaving.call.session.id]))
     moment = now()
     if _is_stored(connection, leaving):
         return
     container, member = _check_member(connection, leaving, locked, moment)
-    if user.chain_length != chain_length:
-        raise storing.KeysChangedError(user.chain_length)
+    _check_same_keys(user, chain_length)
     log.record_expiry(connection, [container], moment)
     row = {
         "container_id": container.id,
@@ -170,15 +211,107 @@ def _store(connection: Connection, leaving: _Leaving, chain_length: int) -> None
     connection.execute(sql.DROP_MEMBER, ids)
     if container.creator_id != user.id:
         connection.execute(sql.ADD_AUTHOR, ids)
-    size = {
-        "container": container.id,
-        "governing_bytes": container.governing_bytes + DEPARTURE_SIZE,
+    size = container.governing_bytes + DEPARTURE_SIZE
+    connection.execute(sql.SET_CONTAINER, {"container": container.id, "governing_bytes": size})
+    found = connection.execute(sql.MEMBERS, {"container": container.id})
+    others = [other for other in found if is_unexpired(other, moment)]
+    log.record_departure(connection, container, member, others, leaving.call.application, moment)
+    storing.raise_signed_until(connection, user, leaving.departure.time)
+
+
+# From a group
+
+
+def _verify_of_group(connection: Connection, broker: Broker, leaving: _OfGroup) -> int | None:
+    """Verify a departure from the roster in force; return how many key records its user has.
+
+    Returns None if it is stored already.
+    """
+    said, group_id = leaving.departure, leaving.call.group_id
+    found = _members(connection, group_id)
+    if _is_stored_of_group(leaving, found):
+        return None
+    row = sql.one(connection, sql.FIND_GROUP, id=group_id)
+    container = sql.one(connection, sql.FIND_CONTAINER, id=group_id)
+    container, row = _check_group_member(leaving, container, row, found)
+
+    def read(version: int) -> judge.Known:
+        place = {"container": group_id, "number": version}
+        return judge.Known.parse(sql.the(connection, sql.FIND_RECORD, **place).body)
+
+    head, known = read(container.version), read(said.version)
+    in_force = members.in_force(connection, container.id, head)
+    stored = storing.Stored(container, head, in_force)
+    group = stored_groups.read(connection, stored, row, found)
+    _check_dated(leaving, known.record.time)
+    keys = _keys_of(connection, broker, leaving)
+    # The record of the group that introduced the leaver's leaf, as `verify_departure` needs it.
+    since = rules.Moment(known.hash, known.record.time, 0, b"", 0)
+    chain = replace(group.chain, moments=rules.Moments().adding(said.version, since))
+    with refusing():
+        rules.verify_departure(leaving.signed, chain, group.parsed, keys, leaving.call.now)
+    return len(keys.records)
+
+
+def _members(connection: Connection, group_id: ContainerId) -> dict[bytes, Row]:
+    rows = connection.execute(sql.GROUP_MEMBERS, {"group": group_id})
+    return {bytes(row.user_id): row for row in rows}
+
+
+def _is_stored_of_group(leaving: _OfGroup, found: dict[bytes, Row]) -> bool:
+    own = found.get(leaving.call.session.id)
+    return own is not None and own.departure == leaving.signed.body
+
+
+def _check_group_member(
+    leaving: _OfGroup, container: Row | None, group: Row | None, found: dict[bytes, Row]
+) -> tuple[Row, Row]:
+    """Return the group's rows; raise unless this user may leave this roster now."""
+    own = found.get(leaving.call.session.id)
+    if container is None or group is None or group.deleted or own is None or own.gone:
+        raise not_found(memberships.WHAT)
+    if own.version != leaving.departure.version:
+        raise errors.ConflictError(_MEMBERSHIP_CHANGED)
+    if own.permissions & ContainerAccessLevel.ModifyAccess:
+        # Another owner may have left or stepped down meanwhile. The client has to read the group again, to
+        # warn that no owner would remain.
+        if leaving.message.departures != sum(row.departure is not None for row in found.values()):
+            raise errors.ConflictError(rosters.LEFT)
+        if leaving.message.last != container.version:
+            raise errors.ConflictError(_GROUP_CHANGED)
+    others = (row for row in found.values() if row is not own)
+    if all(row.gone or row.deleted for row in others):
+        raise errors.RejectedError("The group has no other member: delete the group instead.")
+    return container, group
+
+
+def _store_of_group(connection: Connection, leaving: _OfGroup, chain_length: int) -> None:
+    """Store a verified departure in the member's row, and end the user's membership.
+
+    Lock order, as in every writer: container, users, event log. The wrap stays: an epoch is owed.
+    """
+    group_id = leaving.call.group_id
+    container = sql.one(connection, sql.LOCK_CONTAINER, id=group_id)
+    group = sql.one(connection, sql.LOCK_GROUP, id=group_id)
+    user = check_active(sql.the(connection, sql.SHARE_USERS, ids=[leaving.call.session.id]))
+    found = _members(connection, group_id)
+    if _is_stored_of_group(leaving, found):
+        return
+    container, _ = _check_group_member(leaving, container, group, found)
+    _check_same_keys(user, chain_length)
+    values: dict[str, Any] = {
+        "group": group_id,
+        "user": user.id,
+        "gone": True,
+        "accepted": False,
+        "departure": leaving.signed.body,
+        "departure_signature": leaving.signed.signature,
     }
-    connection.execute(sql.SET_CONTAINER, size)
-    others = [
-        other
-        for other in connection.execute(sql.MEMBERS, {"container": container.id})
-        if is_unexpired(other, moment)
-    ]
-    log.record_departure(connection, container, member, others, leaving.application, moment)
+    connection.execute(sql.SET_GROUP_MEMBER, values)
+    who = user.id, leaving.call.application
+    kind = ContainerEventType.Deleted
+    row = log.group_row(group_id, user.id, kind, container.version, now(), *who)
+    connection.execute(sql.ADD_EVENTS, [row])
+    # Requests of the leaver that wait for the group's events end.
+    wake_after_commit(connection, [user.id, group_id])
     storing.raise_signed_until(connection, user, leaving.departure.time)
