@@ -8,6 +8,7 @@ be alone, and has a receipt or a problem of its own (docs/spec/protocol.md, sect
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from starlette.responses import Response
@@ -21,10 +22,10 @@ from scbroker.server.answers import answer
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.charges import Charges
 from scbroker.server.containers import ended_groups, members, rosters, storing, tombstones
-from scbroker.server.containers.storing import Incoming, parse_incoming
+from scbroker.server.containers.storing import Incoming, Transaction, parse_incoming
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import NewRows
+from scbroker.server.storage.database import NewRows, Work
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire import containers as wire
 from scbroker.wire.codec import encode
@@ -167,40 +168,29 @@ def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None
 
 
 async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -> list[Outcome]:
-    """Store records in one transaction.
+    """Store records in one transaction, or in a second one if the first is refused.
 
     A single first record is mostly new, and is inserted without a look at what is stored. If the insert
     fails, or the record is refused, that may be because this very record is stored: then a second transaction
-    reads first, and decides.
+    reads first, and decides. Records that exceed the quota together are stored as far as they fit.
     """
     if not items:
         return []
-
-    def store(
-        connection: Connection, *, optimistic: bool = False, each: bool = False
-    ) -> list[Outcome]:
-        return _store(
-            connection, broker, items, chain_length, optimistic=optimistic, charge_each=each
-        )
-
-    if len(items) == 1 and items[0].is_first:
+    store = partial(_store, broker=broker, items=items, chain_length=chain_length)
+    attempts: list[tuple[Work[list[Outcome]], ...]] = [(store,)]
+    if len(items) > 1:
+        attempts.append((partial(store, charge_each=True),))
+    elif items[0].is_first:
+        attempts.insert(0, (partial(store, optimistic=True), store))
+    refusals: list[Outcome] = []
+    for attempt in attempts:
         try:
-            return await broker.database.write(lambda c: store(c, optimistic=True), store)
+            return await broker.database.write(*attempt)
         except errors.BrokerUnavailableError:
             raise
-        except errors.BrokerError:
-            pass  # the second transaction decides
-    try:
-        return await broker.database.write(store)
-    except errors.BrokerUnavailableError:
-        raise
-    except errors.QuotaExceededError as refusal:
-        if len(items) == 1:
-            return [refusal]
-    except errors.BrokerError as refusal:  # of a single record: a batch returns them
-        return [refusal]
-    # All of them exceed the quota: store those that fit.
-    return await broker.database.write(lambda c: store(c, each=True))
+        except errors.BrokerError as error:
+            refusals = [error]
+    return refusals
 
 
 def _store(
@@ -209,8 +199,8 @@ def _store(
     items: Sequence[Incoming],
     chain_length: int,
     *,
-    optimistic: bool,
-    charge_each: bool,
+    optimistic: bool = False,
+    charge_each: bool = False,
 ) -> list[Outcome]:
     """Return the outcomes of several records; raise what a single one is refused with.
 
@@ -218,95 +208,98 @@ def _store(
     one statement as well, and `QuotaExceededError` is raised if all of them exceed the quota; with
     `charge_each` by one for each record, which is refused alone.
     """
+    # Before the containers: a part that is taken by one of these very records has a container then.
+    taken = set() if optimistic else storing.parts_taken(connection, items)
     # Lock order, as in every writer: containers in the order of their ids, then users.
     some = sorted({item.container_id for item in items})
     rows = () if optimistic else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
-    found = {row.id: row for row in rows}
-    containers = {container_id: found.get(container_id) for container_id in some}
+    containers: dict[bytes, Row | None] = {**dict.fromkeys(some), **{row.id: row for row in rows}}
     # So the deletion of these users, or a change of their keys, happens before or after this transaction.
     # Nor do the groups in the lists change their epoch.
     named = {name for item in items for name in item.named}
-    groups = {each for row in found.values() for each in members.group_ids_of(row)}
+    groups = {each for row in rows for each in members.group_ids_of(row)}
     users = members.users_of(connection, named, sql.SHARE_USERS, groups)
-    taken = set() if optimistic else storing.parts_taken(connection, items)
-    tx = storing.Transaction(connection, broker, chain_length, users, now(), taken)
-    waiting, charges = NewRows(), Charges()
-
-    def container_of(item: Incoming) -> Row | None:
-        """Return the container's row: locked at the start, or read again for its next record.
-
-        Waiting rows are inserted before the next record of a container, which reads them; before a deletion,
-        which writes at once, so that events have the order of their records; and between new and changed
-        containers, so that the members of a new one are not taken for those before a change.
-        """
-        is_locked = item.container_id in containers
-        container = containers.pop(item.container_id, None)
-        is_other_kind = (container is None) != (sql.ADD_CONTAINER in waiting)
-        is_of_group = rosters.is_of_group(item, container)
-        if not is_locked or item.record.tombstone or is_other_kind or is_of_group:
-            waiting.write(connection)
-        if not is_locked:
-            container = sql.one(connection, sql.LOCK_CONTAINER, id=item.container_id)
-        return container
-
-    def store(item: Incoming, container: Row | None) -> bool:
-        new, own = NewRows(), Charges()
-        is_of_group = rosters.is_of_group(item, container)
-        keep = rosters.store if is_of_group else storing.store
-        if not keep(tx, item, container, new, own):
-            return False
-        parts = [row["part_id"] for row in new.of(sql.ADD_PART)]
-        group_ids = {row.id for row in users.values() if row.group_version is not None}
-        members.check_grants(connection, broker, item.user.id, new, tx.moment, group_ids)
-        if charge_each:
-            own.apply(connection)
-        waiting.take(new)
-        charges.take(own)
-        taken.update(parts)
-        if is_of_group:  # a later record may name the group, or its new epoch
-            groups = connection.execute(sql.FIND_USERS, {"ids": [item.container_id]})
-            users.update({row.fingerprint: row for row in groups})
-        return True
-
-    def store_or_undo(item: Incoming, container: Row | None) -> Outcome:
-        connection.run("SAVEPOINT item")
-        try:
-            outcome: Outcome = store(item, container)
-        except errors.BrokerError as error:
-            connection.run("ROLLBACK TO item")
-            outcome = error
-        connection.run("RELEASE item")
-        return outcome
-
-    def store_one(item: Incoming, container: Row | None) -> Outcome:
-        """Store a record of several; undo what a refused one has written.
-
-        A new container without uploaded content and other members only adds rows to `waiting`, at the end.
-        """
-        is_alone = len(item.named) == 1 and not rosters.is_of_group(item, container)
-        if container is not None or charge_each or item.has_uploaded_content or not is_alone:
-            return store_or_undo(item, container)
-        try:
-            return store(item, container)
-        except errors.BrokerError as error:
-            return error
-
-    store_item = store if len(items) == 1 else store_one
-    outcomes = [store_item(item, container_of(item)) for item in items]
-    waiting.write(connection)
-    times = [item.record.time for item, new in zip(items, outcomes, strict=True) if new is True]
-    if times:
-        storing.raise_signed_until(connection, users[items[0].user.fingerprint], max(times))
-    acted: dict[bytes, int] = {}
+    tx = Transaction(connection, broker, chain_length, containers, users, now(), taken)
+    if len(items) == 1:
+        outcomes: list[Outcome] = [_store_in(tx, items[0], _next(tx, items[0]))]
+    else:
+        outcomes = [_store_or_refuse(tx, item, charge_each=charge_each) for item in items]
+    tx.new.write(connection)
+    times: dict[bytes, int] = {}
     for item, new in zip(items, outcomes, strict=True):
-        if new is True and item.record.via is not None:
-            acted[item.record.via.group] = max(
-                item.record.time, acted.get(item.record.via.group, 0)
-            )
-    # An epoch must not end before a record that was made in it. In the order of names: two batches through
-    # the same groups would otherwise wait for each other.
-    for name, time in sorted(acted.items()):
+        if new is True:
+            for name in (
+                item.user.fingerprint,
+                *([item.record.via.group] if item.record.via else ()),
+            ):
+                times[name] = max(item.record.time, times.get(name, 0))
+    # A key must not be retired, nor an epoch end, before a record that was made with it. In the order of
+    # names: two batches through the same groups would otherwise wait for each other.
+    for name, time in sorted(times.items()):
         storing.raise_signed_until(connection, users[name], time)
     if not charge_each:
-        charges.apply(connection)
+        tx.charges.apply(connection)
     return outcomes
+
+
+def _store_or_refuse(tx: Transaction, item: Incoming, *, charge_each: bool) -> Outcome:
+    """Store a record of several; return why it is refused, and undo what it has written then.
+
+    A new container without uploaded content and other members only adds rows to those that wait.
+    """
+    container = _next(tx, item)
+    is_alone = len(item.named) == 1 and not rosters.is_of_group(item, container)
+    if container is None and is_alone and not (charge_each or item.has_uploaded_content):
+        try:
+            return _store_in(tx, item, container)
+        except errors.BrokerError as error:
+            return error
+    tx.connection.run("SAVEPOINT item")
+    try:
+        outcome: Outcome = _store_in(tx, item, container, charge_at_once=charge_each)
+    except errors.BrokerError as error:
+        tx.connection.run("ROLLBACK TO item")
+        outcome = error
+    tx.connection.run("RELEASE item")
+    return outcome
+
+
+def _next(tx: Transaction, item: Incoming) -> Row | None:
+    """Return the container of the next record: locked at the start, or read again for its further records.
+
+    Waiting rows are inserted before the next record of a container, which reads them; before a deletion,
+    which writes at once, so that events have the order of their records; and between new and changed
+    containers, so that the members of a new one are not taken for those before a change.
+    """
+    is_locked = item.container_id in tx.containers
+    container = tx.containers.pop(item.container_id, None)
+    is_other_kind = (container is None) != (sql.ADD_CONTAINER in tx.new)
+    is_of_group = rosters.is_of_group(item, container)
+    if not is_locked or item.record.tombstone or is_other_kind or is_of_group:
+        tx.new.write(tx.connection)
+    if not is_locked:
+        container = sql.one(tx.connection, sql.LOCK_CONTAINER, id=item.container_id)
+    return container
+
+
+def _store_in(
+    tx: Transaction, item: Incoming, container: Row | None, *, charge_at_once: bool = False
+) -> bool:
+    """Store a record in its container; return whether it is new, raise what it is refused with."""
+    new, charges = NewRows(), Charges()
+    is_of_group = rosters.is_of_group(item, container)
+    keep = rosters.store if is_of_group else storing.store
+    if not keep(tx, item, container, new, charges):
+        return False
+    parts = [row["part_id"] for row in new.of(sql.ADD_PART)]
+    groups = {row.id for row in tx.users.values() if row.group_version is not None}
+    members.check_grants(tx.connection, tx.broker, item.user.id, new, tx.moment, groups)
+    if charge_at_once:
+        charges.apply(tx.connection)
+    tx.new.take(new)
+    tx.charges.take(charges)
+    tx.parts_taken.update(parts)
+    if is_of_group:  # a later record may name the group, or its new epoch
+        found = tx.connection.execute(sql.FIND_USERS, {"ids": [item.container_id]})
+        tx.users.update({row.fingerprint: row for row in found})
+    return True

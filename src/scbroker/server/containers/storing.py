@@ -4,7 +4,7 @@
 transaction, in which it calls `store` for one record after the other.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -130,7 +130,7 @@ class Incoming:
         return self.message.type is not None and roster.is_group_type(self.message.type.type)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Transaction:
     """State that the records of one transaction share. All records have one author."""
 
@@ -138,15 +138,20 @@ class Transaction:
     broker: Broker
     chain_length: int
     """The number of the author's key records when their signatures were verified."""
+    containers: dict[bytes, Row | None]
+    """Locked containers of which no record was judged yet; None for one that does not exist."""
     users: dict[bytes, Row]
     """The author, all users and groups in new lists, and members with new leaves, by name. Locked."""
     moment: int
     """The time after the locks were taken, so that records of one container are stored in its order."""
-    parts_taken: Collection[bytes]
+    parts_taken: set[bytes]
     """Ids of parts in these records that are stored, also by records before in this transaction.
 
     A part that another transaction stores meanwhile makes the database raise an IntegrityError.
     """
+    new: NewRows = field(default_factory=NewRows)
+    """Rows to insert, of the records that were stored so far."""
+    charges: Charges = field(default_factory=Charges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,24 +244,21 @@ def store(
     The container's `row` must be locked; None if it does not exist. Rows to insert are added to `new`, which
     the caller writes before it reads anything of this container; what they cost is added to `charges`.
     """
-    record = incoming.record
+    record, message = incoming.record, incoming.message
     if _was_stored(tx, incoming, row):
         return False
-    stored = None if row is None else read_stored(tx.connection, incoming, row)
-    acting = None
-    if stored is not None and record.via is not None:
-        acting = acting_of(tx.connection, record, record.via)
-        _check_allowed(incoming, stored.in_force, acting, tx.moment)
-        check_time(record, None, tx.moment)
-    else:
-        check_time(record, stored.head.record if stored else None, tx.moment)
-        if stored is not None:
-            _check_allowed(incoming, stored.in_force, None, tx.moment)
-    if stored is not None:
+    stored = acting = author = None
+    if row is not None:
+        stored = read_stored(tx.connection, incoming, row)
+        if record.via is not None:
+            acting = acting_of(tx.connection, record, record.via)
+        author = _check_allowed(incoming, stored.in_force, acting, tx.moment)
         _check_departures(incoming, stored)
+    parent = stored.head.record if stored else None
+    check_time(record, None if acting else parent, tx.moment)
     after = _judge(incoming, stored, acting, tx.moment)
     _check_own_type(incoming, stored)
-    governing_bytes = _governing_bytes(incoming, stored, acting, tx.moment)
+    governing_bytes = _governing_bytes(incoming, stored, author)
     users = concerned_users(tx, incoming, stored)
     if stored is not None:
         _check_container_key(incoming, stored, users)
@@ -277,28 +279,17 @@ def store(
         log.record_expiry(tx.connection, [stored.row], tx.moment)
     # The container's row comes first: of two transactions that insert it, the second waits for the first.
     store_record(tx, incoming, stored, after, new, governing_bytes, groups=groups)
-    _store_access(tx, incoming, users, new, None if row is None else row.type)
-    try:
-        _store_parts(tx, incoming, stored, new, charges)
-    except errors.RejectedError:
-        # The part may be taken by this very record, if another transaction stored it after we looked for
-        # the container.
-        meanwhile = None
-        if stored is None:
-            meanwhile = sql.one(tx.connection, sql.LOCK_CONTAINER, id=record.containerId)
-        if meanwhile is None:
-            raise
-        return not _was_stored(tx, incoming, meanwhile)
-    text = incoming.message.type
     type_before = None if row is None else row.type
+    _store_access(tx, incoming, users, new, type_before)
+    _store_parts(tx, incoming, parent, new, charges)
     log.record_change(
         new,
         record,
-        stored.head.record if stored else None,
+        parent,
         stored.in_force if stored else None,
         after,
         type_before=None if record.tombstone else type_before,
-        type_now=type_before if text is None else text.type,
+        type_now=type_before if message.type is None else message.type.type,
         author=incoming.user.id,
         application=incoming.application,
         living={fingerprint for fingerprint, user in users.items() if not user.deleted},
@@ -426,27 +417,23 @@ def check_time(record: ContainerRecord, parent: ContainerRecord | None, moment: 
 
 def _check_allowed(
     incoming: Incoming, before: judge.InForce, acting: judge.Acting | None, moment: int
-) -> None:
-    """Check what `judge_next` checks as well, to answer with an error that a user understands."""
-    entry = _entry_of(incoming, before, acting, moment)
+) -> Entry:
+    """Return the entry by which the author acts; a group's is cut by the author's role.
+
+    `judge_next` checks this as well. Here it is answered with an error that a user understands.
+    """
+    entry = before.entry_of(acting.group if acting else incoming.user.fingerprint, moment)
     if entry is None:
         raise not_found()
+    if acting is not None:
+        entry = replace(entry, permissions=roster.cut(entry.permissions, acting.role))
     needed = judge.needed_permissions(incoming.record, before)
     if incoming.record.changes_access:
         needed &= ~ContainerAccessLevel.ModifyAccess  # a renewal needs none; rule 5 decides
     missing = ContainerAccessLevel(needed & ~entry.permissions)
     if missing:
         raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
-
-
-def _entry_of(
-    incoming: Incoming, before: judge.InForce, acting: judge.Acting | None, moment: int
-) -> Entry | None:
-    """Return the unexpired entry by which the author acts; a group's is cut by the author's role."""
-    if acting is None:
-        return before.entry_of(incoming.user.fingerprint, moment)
-    entry = before.entry_of(acting.group, moment)
-    return entry and replace(entry, permissions=roster.cut(entry.permissions, acting.role))
+    return entry
 
 
 def _check_departures(incoming: Incoming, stored: Stored) -> None:
@@ -519,9 +506,7 @@ def _check_container_key(incoming: Incoming, stored: Stored, users: members.User
     members.check_wraps_in_use(stored.in_force.access, users)
 
 
-def _governing_bytes(
-    incoming: Incoming, stored: Stored | None, acting: judge.Acting | None, moment: int
-) -> int:
+def _governing_bytes(incoming: Incoming, stored: Stored | None, author: Entry | None) -> int:
     """Return the size of the governing records with this one; raise `TooLargeError` above the bound.
 
     Every reader without a mark verifies all of them. Authors without Delete have a lower bound, so that a
@@ -533,10 +518,8 @@ def _governing_bytes(
     entries = 0 if incoming.access is None else len(incoming.access.entries)
     size = before + governing_size(incoming.signed, entries)
     limit = MAX_GOVERNING
-    if stored is not None:
-        entry = _entry_of(incoming, stored.in_force, acting, moment)
-        if entry is None or not entry.allows(ContainerAccessLevel.Delete):
-            limit = MAX_GOVERNING_WITHOUT_DELETE
+    if author is not None and not author.allows(ContainerAccessLevel.Delete):
+        limit = MAX_GOVERNING_WITHOUT_DELETE
     if size > limit:
         raise errors.TooLargeError(
             "Access or type of this container was changed too often: have a member with Delete create the "
@@ -598,8 +581,13 @@ def store_record(
         tx.connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
         if stored.row.creator_id != user.id and stored.head.record.author != user.fingerprint:
             new.add(sql.ADD_AUTHOR, [{"container": record.containerId, "user": user.id}])
-        if record.via is not None:
-            _add_group_author(incoming, stored.head.record, record.via, new)
+        head, via = stored.head.record, record.via
+        # The head's author is among those whose membership readers verify already.
+        if via is not None and (
+            head.author != user.fingerprint or head.via is None or head.via.group != via.group
+        ):
+            acted = {"container": record.containerId, "group": incoming.group_id, "user": user.id}
+            new.add(sql.ADD_GROUP_AUTHOR, [acted])
     row = {
         "container_id": record.containerId,
         "version": record.version,
@@ -608,14 +596,6 @@ def store_record(
         "signature": incoming.signed.signature,
     }
     new.add(sql.ADD_RECORD, [row])
-
-
-def _add_group_author(incoming: Incoming, head: ContainerRecord, via: Via, new: NewRows) -> None:
-    """Add the author to those whose membership readers verify; the head's author is among them already."""
-    if head.author == incoming.user.fingerprint and head.via and head.via.group == via.group:
-        return
-    row = {"container": incoming.container_id, "group": incoming.group_id, "user": incoming.user.id}
-    new.add(sql.ADD_GROUP_AUTHOR, [row])
 
 
 def _store_access(
@@ -662,14 +642,18 @@ def _store_access(
 
 
 def _store_parts(
-    tx: Transaction, incoming: Incoming, stored: Stored | None, new: NewRows, charges: Charges
+    tx: Transaction,
+    incoming: Incoming,
+    parent: ContainerRecord | None,
+    new: NewRows,
+    charges: Charges,
 ) -> None:
     """Store inline parts, commit a content that was sent in chunks, and mark replaced parts."""
     message = incoming.message
     inline = {Role.Header: message.header, Role.Content: message.content}
     replaced, rows = [], []
     for role in Role:
-        part, before = incoming.record.part(role), stored.head.record.part(role) if stored else None
+        part, before = incoming.record.part(role), parent.part(role) if parent else None
         carried = part is not None and before is not None and part.partId == before.partId
         if before is not None and not carried:
             replaced.append(before.partId)
