@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from scbroker.records.container_record import SEGMENT, Role
-from scbroker.server import commands
+from scbroker.server.admin.check import check
 from scbroker.server.settings import Settings
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire, clock
@@ -235,7 +235,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "a member's key index": (
         _sql("UPDATE members SET key_index = 1 WHERE container_id = ? AND user_id = ?", SMALL, BOB),
-        SMALL, "another key index", True,
+        SMALL, "agree with its access list", True,
     ),
     "the size of its governing records": (
         _sql("UPDATE containers SET governing_bytes = governing_bytes + 1 WHERE id = ?", SMALL),
@@ -243,10 +243,10 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
     ),
     "a member's rights": (
         _sql("UPDATE members SET permissions = 511 WHERE container_id = ? AND user_id = ?", SMALL, BOB),
-        SMALL, "other rights", True,
+        SMALL, "agree with its access list", True,
     ),
     "a member's wrap": (_byte("members", "wrap", "container_id = ? AND user_id = ?", SMALL, BOB),
-         SMALL, "wrap is not the one", True),
+         SMALL, "agree with its access list", True),
     "an inline content":
         (_byte("parts", "inline", "part_id = ?", "small content"), SMALL, "list of segment hashes", True),
     "a part is gone": (_sql("DELETE FROM parts WHERE part_id = ?", "small content"),
@@ -270,7 +270,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
          BOB, "1 of 2 key records", True),
     "a KeyFile": (_byte("key_files", "key_file", "user_id = ?", BOB), BOB, "KeyFile", True),
     "the latest signing key": (_sql("UPDATE users SET signing_sequence = 1 WHERE id = ?", BOB),
-         BOB, "another signing key", True),
+         BOB, "other keys than their latest", True),
     "a user's row is gone":
         (_sql("DELETE FROM users WHERE id = ?", BOB), "key_records ", "does not exist", True),
     "a gap in the event log":
@@ -322,7 +322,7 @@ DAMAGE: dict[str, tuple[Callable[[Kept], None], str, str, bool]] = {
          SMALL, "another type than the member may see", True),
     "a member's type was not deleted with the container": (
          _sql("UPDATE members SET type = 'other' WHERE container_id = ?", DELETED),
-         DELETED, "wraps or type were not", True),
+         DELETED, "members' rights, wraps or type", True),
     "a member's rights were not deleted with the container": (
          _sql("UPDATE members SET permissions = 1 WHERE container_id = ?", DELETED),
          DELETED, "members' rights", True),
@@ -369,7 +369,7 @@ def test_each_kind_of_damage_is_found_and_named_by_its_name_alone(copied: Kept, 
 def checked(kept: Kept, *, quick: bool = False) -> tuple[bool, list[str]]:
     lines: list[str] = []
     settings = Settings(data_dir=str(kept.broker.directory))
-    right = asyncio.run(commands.check(settings, lines.append, lambda *_: None, quick=quick))
+    right = asyncio.run(check(settings, lines.append, lambda *_: None, quick=quick))
     return right, lines
 
 

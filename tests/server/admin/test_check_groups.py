@@ -54,9 +54,18 @@ FAULTS: Final[dict[str, tuple[str, str]]] = {
         f"UPDATE group_members SET departure = x'01', departure_signature = x'02' WHERE {GROUP}",
         "has no effect",
     ),
-    "its version": (f"UPDATE users SET group_version = 9 WHERE {ID}", "another epoch or version"),
-    "its epoch": (f"UPDATE users SET encryption_index = 9 WHERE {ID}", "another epoch or version"),
-    "its name": (f"UPDATE users SET fingerprint = zeroblob(32) WHERE {ID}", "another name"),
+    "its version": (
+        f"UPDATE users SET group_version = 9 WHERE {ID}",
+        "another name, epoch or version",
+    ),
+    "its epoch": (
+        f"UPDATE users SET encryption_index = 9 WHERE {ID}",
+        "another name, epoch or version",
+    ),
+    "its name": (
+        f"UPDATE users SET fingerprint = zeroblob(32) WHERE {ID}",
+        "another name, epoch or version",
+    ),
     "its end": (f"UPDATE users SET deleted = 1 WHERE {ID}", "do not agree whether"),
     "its type": (f"UPDATE containers SET type = 'x' WHERE {ID}", "type is not that of its roster"),
     "its size": (

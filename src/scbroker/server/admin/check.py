@@ -35,7 +35,7 @@ from scbroker.server.broker import ChainCache, now
 from scbroker.server.containers.members import StoredList, actor_of, leaver_of
 from scbroker.server.containers.storing import check_sealed
 from scbroker.server.groups.history import acting_of
-from scbroker.server.keys import KEY_FILE, BrokerKeys, Keys, find_keys
+from scbroker.server.keys import KEY_FILE, BrokerKeys, find_keys
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
@@ -105,6 +105,7 @@ PARTS_OF: Final = select(
 ).where(
     t.parts.c.container_id == b("container"), t.parts.c.committed, t.parts.c.replaced_at.is_(None)
 )
+FIND_PENDING_USER: Final = select(t.pending_users).where(t.pending_users.c.user_id == b("id"))
 PENDING_DELETION_OF: Final = select(t.pending_blobs.c.name).where(
     t.pending_blobs.c.name.in_(b("names", expanding=True))
 )
@@ -317,35 +318,40 @@ class _Check:
             last = {name: getattr(rows[-1], name) for name in last}
 
     def _check_principal(self, connection: Connection, row: Row) -> None:
-        check_one = self._check_user if row.group_version is None else self._check_group
-        check_one(connection, row)
-
-    def _check_user(self, connection: Connection, user: Row) -> None:
-        # A pending deletion still removes the user's data.
-        pending = sql.one(connection, sql.FIND_PENDING_USER, user=user.id) is not None
-        key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user.id)
-        with self.of(_named("user", user.id)):
-            if user.fingerprint is not None or not user.deleted:
-                _check_keys(connection, user)
-            if user.deleted:
-                _check_kept_keys(connection, user, pending)
+        """Check a user, or the event log of a group: the rest is checked with its container."""
+        is_user = row.group_version is None
+        find = FIND_PENDING_USER if is_user else FIND_PENDING_GROUP
+        # A pending deletion still removes the data.
+        pending = sql.one(connection, find, id=row.id) is not None
+        name = _named("user" if is_user else "group", row.id)
+        if is_user:
+            with self.of(name):
+                self._check_user(connection, row, pending)
+        with self.of(name):
             if not pending:
-                _check_log(connection, user)
-            elif not user.deleted:
-                raise IntegrityError("Their data is pending deletion, but they were not deleted.")
-            if key_file is not None and user.deleted:
-                raise IntegrityError("They were deleted, but their KeyFile was not.")
-            if key_file is not None and self._keys is not None:
-                _check_key_file(self._keys.at(connection), key_file)
-
-    def _check_group(self, connection: Connection, group: Row) -> None:
-        """Check the log of a group; the rest is checked with its container."""
-        pending = sql.one(connection, FIND_PENDING_GROUP, group=group.id) is not None
-        with self.of(_named("group", group.id)):
-            if not pending:
-                _check_log(connection, group)
-            elif not group.deleted:
+                _check_log(connection, row)
+            elif not row.deleted:
                 raise IntegrityError("Its data is pending deletion, but it was not deleted.")
+
+    def _check_user(self, connection: Connection, user: Row, pending: bool) -> None:
+        if user.fingerprint is not None or not user.deleted:
+            _check_keys(connection, user)
+        if user.deleted:
+            _check_kept_keys(connection, user, pending)
+        key_file = sql.one(connection, sql.FIND_KEY_FILE, user_id=user.id)
+        if key_file is not None and user.deleted:
+            raise IntegrityError("They were deleted, but their KeyFile was not.")
+        if key_file is None or self._keys is None:
+            return
+        keys = self._keys.at(connection)
+        try:
+            keys.open(KEY_FILE, user.id, key_file.key_file)
+            keys.open_verifier(user.id, key_file.verifier)
+        except IntegrityError:
+            raise IntegrityError(
+                "Their KeyFile, or the proof of their passphrase, does not open under the broker's key: it "
+                "is damaged."
+            ) from None
 
     def _check_container(self, connection: Connection, row: Row) -> None:
         _ContainerCheck(connection, row, self).run()
@@ -362,7 +368,7 @@ class _Check:
         return again is not None and again.blob == row.blob
 
 
-# Users: public keys, KeyFile, event log
+# Users: public keys, event log
 
 
 def _check_keys(connection: Connection, user: Row) -> None:
@@ -374,25 +380,9 @@ def _check_keys(connection: Connection, user: Row) -> None:
         raise IntegrityError("Their key records are another user's.")
     if chain.closed and not user.deleted:
         raise IntegrityError("Their key records say that they were deleted, but they were not.")
-    if chain.of_type(KeyType.Encryption)[-1].index != user.encryption_index:
-        raise IntegrityError("Their row names another encryption key than their latest.")
-    if chain.signing_sequence != user.signing_sequence:
-        raise IntegrityError("Their row names another signing key than their latest.")
-
-
-def _check_key_file(keys: Keys, row: Row) -> None:
-    try:
-        keys.open(KEY_FILE, row.user_id, row.key_file)
-    except IntegrityError:
-        raise IntegrityError(
-            "Their KeyFile does not open under the broker's key: it is damaged."
-        ) from None
-    try:
-        keys.open_verifier(row.user_id, row.verifier)
-    except IntegrityError:
-        raise IntegrityError(
-            "The proof of their passphrase does not open under the broker's key: it is damaged."
-        ) from None
+    latest = (chain.of_type(KeyType.Encryption)[-1].index, chain.signing_sequence)
+    if latest != (user.encryption_index, user.signing_sequence):
+        raise IntegrityError("Their row names other keys than their latest.")
 
 
 def _check_kept_keys(connection: Connection, user: Row, pending: bool) -> None:
@@ -426,7 +416,7 @@ class _ContainerCheck:
 
     def __init__(self, connection: Connection, row: Row, check: _Check) -> None:
         self._connection, self._row, self._check = connection, row, check
-        self._is_purging = row.deleted and self._all(sql.FIND_PURGE).first() is not None
+        self._is_purging = row.deleted and self._any(sql.FIND_PURGE)
         self._authors: set[bytes] = set()
         self._actors: set[bytes] = set()
         self._acted: set[tuple[bytes, bytes]] = set()
@@ -465,14 +455,14 @@ class _ContainerCheck:
         with self._check.of(name):
             self._check_authors()
         with self._check.of(name):
-            if (
-                self._all(sql.MEMBERS).first() is not None
-                or self._all(PARTS_OF).first() is not None
-            ):
+            if self._any(sql.MEMBERS) or self._any(PARTS_OF):
                 raise IntegrityError("It has members or parts, and a group has neither.")
 
     def _all(self, statement: Any, **values: object) -> Any:
         return self._connection.execute(statement, {"container": self._row.id, **values})
+
+    def _any(self, statement: Any, **values: object) -> bool:
+        return self._all(statement, **values).first() is not None
 
     def _judge_all(self) -> tuple[judge.Known | None, judge.InForce | None]:
         """Verify every record after the one before it: signature, hash chain, rules, list.
@@ -591,7 +581,7 @@ class _ContainerCheck:
         """Check that nothing remains of a container that was deleted together with its last user."""
         if not self._row.deleted:
             raise IntegrityError("Its records are missing.")
-        if any(self._all(what).first() for what in _PURGED):
+        if any(map(self._any, _PURGED)):
             raise IntegrityError(
                 "It was deleted with its last user, but some of its rows were not."
             )
@@ -642,35 +632,34 @@ class _ContainerCheck:
                 if user is None or not user.deleted:
                     raise IntegrityError("A member of its access list is missing.")
                 continue
-            if (row.permissions, row.expires_at) != (entry.permissions, entry.expiresAt):
-                raise IntegrityError("A member has other rights than its access list says.")
+            wrap = None if row.wrap is None else wrap_hash(row.wrap)
+            found = (row.permissions, row.expires_at, row.key_index, wrap)
+            if found != (entry.permissions, entry.expiresAt, entry.keyIndex, entry.wrapHash):
+                raise IntegrityError("A member's row does not agree with its access list.")
             if row.type != (text if entry.allows(ContainerAccessLevel.ViewType) else None):
                 raise IntegrityError("A member's row has another type than the member may see.")
-            if row.key_index != entry.keyIndex:
-                raise IntegrityError("A member has another key index than its access list says.")
-            if (None if row.wrap is None else wrap_hash(row.wrap)) != entry.wrapHash:
-                raise IntegrityError("A member's wrap is not the one that its access list names.")
         if rows:
             raise IntegrityError("It has members whom its access list does not name.")
 
     def _check_emptied(self) -> None:
         """Check that only what proves the deletion is kept, unless a purge is pending."""
-        kept = (
-            row.permissions or row.expires_at or row.wrap or row.type
-            for row in self._all(sql.MEMBERS)
-        )
-        if any(kept):
-            raise IntegrityError("It was deleted, but its members' rights, wraps or type were not.")
-        if (self._row.type, self._row.type_salt) != (None, None):
-            raise IntegrityError("It was deleted, but its type was not.")
-        if self._is_purging:
-            return
-        if not self._disclosed <= self._actors:
-            raise IntegrityError("It was deleted, but entries of its access lists were not.")
-        if self._all(sql.ACCESSES_TO, count=1).first() is not None:
-            raise IntegrityError("It was deleted, but the records of its fetches were not.")
-        if self._all(ANY_EVENT_WITH_DETAILS, deletion=self._row.version).first() is not None:
-            raise IntegrityError("It was deleted, but details in its events were not.")
+        left = {
+            "members' rights, wraps or type": any(
+                row.permissions or row.expires_at or row.wrap or row.type
+                for row in self._all(sql.MEMBERS)
+            ),
+            "type": (self._row.type, self._row.type_salt) != (None, None),
+        }
+        if not self._is_purging:
+            left |= {
+                "entries of its access lists": not self._disclosed <= self._actors,
+                "records of its fetches": self._any(sql.ACCESSES_TO, count=1),
+                "details in its events": self._any(
+                    ANY_EVENT_WITH_DETAILS, deletion=self._row.version
+                ),
+            }
+        if found := [what for what, is_left in left.items() if is_left]:
+            raise IntegrityError(f"It was deleted, but this was not: {', '.join(found)}.")
 
     def _check_parts(self, head: judge.Known) -> None:
         """Check that the parts of the head record are stored with the signed segments, and no others."""

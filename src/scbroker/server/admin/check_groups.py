@@ -25,9 +25,7 @@ from scbroker.wire.containers import governing_size
 
 b: Final = bindparam
 _MORE_THAN_ANY: Final = 100_000
-FIND_PENDING_GROUP: Final = select(t.pending_groups).where(
-    t.pending_groups.c.group_id == b("group")
-)
+FIND_PENDING_GROUP: Final = select(t.pending_groups).where(t.pending_groups.c.group_id == b("id"))
 ANY_LEAF: Final = select(t.leaves.c.version).where(t.leaves.c.group_id == b("group")).limit(1)
 Chains = Callable[[bytes, str], KeyChain]
 """Returns the keys of the user with a fingerprint; the text names the user in a report."""
@@ -45,7 +43,6 @@ class GroupCheck:
     ) -> None:
         self._connection, self._row, self._records, self._chains = connection, row, records, chains
         self._at = {"group": row.id}
-        self._principal = sql.one(connection, sql.FIND_GROUP, id=row.id)
         self._rosters: Mapping[int, Row] = {
             each.version: each
             for each in connection.execute(
@@ -59,12 +56,13 @@ class GroupCheck:
     def run(self) -> None:
         """Raise `IntegrityError` for the first fault that is found."""
         chain = self._judge_all()
-        if self._principal is None:
+        principal = sql.one(self._connection, sql.FIND_GROUP, id=self._row.id)
+        if principal is None:
             raise IntegrityError("Its row among the users is missing.")
         if chain is None:
             self._check_removed()
             return
-        self._check_rows(chain)
+        self._check_rows(chain, principal)
         if self._row.deleted:
             self._check_ended()
         else:
@@ -120,15 +118,11 @@ class GroupCheck:
             if leaf.member is not None and memberships.salted(leaf).hash != leaf.hash:
                 raise IntegrityError("A leaf of its roster is not the one that was signed.")
 
-    def _check_rows(self, chain: GroupChain) -> None:
-        row, principal = self._row, self._principal
-        if principal is None or principal.fingerprint != chain.name:
-            raise IntegrityError("Its row among the users has another name.")
-        if (principal.encryption_index, principal.group_version) != (
-            chain.roster.epoch,
-            chain.version,
-        ):
-            raise IntegrityError("Its row among the users names another epoch or version.")
+    def _check_rows(self, chain: GroupChain, principal: Row) -> None:
+        row = self._row
+        said = (principal.fingerprint, principal.encryption_index, principal.group_version)
+        if said != (chain.name, chain.roster.epoch, chain.version):
+            raise IntegrityError("Its row among the users has another name, epoch or version.")
         found = (row.version, row.governing_version, row.access_version)
         in_force = chain.in_force
         if found != (chain.version, in_force.record.version, in_force.governing.accessVersion):
@@ -180,7 +174,7 @@ class GroupCheck:
         """Check that a deleted group keeps no more than readers need, unless a purge is pending."""
         if any(self._any(each) for each in (sql.GROUP_MEMBERS, sql.FIND_INFO)):
             raise IntegrityError("It was deleted, but its members or its info were not.")
-        if self._any(FIND_PENDING_GROUP):
+        if sql.one(self._connection, FIND_PENDING_GROUP, id=self._row.id) is not None:
             return
         kept = set(self._connection.execute(sql.AUTHORS_OF_GROUP, self._at).scalars())
         for leaf in self._connection.execute(sql.KEPT_LEAVES, self._at):
