@@ -341,8 +341,7 @@ def test_contents_outlive_a_restart_without_being_sent_again(
 def test_the_first_start_prints_an_address_at_which_log_ins_are_accepted(
     capsys: pytest.CaptureFixture[str], address: str, origins: list[str], shown: str
 ) -> None:
-    found = commands._Found(None, True)
-    commands._greet(address, Settings(origins=origins), uuid.UUID(int=1), found)
+    commands._greet(address, Settings(origins=origins), uuid.UUID(int=1), None)
     assert f"  export SCBROKER_SERVER_URL={shown}\n" in capsys.readouterr().out
 
 
@@ -360,5 +359,5 @@ def test_a_start_says_whether_its_data_was_there_before(
     capsys: pytest.CaptureFixture[str], url: str, users: int | None, shown: str
 ) -> None:
     settings = Settings(data_dir="/srv/scbroker", database_url=url)
-    commands._greet("http://127.0.0.1:8400", settings, None, commands._Found(users, False))
+    commands._greet("http://127.0.0.1:8400", settings, None, users)
     assert f"  data   {shown}\n" in capsys.readouterr().out

@@ -24,7 +24,7 @@ import scbroker.cli.commands.links
 from scbroker.cli.commands import events, mirror, checking, marks, doctor  # noqa: F401
 import scbroker.cli.commands.ui
 from scbroker.cli.admin import api_keys, users, usage, audit  # noqa: F401
-from scbroker.cli.admin import keeping, config, ui  # noqa: F401
+from scbroker.cli.admin import keeping, ui  # noqa: F401
 # isort: on
 
 app.command(cls=Command, rich_help_panel=BROKER)(serve)

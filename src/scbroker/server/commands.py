@@ -1,4 +1,4 @@
-"""Start and administer a broker. The command line calls these functions.
+"""Start a broker, and load the settings of the commands that administer it.
 
 `serve` opens the broker (data folder, key, database, object store, first API key) and runs it under uvicorn.
 """
@@ -16,7 +16,7 @@ import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import structlog
 import tenacity
@@ -29,14 +29,8 @@ from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.records.canonical import parse_uuid
 from scbroker.server import capacity, logs, metrics
 from scbroker.server.admin import api_keys, stores
-from scbroker.server.admin.backup import backup as backup
-from scbroker.server.admin.backup import restore as restore
-from scbroker.server.admin.check import check as check
-from scbroker.server.admin.rotation import rotate as rotate
-from scbroker.server.admin.starting import START_CHECKS as START_CHECKS
-from scbroker.server.admin.starting import Check as Check
+from scbroker.server.admin.starting import address_of as address_of
 from scbroker.server.admin.starting import bind, origins
-from scbroker.server.admin.sweep import sweep as sweep
 from scbroker.server.app import create_app
 from scbroker.server.broker import Broker
 from scbroker.server.keys import KEY, Keys, find_keys
@@ -83,7 +77,7 @@ def serve(settings: Settings) -> None:
         raise InvalidArgumentError(
             "SQLite allows one broker process: set SCBROKER_DATABASE_URL to a PostgreSQL for more workers."
         )
-    of_clients = _origins(settings)
+    of_clients = origins(settings)
     listeners = _listen(settings.host, settings.port)
     address = address_of(settings.host, listeners[0].getsockname()[1])
     prepare(settings)
@@ -91,33 +85,23 @@ def serve(settings: Settings) -> None:
         _serve(settings, address, of_clients or frozenset([canonical_origin(address)]), listeners)
 
 
-def address_of(host: str, port: int) -> str:
-    """Return the address of a broker that listens there."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def _origins(settings: Settings) -> frozenset[str]:
-    """Return the origins; raise if there are none and clients would refuse the bound address."""
-    if not settings.origins:
-        try:
-            canonical_origin(address_of(settings.host, settings.port))
-        except InvalidArgumentError:
-            raise InvalidArgumentError(
-                f"At {settings.host} other machines can reach the broker, and clients refuse plain HTTP to "
-                "another machine: put a proxy with TLS before it, set SCBROKER_ORIGINS to the https:// "
-                "address that clients use, and SCBROKER_TRUSTED_PROXIES to the proxy's address. See "
-                "docs/guide/running-a-broker.md."
-            ) from None
-    return origins(settings)
-
-
 def _serve(
     settings: Settings, address: str, origins: frozenset[str], listeners: list[socket.socket]
 ) -> None:
     key = uuid.uuid4()
-    found: _Found = asyncio.run(_WAITING.copy()(_provision, settings, key))
-    _log_start(settings, address)
-    _greet(address, settings, key if found.needs_key else None, found)
+    found: tuple[int | None, bool] = asyncio.run(_WAITING.copy()(_provision, settings, key))
+    users, is_first = found
+    _log.info(
+        "started",
+        version=importlib.metadata.version("scbroker"),
+        address=address,
+        workers=settings.workers,
+        database=stores.database_url(settings).partition(":")[0],
+        objects=stores.objects_url(settings).partition(":")[0],
+        revision=newest(),
+        settings=changed(settings),
+    )
+    _greet(address, settings, key if is_first else None, users)
     if settings.workers == 1:
         tracing.start("scbroker")
         app = create_app(lambda: open_broker(settings, origins))
@@ -132,19 +116,6 @@ def _serve(
     )
     with metrics.shared_by_workers():
         Multiprocess(config, sockets=listeners).run()
-
-
-def _log_start(settings: Settings, address: str) -> None:
-    _log.info(
-        "started",
-        version=importlib.metadata.version("scbroker"),
-        address=address,
-        workers=settings.workers,
-        database=stores.database_url(settings).partition(":")[0],
-        objects=stores.objects_url(settings).partition(":")[0],
-        revision=newest(),
-        settings=changed(settings),
-    )
 
 
 def worker_app() -> Starlette:
@@ -243,17 +214,11 @@ async def _upgraded(settings: Settings) -> AsyncIterator[tuple[Database, bool]]:
         await database.close()
 
 
-class _Found(NamedTuple):
-    """The database as a start has found it."""
+async def _provision(settings: Settings, new_key: uuid.UUID) -> tuple[int | None, bool]:
+    """Upgrade and prepare the database.
 
-    users: int | None
-    """Users who are not deleted; None for a new database."""
-    needs_key: bool
-    """True if the new API key became the broker's first."""
-
-
-async def _provision(settings: Settings, new_key: uuid.UUID) -> _Found:
-    """Upgrade and prepare the database."""
+    Return how many users it has, None for a new database, and whether `new_key` became its first API key.
+    """
     async with _upgraded(settings) as (database, is_new):
         users = (
             None if is_new else await database.read(lambda c: c.execute(COUNT_USERS).scalar_one())
@@ -264,11 +229,11 @@ async def _provision(settings: Settings, new_key: uuid.UUID) -> _Found:
             is_first = await database.write(lambda c: api_keys.add_first(c, broker_key, new_key))
             if is_first:
                 _log.info("API key made")
-            return _Found(users, is_first)
+            return users, is_first
         key = parse_uuid(settings.api_key)
         if not await database.write(lambda c: api_keys.add_of_settings(c, broker_key, key)):
             _log.warning("the API key of the settings was revoked or has expired")
-        return _Found(users, False)
+        return users, False
 
 
 def _listen(host: str, port: int) -> list[socket.socket]:
@@ -293,21 +258,18 @@ def _address_for_programs(address: str, settings: Settings) -> str:
     return origins[0]
 
 
-def _data(settings: Settings, found: _Found) -> str:
-    """Say where the data is, and whether it was there before: a wrong folder makes an empty broker."""
-    folder = str(settings.directory.resolve())
-    where = f"in {folder}" if stores.sqlite_file(settings) else f"on PostgreSQL, files in {folder}"
-    if found.users is None:
-        return f"new database {where}"
-    return f"existing database {where}, {found.users:,} user{'' if found.users == 1 else 's'}"
-
-
-def _greet(address: str, settings: Settings, key: uuid.UUID | None, found: _Found) -> None:
+def _greet(address: str, settings: Settings, key: uuid.UUID | None, users: int | None) -> None:
     """Print where the broker is, and what a newcomer does next. Programs read the first line."""
     print(f"scbroker serves {address}")
     if settings.origins:
         print(f"  for    {', '.join(settings.origins)}")
-    print(f"  data   {_data(settings, found)}")
+    folder = str(settings.directory.resolve())
+    where = f"in {folder}" if stores.sqlite_file(settings) else f"on PostgreSQL, files in {folder}"
+    # Whether the data was there before: a wrong folder makes an empty broker.
+    if users is None:
+        print(f"  data   new database {where}")
+    else:
+        print(f"  data   existing database {where}, {users:,} user{'' if users == 1 else 's'}")
     print(f"  wire   {address}/openapi.json")
     if key is not None and not settings.broker_key:
         path = settings.directory.resolve() / KEY

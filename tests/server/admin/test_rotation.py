@@ -391,7 +391,9 @@ def test_check_names_a_damaged_proof_of_a_passphrase(fresh_broker: BrokerProcess
     rotate(settings_of(fresh_broker))
     query(fresh_broker.database_url, "UPDATE key_files SET verifier = ?", bytes(60))
     done = admin(fresh_broker, "check").expect(1)
-    assert f"{user.ring.userId}: The proof of their passphrase" in "\n".join(done.lines)
+    assert f"{user.ring.userId}: Their KeyFile, or the proof of their passphrase" in "\n".join(
+        done.lines
+    )
 
 
 @pytest.mark.long

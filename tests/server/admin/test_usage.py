@@ -135,24 +135,6 @@ def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
 
 @pytest.mark.long
 @both_engines
-def test_a_recount_corrects_parts_that_a_broker_of_the_version_before_has_committed(
-    people: tuple[BrokerProcess, User, User],
-) -> None:
-    """That broker leaves such a part with what its chunks and its presigned URLs counted for before."""
-    broker, alice, _ = people
-    url, story = broker.database_url, Story(alice)
-    story.tell(alice, story.begin(content=story.upload(alice, bytes(70_000))))
-    before = used(url, alice)
-    query(url, "UPDATE parts SET received = received + 8388608 WHERE inline IS NULL")
-    query(url, "UPDATE usage SET bytes = 0")
-    assert "another size" in "".join(admin(broker, "check", "--quick").expect(1).lines)
-    admin(broker, "usage", "--recount").expect(0)
-    assert used(url, alice) == before
-    admin(broker, "check", "--quick").expect(0)
-
-
-@pytest.mark.long
-@both_engines
 def test_a_recount_beside_writers_keeps_what_they_write_meanwhile(
     people: tuple[BrokerProcess, User, User], monkeypatch: pytest.MonkeyPatch
 ) -> None:

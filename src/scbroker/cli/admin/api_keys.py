@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
 from scbroker.cli import dates
-from scbroker.cli.admin.command import Admin, command, group
-
-if TYPE_CHECKING:
-    from scbroker.server.admin.api_keys import ApiKey
+from scbroker.cli.admin.command import Admin, command, group, row_of
 
 keys: Final = group("api-keys", "Create, list, expire and revoke API keys.")
 NEVER: Final = "never"
@@ -66,7 +62,7 @@ def ls(run: Admin) -> None:
     """
     from scbroker.server.admin import api_keys
 
-    run.out.rows(map(_row, run.read(api_keys.all_keys)), _COLUMNS)
+    run.out.rows(map(row_of, run.read(api_keys.all_keys)), _COLUMNS)
 
 
 @command("expire", of=keys)
@@ -88,7 +84,7 @@ def expire(
     end = None if time == NEVER else dates.end_of(time, "TIME")
     found = run.act(lambda c, broker_key: api_keys.expire(c, broker_key, key, end))
     when = "never expires" if end is None else f"expires at {dates.local(end)}"
-    run.out.done(_row(found), f"The API key {found.id} ({found.name}) {when}.")
+    run.out.done(row_of(found), f"The API key {found.id} ({found.name}) {when}.")
 
 
 @command("revoke", of=keys)
@@ -108,19 +104,4 @@ def revoke(run: Admin, key: Key) -> None:
             " No valid API key is left, so the broker refuses every client: `scbroker admin api-keys create` "
             "makes another one."
         )
-    run.out.done({**_row(found), "validKeysLeft": is_left}, text)
-
-
-def _row(key: ApiKey) -> dict[str, Any]:
-    state = "valid"
-    if key.revoked is not None:
-        state = "revoked"
-    elif not key.is_valid:
-        state = "expired"
-    times: dict[str, dt.datetime | None] = {
-        "created": key.created,
-        "expires": key.expires,
-        "lastUsed": key.last_used,
-        "revoked": key.revoked,
-    }
-    return {"id": key.id, "name": key.name, **times, "state": state}
+    run.out.done({**row_of(found), "validKeysLeft": is_left}, text)

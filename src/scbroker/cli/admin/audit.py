@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from scbroker import errors
 from scbroker.cli import dates
-from scbroker.cli.admin.command import Admin, command, group, listing
+from scbroker.cli.admin.command import Admin, command, group, listing, row_of
 
 if TYPE_CHECKING:
     from scbroker.server.admin.audit import Chain, Entry
@@ -26,7 +25,6 @@ _COLUMNS: Final = {
 _WIDTHS: Final = {
     "id": 6, "time": 16, "actor": 36, "action": 18, "subject": 36, "details": 0,
 }  # fmt: skip
-_POLL_SECONDS: Final = 1.0
 _HASH: Final = re.compile("[0-9a-fA-F]{64}")
 
 Since = Annotated[
@@ -79,33 +77,15 @@ def show(
         return log.Wanted(begin, end, action, name)
 
     async def read(at: Stores) -> None:
-        import asyncio
-
-        listed: list[Entry] = []
-        wanted, last = await at.database.read(wanted_of), 0
-        while True:
-            reading = partial(log.entries, wanted=wanted, after=last)
-            page = await at.database.read(reading, large=True)
-            last = page[-1].id if page else last
-            listed = _write(run, [*listed, *page], follow)
-            if len(page) == log.PAGE:
-                continue
-            if not follow:
-                break
-            await asyncio.sleep(_POLL_SECONDS)
-        if listed:
-            run.out.rows([_row(run, each) for each in listed], _COLUMNS)
+        wanted = await at.database.read(wanted_of)
+        entries = log.entries(at.database, wanted, follow=follow)
+        if run.out.on_terminal and not follow:
+            run.out.rows([_row(run, each) async for each in entries], _COLUMNS)
+        else:
+            async for each in entries:
+                run.out.item(_row(run, each), _WIDTHS)
 
     run.use(read)
-
-
-def _write(run: Admin, entries: list[Entry], follow: bool) -> list[Entry]:
-    """Write entries line by line, or return them for the table that is written at the end."""
-    if run.out.on_terminal and not follow:
-        return entries
-    for entry in entries:
-        run.out.item(_row(run, entry), _WIDTHS)
-    return []
 
 
 @command("verify", of=audit)
@@ -148,15 +128,8 @@ def verify(
 
 
 def _row(run: Admin, entry: Entry) -> dict[str, Any]:
-    return {
-        "id": entry.id,
-        "time": entry.time,
-        "actor": entry.actor,
-        "action": entry.action,
-        "subject": entry.subject,
-        "details": entry.details if run.out.as_json else _text(entry.details),
-        "hash": entry.hash,
-    }
+    row = row_of(entry)
+    return row if run.out.as_json else {**row, "details": _text(entry.details)}
 
 
 def _text(details: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ import typer
 from scbroker import errors
 from scbroker.cli import command as of_users
 from scbroker.cli.command import AsJson, Function, Group, Quiet
-from scbroker.cli.output import Output
+from scbroker.cli.output import Output, Size
 from scbroker.cli.run import BaseRun
 
 if TYPE_CHECKING:
@@ -93,6 +93,17 @@ class Admin(BaseRun):
                 raise
             why = getattr(cause, "orig", None) or cause  # of SQLAlchemy's error, the database's own
             raise errors.BrokerUnavailableError(f"{error.message} The cause: {why}") from error
+
+
+def row_of(found: Any) -> dict[str, Any]:
+    """Return the fields of a named tuple by the names that they have in JSON."""
+    return {
+        "".join((first, *map(str.capitalize, more))): Size(value)
+        if value is not None and name.endswith("bytes")
+        else value
+        for name, value in found._asdict().items()
+        for first, *more in [name.removeprefix("is_").split("_")]
+    }
 
 
 def group(name: str, help: str) -> typer.Typer:

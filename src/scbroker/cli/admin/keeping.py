@@ -1,15 +1,16 @@
-"""Define the commands that check, sweep, back up and restore a broker, and replace its key."""
+"""Define the commands that check, sweep, back up and restore a broker, and show its settings."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from scbroker.cli.admin.command import Admin, command
+from scbroker.cli.admin.command import Admin, command, group
 
+config: Final = group("config", help="Show the settings of a broker.")
 Tell = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 
@@ -21,9 +22,9 @@ def sweep(run: Admin) -> None:
     A running broker deletes abandoned uploads and replaced contents every minute. The command also lists the
     object store, to find objects that no row references.
     """
-    from scbroker.server import commands
+    from scbroker.server.admin.sweep import sweep
 
-    run.do(commands.sweep(run.settings, _teller(run)))
+    run.do(sweep(run.settings, _teller(run)))
 
 
 @command()
@@ -38,10 +39,10 @@ def check(
     The command prints a line for each fault. The exit status is 1 if it finds one. It changes nothing, and
     can run beside the broker.
     """
-    from scbroker.server import commands
+    from scbroker.server.admin.check import check
 
     with _reporting(run) as (tell, progress):
-        right = run.do(commands.check(run.settings, tell, progress, quick=quick))
+        right = run.do(check(run.settings, tell, progress, quick=quick))
     sys.exit(not right)
 
 
@@ -66,12 +67,10 @@ def backup(
 
     The exit status is 1 if an object was missing or damaged; then --keep removes no older backup.
     """
-    from scbroker.server import commands
+    from scbroker.server.admin.backup import backup
 
     with _reporting(run) as (tell, progress):
-        work = commands.backup(
-            run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key
-        )
+        work = backup(run.settings, target, tell, progress, keep=keep, link=link, with_key=with_key)
         right = run.do(work)
     sys.exit(not right)
 
@@ -85,10 +84,10 @@ def restore(
     ] = False,
 ) -> None:
     """Verify a backup and put it into an empty data folder."""
-    from scbroker.server import commands
+    from scbroker.server.admin.backup import restore
 
     with _reporting(run) as (tell, progress):
-        commands.restore(run.settings, source, tell, progress, damaged=damaged)
+        restore(run.settings, source, tell, progress, damaged=damaged)
 
 
 @command("rotate-broker-key")
@@ -99,10 +98,24 @@ def rotate_broker_key(run: Admin) -> None:
     it into force. After an interruption, run it again. On PostgreSQL every broker needs the new key first:
     the command says what to do.
     """
-    from scbroker.server import commands
+    from scbroker.server.admin.rotation import rotate
 
     with _reporting(run) as (tell, progress):
-        run.do(commands.rotate(run.settings, tell, progress))
+        run.do(rotate(run.settings, tell, progress))
+
+
+@command(of=config)
+def show(run: Admin) -> None:
+    """List every setting, with its value and where it comes from.
+
+    The source is the default, the TOML file that SCBROKER_CONFIG names, a variable or an option. Secret keys
+    are shown as "set", and URLs without their passwords.
+    """
+    from scbroker.server import commands
+
+    listed = commands.explain_settings(data_dir=run.data_dir)
+    columns = {"name": "SETTING", "value": "VALUE", "source": "SOURCE", "meaning": "MEANING"}
+    run.out.rows((each._asdict() for each in listed), columns)
 
 
 def _teller(run: Admin) -> Tell:

@@ -70,15 +70,15 @@ def serve(
 
 def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
     from scbroker.cli.probe import DoubtfulError, Probe
-    from scbroker.server import commands
+    from scbroker.server.admin.starting import START_CHECKS, Check
 
-    def result(check: commands.Check) -> str:
+    def result(check: Check) -> str:
         text, is_doubtful = run.do(check(settings))
         if is_doubtful:
             raise DoubtfulError(text)
         return text
 
-    for name, check in commands.START_CHECKS.items():
+    for name, check in START_CHECKS.items():
         yield found(name, partial(result, check))
     for origin in settings.origins:
         if origin.startswith("https:"):

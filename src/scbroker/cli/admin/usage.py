@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from scbroker import errors
-from scbroker.cli.admin.command import Admin, command, group, listing
+from scbroker.cli.admin.command import Admin, command, group, listing, row_of
 from scbroker.cli.output import Size
 
 if TYPE_CHECKING:
@@ -94,15 +94,10 @@ def usage(
 
 
 def _row(found: User, total: Amounts) -> dict[str, Any]:
-    return {
-        "userId": found.id,
-        "bytes": Size(found.bytes),
-        "share": round(found.bytes / total.bytes, 4) if total.bytes > 0 else 0.0,
-        "containers": found.containers,
-        "quotaBytes": None if found.quota_bytes is None else Size(found.quota_bytes),
-        "quotaContainers": found.quota_containers,
-        "deleted": found.is_deleted,
-    }
+    row = row_of(found)
+    share = round(found.bytes / total.bytes, 4) if total.bytes > 0 else 0.0
+    shown = ("bytes", "containers", "quotaBytes", "quotaContainers", "deleted")
+    return {"userId": found.id, "share": share, **{name: row[name] for name in shown}}
 
 
 def _recount(run: Admin) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from scbroker import errors
-from scbroker.cli.admin.command import Admin, command, group
+from scbroker.cli.admin.command import Admin, command, group, row_of
 from scbroker.cli.command import Yes
 from scbroker.cli.output import Size
 
@@ -35,17 +34,7 @@ def ls(run: Admin) -> None:
     """
     from scbroker.server.admin import users as queries
 
-    async def read(at: Stores) -> list[User]:
-        found: list[User] = []
-        while True:
-            after = found[-1].id.bytes if found else b""
-            reading = partial(queries.listed, settings=at.settings, after=after)
-            page = await at.database.read(reading, large=True)
-            found += page
-            if len(page) < queries.PAGE:
-                return found
-
-    run.out.rows(map(_row, run.use(read)), _COLUMNS)
+    run.out.rows(map(_row, run.use(queries.listed)), _COLUMNS)
 
 
 @command("show", of=users)
@@ -127,15 +116,5 @@ def _find(run: Admin, text: str) -> User:
 
 
 def _row(user: User) -> dict[str, Any]:
-    return {
-        "userId": user.id,
-        "fingerprint": user.fingerprint,
-        "registered": user.registered,
-        "lastLogIn": user.last_log_in,
-        "sessions": user.sessions,
-        "suspended": user.suspended,
-        "reason": user.reason,
-        "containers": user.containers,
-        "bytes": Size(user.bytes),
-        "deleted": user.is_deleted,
-    }
+    row = row_of(user)
+    return {"userId": row.pop("id"), **row}

@@ -10,13 +10,13 @@ import datetime as dt
 import re
 import uuid
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from sqlalchemy import bindparam, select, update
 
 from scbroker.crypto.verify import sha256
 from scbroker.errors import InvalidArgumentError, NotFoundError
-from scbroker.server.admin.times import moment, time_of
+from scbroker.server.admin.stores import moment, time_of
 from scbroker.server.broker import now
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
@@ -43,7 +43,11 @@ class ApiKey(NamedTuple):
     last_used: dt.datetime | None
     """Rounded down to the minute, and written up to a minute later."""
     revoked: dt.datetime | None
-    is_valid: bool
+    state: Literal["valid", "expired", "revoked"]
+
+    @property
+    def is_valid(self) -> bool:
+        return self.state == "valid"
 
 
 def all_keys(connection: Connection) -> list[ApiKey]:
@@ -108,7 +112,7 @@ def revoke(connection: Connection, broker_key: bytes, text: str) -> tuple[ApiKey
     notify_brokers(connection)
     is_left = any(_is_valid(each, revoked_at) for each in connection.execute(ALL))
     _record(connection, broker_key, "api-key-revoked", row)
-    revoked = _api_key(row, revoked_at)._replace(revoked=time_of(revoked_at), is_valid=False)
+    revoked = _api_key(row, revoked_at)._replace(revoked=time_of(revoked_at), state="revoked")
     return revoked, is_left
 
 
@@ -153,12 +157,13 @@ def _find_valid(connection: Connection, text: str) -> Row:
     Raises `NotFoundError` if no key has, and `InvalidArgumentError` if several valid ones have, or if the key
     was revoked or has expired.
     """
-    rows = _locked(connection)
-    meant = [row for row in rows if row.name == text]
-    if _ID.fullmatch(text.lower()):
-        meant += [
-            row for row in rows if row.name != text and row.key_hash.hex().startswith(text.lower())
-        ]
+    digits = text.lower()
+    is_id = _ID.fullmatch(digits) is not None
+    meant = [
+        row
+        for row in _locked(connection)
+        if row.name == text or (is_id and row.key_hash.hex().startswith(digits))
+    ]
     valid = [row for row in meant if _is_valid(row, now())]
     if len(valid) == 1:
         return valid[0]
@@ -185,7 +190,7 @@ def _api_key(row: Row, at: int) -> ApiKey:
         expires=time_of(row.expires_at),
         last_used=time_of(row.last_used_at),
         revoked=time_of(row.revoked_at),
-        is_valid=_is_valid(row, at),
+        state="valid" if _is_valid(row, at) else "expired" if row.revoked_at is None else "revoked",
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -12,14 +13,15 @@ from sqlalchemy import Select, bindparam, select
 
 from scbroker.crypto.verify import equal
 from scbroker.errors import IntegrityError, NotFoundError
-from scbroker.server.admin.times import moment, time_of
+from scbroker.server.admin.stores import moment, time_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.audit import BEFORE_ALL, find_key, mac_of
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.tables import audit
 
-PAGE: Final = 500
+_PAGE: Final = 500
+_POLL_SECONDS: Final = 1.0
 _MOST_FAULTS: Final = 100
 b: Final = bindparam
 ACTIONS: Final = select(audit.c.action).distinct().order_by(audit.c.action)
@@ -63,10 +65,25 @@ class Chain(NamedTuple):
     """Whether an entry has the wanted hash; True if no hash was given."""
 
 
-def entries(connection: Connection, wanted: Wanted, after: int, count: int = PAGE) -> list[Entry]:
-    """Return entries behind the one with the id `after`, oldest first."""
-    found = _wanted(wanted).where(audit.c.id > after).order_by(audit.c.id).limit(count)
-    return [_entry(row) for row in connection.execute(found)]
+async def entries(
+    database: Database, wanted: Wanted, *, follow: bool = False
+) -> AsyncIterator[Entry]:
+    """Yield entries, oldest first; with `follow`, wait for further ones for ever."""
+    last = 0
+    while True:
+        found = _wanted(wanted).where(audit.c.id > last).order_by(audit.c.id).limit(_PAGE)
+        rows = await database.read(partial(_all, found), large=True)
+        for row in rows:
+            yield _entry(row)
+            last = row.id
+        if len(rows) < _PAGE:
+            if not follow:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def _all(found: Select[Any], connection: Connection) -> Sequence[Row]:
+    return connection.execute(found).all()
 
 
 def last(connection: Connection, wanted: Wanted, count: int) -> list[Entry]:
@@ -136,4 +153,4 @@ async def verify(database: Database, key: bytes, head: str | None = None) -> Cha
 
 
 def _after(connection: Connection, last: int) -> Sequence[Row]:
-    return connection.execute(sql.AUDIT_AFTER, {"after_id": last, "count": PAGE}).all()
+    return connection.execute(sql.AUDIT_AFTER, {"after_id": last, "count": _PAGE}).all()

@@ -9,7 +9,7 @@
 """
 
 import asyncio
-from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from scbroker.errors import IntegrityError, InvalidArgumentError
@@ -81,39 +81,33 @@ async def rotate(
 
 def _new_key(settings: Settings, keys: Keys, tell: Tell, *, is_shared: bool) -> bytes | None:
     """Return the new key; None if the operator must act first, or if nothing remains to be done."""
-    if settings.broker_key or settings.broker_key_next:
-        return _new_key_of_settings(settings, keys, tell)
-    path = settings.directory / NEXT_KEY
-    new = read_key(path)
-    if new == keys.active:  # the rotation was interrupted before its last step
-        put_in_place(settings, keys.active)
-        tell(f"The new key is in force, and in {settings.directory / KEY}.")
-        return None
-    if new is None:
-        new = create_key(path)
-        if is_shared:
-            tell(
-                f"{path} has the new key, which is not in force yet. Copy it beside {KEY} of every other "
-                "broker of this database, and run this command again."
-            )
-            return None
-    return new
-
-
-def _new_key_of_settings(settings: Settings, keys: Keys, tell: Tell) -> bytes | None:
-    if not settings.broker_key_next:
+    is_setting = bool(settings.broker_key or settings.broker_key_next)
+    if is_setting and not settings.broker_key_next:
         raise InvalidArgumentError(
             "The broker's key is a setting: set SCBROKER_BROKER_KEY_NEXT to 64 new hexadecimal digits at "
             "every broker, restart each, and run this command with the same settings."
         )
-    new = bytes.fromhex(settings.broker_key_next)
-    if new == keys.active:
+    path = settings.directory / NEXT_KEY
+    new = bytes.fromhex(settings.broker_key_next) if is_setting else read_key(path)
+    if new == keys.active and is_setting:
         tell(
             "The new key is in force: set SCBROKER_BROKER_KEY to it at every broker, and remove "
             "SCBROKER_BROKER_KEY_NEXT."
         )
-        return None
-    return new
+    elif new == keys.active:  # the rotation was interrupted before its last step
+        put_in_place(settings, keys.active)
+        tell(f"The new key is in force, and in {settings.directory / KEY}.")
+    elif new is None:
+        new = create_key(path)
+        if not is_shared:
+            return new
+        tell(
+            f"{path} has the new key, which is not in force yet. Copy it beside {KEY} of every other "
+            "broker of this database, and run this command again."
+        )
+    else:
+        return new
+    return None
 
 
 def _announce(connection: Connection, settings: Settings, new: bytes) -> None:
@@ -134,35 +128,28 @@ async def _reseal(database: Database, settings: Settings, progress: Progress) ->
 
     A row that was stored after the announcement is under the new key already: sealing it again is harmless.
     """
-    done, last, total = 0, b"", await database.read(_count)
-    while True:
-        found = await database.write(_page(settings, last))
-        if not found:
-            return done
+    total = await database.read(lambda c: int(c.execute(sql.COUNT_KEY_FILES).scalar_one()))
+    done, last = 0, b""
+    while found := await database.write(partial(_reseal_some, settings=settings, last=last)):
         done, last = done + len(found), found[-1]
         progress("KeyFiles", done, total)
+    return done
 
 
-def _page(settings: Settings, last: bytes) -> Callable[[Connection], list[bytes]]:
-    def write(connection: Connection) -> list[bytes]:
-        keys = find_keys(connection, settings)
-        rows = connection.execute(sql.KEY_FILES_AFTER, {"last": last, "count": _PAGE}).all()
-        for row in rows:
-            try:
-                key_file, verifier = keys.reseal(row.user_id, row.key_file, row.verifier)
-            except IntegrityError:
-                continue  # `admin check` names it; a damaged KeyFile must not end the rotation of the others
-            values = {"new_key_file": key_file, "new_verifier": verifier}
-            connection.execute(
-                sql.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
-            )
-        return [row.user_id for row in rows]
-
-    return write
-
-
-def _count(connection: Connection) -> int:
-    return int(connection.execute(sql.COUNT_KEY_FILES).scalar_one())
+def _reseal_some(connection: Connection, settings: Settings, last: bytes) -> list[bytes]:
+    """Seal a page of KeyFiles behind the user `last` anew; return their users."""
+    keys = find_keys(connection, settings)
+    rows = connection.execute(sql.KEY_FILES_AFTER, {"last": last, "count": _PAGE}).all()
+    for row in rows:
+        try:
+            key_file, verifier = keys.reseal(row.user_id, row.key_file, row.verifier)
+        except IntegrityError:
+            continue  # `admin check` names it; a damaged KeyFile must not end the rotation of the others
+        values = {"new_key_file": key_file, "new_verifier": verifier}
+        connection.execute(
+            sql.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
+        )
+    return [row.user_id for row in rows]
 
 
 def _lock_keys(connection: Connection) -> None:

@@ -1,11 +1,12 @@
 """Check whether a broker can start with its settings, without changing anything."""
 
 import asyncio
+import contextlib
 import http.client
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, NamedTuple
 
 from scbroker.errors import BrokerUnavailableError, InvalidArgumentError
 from scbroker.server.admin import stores
@@ -17,7 +18,6 @@ from scbroker.server.storage.blobs import open_blobs, path_of
 from scbroker.server.storage.database import Database, open_database
 from scbroker.wire.users import canonical_origin
 
-T = TypeVar("T")
 _STORE_SECONDS: Final = 10.0
 _PORT_SECONDS: Final = 2.0
 _NEW: Final = "is created at the first start"
@@ -84,8 +84,27 @@ def _is_broker(host: str, port: int) -> bool:
         connection.close()
 
 
+def address_of(host: str, port: int) -> str:
+    """Return the address of a broker that listens there."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def origins(settings: Settings) -> frozenset[str]:
-    """Return the origins in canonical form; `InvalidArgumentError` names the wrong one."""
+    """Return the origins in canonical form.
+
+    `InvalidArgumentError` names the wrong one, or says that one is needed: clients refuse plain HTTP to
+    another machine.
+    """
+    if not settings.origins:
+        try:
+            canonical_origin(address_of(settings.host, settings.port))
+        except InvalidArgumentError:
+            raise InvalidArgumentError(
+                f"At {settings.host} other machines can reach the broker, and clients refuse plain HTTP to "
+                "another machine: put a proxy with TLS before it, set SCBROKER_ORIGINS to the https:// "
+                "address that clients use, and SCBROKER_TRUSTED_PROXIES to the proxy's address. See "
+                "docs/guide/running-a-broker.md."
+            ) from None
     found = set[str]()
     for origin in settings.origins:
         try:
@@ -113,6 +132,15 @@ async def _check_origins(settings: Settings) -> Result:
     return Result(", ".join(settings.origins))
 
 
+@contextlib.asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Database]:
+    database = open_database(stores.database_url(settings))
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
 async def _check_database(settings: Settings) -> Result:
     if settings.workers > 1 and stores.sqlite_file(settings):
         raise InvalidArgumentError("SQLite allows one process: set SCBROKER_WORKERS to 1.")
@@ -121,7 +149,8 @@ async def _check_database(settings: Settings) -> Result:
         if settings.database_url and path is not None and not path.parent.is_dir():
             raise InvalidArgumentError(f"The folder {path.parent} does not exist: create it.")
         return Result(_NEW)
-    revision, ahead = await _ask(settings, _revision_and_clock)
+    async with _opened(settings) as database:
+        revision, ahead = await stores.find_revision(database), await database.clock_difference()
     if revision is None:
         return Result(f"is empty: the first start creates the tables of revision {newest()}")
     if not is_known(revision):
@@ -140,20 +169,14 @@ async def _check_database(settings: Settings) -> Result:
     return Result(f"answers, with the tables of this version ({revision})")
 
 
-async def _revision_and_clock(database: Database) -> tuple[str | None, float]:
-    return await stores.find_revision(database), await database.clock_difference()
-
-
 async def _check_key(settings: Settings) -> Result:
-    own = configured_keys(settings)
-    if stores.is_missing(settings) or await _ask(settings, stores.find_revision) is None:
-        return Result("is given" if own else _NEW)
-
-    async def find(database: Database) -> bool:
+    if stores.is_missing(settings):
+        return Result("is given" if configured_keys(settings) else _NEW)
+    async with _opened(settings) as database:
+        if await stores.find_revision(database) is None:
+            return Result("is given" if configured_keys(settings) else _NEW)
         keys = await database.read(lambda c: find_keys(c, settings))
-        return keys.next is not None
-
-    if await _ask(settings, find):
+    if keys.next is not None:
         text = "Its rotation was interrupted: complete it with `scbroker admin rotate-broker-key`"
         return Result(text, is_doubtful=True)
     return Result("is the one of this database")
@@ -176,14 +199,6 @@ async def _check_objects(settings: Settings) -> Result:
     return Result(
         "can be listed; /health/ready of the running broker says whether it can be written"
     )
-
-
-async def _ask(settings: Settings, work: Callable[[Database], Awaitable[T]]) -> T:
-    database = open_database(stores.database_url(settings))
-    try:
-        return await work(database)
-    finally:
-        await database.close()
 
 
 START_CHECKS: Final[dict[str, Check]] = {

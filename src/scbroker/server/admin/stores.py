@@ -6,13 +6,13 @@ another broker's store therefore lists none of that broker's objects, and can re
 
 import asyncio
 import contextlib
-import datetime
+import datetime as dt
 import fcntl
 import importlib.metadata
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, overload
 
 import msgspec
 import sqlalchemy
@@ -54,6 +54,8 @@ _CREATED: Final = "broker-created"
 _NEW_VERSION: Final = "version-started"
 # The process must not end while threads of obstore still return results: it would abort.
 _AFTER_OBJECTS: Final = 0.1
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 def database_url(settings: Settings) -> str:
@@ -182,7 +184,12 @@ async def open_stores(settings: Settings) -> AsyncIterator[tuple[Database, Blobs
         )
     database = open_database(url)
     try:
-        await _check_revision(database)
+        found = await find_revision(database)
+        if found != newest():
+            raise InvalidArgumentError(
+                f"The database has the tables of revision {found or 'none'}, and this version has "
+                f"{newest()}: start the broker of this version once, or use the version that the broker has."
+            )
         yield database, await open_objects(settings, database)
     finally:
         await asyncio.sleep(_AFTER_OBJECTS)
@@ -196,15 +203,6 @@ async def find_revision(database: Database) -> str | None:
         return str(await database.read(lambda c: c.execute(statement).scalar_one()))
     except DBAPIError:
         return None
-
-
-async def _check_revision(database: Database) -> None:
-    found = await find_revision(database)
-    if found != newest():
-        raise InvalidArgumentError(
-            f"The database has the tables of revision {found or 'none'}, and this version has {newest()}: "
-            "start the broker of this version once, or use the version that the broker has."
-        )
 
 
 def provision(connection: Connection, settings: Settings) -> bytes:
@@ -244,28 +242,19 @@ def _record_restore(connection: Connection, key: bytes) -> None:
     """Record the restore that put this database here, of which `mark_restored` left a note."""
     row = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)
     if row is not None:
-        note = msgspec.json.decode(row.value, type=_Restored)
+        actor, times = msgspec.json.decode(row.value, type=tuple[str, dict[str, str]])
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
-        times = {"takenAt": note.taken_at, "restoredAt": note.restored_at}
-        audit.record(connection, key, "backup-restored", "broker", times, actor=note.by)
-
-
-class _Restored(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The row that a restore leaves in the table of checks until the first start."""
-
-    taken_at: str
-    restored_at: str
-    by: str
+        audit.record(connection, key, "backup-restored", "broker", times, actor=actor)
 
 
 def mark_restored(path: Path, taken_at: str) -> None:
     """Leave a note in a restored SQLite file, which `provision` records: the broker's key may come later."""
-    restored_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    note = _Restored(taken_at=taken_at, restored_at=restored_at, by=audit.operator())
+    restored_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+    times = {"takenAt": taken_at, "restoredAt": restored_at}
     engine = sqlalchemy.create_engine(f"{_SQLITE}{path}", poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(sql.DROP_CHECK, {"check": _RESTORED})
-        value = msgspec.json.encode(note)
+        value = msgspec.json.encode((audit.operator(), times))
         connection.execute(sql.ADD_CHECK, {"name": _RESTORED, "value": value})
 
 
@@ -286,3 +275,17 @@ class Stores(NamedTuple):
         The key is read anew for each act: it may be rotated at any time.
         """
         return await self.database.write(lambda c: work(c, find_key(c, self.settings)))
+
+
+@overload
+def time_of(moment: int) -> dt.datetime: ...
+@overload
+def time_of(moment: int | None) -> dt.datetime | None: ...
+def time_of(moment: int | None) -> dt.datetime | None:
+    """Return the time of a table's column; None where it is NULL."""
+    return None if moment is None else _EPOCH + moment * _MICROSECOND
+
+
+def moment(time: dt.datetime) -> int:
+    """Return a time with a zone as a table stores it."""
+    return (time - _EPOCH) // _MICROSECOND

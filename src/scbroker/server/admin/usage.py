@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Column, Select, bindparam, delete, func, insert, select, update
@@ -41,9 +41,6 @@ class Amounts(NamedTuple):
 
     bytes: int = 0
     containers: int = 0
-
-    def plus(self, *, bytes: int = 0, containers: int = 0) -> Amounts:
-        return Amounts(self.bytes + bytes, self.containers + containers)
 
 
 class Quotas(NamedTuple):
@@ -94,27 +91,6 @@ OBJECTS: Final = _summed(t.pending_blobs.c.user_id, func.sum(t.pending_blobs.c.s
 CREATED: Final = _summed(
     t.containers.c.creator_id, func.count(), "containers", ~t.containers.c.deleted
 )
-_CHUNK_BYTES: Final = (
-    select(func.sum(t.chunks.c.size))
-    .where(t.chunks.c.part_id == t.parts.c.part_id)
-    .scalar_subquery()
-)
-LARGE_PARTS: Final = (
-    select(t.parts.c.part_id)
-    .where(
-        t.parts.c.part_id > b("last"),
-        t.parts.c.committed,
-        t.parts.c.replaced_at.is_(None),
-        t.parts.c.inline.is_(None),
-    )
-    .order_by(t.parts.c.part_id)
-    .limit(b("count"))
-)
-CORRECT_PARTS: Final = (
-    update(t.parts)
-    .where(t.parts.c.part_id.in_(b("some", expanding=True)), t.parts.c.received != _CHUNK_BYTES)
-    .values(received=_CHUNK_BYTES)
-)
 
 
 def total(connection: Connection) -> Amounts:
@@ -141,19 +117,6 @@ def own_quotas(connection: Connection, count: int) -> list[tuple[uuid.UUID, Quot
     ]
 
 
-def change_quotas(
-    connection: Connection,
-    key: bytes,
-    users: Collection[uuid.UUID | None],
-    quotas: Mapping[Resource, int | None],
-) -> None:
-    """Set the quotas of these users as `set_quotas` does, and record it in the audit log."""
-    set_quotas(connection, users, quotas)
-    for user_id in users:
-        subject = DEFAULT if user_id is None else str(user_id)
-        audit.record(connection, key, "quota-set", subject, dict(quotas.items()))
-
-
 def set_quotas(
     connection: Connection,
     users: Collection[uuid.UUID | None],
@@ -168,31 +131,36 @@ def set_quotas(
         if value is not None and not 0 <= value <= UNLIMITED:
             raise InvalidArgumentError(f"A quota must be 0 to {UNLIMITED - 1}, or unlimited.")
     for user_id in sorted(users, key=str):
-        if user_id is None:
-            _set_defaults(connection, quotas)
-        else:
-            _set_own(connection, user_id, quotas)
+        if user_id is not None:
+            _set_own(connection, user_id, {f"quota_{name}": each for name, each in quotas.items()})
+            continue
+        for resource, value in quotas.items():
+            connection.execute(DROP_DEFAULT, {"name": resource})
+            if value is not None:
+                connection.execute(ADD_DEFAULT, {"kind": resource, "value": value})
 
 
-def _set_defaults(connection: Connection, quotas: Mapping[Resource, int | None]) -> None:
-    for resource, value in quotas.items():
-        connection.execute(DROP_DEFAULT, {"name": resource})
-        if value is not None:
-            connection.execute(ADD_DEFAULT, {"kind": resource, "value": value})
-
-
-def _set_own(
-    connection: Connection, user_id: uuid.UUID, quotas: Mapping[Resource, int | None]
-) -> None:
+def _set_own(connection: Connection, user_id: uuid.UUID, quotas: Mapping[str, int | None]) -> None:
     """Set a user's own quotas. The user's row is locked, so that the user is not deleted meanwhile."""
     user = sql.one(connection, sql.SHARE_USERS, ids=[user_id.bytes])
     if user is None or user.deleted or user.group_version is not None:
         raise NotFoundError(f"The broker knows no user {user_id}, or the user was deleted.")
-    columns = {f"quota_{resource}": value for resource, value in quotas.items()}
-    values = {"user": user_id.bytes, **columns}
-    if not connection.execute(SET_QUOTA, values):
-        row = {"user_id": user_id.bytes, "bytes": 0, "containers": 0, **columns}
+    if not connection.execute(SET_QUOTA, {"user": user_id.bytes, **quotas}):
+        row = {"user_id": user_id.bytes, "bytes": 0, "containers": 0, **quotas}
         connection.execute(sql.ADD_USAGE, row)
+
+
+def change_quotas(
+    connection: Connection,
+    key: bytes,
+    users: Collection[uuid.UUID | None],
+    quotas: Mapping[Resource, int | None],
+) -> None:
+    """Set the quotas of these users as `set_quotas` does, and record it in the audit log."""
+    set_quotas(connection, users, quotas)
+    for user_id in users:
+        subject = DEFAULT if user_id is None else str(user_id)
+        audit.record(connection, key, "quota-set", subject, dict(quotas.items()))
 
 
 # Comparison with what is stored
@@ -203,22 +171,20 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
 
     Reads every record once, a page at a time. Records that cannot be read are left out.
     """
-    found: dict[bytes, Amounts] = {}
-
-    def add(user_id: bytes, **more: int) -> None:
-        found[user_id] = found.get(user_id, Amounts()).plus(**more)
-
-    for statement in (PARTS, OBJECTS, ROSTERS, WRAPS, INFOS, CREATED):
+    size: Counter[bytes] = Counter()
+    for statement in (PARTS, OBJECTS, ROSTERS, WRAPS, INFOS):
         for user_id, number in connection.execute(statement):
-            name = "containers" if statement is CREATED else "bytes"
-            add(bytes(user_id), **{name: int(number)})
+            size[bytes(user_id)] += int(number)
     for row in _rows(connection, sql.RECORD_SIZES, container_id=b"", version=0):
         try:
             author = parse_bare(row.body).author
         except IntegrityError:
             continue
-        add(stored_user_id(author), bytes=len(row.body) + row.more)
-    return found
+        size[stored_user_id(author)] += len(row.body) + row.more
+    created = {bytes(user_id): int(number) for user_id, number in connection.execute(CREATED)}
+    return {
+        user: Amounts(size[user], created.get(user, 0)) for user in size.keys() | created.keys()
+    }
 
 
 def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterator[Row]:
@@ -248,14 +214,22 @@ async def recount(
     started last takes effect: otherwise both would add the same difference. The other raises `ConflictError`.
     """
     mark = os.urandom(32)
-    await database.write(lambda c: _start(c, mark))
-    last: bytes | None = b""
-    while last is not None:
-        last = await database.write(partial(_correct_parts, last=last))
+
+    def start(connection: Connection) -> None:
+        connection.execute(sql.DROP_CHECK, {"check": _RECOUNT})
+        connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": mark})
+
+    await database.write(start)
     wrong = await database.read(differences, large=True)
 
     def correct(connection: Connection) -> None:
-        _correct(connection, mark, wrong)
+        row = sql.one(connection, sql.LOCK_CHECK, check=_RECOUNT)
+        if row is None or row.value != mark:
+            raise ConflictError(
+                "Another recount was started meanwhile: this one has changed nothing."
+            )
+        for user_id, (said, is_stored) in sorted(wrong.items()):
+            _correct(connection, user_id, said, is_stored)
         key = find_key(connection, settings)
         audit.record(connection, key, "usage-recounted", "broker", {"corrected": len(wrong)})
 
@@ -263,39 +237,11 @@ async def recount(
     return [(uuid.UUID(bytes=user), *amounts) for user, amounts in sorted(wrong.items())]
 
 
-def _start(connection: Connection, mark: bytes) -> None:
-    connection.execute(delete(t.checks).where(t.checks.c.name == _RECOUNT))
-    connection.execute(sql.ADD_CHECK, {"name": _RECOUNT, "value": mark})
-
-
-def _correct_parts(connection: Connection, last: bytes) -> bytes | None:
-    """Give committed parts behind `last` the size of their chunks; return the last one, None without any.
-
-    In a part that a broker of the version before has committed, small and replaced chunks and presigned URLs
-    count for more.
-    """
-    values = {"last": last, "count": _PAGE}
-    some: Sequence[bytes] = connection.execute(LARGE_PARTS, values).scalars().all()
-    if not some:
-        return None
-    connection.execute(CORRECT_PARTS, {"some": some})
-    return some[-1]
-
-
-def _correct(
-    connection: Connection, mark: bytes, wrong: Mapping[bytes, tuple[Amounts, Amounts]]
-) -> None:
-    found = connection.execute(
-        select(t.checks.c.value).where(t.checks.c.name == _RECOUNT).with_for_update()
-    ).scalar_one()
-    if found != mark:
-        raise ConflictError("Another recount was started meanwhile: this one has changed nothing.")
-    for user_id, (said, is_stored) in sorted(wrong.items()):
-        more = {
-            "more_bytes": is_stored.bytes - said.bytes,
-            "more_containers": is_stored.containers - said.containers,
-        }
-        if sql.one(connection, sql.CHARGE, user=user_id, **more) is None:
-            row = {"user_id": user_id, "bytes": 0, "containers": 0}
-            connection.execute(sql.ADD_USAGE, row)
-            connection.execute(sql.CHARGE, {"user": user_id, **more})
+def _correct(connection: Connection, user_id: bytes, said: Amounts, is_stored: Amounts) -> None:
+    more = {
+        "more_bytes": is_stored.bytes - said.bytes,
+        "more_containers": is_stored.containers - said.containers,
+    }
+    if sql.one(connection, sql.CHARGE, user=user_id, **more) is None:
+        connection.execute(sql.ADD_USAGE, {"user_id": user_id, "bytes": 0, "containers": 0})
+        connection.execute(sql.CHARGE, {"user": user_id, **more})

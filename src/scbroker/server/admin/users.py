@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import Select, bindparam, func, select
@@ -14,7 +15,7 @@ from sqlalchemy import Select, bindparam, func, select
 from scbroker.errors import InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import UserId, show_fingerprint
 from scbroker.server.admin import stores
-from scbroker.server.admin.times import time_of
+from scbroker.server.admin.stores import time_of
 from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.charges import quota_of
 from scbroker.server.settings import Settings
@@ -25,11 +26,11 @@ from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.notices import notify_brokers
 from scbroker.server.users import deletion
 
-PAGE: Final = 500
 _PURGE_SECONDS: Final = 60.0
 _LONGEST_REASON: Final = 256
 _PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _DIGITS: Final = 32
+_LISTED_AT_ONCE: Final = 500
 b: Final = bindparam
 
 
@@ -66,11 +67,6 @@ _STATES: Final[Select[Any]] = select(
     _CONTAINERS.label("containers"),
     *sql.QUOTAS,
 ).select_from(_WITH_USAGE)
-LIST: Final = (
-    _STATES.where(t.users.c.id > b("last"), ~t.users.c.deleted, sql.IS_USER)
-    .order_by(t.users.c.id)
-    .limit(b("count"))
-)
 ONE: Final = _STATES.where(t.users.c.id == b("user"), sql.IS_USER)
 
 
@@ -147,14 +143,22 @@ def page(
             "A user id has 32 digits from 0 to 9 and a to f: enter the first ones, or all."
         )
     values = {**_range(digits), "after": after, "count": count + 1, "now": now()}
-    rows = connection.execute(_PAGES[order], values).all()
+    rows = _rows(connection, order, values)
     return Page([_user(row, settings) for row in rows[:count]], len(rows) > count)
 
 
-def listed(connection: Connection, settings: Settings, after: bytes = b"") -> list[User]:
-    """Return up to PAGE users who were not deleted, in the order of ids, from the id behind `after`."""
-    values = {"last": after, "count": PAGE, "now": now()}
-    return [_user(row, settings) for row in connection.execute(LIST, values)]
+async def listed(at: stores.Stores) -> list[User]:
+    """Return all users who were not deleted, in the order of ids."""
+    found: list[User] = []
+    values = {**_range(""), "after": 0, "count": _LISTED_AT_ONCE, "now": now()}
+    while rows := await at.database.read(partial(_rows, order=Order.Id, values=values), large=True):
+        found += [_user(row, at.settings) for row in rows if not row.deleted]
+        values["first"] = (int.from_bytes(rows[-1].id) + 1).to_bytes(16)
+    return found
+
+
+def _rows(connection: Connection, order: Order, values: dict[str, Any]) -> Sequence[Row]:
+    return connection.execute(_PAGES[order], values).all()
 
 
 def show(connection: Connection, settings: Settings, user: uuid.UUID) -> User:
@@ -212,10 +216,8 @@ async def suspend(at: stores.Stores, user: uuid.UUID, reason: str | None) -> boo
         notify_brokers(connection, user.bytes)
 
     def mark(connection: Connection, key: bytes) -> bool:
-        if (
-            _active(sql.the(connection, sql.LOCK_LOG, user=user.bytes), user).suspended_at
-            is not None
-        ):
+        row = _active(sql.the(connection, sql.LOCK_LOG, user=user.bytes), user)
+        if row.suspended_at is not None:
             return False
         state = {"suspended_at": now(), "suspension_reason": reason}
         connection.execute(sql.SET_USER, {"user": user.bytes, **state})
