@@ -2,7 +2,9 @@
 
 import copy
 import hmac
+import os
 import pickle
+import threading
 
 import pytest
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
@@ -259,8 +261,10 @@ def test_padding_of_any_other_form_is_refused(padded: bytes) -> None:
     assert padded == secret + b"\x80" + bytes(127 - len(secret) % 128)
 
 
-def test_a_child_that_was_forked_amid_a_stretching_does_not_wait_for_it() -> None:
-    """What runs in the child, here: whoever held the lock is not there to release it."""
-    with module._stretching:
-        module._after_fork()
+def test_a_child_that_was_forked_amid_a_stretching_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The thread that holds the lock exists in the parent alone."""
+    with module._stretching.setdefault(os.getpid(), threading.Lock()):
+        monkeypatch.setattr(os, "getpid", lambda: 1)
         assert len(stretch(b"secret", bytes(32))) == 32

@@ -61,6 +61,7 @@ class BaseProvider(BrokerProvider):
         session = self._current
         if session is None or session.keys.is_forgotten:
             raise errors.NotAuthenticatedError(self._how_to_begin())
+        session.check_process()
         return session
 
     def _how_to_begin(self) -> str:

@@ -29,6 +29,7 @@ from scbroker.client.cache.offline import OfflineSession
 from scbroker.client.cache.reach import Reach
 from scbroker.client.cache.refresh import Refresh
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.main_queue import mainQueue
 from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, operation
 from scbroker.client.calls.stream import Pages
 from scbroker.client.calls.tasks import all_or_first_error
@@ -161,11 +162,7 @@ class CachedProvider(BaseProvider):
         self._reach = Reach()
         self._cached: _Cached | None = None
         self._stop: Callable[[], object] = _nothing
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Leave the parent's tasks to the parent; the child's next operation starts its own."""
-        self._cached = None
+        mainQueue.notice_loop()
 
     @property
     def awaySince(self) -> dt.datetime | None:

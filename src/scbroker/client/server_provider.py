@@ -25,6 +25,7 @@ from scbroker.client import arguments, events, following
 from scbroker.client.arguments import Validator, validate_secret
 from scbroker.client.base_provider import BaseProvider, Work
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.main_queue import mainQueue
 from scbroker.client.calls.operation import Handlers, Promise, operation
 from scbroker.client.calls.stream import Pages
 from scbroker.client.containers import fetching, marks, opening
@@ -113,6 +114,7 @@ class ServerProvider(BaseProvider):
         self._transport = Transport(self._endpoint)
         self._finalizer = weakref.finalize(self, _abandon, self._transport)
         self._finalizer.atexit = False
+        mainQueue.notice_loop()
 
     @classmethod
     def fromEnvironment(cls, environment: Mapping[str, str] | None = None, **options: Any) -> Self:

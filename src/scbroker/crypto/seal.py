@@ -31,7 +31,8 @@ _SECRET_BLOCK: Final = 128
 _GCM_NONCE: Final = 12
 _RECIPIENTS: Final = 1024
 _SUITE: Final = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
-_stretching = threading.Lock()
+_stretching: Final[dict[int, threading.Lock]] = {}
+"""By process id: a thread of the parent may hold the lock when a child is forked."""
 Octets = bytes | bytearray | memoryview
 _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
 
@@ -225,7 +226,7 @@ def stretch(secret: bytes, salt: bytes) -> bytes:
 
     A lock serializes calls: two at a time can deadlock, each with some of OpenSSL's threads and too few.
     """
-    with _stretching:
+    with _stretching.setdefault(os.getpid(), threading.Lock()):
         return Argon2id(
             salt=salt, length=HASH_SIZE, iterations=3, lanes=4, memory_cost=65_536
         ).derive(secret)
@@ -251,13 +252,3 @@ def unpad_secret(padded: bytes) -> bytes:
 
 def _hkdf(root: Octets, info: bytes) -> bytes:
     return HKDF(algorithm=hashes.SHA256(), length=KEY_SIZE, salt=None, info=info).derive(root)
-
-
-def _after_fork() -> None:
-    """Replace the lock in the child: the thread that may hold it exists in the parent alone."""
-    global _stretching
-    _stretching = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # pragma: no branch
-    os.register_at_fork(after_in_child=_after_fork)

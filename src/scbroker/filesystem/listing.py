@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-import os
 import threading
 import time
 import uuid
@@ -233,11 +232,6 @@ class Listings:
         with self._lock:
             self._newest.clear()
 
-    def after_fork(self) -> None:
-        """Replace the lock, which a thread of the parent may have locked."""
-        self._lock = threading.RLock()
-        self._claims.clear()
-
 
 def _read(provider: scbroker.BrokerProvider, user_id: uuid.UUID, everyone: bool) -> Listing:
     """Return a listing of all containers; without `everyone`, of those that no stranger can change."""
@@ -276,12 +270,3 @@ _listings: Final[weakref.WeakKeyDictionary[scbroker.BrokerProvider, Listings]] =
 def listings_of(provider: scbroker.BrokerProvider) -> Listings:
     """Return the listings that all filesystems of this provider share."""
     return _listings.setdefault(provider, Listings())
-
-
-def _after_fork() -> None:
-    for each in _listings.values():
-        each.after_fork()
-
-
-if hasattr(os, "register_at_fork"):  # pragma: no branch
-    os.register_at_fork(after_in_child=_after_fork)

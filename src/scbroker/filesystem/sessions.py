@@ -23,9 +23,10 @@ _OTHERWISE: Final = (
     "For scbroker://, storage_options can also have a sessionStore (the folder with the kept session), or "
     "a provider with a session."
 )
-_Key = tuple[str | None, ...]
+_Key = tuple[int | str | None, ...]
 _sessions: Final[dict[_Key, scbroker.ServerProvider]] = {}
-_lock = threading.Lock()
+_locks: Final[dict[int, threading.Lock]] = {}
+"""By process id: a thread of the parent may hold the lock when a child is forked."""
 
 
 def kept_session(
@@ -36,8 +37,9 @@ def kept_session(
     Raises `NotAuthenticatedError` if no session is kept, and `InvalidArgumentError` without the variables.
     """
     texts = (None if user_id is None else str(user_id), session_store, trust_store)
-    key = (*(os.environ.get(name) for name in _VARIABLES), *texts)
-    with _lock:
+    process = os.getpid()  # the child of a fork needs a session of its own
+    key = (process, *(os.environ.get(name) for name in _VARIABLES), *texts)
+    with _locks.setdefault(process, threading.Lock()):
         if (found := _sessions.get(key)) is not None and _is_open(found):
             return found
         try:
@@ -63,13 +65,3 @@ def _is_open(provider: scbroker.ServerProvider) -> bool:
     except errors.NotAuthenticatedError:  # the program has closed it, or logged out
         return False
     return True
-
-
-def _after_fork() -> None:
-    """Replace the lock, which a thread of the parent may have locked."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):  # pragma: no branch
-    os.register_at_fork(after_in_child=_after_fork)

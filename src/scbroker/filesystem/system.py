@@ -7,6 +7,7 @@ docs/adr/0020-containers-as-files.md says why.
 from __future__ import annotations
 
 import errno
+import os
 import unicodedata
 import uuid
 from collections.abc import Iterator
@@ -83,6 +84,7 @@ class ContainerFileSystem(AbstractFileSystem):
                     "the configuration of fsspec"
                 )
         self._given = self._provider = provider
+        self._process = 0
         self._session = (userId, sessionStore, trustStore)
         self._everyone = everyone
         expiry = _EXPIRY_SECONDS if listings_expiry_time is None else listings_expiry_time
@@ -91,8 +93,8 @@ class ContainerFileSystem(AbstractFileSystem):
     @property  # fsspec's asynchronous wrapper reads all other attributes, in its loop
     def provider(self) -> scbroker.BrokerProvider:
         """The session that the filesystem uses."""
-        if self._provider is None:
-            self._provider = kept_session(*self._session)
+        if self._provider is None or (self._given is None and self._process != os.getpid()):
+            self._provider, self._process = kept_session(*self._session), os.getpid()
         return self._provider
 
     @classmethod

@@ -12,7 +12,6 @@ import pytest
 from scbroker import BrokerError, CachedProvider, KeyRing, ServerProvider
 from scbroker.client.cache import folder as module
 from scbroker.client.cache.folder import SMALLEST, CacheFolder, checked_root
-from scbroker.client.calls.io_thread import io_thread
 from tests.client.conftest import drop
 from tests.kit.scripts import run_script
 
@@ -44,17 +43,6 @@ def test_a_written_file_is_read_until_it_is_removed(folder: CacheFolder) -> None
     folder.remove("kind", b"key")
     assert folder.read("kind", b"key") is None
     folder.remove("kind", b"key")
-
-
-def test_a_folder_that_was_being_written_during_a_fork_is_not_locked_in_the_child(
-    folder: CacheFolder,
-) -> None:
-    """The session that the child inherits still copies into it."""
-    folder._lock.acquire()  # as a thread of the parent has it
-    assert folder in io_thread._bound
-    folder.after_fork()
-    folder.write("kind", b"key", b"one")
-    assert folder.read("kind", b"key") == b"one"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit of descriptors")

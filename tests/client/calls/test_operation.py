@@ -819,10 +819,11 @@ def test_handlers_without_a_queue_run_in_the_main_threads_event_loop(
 def test_handlers_of_a_worker_threads_calls_run_in_each_loop_of_the_main_thread(
     alice: ServerProvider, run: Callable[[Any], uuid.UUID]
 ) -> None:
-    """The provider was made before, and no other code of scbroker runs on the main thread."""
+    """An operation that is called on the main thread notes its loop."""
 
     async def main() -> uuid.UUID:
         loop = asyncio.get_running_loop()
+        await alice.getUserId()
         done: asyncio.Future[uuid.UUID] = loop.create_future()
 
         def completed(user: uuid.UUID) -> None:
@@ -836,6 +837,29 @@ def test_handlers_of_a_worker_threads_calls_run_in_each_loop_of_the_main_thread(
         return await asyncio.wait_for(done, PATIENCE)
 
     assert run(main()) == run(main()) == alice.getUserId().result(PATIENCE)
+
+
+def test_a_worker_thread_needs_a_queue_while_no_loop_of_the_main_thread_is_known(
+    alice: ServerProvider, handlers: Handlers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may pass mainQueue itself, or leave it out once the main thread has called mainQueue.run()."""
+    monkeypatch.setattr(mainQueue, "_loop", None)
+    monkeypatch.setattr(mainQueue, "_has_run", False)
+
+    def without_a_loop() -> None:
+        with pytest.raises(BrokerError.invalidArgumentError, match=r"queue is needed.*mainQueue"):
+            call(alice, "getUserId", **handlers.style)
+        with pytest.raises(BrokerError.invalidArgumentError, match="queue is needed"):
+            alice.followEvents(eventHandler=print, errorHandler=print)
+        call(alice, "getUserId", **handlers.style, queue=mainQueue)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as worker:
+        worker.submit(without_a_loop).result(PATIENCE)
+        assert mainQueue.run(PATIENCE)
+        worker.submit(lambda: call(alice, "getUserId", **handlers.style)).result(PATIENCE)
+        assert mainQueue.run(PATIENCE)
+    assert len(handlers.completed) == 2
+    assert set(handlers.threads) == {threading.main_thread()}
 
 
 @pytest.mark.long

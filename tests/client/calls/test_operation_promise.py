@@ -1,6 +1,7 @@
 """Promises: looked at from anywhere, as often as wanted; a failure is never silent and never old."""
 
 import asyncio
+import builtins
 import gc
 import logging
 import threading
@@ -169,15 +170,16 @@ async def test_result_is_refused_in_a_coroutine_whose_event_loop_it_would_block(
     assert promise.result() == "through", "nothing is left to wait for"
 
 
-def test_result_waits_in_a_cell_of_a_notebook_and_in_a_handler_although_a_loop_runs() -> None:
-    """A notebook runs a cell without `await` as the code of a module, below a coroutine of its own."""
+def test_result_waits_in_a_cell_of_a_notebook_and_in_a_handler_although_a_loop_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A notebook runs a cell without `await` in a task of its own."""
     found: list[object] = []
-    code = "def helper():\n    return begin().result()\nfound.append(helper())"
-    cell = compile(code, "cell", "exec").replace(co_name="<cell line: 1>")  # as IPython does
-    names = {"begin": lambda: start(soon(1)), "found": found}
 
     async def kernel() -> None:
-        exec(cell, names)
+        with monkeypatch.context() as patch:
+            patch.setattr(builtins, "__IPYTHON__", True, raising=False)  # as IPython does
+            found.append(start(soon(1)).result())
         handled = asyncio.get_running_loop().create_future()
         handle = lambda: handled.set_result(start(soon(2)).result(PATIENCE))  # noqa: E731
         asyncio.get_running_loop().call_soon(handle)
@@ -424,57 +426,6 @@ def at_the_drain(act):  # when the end of the process waits for what is under wa
 
     concurrent.futures.wait = begin
 """
-
-
-@pytest.mark.long
-def test_a_forked_child_works_anew_and_what_it_inherited_fails() -> None:
-    done = run_script(
-        PRELUDE
-        + """
-warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
-start("first", at_once()).result()
-inherited = start("inherited", gated("parent"))
-if (pid := os.fork()) == 0:
-    try:
-        inherited.result()
-    except BrokerError.unreachableError as error:
-        print("inherited:", error, flush=True)
-    print("own:", start("own", at_once("child")).result(), flush=True)
-    sys.exit(3)
-_, status = os.waitpid(pid, 0)
-print("child ended with", os.waitstatus_to_exitcode(status))
-start("let", let()).result()
-print("parent:", inherited.result())
-"""
-    )
-    assert done.stderr == ""
-    assert done.stdout.splitlines() == [
-        "inherited: The process was forked while the operation was under way.",
-        "own: child",
-        "child ended with 3",
-        "parent: parent",
-    ]
-
-
-@pytest.mark.long
-def test_a_fork_at_the_moment_when_an_operation_ends_leaves_its_result() -> None:
-    """The thread has set the result, and runs the callback that takes the operation out."""
-    done = run_script(
-        PRELUDE
-        + """
-warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
-ended = start("ended", gated("result"))
-entry = next(iter(io_thread._running.items()))
-start("let", let()).result()
-assert ended.result() == "result"
-io_thread._running.update([entry])
-if (pid := os.fork()) == 0:
-    print(ended.result(), flush=True)
-    sys.exit(0)
-print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-"""
-    )
-    assert (done.stdout, done.stderr) == ("result\n0\n", "")
 
 
 @pytest.mark.long

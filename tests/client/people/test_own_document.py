@@ -214,17 +214,6 @@ def test_a_deleted_document_is_begun_anew(alice: ServerProvider) -> None:
     assert read(document(alice)) == ("b",)
 
 
-def test_a_document_that_was_in_use_during_a_fork_is_not_locked_in_the_child(
-    alice: ServerProvider,
-) -> None:
-    found = document(alice)
-    add(found, "a")
-    run(found._lock.acquire())  # as a task of the parent has it
-    assert found in io_thread._bound
-    found.after_fork()
-    assert read(found) == ("a",)
-
-
 def test_a_document_that_the_broker_denies_is_an_error_and_no_empty_document(
     alice: ServerProvider, broker: BrokerProcess
 ) -> None:

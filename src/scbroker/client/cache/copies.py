@@ -149,8 +149,7 @@ class Copies:
         self._groups: list[tuple[uuid.UUID, GroupView]] = []
         """Verified pages of groups that are still to be written."""
         self._fresh: OrderedDict[uuid.UUID, tuple[_Head, bool, bool, float]] = OrderedDict()
-        self.after_fork()
-        io_thread.bound(self)
+        self._lock = threading.Lock()
 
     def attach(self) -> None:
         """Copy from now on what the session verifies."""
@@ -158,10 +157,6 @@ class Copies:
         self._session.directory.keep = self._note_chain
         self._session.groups.keep = self._note_group
         self._note_chain(self._session.directory.own, False)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread that may hold it exists in the parent alone."""
-        self._lock = threading.Lock()
 
     async def keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
         new = {

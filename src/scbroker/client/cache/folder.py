@@ -22,7 +22,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.own_files import make_own_folder, open_own, temporary_file
 from scbroker.crypto.seal import Octets, seal, unseal
 from scbroker.crypto.verify import keyed_hash, label
@@ -81,15 +80,10 @@ class CacheFolder:
         self._root, self._max = root, max_bytes
         name = keyed_hash(secret, "cache-folder", origin.encode()).hex()[:_NAME]
         self.path: Path = _own_folder(root / name)
-        self.after_fork()
-        io_thread.bound(self)
+        self._lock = threading.Lock()
         self._room = 0
         """Bytes that this process may write before it scans the folder."""
         self._has_warned = False
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread that may hold it exists in the parent alone."""
-        self._lock = threading.Lock()
 
     @property
     def largest(self) -> int:

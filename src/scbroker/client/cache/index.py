@@ -131,11 +131,6 @@ class Index:
         self._slots: dict[bytes, _Slot] = {}
         self._changes: set[bytes] = set()
         """Containers that changed since the file of all containers was written."""
-        self.after_fork()
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a task of the parent process may hold it."""
         self._lock = asyncio.Lock()
 
     async def find(

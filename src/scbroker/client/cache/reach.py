@@ -11,7 +11,6 @@ import secrets
 from typing import Final
 
 from scbroker.client.arguments import moment, now
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import answered_soon
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError, UnreachableError
@@ -27,13 +26,8 @@ class Reach:
 
     def __init__(self) -> None:
         self._away_since: int | None = None
-        self.after_fork()
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Replace the events, which belong to the parent's event loop."""
         self._lost, self._reached, self._needed = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        (self._lost if self.is_away else self._reached).set()
+        self._reached.set()
 
     @property
     def is_away(self) -> bool:

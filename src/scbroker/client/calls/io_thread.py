@@ -1,21 +1,25 @@
 """Run the I/O of all providers of a process on one background thread.
 
 The thread starts with the first operation, as a daemon with an event loop of its own (uvloop if it is
-installed). After a fork the child starts a new thread, and promises from before the fork fail there. At exit
-the thread gets five seconds to finish, and one warning names the operations that were dropped.
+installed). At exit it gets five seconds to finish, and one warning names the operations that were dropped.
+
+The child of a fork starts a thread of its own. What was made before the fork belongs to the parent: the child
+must make new providers, and `check_process` refuses the others.
 """
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # registers its own exit hook before this module's
+import concurrent.futures
+import functools
 import logging
 import os
+import queue
 import threading
 import weakref
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol, TypeVar
 
-from scbroker import tracing
+from scbroker import errors, tracing
 
 T = TypeVar("T")
 _DRAIN_SECONDS: Final = 5.0
@@ -28,25 +32,64 @@ class Closable(Protocol):
     def close(self) -> Coroutine[Any, Any, None]: ...
 
 
-class Inherited(Protocol):
-    def after_fork(self) -> None: ...
+def check_process(process: int) -> None:
+    """Raise `InvalidArgumentError` in another process than the one of this id: this one was forked."""
+    if process != os.getpid():
+        raise errors.InvalidArgumentError(
+            "The process was forked after this provider was made: make a new provider in the child process."
+        )
+
+
+class _Pool(concurrent.futures.Executor):
+    """A few daemon threads. A ThreadPoolExecutor refuses all work once the main thread has ended."""
+
+    def __init__(self) -> None:
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        # All of them start now: at exit no thread can be started any more.
+        for number in range(_WORKERS):
+            threading.Thread(target=self._run, name=f"scbroker-work_{number}", daemon=True).start()
+
+    def submit(
+        self, fn: Callable[..., T], /, *args: Any, **kwargs: Any
+    ) -> concurrent.futures.Future[T]:
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._jobs.put((future, functools.partial(fn, *args, **kwargs)))
+        return future
+
+    def _run(self) -> None:
+        while True:
+            _do(*self._jobs.get())
+
+
+def _do(future: concurrent.futures.Future[T], work: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:
+        future.set_exception(error)
+        del future, work  # the error's frames would keep what the error is kept by
+    else:
+        future.set_result(result)
 
 
 class IOThread:
     """An event loop in a thread, and a small pool for work that would block it."""
 
     def __init__(self) -> None:
-        self._reset(())
+        self._is_registered = False
+        self._inherited: list[object] = []
+        """Objects of the parent that the child keeps, so that no destructor closes shared sockets."""
+        self._reset()
 
-    def _reset(self, bound: Iterable[Inherited]) -> None:
+    def _reset(self) -> None:
         self._lock = threading.RLock()  # a finalizer may submit while this very thread starts
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._pool: _Pool | None = None
         self._running: dict[concurrent.futures.Future[Any], tuple[str, object]] = {}
         self._endless: set[concurrent.futures.Future[Any]] = set()
         self._closing: weakref.WeakSet[Closable] = weakref.WeakSet()
-        self._bound: weakref.WeakSet[Inherited] = weakref.WeakSet(bound)
 
     def submit(
         self,
@@ -73,10 +116,6 @@ class IOThread:
         """Close a resource of the thread when the process ends."""
         self._closing.add(resource)
 
-    def bound(self, resource: Inherited) -> None:
-        """Call the resource's `after_fork` in the child of a fork, which has another thread."""
-        self._bound.add(resource)
-
     def is_current(self) -> bool:
         """Return whether the caller is on the thread: waiting there for an operation would never end."""
         return threading.current_thread() is self._thread
@@ -97,28 +136,26 @@ class IOThread:
         with self._lock:
             if self._loop is None:
                 self._loop = _new_loop()
-                self._pool = concurrent.futures.ThreadPoolExecutor(_WORKERS, "scbroker-work")
+                self._pool = _Pool()
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name="scbroker-io", daemon=True
                 )
                 self._thread.start()
+                if not self._is_registered:  # here, so that importing scbroker registers nothing
+                    self._is_registered = True
+                    atexit.register(self.drain)
+                    if hasattr(os, "register_at_fork"):
+                        os.register_at_fork(after_in_child=self._after_fork)
             return self._loop
 
     def _done(self, future: concurrent.futures.Future[Any]) -> None:
         self._running.pop(future, None)
         self._endless.discard(future)
 
-    def after_fork(self) -> None:
+    def _after_fork(self) -> None:
         """Forget the parent's thread and loop in the child, without touching the shared sockets."""
-        orphans, bound = list(self._running), list(self._bound)
-        inherited.append((self._loop, self._pool, self._thread))
-        self._reset(bound)
-        for resource in bound:
-            resource.after_fork()
-        for future in orphans:
-            # One may have ended in the parent, whose thread had no time to take it out.
-            if not future.done():
-                future.set_exception(ForkedError())
+        self._inherited += (self._loop, self._running, list(self._closing))
+        self._reset()
 
     def drain(self) -> None:
         """At exit: wait five seconds for operations under way, then log those that were dropped."""
@@ -134,14 +171,6 @@ class IOThread:
         concurrent.futures.wait(closing, timeout=_CLOSE_SECONDS)
 
 
-inherited: Final[list[object]] = []
-"""Objects of the parent that the child keeps, so that no destructor closes shared sockets."""
-
-
-class ForkedError(Exception):
-    """The process was forked while the operation was under way."""
-
-
 def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
@@ -151,8 +180,3 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 io_thread: Final = IOThread()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=io_thread.after_fork)
-# Runs before the hook of concurrent.futures, which refuses all work once the main thread ends: atexit
-# would be too late for operations that need a pool. The hook is private to CPython.
-getattr(threading, "_register_atexit", atexit.register)(io_thread.drain)

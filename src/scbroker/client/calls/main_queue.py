@@ -3,22 +3,16 @@
 An event loop on the main thread runs them; in a plain script, `mainQueue.run()` does. The queue owns its jobs
 and only wakes a loop, so no job is lost when a loop ends: it waits for the next loop, or for `run`.
 
-asyncio has no function that returns the loop of another thread. A loop that starts sets its thread's hooks
-for asynchronous generators (PEP 525), so the queue watches changes of those on the main thread;
-docs/adr/0011-the-main-threads-loop.md says what else was tried. A loop that sets no such hooks is found
-by the next operation that is called on the main thread.
+asyncio has no function that returns the loop of another thread. So the queue notes the main thread's loop
+whenever a provider is made or an operation is called there (docs/adr/0011-the-main-threads-loop.md).
 """
 
 import asyncio
 import atexit
 import collections
 import concurrent.futures
-import contextlib
-import functools
-import gc
 import logging
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -39,14 +33,16 @@ class MainQueue(concurrent.futures.Executor):
     """
 
     def __init__(self) -> None:
-        self.clear()
+        self._is_registered = False
+        self._clear()
 
-    def clear(self) -> None:
+    def _clear(self) -> None:
         """Drop every job. Called in the child of a fork, whose parent runs them."""
         self._changed = threading.Condition()
         self._jobs: collections.deque[tuple[str, Callable[[], None]]] = collections.deque()
         self._expected: collections.Counter[str] = collections.Counter()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._has_run = False
 
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
@@ -64,6 +60,7 @@ class MainQueue(concurrent.futures.Executor):
                 future.set_exception(error)
                 raise
 
+        self._register()
         with self._changed:
             self._jobs.append((getattr(fn, "__name__", type(fn).__name__), job))
             self._changed.notify_all()
@@ -71,11 +68,19 @@ class MainQueue(concurrent.futures.Executor):
             self._wake_loop()
         return future
 
+    def _register(self) -> None:
+        """Register the hooks of the process with the first job, so that importing scbroker has no effect."""
+        if not self._is_registered:
+            self._is_registered = True
+            atexit.register(self._warn_of_waiting)
+            if hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_child=self._clear)
+
     def expect(self, name: str) -> None:
         """Make `run` wait for the handler of an operation that is under way."""
+        self._register()
         with self._changed:
             self._expected[name] += 1
-            self.notice_loop()
 
     def arrived(self, name: str) -> None:
         """Take back one `expect(name)`: its handler was submitted."""
@@ -84,13 +89,23 @@ class MainQueue(concurrent.futures.Executor):
             self._changed.notify_all()
 
     def notice_loop(self) -> None:
-        """Remember the event loop of the main thread, if called there, and wake it for waiting jobs."""
+        """Note the event loop of the main thread, if called there, and wake it for waiting jobs."""
         if not _on_main_thread():
             return
+        try:
+            found = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # a loop that was noted before may run again
         with self._changed:
-            before, self._loop = self._loop, _loop_here()
-            if self._jobs and self._loop is not before:
+            before, self._loop = self._loop, found
+            if self._jobs and found is not before:
                 self._wake_loop()
+
+    @property
+    def is_served(self) -> bool:
+        """Return whether a loop or `run` runs handlers, or this main thread can do so later."""
+        loop = self._loop
+        return _on_main_thread() or self._has_run or (loop is not None and not loop.is_closed())
 
     def run(self, timeout: float | None = None) -> bool:
         """Run handlers on the main thread until none is queued and no operation is under way.
@@ -100,6 +115,7 @@ class MainQueue(concurrent.futures.Executor):
         if not _on_main_thread():
             raise InvalidArgumentError("Call mainQueue.run() on the main thread.")
         deadline = None if timeout is None else time.monotonic() + timeout
+        self._has_run = True
         while True:
             self._run_queued()
             with self._changed:
@@ -112,7 +128,7 @@ class MainQueue(concurrent.futures.Executor):
                     # An interrupt that comes just before the wait is seen only when the wait ends.
                     self._changed.wait(_LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
 
-    def warn_of_waiting(self) -> None:
+    def _warn_of_waiting(self) -> None:
         """Log, at the end of the process, the operations whose handlers did not run."""
         names = sorted({*self._expected, *(name for name, _ in self._jobs)})
         if names:
@@ -161,44 +177,4 @@ def _on_main_thread() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def _loop_here() -> asyncio.AbstractEventLoop | None:
-    """Return the event loop that runs on this thread, or has set its hooks because it is about to."""
-    with contextlib.suppress(RuntimeError):
-        return asyncio.get_running_loop()
-    owner = getattr(sys.get_asyncgen_hooks().firstiter, "__self__", None)
-    return owner if isinstance(owner, asyncio.AbstractEventLoop) else None
-
-
-def _noticed(set_hooks: Callable[P, None]) -> Callable[P, None]:
-    """Return `set_hooks` so that each call also makes `mainQueue` look up the running loop."""
-
-    @functools.wraps(set_hooks)
-    def set_and_notice(*args: P.args, **kwargs: P.kwargs) -> None:
-        set_hooks(*args, **kwargs)
-        mainQueue.notice_loop()
-
-    return set_and_notice
-
-
-def _ask_running_loops() -> None:
-    """Call `notice_loop` in each event loop that runs already: one may be the main thread's.
-
-    Needed once, when another thread imports scbroker: the main thread's loop may have set its hooks before.
-    """
-    for each in gc.get_objects():
-        if issubclass(type(each), asyncio.AbstractEventLoop):
-            with contextlib.suppress(Exception):  # it may be half constructed, or closed by now
-                if each.is_running():
-                    each.call_soon_threadsafe(mainQueue.notice_loop)
-
-
 mainQueue: MainQueue = MainQueue()  # noqa: N816 - the interface's own name
-sys.set_asyncgen_hooks = _noticed(sys.set_asyncgen_hooks)
-if _on_main_thread():
-    mainQueue.notice_loop()
-else:
-    _ask_running_loops()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=mainQueue.clear)
-# io_thread has drained by then: it does so when the main thread ends, before atexit's functions.
-atexit.register(mainQueue.warn_of_waiting)

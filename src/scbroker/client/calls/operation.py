@@ -12,18 +12,19 @@ raises a fresh error without inner frames: tracebacks grow with each raise, and 
 from __future__ import annotations
 
 import asyncio
+import builtins
 import concurrent.futures
 import contextlib
 import functools
 import inspect
 import logging
-import sys
+import os
 from collections.abc import Callable, Collection, Coroutine, Generator, Set
 from typing import Any, Final, Generic, NotRequired, TypedDict, TypeVar, get_overloads
 
 from scbroker import errors
 from scbroker.client.arguments import check_of
-from scbroker.client.calls.io_thread import ForkedError, io_thread
+from scbroker.client.calls.io_thread import check_process, io_thread
 from scbroker.client.calls.main_queue import MainQueue, mainQueue
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -31,17 +32,16 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 OnError = Callable[[errors.BrokerError], object]
 _CALLBACK: Final = ("completionHandler", "errorHandler", "queue")
-_OF_COROUTINES: Final = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _log = logging.getLogger("scbroker")
 
 
 class _Outcome:
     """The state that a promise and its running operation share; logs a failure that was never read."""
 
-    __slots__ = ("future", "is_read", "name")
+    __slots__ = ("future", "is_read", "name", "process")
 
     def __init__(self, name: str, future: concurrent.futures.Future[Any]) -> None:
-        self.name, self.future, self.is_read = name, future, False
+        self.name, self.future, self.is_read, self.process = name, future, False, os.getpid()
         _under_way[id(self)] = self
         future.add_done_callback(functools.partial(_release, id(self)))
 
@@ -95,6 +95,7 @@ class Promise(Coroutine[Any, None, T_co]):
         """Wait in the running event loop. Cancelling the wait leaves the operation running."""
         future = self._outcome.future
         if not future.done():
+            check_process(self._outcome.process)
             loop = asyncio.get_running_loop()
             done = loop.create_future()
 
@@ -110,14 +111,16 @@ class Promise(Coroutine[Any, None, T_co]):
         """Wait in a plain script and return the result; `TimeoutError` after `timeout` seconds.
 
         Raises `invalidArgumentError` on scbroker's own thread, which would wait for itself, and in a
-        coroutine whose event loop it would block, unless the operation has ended. It is allowed in a cell of
-        a notebook without `await`, which is not a coroutine although the notebook's event loop runs.
+        task of an event loop that it would block, unless the operation has ended. A notebook runs each cell
+        in such a task, so it is allowed in IPython.
         """
         if io_thread.is_current():
             raise errors.InvalidArgumentError(
                 "result() on scbroker's own thread would wait for ever: call it on a thread of your own"
             )
-        if not self.done() and timeout != 0 and is_in_coroutine():
+        if not self.done():
+            check_process(self._outcome.process)
+        if not self.done() and timeout != 0 and would_block_loop():
             name = self._outcome.name
             raise errors.InvalidArgumentError(
                 f"result() of {name}() would block the running event loop: write `await` in place of "
@@ -155,20 +158,12 @@ class Promise(Coroutine[Any, None, T_co]):
         return f"<Promise of {self._outcome.name}, {state}>"
 
 
-def is_in_coroutine() -> bool:
-    """Return whether a coroutine of the running event loop called this, directly or through functions.
-
-    The search ends at code that is not a function's, such as a cell of a notebook: a coroutine of the
-    notebook calls it, but the cell cannot use that coroutine's `await`.
-    """
-    if asyncio._get_running_loop() is None:
+def would_block_loop() -> bool:
+    """Return whether a task of an event loop called this. A cell of a notebook may block its kernel's."""
+    try:
+        return asyncio.current_task() is not None and not hasattr(builtins, "__IPYTHON__")
+    except RuntimeError:  # no loop runs on this thread
         return False
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_flags & inspect.CO_NEWLOCALS:
-        frame = frame.f_back
-        if frame.f_code.co_flags & _OF_COROUTINES:
-            return True
-    return False
 
 
 def _set(done: asyncio.Future[None]) -> None:
@@ -183,9 +178,7 @@ def public_error(error: BaseException) -> errors.BrokerError:
     if isinstance(error, (asyncio.CancelledError, concurrent.futures.CancelledError)):
         return errors.OperationCancelledError()
     made: errors.BrokerError
-    if isinstance(error, ForkedError):
-        made = errors.UnreachableError("The process was forked while the operation was under way.")
-    elif isinstance(error, MemoryError):
+    if isinstance(error, MemoryError):
         made = errors.TooLargeError(
             "There is too little memory for this operation: a log-in needs 64 MiB, and a content that is "
             "read whole needs its size. Give the process more memory."
@@ -238,6 +231,7 @@ def operation_of_forms(
 
         @functools.wraps(declared)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            mainQueue.notice_loop()
             style = [kwargs.pop(key, None) for key in _CALLBACK]
             in_promise_style = all(value is None for value in style)
             handlers = None if in_promise_style else _Handlers(name, is_void, *style)
@@ -395,6 +389,11 @@ def check_handler(name: str, key: str, handler: object) -> None:
 
 def checked_queue(queue: object) -> concurrent.futures.Executor:
     """Return the executor that runs handlers: the main queue unless another one is given."""
+    if queue is None and not mainQueue.is_served:
+        raise errors.InvalidArgumentError(
+            "queue is needed, because no event loop of the main thread is known: pass an Executor of "
+            "threads, or pass mainQueue and call mainQueue.run() on the main thread."
+        )
     runner = mainQueue if queue is None else queue
     if not isinstance(runner, concurrent.futures.Executor) or isinstance(
         runner, concurrent.futures.ProcessPoolExecutor

@@ -16,22 +16,23 @@ import collections
 import concurrent.futures
 import contextlib
 import functools
+import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final, Generic, NotRequired, Self, TypedDict, TypeVar
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.calls.main_queue import MainQueue
+from scbroker.client.calls.io_thread import check_process, io_thread
+from scbroker.client.calls.main_queue import MainQueue, mainQueue
 from scbroker.client.calls.operation import (
     Declaration,
     OnError,
     check_handler,
     checked_queue,
-    is_in_coroutine,
     public_error,
     submit_handler,
+    would_block_loop,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -68,14 +69,9 @@ class _Feed(Generic[T]):
         self._wakers: list[Callable[[], object]] = []
         self._future: concurrent.futures.Future[None] | None = None
         self._more: Callable[[], object]
-        self.after_fork()
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Replace the lock, which a thread of the parent may have locked; leave the parent's loop alone."""
+        self._process = os.getpid()
         # Re-entrant: a finalizer of the stream may run in the midst of any method, on its thread.
         self._lock = threading.RLock()
-        self._more = _nothing
 
     def start(self, name: str, pages: Pages[T], owner: object) -> None:
         """Run the generator on scbroker's thread; `owner` is kept alive until it ends."""
@@ -118,6 +114,7 @@ class _Feed(Generic[T]):
 
     def take(self) -> T:
         """Return the next item, or raise `_NotYetError`, `_EndedError`, or (once) the generator's error."""
+        check_process(self._process)
         with self._lock:
             if self._is_closed:
                 raise _EndedError
@@ -149,6 +146,8 @@ class _Feed(Generic[T]):
 
     def close(self) -> None:
         """Drop what has arrived, wake all consumers, and cancel the work."""
+        if self._process != os.getpid():
+            return  # the parent's, whose threads may have locked it at the fork
         with self._lock:
             self._is_closed = True
             self._begun.clear()
@@ -156,10 +155,6 @@ class _Feed(Generic[T]):
         self._wake()
         if self._future is not None:
             self._future.cancel()
-
-
-def _nothing() -> None:
-    pass
 
 
 class Stream(Generic[T_co]):
@@ -195,7 +190,7 @@ class Stream(Generic[T_co]):
             except _EndedError:
                 raise StopIteration from None
             except _NotYetError:
-                if is_in_coroutine():
+                if would_block_loop():
                     raise errors.InvalidArgumentError(
                         f"`for` over {self._name}() would block the running event loop: write `async for`, "
                         "or call the function that iterates by asyncio.to_thread"
@@ -313,6 +308,7 @@ def stream_operation(declared: F) -> F:
 
     @functools.wraps(declared)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        mainQueue.notice_loop()
         style = [kwargs.pop(key, None) for key in keywords]
         handlers = None if all(each is None for each in style) else _Handlers[Any](name, *style)
         try:

@@ -31,7 +31,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from scbroker import errors, tracing
-from scbroker.client.calls.io_thread import inherited, io_thread
+from scbroker.client.calls.io_thread import check_process, io_thread
 from scbroker.client.http.buffers import Buffers
 from scbroker.client.http.endpoint import Endpoint
 from scbroker.crypto.seal import Octets
@@ -136,17 +136,12 @@ class Connections:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http: aiohttp.ClientSession | None = None
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Leave the parent's connections to the parent: the child's next request opens its own."""
-        if self._http is not None:
-            inherited.append(self._http.connector)
-            self._http.detach()
-        self._http = None
+        self._process = os.getpid()
 
     async def close(self) -> None:
-        """Close the connections; another request opens new ones."""
+        """Close the connections; another request opens new ones. The child of a fork leaves the parent's."""
+        if self._process != os.getpid():
+            return
         http, self._http = self._http, None
         if http is not None:
             await http.close()
@@ -181,6 +176,7 @@ class Connections:
                 yield response
 
     def _client(self) -> aiohttp.ClientSession:
+        check_process(self._process)
         if self._http is None:
             import aiohttp
 
@@ -350,20 +346,9 @@ class Transport(Connections):
         self._has_answered = False
         self.lag: int = 0
         """Microseconds that this clock was behind the broker's at the newest answer, within a second."""
-        self._make_buffers()
-
-    def _make_buffers(self) -> None:
         # One is filled or opened while the others are on the wire.
         self.sealed: Buffers = Buffers(CHUNKS_AT_ONCE + 1, MAX_CHUNK)
         self.plain: Buffers = Buffers(CHUNKS_AT_ONCE, CHUNK_SEGMENTS * SEGMENT)
-
-    def after_fork(self) -> None:
-        """Leave connections and the waits for buffers to the parent."""
-        super().after_fork()
-        # The parent's loop stays in memory, and its timer refers to these.
-        self.sealed.free()
-        self.plain.free()
-        self._make_buffers()
 
     async def call(
         self,

@@ -49,11 +49,6 @@ class Download:
         self._asking: Shared | None = None
         self._spare: memoryview | None = None
         """A buffer for sealed segments that no call of `segments` uses."""
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Forget the parent's request for the hashes."""
-        self._asking = None
 
     async def hashes(self) -> bytes:
         """Return the segments' hashes, verified against the record. Concurrent callers share one request."""

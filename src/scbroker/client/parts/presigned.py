@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import tenacity
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.endpoint import allowed
 from scbroker.client.http.transport import Moved, Query, StoreError
 from scbroker.client.users.session import Session
@@ -58,11 +57,6 @@ class PresignedUrls:
         self._count, self._sent = count, set(skip)
         self._known: dict[int, _Presigned] = {}
         self._through_broker = not self._store.endpoint.stores
-        self._asking = asyncio.Lock()
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a task of the parent process may hold it."""
         self._asking = asyncio.Lock()
 
     async def put(

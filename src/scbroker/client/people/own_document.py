@@ -17,7 +17,6 @@ import msgspec
 
 from scbroker import errors
 from scbroker.client.base_provider import BaseProvider
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers import fetching
 from scbroker.client.containers.change import own_nonce
 from scbroker.records.canonical import container_id_of, json_decoder
@@ -65,11 +64,6 @@ class OwnDocument(Generic[D]):
         self._provider, self._type, self._kind, self._limit = provider, container_type, kind, limit
         self._decoder: msgspec.json.Decoder[_Content[D]] = json_decoder(_Content[kind])  # type: ignore[valid-type] # of this instance
         self._known: _Stored[D] | None = None
-        self._lock = asyncio.Lock()
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a task of the parent process may hold it."""
         self._lock = asyncio.Lock()
 
     async def read(self) -> D:

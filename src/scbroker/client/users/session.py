@@ -8,6 +8,7 @@ it, and `Session` all that operations need. Spec: docs/spec/protocol.md, section
 import asyncio
 import contextlib
 import datetime as dt
+import os
 import threading
 import time
 import uuid
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 
 from scbroker import errors
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.io_thread import check_process
 from scbroker.client.calls.tasks import Shared
 from scbroker.client.groups.directory import GroupDirectory
 from scbroker.client.http.transport import Options, Query, Transport
@@ -201,14 +202,7 @@ class Session:
         """Hashes of records whose operation still runs: it reports their outcome, so no warning is logged."""
         self.keeper: Keeper | None = None
         self._is_replaced = False
-        self.after_fork()
-        io_thread.bound(self)
-
-    def _unwrap(self, index: int, wrap: bytes, info: bytes) -> bytes:
-        return self.keys.unwrap(index, wrap, info)
-
-    def after_fork(self) -> None:
-        """Forget the parent's operations and their locks; the token is valid in the child as well."""
+        self._process = os.getpid()
         self._lock = threading.Lock()
         self._operations = 0
         self._idle = asyncio.Event()
@@ -216,7 +210,13 @@ class Session:
         self._beginnings: set[asyncio.Event] = set()
         self.changing_keys: asyncio.Lock = asyncio.Lock()
         """The lock of whatever replaces the KeyFile."""
-        self.token.renewal = None
+
+    def _unwrap(self, index: int, wrap: bytes, info: bytes) -> bytes:
+        return self.keys.unwrap(index, wrap, info)
+
+    def check_process(self) -> None:
+        """Raise `InvalidArgumentError` in the child of a fork: threads of the parent may hold the locks."""
+        check_process(self._process)
 
     @property
     def journal_secret(self) -> bytes:

@@ -27,7 +27,7 @@ from typing import Final, Protocol, runtime_checkable
 import filelock
 import msgspec
 
-from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.calls.io_thread import check_process
 from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
 from scbroker.client.sealed_log import DamagedLogError, SealedLog
 from scbroker.errors import InvalidArgumentError, TrustStoreError
@@ -167,11 +167,6 @@ class MemoryTrustStore:
 class _MemoryMarks:
     def __init__(self) -> None:
         self._values = _Values()
-        self.after_fork()
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Replace the lock: a thread that may hold it exists in the parent alone."""
         self._lock = threading.Lock()
 
     def get(self, kind: str, key: bytes) -> bytes | None:
@@ -259,8 +254,7 @@ class _Entry(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields
 class _Log:
     """An open file of marks: its lock, how far it was read, and the values up to there.
 
-    As long as it is open, no other file can have its inode. `log` is replaced after `values` were changed, by
-    one assignment: a child that another thread forks in between reads an entry twice, and misses none.
+    As long as it is open, no other file can have its inode.
     """
 
     def __init__(self, path: Path, secret: bytes, found_at: Path | None = None) -> None:
@@ -278,22 +272,7 @@ class _Log:
     def _keep(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._inode = _inode(os.fstat(descriptor))
-        self._is_inherited = False
         self.close = weakref.finalize(self, os.close, descriptor)
-
-    def after_fork(self) -> None:
-        """Open the file anew: parent and child would share one lock, and release it for each other.
-
-        If another file has the path by now, this one is only read once more, and needs no lock.
-        """
-        self._is_inherited = True
-        with suppress(OSError):
-            own = open_own(self._path)
-            if _inode(os.fstat(own)) == self._inode:
-                self.close()
-                self._keep(own)
-            else:
-                os.close(own)
 
     @property
     def position(self) -> Position:
@@ -303,16 +282,14 @@ class _Log:
         return (self._ends[-1][0] if self._ends else 0) + log.count, log.mac
 
     def lock(self, deadline: float) -> None:
-        if not self._is_inherited:
-            _lock(self._descriptor, self._path, deadline)
+        _lock(self._descriptor, self._path, deadline)
 
     def unlock(self) -> None:
-        if not self._is_inherited:
-            filelock.unlock_descriptor(self._descriptor)
+        filelock.unlock_descriptor(self._descriptor)
 
     def is_at(self, state: os.stat_result) -> bool:
         """Return whether this file is the one with the state that was found at the path."""
-        return _inode(state) == self._inode and not self._is_inherited
+        return _inode(state) == self._inode
 
     def is_read(self, state: os.stat_result) -> bool:
         """Return whether this file is the one at the path, was read, and ends there."""
@@ -406,6 +383,7 @@ class _FileMarks:
     def __init__(self, path: Path, secret: bytes) -> None:
         self._path, self._secret = path, secret
         self._lock = threading.Lock()
+        self._process = os.getpid()
         with _usable(path):
             try:
                 self._log = _Log(path, secret)
@@ -414,12 +392,6 @@ class _FileMarks:
                 self._log = _Log(path, secret)
             with self._up_to_date():
                 pass
-        io_thread.bound(self)
-
-    def after_fork(self) -> None:
-        """Replace the locks: a thread that may hold them exists in the parent alone."""
-        self._lock = threading.Lock()
-        self._log.after_fork()
 
     def get(self, kind: str, key: bytes) -> bytes | None:
         with self._read() as values:
@@ -442,6 +414,7 @@ class _FileMarks:
     @contextmanager
     def _read(self) -> Iterator[_Values]:
         """Return the marks with what other processes have written."""
+        check_process(self._process)
         with self._lock, _usable(self._path):
             if not self._log.is_read(self._state()):
                 with self._up_to_date():
@@ -449,6 +422,7 @@ class _FileMarks:
             yield self._log.values
 
     def swap(self, kind: str, key: bytes, expected: bytes | None, value: bytes) -> bool:
+        check_process(self._process)
         with self._lock, _usable(self._path), self._up_to_date():
             if self._log.values.get(kind, key) != expected:
                 return False
