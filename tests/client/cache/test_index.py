@@ -2,6 +2,7 @@
 
 import datetime as dt
 import logging
+import shutil
 import unicodedata
 import uuid
 from collections.abc import Callable
@@ -245,6 +246,56 @@ def test_many_changes_make_one_file_of_them(
         put(bob, f"{number}")
         check(restart(), bob)
     assert len(files(tmp_path)) == 2
+
+
+def test_an_index_of_many_containers_is_in_several_files(
+    bob: ServerProvider, restart: Restart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache reads no large file, and strangers could make one large by names and lists."""
+    monkeypatch.setattr(module, "_PART", 300)
+    for number in range(9):
+        put(bob, f"{number}")
+    check(restart(), bob)
+    every = files(tmp_path)
+    assert len(every) > 2
+    check(restart(), bob)
+    for lost in every:
+        lost.unlink()
+        check(restart(), bob)
+
+
+def test_after_a_restored_backup_the_index_has_what_the_broker_has(
+    new_provider: NewProvider, tmp_path: Path
+) -> None:
+    """The log has grown beyond the place of the index again: no event is missing, and no number tells."""
+    with BrokerProcess(tmp_path / "broker") as broker:
+        bob = new_provider(True, at=broker)
+        ring = bob.getKeyRing().result(PATIENCE)
+
+        def restart() -> ServerProvider:
+            return new_provider(ring, at=broker, trustStore=tmp_path / "marks")
+
+        box = put(bob, "box")
+        broker.stop()
+        shutil.copytree(broker.directory, tmp_path / "backup")
+        broker.start()
+        bob.updateContainerHeader(box, {"name": "given up"}).result(PATIENCE)
+        put(bob, "lost")
+        check(restart(), bob)
+        broker.stop()
+        shutil.rmtree(broker.directory)
+        shutil.move(tmp_path / "backup", broker.directory)
+        broker.start()
+        other = new_provider(ring, at=broker)
+        for number in range(4):
+            put(other, f"new {number}")
+        other.updateContainerHeader(box, {"name": "accepted"}).result(PATIENCE)
+        device = restart()
+        assert {each for _, each in names_by_id(device, name_of)} >= {f"new {n}" for n in range(4)}
+        heads = device.resetContainerMark(box).result(PATIENCE)
+        device.resetContainerMark(box, accept=heads.served).result(PATIENCE)
+        found = containers_named(restart(), ["accepted", "given up"], name_of).found
+        assert [[each.id for each in some] for some in found.values()] == [[box], []]
 
 
 def test_an_index_of_another_version_of_the_program_is_made_again(

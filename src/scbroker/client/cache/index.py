@@ -4,8 +4,10 @@ Events since the last reading decide which containers are read again, and each i
 a container of which this device has verified a later version, or which the index lacks: a broker that
 withholds events can hide no more than in a list.
 
-The index is two files of a `CacheFolder`: all containers, and what changed since. A file that is missing,
-damaged or older costs only reading: events are read again, or the containers listed. So no lock is needed.
+The index is in files of a `CacheFolder`: several with all containers, and one with what changed since. A file
+that is missing, damaged or older costs only reading: events are read again, or the containers listed. So no
+lock is needed. If the log has another event than the last one that was read, the containers are listed: after
+a restored backup, a log can have grown beyond this place again.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from scbroker.records.container_record import GROUP_TYPE, Role
 from scbroker.types import Container, Header
 from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, NamedGroup
 from scbroker.wire.containers import MAX_BATCH
-from scbroker.wire.events import MAX_PAGE, Event
+from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, digest_with
 
 LONGEST_NAME: Final = 1024
 """Characters. The time to normalize a name grows with the square of its length."""
@@ -51,6 +53,11 @@ _MOST_PAGES: Final = 100
 _FEWEST_CHANGES: Final = 256
 """Containers that the file of changes may have; a thirty-second of all if that is more."""
 _MAX_BYTES: Final = 256 * 1_048_576
+_PART: Final = 16 * 1_048_576
+"""Bytes of a file with containers, roughly: a cache reads no file of more than 40 MiB."""
+_SLOT: Final = 64
+"""Bytes of a container in it, without name and row."""
+_HASH: Final = 8
 _ALL, _CHANGES = "index", "index-changes"
 _NOTHING: Final = msgspec.Raw(b"\xc0")
 _log = logging.getLogger("scbroker")
@@ -58,16 +65,19 @@ Log = uuid.UUID | None
 """The log of a group; None is the user's own."""
 
 
-class _Version(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The beginning of a stored mark."""
 
     version: int
+    hash: bytes
 
 
 class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A container as it was read last, with its name in NFC. The row is decoded when it is needed."""
 
     version: int
+    head: bytes
+    """The first bytes of that version's hash; nothing if this device has verified a later one meanwhile."""
     name: str | None = None
     row: msgspec.Raw = _NOTHING
     """Nothing if the container has to be read again to be shown: damaged, denied, or of unusual size."""
@@ -105,14 +115,22 @@ class _Row(msgspec.Struct, array_like=True, frozen=True):
 _LAYOUT: Final = ",".join(_Row.__struct_fields__)
 
 
+class _Place(msgspec.Struct, array_like=True, frozen=True):
+    """The id of the next event of a log, and the hash of the event before; nothing without one."""
+
+    id: int = 1
+    last: bytes = b""
+
+
 class _File(msgspec.Struct, array_like=True):
-    """All containers; in the file of changes, those that changed since the file with this number."""
+    """A part of all containers; in the file of changes, those changed since the files with this number."""
 
     layout: str
     """That of the rows; an index of another version of this program is made again."""
     number: bytes
-    places: dict[Log, int]
-    """The id of the next event of each log."""
+    parts: int
+    """How many files have all containers."""
+    places: dict[Log, _Place]
     marks: Position
     """Up to where the slots were compared with the device's marks."""
     slots: dict[bytes, _Slot | None]
@@ -124,7 +142,8 @@ class Index:
     def __init__(self, session: Session, marks: LoggedMarks, folder: CacheFolder) -> None:
         self._session, self._logged, self._folder = session, marks, folder
         self._number = b""
-        self._places: dict[Log, int] = {}
+        self._parts = 0
+        self._places: dict[Log, _Place] = {}
         self._marks: Position = 0, b""
         self._is_far = False
         """Whether so many marks were set since the files were written that they should be written again."""
@@ -282,18 +301,21 @@ class Index:
     async def _since(self, log: Log) -> list[Event]:
         """Return the events of a log since the last call, verified; of a new log, all of them.
 
-        Raises `EventsExpiredError` if the broker dropped some of them, or has too many.
+        Raises `EventsExpiredError` if the broker dropped some of them, has too many, or serves another log.
         """
-        place, found = self._places.get(log, 1), list[Event]()
+        place, found = self._places.get(log, _Place()), list[Event]()
         source = Source(self._session, log)
         for _ in range(_MOST_PAGES):
-            page = await source.call({"startId": str(place)})
-            some = await events.check_page(source, place, page)
-            found += some
-            place = self._places[log] = some[-1].id + 1 if some else place
+            start = place.id - 1 if place.last else place.id
+            page = await source.call({"startId": str(start)})
+            some = await events.check_page(source, start, page)
+            if place.last and (not some or _hash(some[0]) != place.last):
+                raise errors.EventsExpiredError("The log is another one.", firstId=page.firstId)
+            found += some[1:] if place.last else some
+            place = self._places[log] = _Place(some[-1].id + 1, _hash(some[-1])) if some else place
             if len(some) < MAX_PAGE:
                 return found
-        raise errors.EventsExpiredError("The log has too many new events.", firstId=place)
+        raise errors.EventsExpiredError("The log has too many new events.", firstId=place.id)
 
     async def _list(self) -> None:
         """Read all containers, and begin the index with them."""
@@ -303,7 +325,7 @@ class Index:
         self._places, self._marks = {}, (0, b"")
         for log in logs:
             with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
-                self._places[log] = await events.end_of_log(Source(self._session, log)) + 1
+                self._places[log] = await _end_of(Source(self._session, log))
         self._slots, self._number = {}, b""
         wanted = listing.Wanted(None, MAX_BATCH, _open_header)
         async for page in listing.pages(self._session, wanted, None):
@@ -313,13 +335,13 @@ class Index:
                     self._slots[container_id.bytes] = self._slot_of(container_id.bytes, each)
 
     def _behind(self) -> set[bytes]:
-        """Return containers of which this device has verified a later version than the index has."""
-        found, slots, version = set[bytes](), self._slots, _VERSION.decode
+        """Return containers of which this device has verified another version than the index has."""
+        found, slots, head = set[bytes](), self._slots, _HEAD.decode
         self._marks, marks = self._logged.set_since(fetching.KIND, self._marks)
         self._is_far = len(marks) > _FEWEST_CHANGES
         for key, stored in marks:
             slot = slots.get(key)
-            if slot is None or slot.version < version(stored).version:
+            if slot is None or _is_other(slot, head(stored)):
                 mark = Mark.decode(stored)
                 if slot is not None or not (mark.deleted or mark.left):
                     found.add(key)
@@ -344,22 +366,31 @@ class Index:
         return fresh
 
     def _slot_of(self, key: bytes, found: Container[Any] | BrokerError) -> _Slot:
+        _, mark = fetching.mark_of(self._session, key)
         if isinstance(found, BrokerError):
-            _, mark = fetching.mark_of(self._session, key)
             version = 0 if mark is None or mark.left else mark.version
-            return _Slot(version, damaged=not isinstance(found, errors.NotFoundError))
+            head = b"" if mark is None else mark.hash[:_HASH]
+            return _Slot(version, head, damaged=not isinstance(found, errors.NotFoundError))
+        head = mark.hash[:_HASH] if mark is not None and mark.version == found.version else b""
         name = None if found.header is None else found.header.customHeaderObject.get("name")
         is_usual = len(name or "") <= LONGEST_NAME and len(found.access or ()) <= _MOST_MEMBERS
         row = msgspec.Raw(_ENCODER.encode(_row(found))) if is_usual else _NOTHING
-        return _Slot(found.version, name and name[: LONGEST_NAME + 1], row)
+        return _Slot(found.version, head, name and name[: LONGEST_NAME + 1], row)
 
     def _load(self) -> None:
         self._changes = set()
         whole = self._file(_ALL)
         if whole is None:
             return
-        self._number, self._places, self._marks = whole.number, whole.places, whole.marks
-        self._slots = {key: slot for key, slot in whole.slots.items() if slot is not None}
+        slots = whole.slots
+        for number in range(1, whole.parts):
+            part = self._file(_ALL, number)
+            if part is None or part.number != whole.number:
+                return
+            slots |= part.slots
+        self._number, self._parts = whole.number, whole.parts
+        self._places, self._marks = whole.places, whole.marks
+        self._slots = {key: slot for key, slot in slots.items() if slot is not None}
         changes = self._file(_CHANGES)
         if changes is not None and changes.number == whole.number:
             self._places, self._marks = changes.places, changes.marks
@@ -370,8 +401,8 @@ class Index:
                 else:
                     self._slots[key] = slot
 
-    def _file(self, kind: str) -> _File | None:
-        data = self._folder.read(kind, b"")
+    def _file(self, kind: str, part: int = 0) -> _File | None:
+        data = self._folder.read(kind, _key_of(part))
         try:
             found = None if data is None else _FILE.decode(data)
         except msgspec.DecodeError:
@@ -381,19 +412,56 @@ class Index:
     def _save(self) -> None:
         if self._number and len(self._changes) <= max(_FEWEST_CHANGES, len(self._slots) // 32):
             slots = {key: self._slots.get(key) for key in self._changes}
-            kind = _CHANGES
-        else:
-            self._number, self._changes = random_bytes(16), set()
-            slots, kind = dict(self._slots), _ALL
-        file = _File(_LAYOUT, self._number, self._places, self._marks, slots)
-        self._folder.write(kind, b"", _ENCODER.encode(file))
+            self._write(_CHANGES, 0, slots)
+            return
+        self._number, self._changes = random_bytes(16), set()
+        parts, size = [dict[bytes, _Slot | None]()], 0
+        for key, slot in self._slots.items():
+            size += _SLOT + len(slot.name or "") * 4 + len(memoryview(slot.row))
+            if size > _PART:
+                parts.append({})
+                size = 0
+            parts[-1][key] = slot
+        # The first file says how many belong to it: it comes last.
+        self._parts = len(parts)
+        for number, slots in reversed([*enumerate(parts)]):
+            self._write(_ALL, number, slots)
+
+    def _write(self, kind: str, part: int, slots: dict[bytes, _Slot | None]) -> None:
+        file = _File(_LAYOUT, self._number, self._parts, self._places, self._marks, slots)
+        self._folder.write(kind, _key_of(part), _ENCODER.encode(file))
 
 
 _Fresh = dict[bytes, Container[Any] | BrokerError]
-_VERSION: Final = decoder(_Version)
+_HEAD: Final = decoder(_Head)
 _ROW: Final = decoder(_Row)
 _FILE: Final = decoder(_File)
 _ENCODER: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
+
+
+def _is_other(slot: _Slot, head: _Head) -> bool:
+    """Return whether a mark is of another version than a slot, or of one with another history."""
+    if slot.head:
+        return slot.head != head.hash[:_HASH]
+    return slot.version < head.version
+
+
+def _hash(event: Event) -> bytes:
+    return digest_with(NO_EVENTS, event)
+
+
+async def _end_of(source: Source) -> _Place:
+    """Return the place after the last event of a log."""
+    end = await events.end_of_log(source)
+    if end == 0:
+        return _Place()
+    found = await events.check_page(source, end, await source.call({"startId": str(end)}))
+    last = next((_hash(each) for each in found if each.id == end), b"")
+    return _Place(end + 1, last)
+
+
+def _key_of(part: int) -> bytes:
+    return b"" if part == 0 else part.to_bytes(4)
 
 
 def _is_any(name: str) -> bool:
