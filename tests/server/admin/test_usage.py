@@ -113,7 +113,7 @@ def test_a_wrong_option_is_refused_with_what_to_do_and_nothing_is_changed(
 
 @pytest.mark.long
 @both_engines
-def test_a_recount_corrects_what_a_broker_of_the_version_before_has_not_charged(
+def test_a_recount_corrects_each_row_that_differs_from_what_is_stored(
     people: tuple[BrokerProcess, User, User],
 ) -> None:
     broker, alice, bob = people
