@@ -10,7 +10,9 @@ to have a choice, of which no setting deprives it.
 import asyncio
 import contextlib
 import hashlib
+import importlib
 import itertools
+import pkgutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,17 +24,25 @@ import msgspec
 from sqlalchemy import BindParameter, Executable, Insert, LargeBinary, TextClause, Update, text
 from sqlalchemy.sql.visitors import iterate
 
+from scbroker import server
 from scbroker.records.canonical import UserId
 from scbroker.server.admin import check, check_groups
 from scbroker.server.events.pages import events_page
 from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.storage import statements
 from scbroker.server.storage.database import open_database
 from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.tables import metadata
 from scbroker.wire.events import EventQuery
 
-MODULES: Final = (statements, check, check_groups)
+MODULES: Final = (
+    *(
+        importlib.import_module(each.name)
+        for each in pkgutil.walk_packages(server.__path__, "scbroker.server.")
+        if not each.name.startswith(("scbroker.server.admin", "scbroker.server.migrations"))
+    ),
+    check,
+    check_groups,
+)
 ROWS: Final = 5_000
 NAME: Final = "plans"
 NOW: Final = 1_800_000_000_000_000
@@ -135,7 +145,7 @@ def asked() -> dict[str, tuple[Executable, dict[str, Any]]]:
             if reads and not name.startswith("_"):  # what others are made of
                 numbered = f"{name} {number}" if isinstance(value, tuple) else name
                 found[numbered] = statement, values_of(statement)
-    return found | dict(_pages())
+    return dict(sorted(found.items())) | dict(_pages())
 
 
 def values_of(statement: Any) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 
 import msgspec
+import sqlalchemy as sa
 import structlog
+from sqlalchemy import bindparam as b
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -26,6 +28,7 @@ from scbroker.server.events import log, pages
 from scbroker.server.operations import OPERATIONS, document
 from scbroker.server.parts import sweeping
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.users import deletion, sessions
 
 _log: Final = structlog.get_logger("scbroker.server")
@@ -55,6 +58,14 @@ If somebody sent you a link to it:</p>
 _FIRST_ROUTES: Final = (
     "/v1/containers/{containerId}",
     "/v1/containers/{containerId}/records/{version}",
+)
+
+ANY_API_KEY: Final = sa.select(sa.func.count()).select_from(t.api_keys)
+USE_API_KEY: Final = sql.change(
+    t.api_keys,
+    t.api_keys.c.key_hash == b("hash"),
+    t.api_keys.c.last_used_at.is_(None) | (t.api_keys.c.last_used_at < b("used")),
+    last_used_at=b("used"),
 )
 
 
@@ -170,7 +181,7 @@ async def record_api_key_uses(broker: Broker) -> None:
     if not uses:
         return
     rows = [{"hash": key_hash, "used": moment - moment % _MINUTE} for key_hash, moment in uses]
-    await broker.database.write(lambda c: c.execute(sql.USE_API_KEY, rows))
+    await broker.database.write(lambda c: c.execute(USE_API_KEY, rows))
     for key_hash, moment in uses:
         if broker.api_key_uses[key_hash] == moment:  # not used again meanwhile
             del broker.api_key_uses[key_hash]
@@ -221,7 +232,7 @@ async def _live(request: Request) -> Response:
 async def _ready(request: Request) -> Response:
     broker: Broker = request.app.state.broker
     try:
-        await broker.database.read(lambda connection: connection.execute(sql.ANY_API_KEY))
+        await broker.database.read(lambda connection: connection.execute(ANY_API_KEY))
         await broker.blobs.check()
     except Exception as error:
         _log.warning("not ready", error=repr(error), cause=repr(error.__cause__))

@@ -12,6 +12,9 @@ from dataclasses import InitVar, dataclass, field
 from threading import Lock
 from typing import Any, Final, TypeGuard, cast
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker import errors
 from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
@@ -21,6 +24,7 @@ from scbroker.server.request_log import RequestLog
 from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import Blobs
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection, Row
@@ -38,6 +42,20 @@ SESSION_ENDED: Final = "The session has ended: log in again."
 _ASK_FOR_KEY: Final = "ask the broker's operator for another one."
 Access = tuple[ContainerId, UserId]
 """A container, and the user who fetched its header or content."""
+
+FIND_SESSION: Final = (
+    sa.select(t.users.c.id, t.users.c.fingerprint, t.users.c.chain_length, t.sessions.c.expires_at)
+    .join(t.sessions, t.sessions.c.user_id == t.users.c.id)
+    .where(t.sessions.c.token_hash == b("token_hash"), ~t.users.c.deleted, sql.IS_USER)
+)
+ADD_GUESSES: Final = sa.insert(t.guesses)
+# Add `more` to the counter; if its window has expired, restart it.
+COUNT_MORE: Final = sql.change(
+    t.guesses,
+    t.guesses.c.bucket == b("key"),
+    guesses=sa.case((t.guesses.c.ends_at <= b("now"), 0), else_=t.guesses.c.guesses) + b("more"),
+    ends_at=sa.case((t.guesses.c.ends_at <= b("now"), b("ends")), else_=t.guesses.c.ends_at),
+).returning(t.guesses.c.guesses, t.guesses.c.ends_at)
 
 
 def now() -> int:
@@ -78,10 +96,10 @@ def add_to_counter(
     the transaction is rolled back then, and nothing is counted.
     """
     ends_at = moment + window
-    row = sql.one(connection, sql.COUNT_MORE, key=bucket, more=more, now=moment, ends=ends_at)
+    row = sql.one(connection, COUNT_MORE, key=bucket, more=more, now=moment, ends=ends_at)
     if row is None:
         new = {"bucket": bucket, "guesses": more, "ends_at": ends_at}
-        connection.execute(sql.ADD_GUESSES, new)
+        connection.execute(ADD_GUESSES, new)
     elif row.guesses > limit:
         wait = (row.ends_at - moment) // SECOND + 1
         raise errors.ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
@@ -314,7 +332,7 @@ class Broker:
             key = cached_key or sql.one(connection, sql.FIND_API_KEY, hash=key_hash)
             if key is None or token_hash is None:
                 return key, None
-            return key, cached or sql.one(connection, sql.FIND_SESSION, token_hash=token_hash)
+            return key, cached or sql.one(connection, FIND_SESSION, token_hash=token_hash)
 
         key, session = cached_key, cached
         if key is None or (session is None and token_hash is not None):

@@ -44,6 +44,8 @@ FIRST_KEY: Final = "first-broker-key"
 _GRACE_SECONDS: Final = 120.0
 """How long a process accepts nonces and passes under a key that was replaced: the life of a nonce."""
 
+SHARE_CHECK: Final = sql.FIND_CHECK.with_for_update(read=True)
+
 
 def hash_of_key(key: bytes) -> bytes:
     """Return what the database stores of a key, to recognise it."""
@@ -114,7 +116,7 @@ class BrokerKeys:
         """
         if writing:
             # By a statement of its own: the next one then sees what a rotation has committed.
-            sql.the(connection, sql.SHARE_CHECK, check=KEY_CHECK)
+            sql.the(connection, SHARE_CHECK, check=KEY_CHECK)
         rows = _rows(connection)
         seen, keys = self._seen
         if rows == seen:

@@ -8,7 +8,6 @@ from tests.kit import plans as asking
 from tests.kit.engines import PostgresServer
 from tests.kit.plans import (
     ENGINES,
-    MODULES,
     NAME,
     Plan,
     asked,
@@ -27,8 +26,6 @@ WHOLE = {
     "COUNT_USERS": "a broker that starts on existing data says, once, how many users it found",
     "LAST_AUDIT": "it reads the last row by the table's key",
 }
-# Made for each table, for an operator who asks whether everything is whole: they read all there is.
-OF_ALL = ("COUNTS", "STRAYS")
 Found = dict[str, dict[str, Plan]]
 
 
@@ -45,21 +42,6 @@ def urls(
 @pytest.fixture(scope="module")
 def found(urls: dict[str, str]) -> Found:
     return {engine: plans(urls[engine], prepare) for engine in ENGINES}
-
-
-def test_every_statement_that_reads_or_changes_rows_is_asked_for() -> None:
-    named = {name.partition(" ")[0] for name in asked()}
-    written = {
-        line.partition(":")[0]
-        for module in MODULES
-        for line in Path(str(module.__file__)).read_text("utf-8").splitlines()
-        if ": Final = " in line
-        and line[0].isupper()
-        and "insert(" not in line
-        and "_if_new(" not in line
-        and "text(" not in line
-    }
-    assert named == (written - {"LATEST", "QUOTAS", "IS_USER", *OF_ALL}) | {"events_page"}
 
 
 @pytest.mark.only_on(*ENGINES)

@@ -28,6 +28,7 @@ from scbroker.server.broker import ChainCache
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables
 from scbroker.server.storage.driver import Connection, SqliteConnection
+from scbroker.server.users import key_files
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as u
 from scbroker.wire.codec import SignedObject
@@ -1156,7 +1157,7 @@ def _publish(connection: Connection, ring: KeyRing, *steps: Step) -> KeyChain:
         }
         for n, signed in enumerate(chain.records)
     ]
-    connection.execute(sql.ADD_KEY_RECORDS, rows)
+    connection.execute(key_files.ADD_KEY_RECORDS, rows)
     return chain
 
 

@@ -218,14 +218,14 @@ def test_only_expired_rows_go_a_minute_later(broker: BrokerProcess, new_user: Ne
     """Without waiting for the minute: the same statements in a process of the test's own."""
     import sqlalchemy
 
-    from scbroker.server.storage import statements as sql
+    from scbroker.server.users import sessions
 
     alice, bob = new_user(), new_user()
     url = broker.database_url
     statement = "UPDATE sessions SET expires_at = 1 WHERE user_id = ?"
     query(url, statement, alice.ring.userId.bytes)
     dialect = sqlalchemy.create_engine("sqlite://").dialect
-    for forget in (sql.END_OLD_SESSIONS, sql.FORGET_NONCES, sql.FORGET_GUESSES):
+    for forget in (sessions.END_OLD_SESSIONS, sessions.FORGET_NONCES, sessions.FORGET_GUESSES):
         text = str(forget.compile(dialect=dialect))
         query(url, text, clock())
     left = {row[0] for row in query(url, "SELECT user_id FROM sessions")}

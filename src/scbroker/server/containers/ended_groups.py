@@ -12,6 +12,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.canonical import UserId, stored_user_id
 from scbroker.records.roster import parse_member
@@ -20,6 +23,7 @@ from scbroker.server.charges import Charges
 from scbroker.server.containers import removing, stored_groups, tombstones
 from scbroker.server.groups.memberships import NUMBERED
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 
 _ROWS: Final = 2_000
@@ -36,6 +40,57 @@ _NOTHING: Final[dict[str, Any]] = {
 }
 _NO_RECORDS: Final[dict[str, Any]] = {"fingerprint": None, "encryption_index": 0}
 
+# Deleted groups. What readers need stays, until no container has a record that was made through the group,
+# or an entry of it.
+GROUPS_OF_MEMBER: Final = (
+    sa.select(t.group_members.c.group_id)
+    .where(sql.of(t.group_members, "user"), ~t.group_members.c.gone)
+    .limit(b("count"))
+)
+ANY_LIVING_MEMBER: Final = (
+    sa.select(t.group_members.c.user_id)
+    .join(t.users, t.users.c.id == t.group_members.c.user_id)
+    .where(sql.of(t.group_members, "group"), ~t.group_members.c.gone, ~t.users.c.deleted)
+    .limit(1)
+)
+LOCK_PENDING_GROUP: Final = (
+    sa.select(t.pending_groups).where(sql.of(t.pending_groups, "group")).with_for_update()
+)
+PENDING_GROUPS: Final = sql.after(t.pending_groups.c.group_id)
+# Which of some groups are pending deletion.
+PENDING_AMONG: Final = sa.select(t.pending_groups.c.group_id).where(
+    sql.among(t.pending_groups.c.group_id)
+)
+FORGET_GROUP: Final = sa.delete(t.pending_groups).where(sql.of(t.pending_groups, "group"))
+# Leaves whose places come after `leaf`, in their order.
+LEAVES_BEHIND: Final = (
+    sa.select(t.leaves)
+    .where(sql.of(t.leaves, "group"), t.leaves.c.place > b("leaf"))
+    .order_by(t.leaves.c.place, t.leaves.c.version)
+    .limit(b("count"))
+)
+LAST_PLACE: Final = sa.select(sa.func.max(t.leaves.c.place)).where(
+    sql.of(t.leaves, "group"), t.leaves.c.place <= b("leaf")
+)
+NUMBER_LEAVES: Final = sql.change(
+    t.leaves, sql.of(t.leaves, "group"), t.leaves.c.place == b("leaf"), place=b("position")
+)
+EMPTY_LEAF: Final = sql.change(
+    t.leaves,
+    sql.of(t.leaves, "group"),
+    t.leaves.c.place == b("leaf"),
+    t.leaves.c.version == b("number"),
+    salt=None,
+    member=None,
+)
+DROP_LEAF: Final = sa.delete(t.leaves).where(
+    sql.of(t.leaves, "group"), t.leaves.c.place == b("leaf"), t.leaves.c.version == b("number")
+)
+SHRINK_ROSTER: Final = sql.change(
+    t.rosters, sql.of(t.rosters, "group", "number"), size=t.rosters.c.size - b("less")
+).returning(t.rosters.c.author_id)
+DROP_ROSTER: Final = sa.delete(t.rosters).where(sql.of(t.rosters, "group", "number"))
+
 
 def leave_some(connection: Connection, user_id: UserId) -> bool:
     """End the memberships of a deleted user in some groups; return whether there may be more.
@@ -43,7 +98,7 @@ def leave_some(connection: Connection, user_id: UserId) -> bool:
     A group without another member is deleted with the user.
     """
     values = {"user": user_id, "count": _GROUPS}
-    found = sorted(connection.execute(sql.GROUPS_OF_MEMBER, values).scalars())
+    found = sorted(connection.execute(GROUPS_OF_MEMBER, values).scalars())
     if not found:
         return False
     charges = Charges()
@@ -54,7 +109,7 @@ def leave_some(connection: Connection, user_id: UserId) -> bool:
         sql.one(connection, sql.LOCK_GROUP, id=group_id)
         member = {"group": group_id, "user": user_id}
         connection.execute(sql.SET_GROUP_MEMBER, {**member, "gone": True, "accepted": False})
-        if sql.one(connection, sql.ANY_LIVING_MEMBER, group=group_id) is None:
+        if sql.one(connection, ANY_LIVING_MEMBER, group=group_id) is None:
             _end(connection, containers[group_id], charges)
     charges.apply(connection)
     return len(found) == _GROUPS
@@ -74,7 +129,7 @@ async def purge_at_once(broker: Broker, groups: Iterable[bytes]) -> None:
     """Purge the deleted groups among these for some seconds; the background purges what is left."""
     deadline = time.monotonic() + _SECONDS
     values = {"some": sorted(groups)}
-    pending = await broker.database.query(lambda c: c.execute(sql.PENDING_AMONG, values).scalars())
+    pending = await broker.database.query(lambda c: c.execute(PENDING_AMONG, values).scalars())
     for group_id in pending:
         while time.monotonic() < deadline and await tombstones.purge_one(
             broker, purge_some, group_id
@@ -85,9 +140,7 @@ async def purge_at_once(broker: Broker, groups: Iterable[bytes]) -> None:
 async def purge_next(broker: Broker) -> bool:
     """Purge some rows of any deleted group; return whether there may be more."""
     values = {"last": b"", "count": 1}
-    found = await broker.database.query(
-        lambda c: c.execute(sql.PENDING_GROUPS, values).scalars().all()
-    )
+    found = await broker.database.query(lambda c: c.execute(PENDING_GROUPS, values).scalars().all())
     if not found:
         return False
     await tombstones.purge_one(broker, purge_some, found[0])
@@ -96,7 +149,7 @@ async def purge_next(broker: Broker) -> bool:
 
 async def finish(broker: Broker) -> int:
     """Purge what is left of all deleted groups; return how many were pending."""
-    return await tombstones.purge_all(broker, sql.PENDING_GROUPS, purge_some)
+    return await tombstones.purge_all(broker, PENDING_GROUPS, purge_some)
 
 
 def purge_some(connection: Connection, group_id: bytes) -> bool:
@@ -105,7 +158,7 @@ def purge_some(connection: Connection, group_id: bytes) -> bool:
     Only one broker purges a group at a time. Lock order, as in every writer: containers, users, event log.
     """
     at = {"group": group_id}
-    if sql.one(connection, sql.LOCK_PENDING_GROUP, **at) is None:
+    if sql.one(connection, LOCK_PENDING_GROUP, **at) is None:
         return False
     own = UserId(group_id)
     if removing.leave_some(connection, own, sql.CONTAINERS_OF_MEMBER, is_group=True):
@@ -126,7 +179,7 @@ def purge_some(connection: Connection, group_id: bytes) -> bool:
     charges.apply(connection)
     if not more:
         connection.execute(sql.SET_USER, {"user": group_id, **_NOTHING})
-        connection.execute(sql.FORGET_GROUP, at)
+        connection.execute(FORGET_GROUP, at)
     return more
 
 
@@ -136,18 +189,18 @@ def _number_some(connection: Connection, group_id: bytes, charges: Charges) -> b
     Numbers come before all fingerprints, so that the leaves are in order at every moment.
     """
     at = {"group": group_id}
-    found = connection.execute(sql.LEAVES_BEHIND, {**at, "leaf": _LAST, "count": _ROWS}).all()
+    found = connection.execute(LEAVES_BEHIND, {**at, "leaf": _LAST, "count": _ROWS}).all()
     if not found:
         return False
     _empty_leaves(connection, found, group_id, charges)
-    last = connection.execute(sql.LAST_PLACE, {**at, "leaf": _LAST}).scalar_one()
+    last = connection.execute(LAST_PLACE, {**at, "leaf": _LAST}).scalar_one()
     number = 0 if last is None else int.from_bytes(last[len(NUMBERED) :], "big")
     places = sorted({bytes(leaf.place) for leaf in found})
     rows = [
         {**at, "leaf": place, "position": NUMBERED + (number + n).to_bytes(4, "big")}
         for n, place in enumerate(places, start=1)
     ]
-    connection.execute(sql.NUMBER_LEAVES, rows)
+    connection.execute(NUMBER_LEAVES, rows)
     return True
 
 
@@ -160,25 +213,25 @@ def _empty_leaves(
         if leaf.member is None or stored_user_id(parse_member(leaf.member).fingerprint) in kept:
             continue
         place = {"group": group_id, "number": leaf.version}
-        connection.execute(sql.EMPTY_LEAF, {**place, "leaf": leaf.place})
+        connection.execute(EMPTY_LEAF, {**place, "leaf": leaf.place})
         less = len(leaf.salt) + len(leaf.member)
-        roster = sql.the(connection, sql.SHRINK_ROSTER, **place, less=less)
+        roster = sql.the(connection, SHRINK_ROSTER, **place, less=less)
         charges.add(roster.author_id, size=-less)
 
 
 def _remove_some(connection: Connection, container: Row, charges: Charges) -> bool:
     """Delete leaves, rosters and records of a group that no container needs; return whether more remain."""
     at = {"group": container.id}
-    leaves = connection.execute(sql.LEAVES_BEHIND, {**at, "leaf": b"", "count": _ROWS}).all()
+    leaves = connection.execute(LEAVES_BEHIND, {**at, "leaf": b"", "count": _ROWS}).all()
     rows = [{**at, "leaf": leaf.place, "number": leaf.version} for leaf in leaves]
-    connection.execute(sql.DROP_LEAF, rows)
+    connection.execute(DROP_LEAF, rows)
     if len(leaves) == _ROWS:
         return True
     found: Sequence[Row] = connection.execute(sql.ROSTERS, {**at, "from": 0, "count": _ROWS}).all()
     for roster in found:
         charges.add(roster.author_id, size=-roster.size)
     rows = [{**at, "number": roster.version} for roster in found]
-    connection.execute(sql.DROP_ROSTER, rows)
+    connection.execute(DROP_ROSTER, rows)
     if len(found) == _ROWS:
         return True
     removing.purge_containers(connection, UserId(container.id), [container], now(), charges)

@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.errors import BrokerError, InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import parse_uuid, stored_user_id
 from scbroker.records.container_record import parse_record
@@ -22,6 +25,7 @@ from scbroker.server.broker import Broker, Call
 from scbroker.server.containers.members import StoredList, leaver_of_group
 from scbroker.server.groups import memberships, proofs
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire import containers as wire
 from scbroker.wire import groups
@@ -31,6 +35,32 @@ from scbroker.wire.users import KeyChainState
 
 _PAGE_RECORDS: Final = wire.PAGE_BYTES // 3000
 ViewOrError = groups.GroupView | BrokerError
+
+# Consecutive records with their signatures.
+WHOLE_RECORDS: Final = sql.page(
+    sa.select(t.records.c.version, t.records.c.body, t.records.c.signature).where(
+        sql.of(t.records, "container"), t.records.c.version >= b("from")
+    ),
+    t.records.c.version,
+)
+# The groups of a user that are not deleted, in the order of ids.
+GROUPS_OF_USER: Final = (
+    sa.select(t.group_members.c.group_id, t.group_members.c.accepted, sql.GROUP.c.group_version)
+    .join(sql.GROUP, sql.GROUP.c.id == t.group_members.c.group_id)
+    .where(
+        sql.of(t.group_members, "user"),
+        ~t.group_members.c.gone,
+        t.group_members.c.group_id > b("last"),
+        ~sql.GROUP.c.deleted,
+    )
+    .order_by(t.group_members.c.group_id)
+    .limit(b("count"))
+)
+# The departures from a group's roster in force.
+GROUP_DEPARTURES: Final = sa.select(
+    t.group_members.c.departure, t.group_members.c.departure_signature
+).where(sql.of(t.group_members, "group"), t.group_members.c.departure.is_not(None))
+OWN_GROUP_DEPARTURE: Final = GROUP_DEPARTURES.where(sql.of(t.group_members, "user"))
 
 
 async def read_views(
@@ -110,7 +140,7 @@ class _Records:
     def read(self, first: int) -> bool:
         """Read the page from a version on; return whether there is a record."""
         at = {"container": self.row.id, "from": first, "count": _PAGE_RECORDS}
-        rows = self.connection.execute(sql.WHOLE_RECORDS, at).all()
+        rows = self.connection.execute(WHOLE_RECORDS, at).all()
         if not rows:
             return False
         now = sql.the(self.connection, sql.ROSTER_AT, group=self.row.id, number=first)
@@ -156,7 +186,7 @@ def _membership(
     leaves = proofs.leaves_at(connection, group_id, records.row.version)
     left = {
         leaver_of_group(signed): signed
-        for row in connection.execute(sql.GROUP_DEPARTURES, group)
+        for row in connection.execute(GROUP_DEPARTURES, group)
         for signed in [Signed(row.departure, row.departure_signature)]
     }
     records.signers |= left.keys()
@@ -175,7 +205,7 @@ def _membership(
 
 def _own_departure(connection: Connection, call: Call, group_id: bytes) -> SignedObject | None:
     """Return the departure of the session's user: it tells their other devices why they are no member."""
-    own = sql.one(connection, sql.OWN_GROUP_DEPARTURE, group=group_id, user=call.session.id)
+    own = sql.one(connection, OWN_GROUP_DEPARTURE, group=group_id, user=call.session.id)
     return None if own is None else SignedObject.of(Signed(own.departure, own.departure_signature))
 
 
@@ -194,7 +224,7 @@ async def list_groups(broker: Broker, call: Call, query: groups.GroupsQuery) -> 
     """Return a page of the groups in which the session's user is a member, accepted or offered."""
     last = b"" if query.after is None else parse_uuid(query.after).bytes
     values = {"user": call.session.id, "last": last, "count": query.limit + 1}
-    rows = await broker.database.read(lambda c: c.execute(sql.GROUPS_OF_USER, values).all())
+    rows = await broker.database.read(lambda c: c.execute(GROUPS_OF_USER, values).all())
     listed = [
         groups.ListedGroup(
             groupId=str(UUID(bytes=row.group_id)), version=row.group_version, accepted=row.accepted

@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker import errors
 from scbroker.records import group as rules
 from scbroker.records import judge
@@ -32,6 +35,7 @@ from scbroker.server.containers import members, rosters, stored_groups, storing
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType, KeyType
@@ -44,6 +48,22 @@ _MEMBERSHIP_CHANGED: Final = "Your membership was changed meanwhile: read the gr
 _GROUP_CHANGED: Final = "The group was changed meanwhile: read it again."
 D = TypeVar("D", Departure, GroupDeparture)
 M = TypeVar("M", DepartureRequest, GroupDepartureRequest)
+
+ADD_DEPARTURE: Final = sa.insert(t.departures)
+FIND_DEPARTURE: Final = sql.DEPARTURES.where(sql.of(t.departures, "user"))
+COUNT_DEPARTURES: Final = sa.select(sa.func.count()).select_from(t.departures).where(sql.OF_LIST)
+# Another user or group with unexpired access that was not deleted. A group is deleted with its last member.
+ANOTHER_MEMBER: Final = (
+    sa.select(t.members.c.user_id)
+    .join(t.users, t.users.c.id == t.members.c.user_id)
+    .where(
+        sql.of(t.members, "container"),
+        t.members.c.user_id != b("user"),
+        sql.UNEXPIRED,
+        ~t.users.c.deleted,
+    )
+    .limit(1)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +178,7 @@ def _verify(connection: Connection, broker: Broker, leaving: _OfContainer) -> in
 
 def _is_stored(connection: Connection, leaving: _OfContainer) -> bool:
     place = {"container": leaving.call.container_id, "number": leaving.departure.accessVersion}
-    stored = sql.one(connection, sql.FIND_DEPARTURE, **place, user=leaving.call.session.id)
+    stored = sql.one(connection, FIND_DEPARTURE, **place, user=leaving.call.session.id)
     return stored is not None and stored.body == leaving.signed.body
 
 
@@ -177,10 +197,10 @@ def _check_member(
     if member.permissions & ContainerAccessLevel.ModifyAccess:
         # If two such members leave at once, the second one must read that nobody else can change access.
         place = {"container": row.id, "number": row.access_version}
-        left = connection.execute(sql.COUNT_DEPARTURES, place).scalar_one()
+        left = connection.execute(COUNT_DEPARTURES, place).scalar_one()
         if leaving.message.departures != left:
             raise errors.ConflictError(storing.LEFT)
-    if sql.one(connection, sql.ANOTHER_MEMBER, **who, now=moment) is None:
+    if sql.one(connection, ANOTHER_MEMBER, **who, now=moment) is None:
         raise errors.RejectedError("Nobody else has access: delete the container instead.")
     return row, member
 
@@ -206,7 +226,7 @@ def _store(connection: Connection, leaving: _OfContainer, chain_length: int) -> 
         "body": leaving.signed.body,
         "signature": leaving.signed.signature,
     }
-    connection.execute(sql.ADD_DEPARTURE, row)
+    connection.execute(ADD_DEPARTURE, row)
     ids = {"container": container.id, "user": user.id}
     connection.execute(sql.DROP_MEMBER, ids)
     if container.creator_id != user.id:

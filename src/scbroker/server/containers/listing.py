@@ -9,6 +9,8 @@ would get of each container alone, all from one snapshot.
 from typing import Any, Final
 from uuid import UUID
 
+from sqlalchemy import bindparam as b
+
 from scbroker.errors import InvalidArgumentError
 from scbroker.records.canonical import ContainerId, parse_uuid
 from scbroker.records.roster import LAST_EPOCH
@@ -16,10 +18,22 @@ from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import views
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 from scbroker.wire.containers import ContainerList, ListedContainer, ListRequest, ViewQuery
 
 _ANY_INDEX: Final = LAST_EPOCH + 1
+
+# A user's containers in the order of ids. LISTED_OF_TYPE finds only containers whose type the user may see.
+# `below` limits the key index of the entry: of a group's, to those of epochs that have ended.
+LISTED_CONTAINERS: Final = sql.after(
+    t.members.c.container_id,
+    sql.of(t.members, "user"),
+    t.LISTED,
+    sql.UNEXPIRED,
+    t.members.c.key_index < b("below"),
+)
+LISTED_OF_TYPE: Final = LISTED_CONTAINERS.where(t.members.c.type == b("type"))
 
 
 async def list_containers(broker: Broker, call: Call, message: ListRequest) -> ContainerList:
@@ -64,9 +78,9 @@ def _listed(connection: Connection, call: Call, message: ListRequest) -> list[Co
         holders = [group_id]
         epoch = memberships.check(connection, group_id, call.session.id).epoch
         values["below"] = epoch if message.stale else _ANY_INDEX
-    statement = sql.LISTED_CONTAINERS
+    statement = LISTED_CONTAINERS
     if message.type is not None:
-        statement, values["type"] = sql.LISTED_OF_TYPE, message.type
+        statement, values["type"] = LISTED_OF_TYPE, message.type
     # Read a page for each holder: one statement for all of them would sort all containers of the user.
     pages = [connection.execute(statement, {**values, "user": each}).scalars() for each in holders]
     return sorted(set().union(*pages))[: message.limit + 1]

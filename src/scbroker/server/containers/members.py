@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 
 import msgspec
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
 
 from scbroker import errors
 from scbroker.records import judge
@@ -28,6 +30,7 @@ from scbroker.records.key_record import Signed
 from scbroker.records.roster import parse_group_departure
 from scbroker.server.broker import SECOND, Broker, add_to_counter
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
@@ -38,6 +41,20 @@ _HOUR: Final = 3600 * SECOND
 ID_SIZE: Final = 16
 Users = Mapping[bytes, Row]
 """Rows of users by fingerprint."""
+
+# Which of some users have blocked a user.
+BLOCKING: Final = sa.select(t.blocks.c.user_id).where(
+    sql.among(t.blocks.c.user_id), t.blocks.c.blocked_id == b("blocked")
+)
+# The managers of some groups.
+MANAGERS: Final = sa.select(t.group_members.c.group_id, t.group_members.c.user_id).where(
+    sql.among(t.group_members.c.group_id), t.group_members.c.permissions > 0
+)
+COUNT_MEMBERS: Final = (
+    sa.select(t.group_members.c.group_id, sa.func.count().label("members"))
+    .where(sql.among(t.group_members.c.group_id), ~t.group_members.c.gone)
+    .group_by(t.group_members.c.group_id)
+)
 
 
 class StoredList(msgspec.Struct, array_like=True, frozen=True):
@@ -234,7 +251,7 @@ def _check_blocks(connection: Connection, author: UserId, added: Sequence[bytes]
     if not added:
         return
     names = {"some": added, "blocked": author}
-    if blocking := sorted(connection.execute(sql.BLOCKING, names).scalars()):
+    if blocking := sorted(connection.execute(BLOCKING, names).scalars()):
         raise errors.BlockedError(
             f"User {uuid.UUID(bytes=blocking[0])} has blocked you: leave the user out."
         )
@@ -244,12 +261,12 @@ def _check_managers(connection: Connection, author: UserId, groups: Sequence[byt
     """Raise `BlockedError` if a manager of a group that gets access has blocked the author."""
     if not groups:
         return
-    managers = connection.execute(sql.MANAGERS, {"some": groups}).all()
+    managers = connection.execute(MANAGERS, {"some": groups}).all()
     ids = sorted({row.user_id for row in managers})
     if not ids:
         return
     connection.execute(sql.SHARE_USERS, {"ids": ids})
-    blocking = set(connection.execute(sql.BLOCKING, {"some": ids, "blocked": author}).scalars())
+    blocking = set(connection.execute(BLOCKING, {"some": ids, "blocked": author}).scalars())
     if found := sorted(row.group_id for row in managers if row.user_id in blocking):
         raise errors.BlockedError(
             f"A manager of group {uuid.UUID(bytes=found[0])} has blocked you: leave the group out."
@@ -259,7 +276,7 @@ def _check_managers(connection: Connection, author: UserId, groups: Sequence[byt
 def _grants_to_groups(connection: Connection, author: UserId, groups: Sequence[bytes]) -> int:
     if not groups:
         return 0
-    counts = connection.execute(sql.COUNT_MEMBERS, {"some": groups})
+    counts = connection.execute(COUNT_MEMBERS, {"some": groups})
     return sum(
         row.members
         for row in counts

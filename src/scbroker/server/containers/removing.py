@@ -8,17 +8,80 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, Final
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.records.canonical import ContainerId, UserId
 from scbroker.server.broker import now
 from scbroker.server.charges import Charges
 from scbroker.server.containers import members, tombstones
 from scbroker.server.events import log
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 
 # Rows in one transaction. Records: of all its containers together, unless one container alone has more.
 _CONTAINERS: Final = 200
 _RECORDS: Final = 2_000
+
+EXPIRED_IN: Final = sa.select(t.members.c.container_id).where(
+    sql.among(t.members.c.container_id), sql.EXPIRED
+)
+# Containers with events in another user's log that are not pending a purge already.
+IN_OTHER_LOGS: Final = (
+    sa.select(t.events.c.container_id)
+    .where(
+        sql.among(t.events.c.container_id),
+        t.events.c.user_id != b("user"),
+        ~sa.exists().where(t.containers_to_purge.c.container_id == t.events.c.container_id),
+    )
+    .distinct()
+)
+# Containers with a living entry besides one: unexpired, of a user or group that was not deleted.
+WITH_OTHER_MEMBERS: Final = (
+    sa.select(t.members.c.container_id)
+    .join(t.users, t.users.c.id == t.members.c.user_id)
+    .where(
+        sql.among(t.members.c.container_id),
+        t.members.c.user_id != b("user"),
+        sql.UNEXPIRED,
+        ~t.users.c.deleted,
+    )
+    .distinct()
+)
+# Containers of groups whose records are kept.
+KEPT_GROUPS: Final = sa.select(t.users.c.id).where(
+    sql.among(t.users.c.id), ~sql.IS_USER, t.users.c.fingerprint.is_not(None)
+)
+PURGE_CONTAINERS: Final = (
+    *(
+        sa.delete(table).where(sql.among(table.c.container_id))
+        for table in (
+            t.records,
+            t.access_lists,
+            t.departures,
+            t.members,
+            t.accesses,
+            t.authors,
+            t.group_authors,
+        )
+    ),
+    sql.change(t.parts, sql.among(t.parts.c.container_id), t.parts.c.committed, replaced_at=0),
+    sql.change(
+        t.containers,
+        sql.among(t.containers.c.id),
+        deleted=True,
+        type=None,
+        type_salt=None,
+        groups=None,
+    ),
+)
+DROP_CONTAINERS: Final = sa.delete(t.containers).where(sql.among(t.containers.c.id))
+FORGET_CREATOR: Final = sql.change(t.containers, sql.among(t.containers.c.id), creator_id=None)
+# Keep the row of a deleted group in a container's list, but list it no more.
+SET_ASIDE: Final = sql.change(
+    t.members, sql.of(t.members, "container", "user"), expiry_recorded=True
+)
 
 
 def leave_some(
@@ -36,9 +99,9 @@ def leave_some(
     locked = connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
     some = _first_of(found, {row.id: row.version for row in locked})
     values = {"user": user_id, "now": moment, "some": some}
-    shared = set(connection.execute(sql.WITH_OTHER_MEMBERS, values).scalars())
+    shared = set(connection.execute(WITH_OTHER_MEMBERS, values).scalars())
     if groups := [row.id for row in locked if row.is_group]:
-        shared |= set(connection.execute(sql.KEPT_GROUPS, {"some": groups}).scalars())
+        shared |= set(connection.execute(KEPT_GROUPS, {"some": groups}).scalars())
     alone = [row for row in locked if row.id in some and row.id not in shared]
     charges = Charges()
     if alone:
@@ -48,9 +111,9 @@ def leave_some(
     if created:
         charges.add(user_id, containers=-sum(not row.deleted for row in created.values()))
         # The creator is named by the container's row, any other author by a row of `authors`.
-        connection.execute(sql.FORGET_CREATOR, {"some": sorted(created)})
+        connection.execute(FORGET_CREATOR, {"some": sorted(created)})
         connection.execute(sql.ADD_AUTHOR, [row for row in left if row["container"] in created])
-    connection.execute(sql.SET_ASIDE if is_group else sql.DROP_MEMBER, left)
+    connection.execute(SET_ASIDE if is_group else sql.DROP_MEMBER, left)
     charges.apply(connection)
     return len(found) == _CONTAINERS or len(some) < len(found)
 
@@ -70,23 +133,23 @@ def purge_containers(
     """
     some = sorted(row.id for row in containers)
     values = {"some": some, "now": moment}
-    expired = connection.execute(sql.EXPIRED_IN, values).scalars()
+    expired = connection.execute(EXPIRED_IN, values).scalars()
     log.record_expiry_in(connection, set(expired), moment)
     members.release_keys(connection, connection.execute(sql.AUTHORS_IN, values).scalars().all())
     acted = {row.group_id for row in connection.execute(sql.GROUP_AUTHORS_IN, values)}
     listed = {each for row in containers for each in members.group_ids_of(row)}
     members.release_groups(connection, acted | listed)
-    logged = connection.execute(sql.IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
+    logged = connection.execute(IN_OTHER_LOGS, {**values, "user": user_id}).scalars().all()
     for container_id in logged:
         tombstones.add_purge(connection, container_id, 0, moment)
     tombstones.credit_records(connection, some, charges)
     for row in containers:
         if not row.deleted and row.creator_id is not None:
             charges.add(row.creator_id, containers=-1)
-    for purge in sql.PURGE_CONTAINERS:
+    for purge in PURGE_CONTAINERS:
         connection.execute(purge, values)
     unused = sorted(row.id for row in containers if row.creator_id in (None, user_id))
-    connection.execute(sql.DROP_CONTAINERS, {"some": unused})
+    connection.execute(DROP_CONTAINERS, {"some": unused})
 
 
 def _first_of(

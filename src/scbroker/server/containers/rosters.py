@@ -11,6 +11,9 @@ from collections.abc import Collection, Mapping
 from typing import Final
 from uuid import UUID
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records import group as rules
@@ -27,6 +30,7 @@ from scbroker.server.containers.stored_groups import ChangedGroup, StoredGroup
 from scbroker.server.containers.storing import Incoming, Transaction
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows
 from scbroker.server.storage.driver import Row
 from scbroker.vocabulary import ContainerAccessLevel
@@ -37,6 +41,27 @@ _DAY: Final = 86_400 * SECOND
 _LAST_EPOCHS: Final = 1024
 """The number of last epochs that are kept for authors with Delete."""
 LEFT: Final = "A member left the group meanwhile: read it again."
+
+_OTHER_ENTRY: Final = t.members.alias("other_entry")
+# A container that the group can change or delete, and nobody else can reach.
+STRANDED: Final = (
+    sa.select(t.members.c.container_id)
+    .where(
+        t.members.c.user_id == b("group"),
+        t.LISTED,
+        sql.UNEXPIRED,
+        t.members.c.permissions.bitwise_and(
+            int(ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.Delete)
+        )
+        > 0,
+        ~sa.exists()
+        .where(_OTHER_ENTRY.c.container_id == t.members.c.container_id)
+        .where(_OTHER_ENTRY.c.user_id != t.members.c.user_id)
+        .where(_OTHER_ENTRY.c.expires_at.is_(None) | (_OTHER_ENTRY.c.expires_at > b("now")))
+        .where(t.users.c.id == _OTHER_ENTRY.c.user_id, ~t.users.c.deleted),
+    )
+    .limit(1)
+)
 
 
 def is_of_group(incoming: Incoming, row: Row | None) -> bool:
@@ -386,7 +411,7 @@ def _check_end(tx: Transaction, incoming: Incoming, before: StoredGroup | None) 
     if before is None or before.leaves.keys() != {incoming.user.fingerprint}:
         raise errors.RejectedError("The group has other members: remove them first.")
     values = {"group": incoming.container_id, "now": tx.moment}
-    found = tx.connection.execute(sql.STRANDED, values).scalar_one_or_none()
+    found = tx.connection.execute(STRANDED, values).scalar_one_or_none()
     if found is not None:
         raise errors.RejectedError(
             f"Nobody else has access to container {UUID(bytes=found)}: give somebody access, or delete it."

@@ -9,6 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.crypto.verify import WRAP_SIZE
 from scbroker.records import roster
 from scbroker.records.canonical import UserId, stored_user_id
@@ -20,6 +23,7 @@ from scbroker.server.containers.storing import Incoming, Stored, Transaction
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows, wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerEventType
@@ -38,6 +42,22 @@ _COLUMNS: Final = (
     "departure",
     "departure_signature",
 )
+
+ADD_GROUP_MEMBERS: Final = sa.insert(t.group_members)
+DROP_GROUP_MEMBER: Final = sa.delete(t.group_members).where(
+    sql.of(t.group_members, "group", "user")
+)
+ADD_ROSTER: Final = sa.insert(t.rosters)
+ADD_LEAVES: Final = sa.insert(t.leaves)
+END_LEAF: Final = sql.change(
+    t.leaves,
+    sql.of(t.leaves, "group"),
+    t.leaves.c.place == b("leaf"),
+    sql.END == sql.LATEST,
+    until=b("number"),
+)
+ADD_INFO: Final = sa.insert(t.group_infos)
+DROP_INFO: Final = sa.delete(t.group_infos).where(sql.of(t.group_infos, "group"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +146,7 @@ def write_roster(
     at = {"group": incoming.container_id, "number": incoming.record.version}
     version, author, connection = incoming.record.version, incoming.user.id, tx.connection
     ended = [*after.removed, *(after.changed.keys() & (before.leaves if before else {}).keys())]
-    connection.execute(sql.END_LEAF, [{**at, "leaf": name} for name in ended])
+    connection.execute(END_LEAF, [{**at, "leaf": name} for name in ended])
     rows: list[dict[str, Any]] = [
         {
             "group_id": incoming.container_id,
@@ -139,7 +159,7 @@ def write_roster(
         }
         for name in after.changed
     ]
-    connection.execute(sql.ADD_LEAVES, rows)
+    connection.execute(ADD_LEAVES, rows)
     size = len(request.roster) + sum(len(row["salt"]) + len(row["member"]) for row in rows)
     new = {
         "group_id": incoming.container_id,
@@ -150,11 +170,11 @@ def write_roster(
         "body": request.roster,
         "size": size,
     }
-    connection.execute(sql.ADD_ROSTER, new)
+    connection.execute(ADD_ROSTER, new)
     if request.info is not None:
         _drop_info(connection, incoming.container_id, charges)
         info = {"group_id": incoming.container_id, "info": request.info, "author_id": author}
-        connection.execute(sql.ADD_INFO, info)
+        connection.execute(ADD_INFO, info)
         size += len(request.info)
     charges.add(author, size=size)
 
@@ -163,7 +183,7 @@ def _drop_info(connection: Connection, group_id: bytes, charges: Charges) -> Non
     found = sql.one(connection, sql.FIND_INFO, group=group_id)
     if found is not None:
         charges.add(found.author_id, size=-len(found.info))
-        connection.execute(sql.DROP_INFO, {"group": group_id})
+        connection.execute(DROP_INFO, {"group": group_id})
 
 
 def write_members(
@@ -193,7 +213,7 @@ def write_members(
     _drop_members(
         tx.connection, group_id, [old[each] for each in gone + replaced], changed, charges
     )
-    tx.connection.execute(sql.ADD_GROUP_MEMBERS, rows)
+    tx.connection.execute(ADD_GROUP_MEMBERS, rows)
     charges.add(incoming.user.id, size=WRAP_SIZE * len(wraps))
 
 
@@ -247,7 +267,7 @@ def _drop_members(
         if member.departure is not None and (after is None or after["departure"] is None):
             released.append(UserId(member.user_id))
     rows = [{"group": group_id, "user": member.user_id} for member in dropped]
-    connection.execute(sql.DROP_GROUP_MEMBER, rows)
+    connection.execute(DROP_GROUP_MEMBER, rows)
     if released:
         lists.release_keys(connection, released)
 

@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import sqlalchemy as sa
 from msgspec.structs import replace
+from sqlalchemy import bindparam as b
 
 from scbroker import errors
 from scbroker.crypto.verify import sha256
@@ -43,6 +45,7 @@ from scbroker.server.events import log
 from scbroker.server.groups import memberships
 from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel
@@ -61,6 +64,41 @@ CHANGED: Final = "The container was changed meanwhile: read it again."
 LEFT: Final = "Somebody left the container meanwhile: read it again."
 _SIGNED_AHEAD: Final = 60 * SECOND
 PART_TAKEN: Final = "The part id is used already: a new part needs a new id."
+
+SIGNED_UNTIL: Final = sql.change(
+    t.users, t.users.c.id == b("user"), t.users.c.signed_until < b("time"), signed_until=b("until")
+)
+ADD_RECORD: Final = sa.insert(t.records)
+ADD_MEMBERS: Final = sa.insert(t.members)
+# Members with ViewType have a copy of the container's type in their row.
+SET_TYPE_OF_MEMBERS: Final = sql.change(
+    t.members,
+    sql.of(t.members, "container"),
+    t.members.c.permissions.bitwise_and(int(ContainerAccessLevel.ViewType)) > 0,
+    type=b("text"),
+)
+DROP_MEMBERS: Final = sa.delete(t.members).where(sql.of(t.members, "container"))
+LEAF_AT: Final = sa.select(t.leaves.c.member).where(
+    sql.of(t.leaves, "group"),
+    t.leaves.c.place == b("leaf"),
+    t.leaves.c.version <= b("number"),
+    b("number") < sql.END,
+)
+ADD_GROUP_AUTHOR: Final = sql.if_new(
+    container=t.group_authors.c.container_id,
+    group=t.group_authors.c.group_id,
+    user=t.group_authors.c.user_id,
+)
+PARTS_TAKEN: Final = sa.select(t.parts.c.part_id).where(sql.among(t.parts.c.part_id))
+COMMIT_PART: Final = sql.change(
+    t.parts, sql.of(t.parts, "part"), committed=True, hashes=b("all_hashes"), received=b("size")
+)
+REPLACE_PARTS: Final = sql.change(
+    t.parts, sql.among(t.parts.c.part_id, "replaced"), replaced_at=b("now")
+)
+COUNT_CHUNKS: Final = sa.select(
+    sa.func.count().label("arrived"), sa.func.max(t.chunks.c.chunk).label("last")
+).where(sql.of(t.chunks, "part"))
 
 
 class KeysChangedError(Exception):
@@ -322,7 +360,7 @@ def parts_taken(connection: Connection, items: Sequence[Incoming]) -> set[bytes]
     some = sorted({part_id for item in items for part_id in item.inline_parts})
     if not some:
         return set()
-    return {row.part_id for row in connection.execute(sql.PARTS_TAKEN, {"some": some})}
+    return {row.part_id for row in connection.execute(PARTS_TAKEN, {"some": some})}
 
 
 def is_stored(connection: Connection, incoming: Incoming) -> bool:
@@ -386,7 +424,7 @@ def acting_of(connection: Connection, record: ContainerRecord, via: Via) -> judg
         )
     at = {"group": group_id, "number": via.version}
     named = sql.one(connection, sql.FIND_RECORD, container=group_id, number=via.version)
-    leaf = sql.one(connection, sql.LEAF_AT, **at, leaf=record.author)
+    leaf = sql.one(connection, LEAF_AT, **at, leaf=record.author)
     known = None if named is None else judge.Known.parse(named.body)
     if known is None or known.hash != via.hash or leaf is None:
         raise errors.RejectedError(
@@ -587,7 +625,7 @@ def store_record(
             head.author != user.fingerprint or head.via is None or head.via.group != via.group
         ):
             acted = {"container": record.containerId, "group": incoming.group_id, "user": user.id}
-            new.add(sql.ADD_GROUP_AUTHOR, [acted])
+            new.add(ADD_GROUP_AUTHOR, [acted])
     row = {
         "container_id": record.containerId,
         "version": record.version,
@@ -595,7 +633,7 @@ def store_record(
         "body": incoming.signed.body,
         "signature": incoming.signed.signature,
     }
-    new.add(sql.ADD_RECORD, [row])
+    new.add(ADD_RECORD, [row])
 
 
 def _store_access(
@@ -611,7 +649,7 @@ def _store_access(
     if access is None or sent is None:
         if given is not None:
             values = {"container": container_id, "text": given.type}
-            tx.connection.execute(sql.SET_TYPE_OF_MEMBERS, values)
+            tx.connection.execute(SET_TYPE_OF_MEMBERS, values)
         return
     text = type_before if given is None else given.type
     whole = members.StoredList.whole(access.entryHashes, (item.salted for item in sent))
@@ -622,7 +660,7 @@ def _store_access(
     }
     new.add(sql.ADD_LIST, [row])
     if not incoming.is_first:
-        new.add(sql.DROP_MEMBERS, [{"container": container_id}])
+        new.add(DROP_MEMBERS, [{"container": container_id}])
     rows = [
         {
             "container_id": container_id,
@@ -638,7 +676,7 @@ def _store_access(
         for (fingerprint, entry), item in zip(access.entries.items(), sent, strict=True)
         if not users[fingerprint].deleted or users[fingerprint].group_version is not None
     ]
-    new.add(sql.ADD_MEMBERS, rows)
+    new.add(ADD_MEMBERS, rows)
 
 
 def _store_parts(
@@ -672,7 +710,7 @@ def _store_parts(
         raise errors.RejectedError(PART_TAKEN)
     new.add(sql.ADD_PART, rows)
     if replaced:
-        tx.connection.execute(sql.REPLACE_PARTS, {"replaced": replaced, "now": tx.moment})
+        tx.connection.execute(REPLACE_PARTS, {"replaced": replaced, "now": tx.moment})
 
 
 def _inline_row(
@@ -710,7 +748,7 @@ def _take_over(connection: Connection, incoming: Incoming, part: Part, charges: 
         raise errors.RejectedError("This part belongs to another record already.")
     expected = -(-grammar.segment_count(part.paddedLength) // CHUNK_SEGMENTS)
     # Count first: the hashes of an incomplete part would cost much to read, again at each attempt.
-    stored = sql.the(connection, sql.COUNT_CHUNKS, part=part.partId)
+    stored = sql.the(connection, COUNT_CHUNKS, part=part.partId)
     if (stored.arrived, stored.last) != (expected, expected - 1):
         raise errors.IncompleteUploadError(
             f"{stored.arrived} of {expected} chunks are stored: upload the others."
@@ -723,7 +761,7 @@ def _take_over(connection: Connection, incoming: Incoming, part: Part, charges: 
     with refusing():
         check_sealed(part, size, hashes)
     commit = {"part": part.partId, "all_hashes": hashes, "size": size}
-    connection.execute(sql.COMMIT_PART, commit)
+    connection.execute(COMMIT_PART, commit)
     charges.add(row.user_id, size=size - row.received)
 
 
@@ -745,4 +783,4 @@ def raise_signed_until(connection: Connection, author: Row, time: int) -> None:
     """
     if time > author.signed_until:
         until = time + _SIGNED_AHEAD
-        connection.execute(sql.SIGNED_UNTIL, {"user": author.id, "time": time, "until": until})
+        connection.execute(SIGNED_UNTIL, {"user": author.id, "time": time, "until": until})

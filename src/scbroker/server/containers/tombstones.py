@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.errors import IntegrityError
 from scbroker.records.canonical import ContainerId, stored_user_id
 from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
@@ -20,6 +23,7 @@ from scbroker.server.charges import Charges
 from scbroker.server.containers import members
 from scbroker.server.events.pages import event_of
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire.events import details_hash
 
@@ -31,6 +35,84 @@ _SECONDS: Final = 10.0
 Purge = Callable[[Connection, Any], bool]
 """Deletes some rows of what has this id, and returns whether there may be more."""
 
+RECORD_SIZES_IN: Final = sql.RECORD_SIZES.where(sql.among(t.records.c.container_id, "some"))
+SET_LIST: Final = sa.update(t.access_lists).where(
+    sql.of(t.access_lists, "container"), t.access_lists.c.access_version == b("number")
+)
+# After a deletion: the departures of all but the authors.
+DROP_DEPARTURES: Final = sa.delete(t.departures).where(
+    sql.OF_LIST, t.departures.c.user_id.not_in(b("kept_users", expanding=True))
+)
+DROP_GROUP_AUTHOR: Final = sa.delete(t.group_authors).where(
+    sql.of(t.group_authors, "container", "group", "user")
+)
+# Uploads by users without access stay until they are abandoned: otherwise these would notice the deletion.
+DROP_CONTAINER_PARTS: Final = sql.change(
+    t.parts,
+    sql.of(t.parts, "container"),
+    t.parts.c.committed
+    | t.parts.c.user_id.in_(sa.select(t.members.c.user_id).where(sql.of(t.members, "container"))),
+    replaced_at=0,
+)
+# Deleted containers: everything that does not prove the deletion is removed, in short transactions.
+DROP_EXPIRED_MEMBERS: Final = sa.delete(t.members).where(
+    sql.of(t.members, "container"), t.members.c.expires_at <= b("now")
+)
+EMPTY_MEMBERS: Final = sql.change(
+    t.members,
+    sql.of(t.members, "container"),
+    permissions=0,
+    key_index=0,
+    expires_at=None,
+    wrap=None,
+    type=None,
+)
+# The groups of a list that still have a row of `members`: their members get the tombstone.
+GROUPS_AMONG_MEMBERS: Final = (
+    sa.select(t.members.c.user_id)
+    .join(t.users, t.users.c.id == t.members.c.user_id)
+    .where(sql.of(t.members, "container"), ~sql.IS_USER)
+    .order_by(t.members.c.user_id)
+)
+ADD_PURGE: Final = sa.insert(t.containers_to_purge)
+LOCK_PURGE: Final = sql.FIND_PURGE.with_for_update()
+SET_PURGE: Final = sa.update(t.containers_to_purge).where(
+    sql.of(t.containers_to_purge, "container")
+)
+DROP_PURGE: Final = sa.delete(t.containers_to_purge).where(
+    sql.of(t.containers_to_purge, "container")
+)
+PURGES: Final = sql.after(t.containers_to_purge.c.container_id)
+SET_BODY: Final = sa.update(t.records).where(sql.of(t.records, "container", "number"))
+DROP_RECORDS: Final = sa.delete(t.records).where(
+    sql.of(t.records, "container"), sql.among(t.records.c.version, "versions")
+)
+NEXT_LOG_WITH: Final = sql.after(t.events.c.user_id, sql.of(t.events, "container")).limit(1)
+EVENTS_TO_EMPTY: Final = (
+    sa.select(t.events)
+    .where(
+        sql.of(t.events, "container", "user"),
+        t.events.c.version > 0,
+        t.events.c.version != b("deletion"),
+    )
+    .limit(b("count"))
+)
+EMPTY_EVENT: Final = sql.change(
+    t.events,
+    sql.of(t.events, "user"),
+    t.events.c.row_id == b("row"),
+    version=0,
+    date=b("deleted_at"),
+    salt=None,
+    details_hash=b("hash"),
+    container_type=None,
+    previous_type=None,
+    related_user_id=None,
+    application="",
+    changes=0,
+)
+DROP_AUTHOR: Final = sa.delete(t.authors).where(sql.of(t.authors, "container", "user"))
+
 
 def empty(
     connection: Connection, tombstone: ContainerRecord, groups: Sequence[bytes], moment: int
@@ -40,15 +122,15 @@ def empty(
     Only the ids of its members and `groups` stay: the broker serves the tombstone to these users.
     """
     at = {"container": tombstone.containerId}
-    connection.execute(sql.DROP_EXPIRED_MEMBERS, {**at, "now": moment})
-    connection.execute(sql.EMPTY_MEMBERS, at)
+    connection.execute(DROP_EXPIRED_MEMBERS, {**at, "now": moment})
+    connection.execute(EMPTY_MEMBERS, at)
     state: dict[str, Any] = {"type": None, "type_salt": None}
     if groups:
-        kept = connection.execute(sql.GROUPS_AMONG_MEMBERS, at).scalars()
+        kept = connection.execute(GROUPS_AMONG_MEMBERS, at).scalars()
         state["groups"] = b"".join(kept) or None
         members.release_groups(connection, groups)
     connection.execute(sql.SET_CONTAINER, {**at, **state})
-    connection.execute(sql.DROP_CONTAINER_PARTS, at)
+    connection.execute(DROP_CONTAINER_PARTS, at)
     add_purge(connection, tombstone.containerId, tombstone.version, tombstone.time)
 
 
@@ -61,7 +143,7 @@ def add_purge(connection: Connection, container_id: bytes, version: int, deleted
         "past_version": 0,
         "past_user": b"",
     }
-    connection.execute(sql.ADD_PURGE, purge)
+    connection.execute(ADD_PURGE, purge)
 
 
 async def purge_at_once(broker: Broker, containers: Iterable[ContainerId]) -> None:
@@ -74,7 +156,7 @@ async def purge_at_once(broker: Broker, containers: Iterable[ContainerId]) -> No
 
 async def purge_next(broker: Broker) -> bool:
     """Purge some of any deleted container; return whether there may be more."""
-    found = await _pending(broker, sql.PURGES, b"")
+    found = await _pending(broker, PURGES, b"")
     if not found:
         return False
     await purge_one(broker, purge_some, found[0])
@@ -83,7 +165,7 @@ async def purge_next(broker: Broker) -> bool:
 
 async def finish(broker: Broker) -> int:
     """Purge what is left of all deleted containers; return how many there were."""
-    return await purge_all(broker, sql.PURGES, purge_some)
+    return await purge_all(broker, PURGES, purge_some)
 
 
 async def purge_all(broker: Broker, pending: Any, purge: Purge) -> int:
@@ -129,7 +211,7 @@ def purge_some(connection: Connection, container_id: ContainerId) -> bool:
     and container but not the events, so the purge relies on its own row alone.
     """
     container = sql.one(connection, sql.LOCK_CONTAINER, id=container_id)
-    purge = sql.one(connection, sql.LOCK_PURGE, container=container_id)
+    purge = sql.one(connection, LOCK_PURGE, container=container_id)
     if purge is None:
         return False
     # A deleted group keeps its records: readers need them to judge records that were made through it.
@@ -141,7 +223,7 @@ def purge_some(connection: Connection, container_id: ContainerId) -> bool:
         return True
     if _purge_events(connection, purge):
         return True
-    connection.execute(sql.DROP_PURGE, {"container": container_id})
+    connection.execute(DROP_PURGE, {"container": container_id})
     return False
 
 
@@ -154,7 +236,7 @@ def _purge_records(connection: Connection, purge: Row) -> bool:
         return False
     skipped = [row.version for row in rows if not row.governing]
     if skipped:
-        connection.execute(sql.DROP_RECORDS, {**at, "versions": skipped})
+        connection.execute(DROP_RECORDS, {**at, "versions": skipped})
     kept, stripped = _kept(connection, purge), []
     kept_users, charges = [stored_user_id(name) for name in kept.names], Charges()
     for row in rows:
@@ -167,15 +249,15 @@ def _purge_records(connection: Connection, purge: Row) -> bool:
                 entries = sql.the(connection, sql.FIND_LIST, **place).entries
                 shown = members.StoredList.decode(entries).only(kept.names).encode()
                 size += len(entries) - len(shown)
-                connection.execute(sql.SET_LIST, {**place, "entries": shown})
-                connection.execute(sql.DROP_DEPARTURES, {**place, "kept_users": kept_users})
+                connection.execute(SET_LIST, {**place, "entries": shown})
+                connection.execute(DROP_DEPARTURES, {**place, "kept_users": kept_users})
         _credit(row.body, size, charges)
     if stripped:
-        connection.execute(sql.SET_BODY, stripped)
+        connection.execute(SET_BODY, stripped)
     last = rows[-1].version
     if last == purge.version - 1:
         _release_authors(connection, purge.container_id, kept)
-    connection.execute(sql.SET_PURGE, {**at, "past_version": last})
+    connection.execute(SET_PURGE, {**at, "past_version": last})
     charges.apply(connection)
     return True
 
@@ -187,7 +269,7 @@ def credit_records(
     last: dict[str, Any] = {"container_id": b"", "version": 0}
     while True:
         asked = {**last, "some": containers, "count": _RECORDS}
-        rows = connection.execute(sql.RECORD_SIZES_IN, asked).all()
+        rows = connection.execute(RECORD_SIZES_IN, asked).all()
         for row in rows:
             _credit(row.body, len(row.body) + row.more, charges)
         if len(rows) < _RECORDS:
@@ -237,14 +319,14 @@ def _release_authors(connection: Connection, container_id: ContainerId, kept: _K
     if gone:
         members.release_keys(connection, gone)
         rows = [{"container": container_id, "user": user} for user in gone]
-        connection.execute(sql.DROP_AUTHOR, rows)
+        connection.execute(DROP_AUTHOR, rows)
     acted = connection.execute(sql.GROUP_AUTHORS_IN, {"some": [container_id]})
     released = sorted({(row.group_id, row.user_id) for row in acted} - kept.acted)
     if released:
         members.release_keys(connection, sorted({group_id for group_id, _ in released}))
         at = {"container": container_id}
         rows = [{**at, "group": group_id, "user": user_id} for group_id, user_id in released]
-        connection.execute(sql.DROP_GROUP_AUTHOR, rows)
+        connection.execute(DROP_GROUP_AUTHOR, rows)
 
 
 def _purge_events(connection: Connection, purge: Row) -> bool:
@@ -256,16 +338,16 @@ def _purge_events(connection: Connection, purge: Row) -> bool:
     """
     at = {"container": purge.container_id}
     last = {**at, "last": purge.past_user}
-    user_id = connection.execute(sql.NEXT_LOG_WITH, last).scalar_one_or_none()
+    user_id = connection.execute(NEXT_LOG_WITH, last).scalar_one_or_none()
     if user_id is None:
         return False
     sql.one(connection, sql.LOCK_LOG, user=user_id)
     values = {**at, "user": user_id, "deletion": purge.version, "count": _EVENTS}
-    found = connection.execute(sql.EVENTS_TO_EMPTY, values).all()
+    found = connection.execute(EVENTS_TO_EMPTY, values).all()
     if found:
         of = {"user": user_id, "deleted_at": purge.deleted_at}
         emptied = [{**of, "row": row.row_id, "hash": details_hash(event_of(row))} for row in found]
-        connection.execute(sql.EMPTY_EVENT, emptied)
+        connection.execute(EMPTY_EVENT, emptied)
     if len(found) < _EVENTS:
-        connection.execute(sql.SET_PURGE, {**at, "past_user": user_id})
+        connection.execute(SET_PURGE, {**at, "past_user": user_id})
     return True

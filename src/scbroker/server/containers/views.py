@@ -11,6 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import UUID
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError, ConflictError, NotFoundError
 from scbroker.records import container_record as grammar
@@ -31,6 +34,7 @@ from scbroker.server.containers.members import (
 from scbroker.server.events import log
 from scbroker.server.groups.proofs import Group, Proofs
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire import containers as wire
@@ -48,10 +52,109 @@ _READ_AT_ONCE: Final = 16
 _PAGE_RECORDS: Final = wire.PAGE_BYTES // 3000
 """More records than fit on a page: the signature of each has more than 3,300 bytes."""
 
-
 Query = wire.ViewQuery | ViewRequest
 Asked = tuple[ContainerId, Query]
 ViewOrError = wire.ContainerView | BrokerError
+
+_SHORT_LIST: Final = 65_536
+GOVERNING_AT: Final = sa.select(sa.func.max(t.records.c.version)).where(
+    sql.of(t.records, "container"), t.records.c.governing, t.records.c.version <= b("number")
+)
+_LIST_IN_FORCE: Final = sql.of_its_container(
+    t.access_lists, t.access_lists.c.access_version == t.containers.c.access_version
+)
+# The access list in force of each container.
+LISTS_IN_FORCE: Final = (
+    sa.select(t.access_lists).join(t.containers, _LIST_IN_FORCE).where(sql.among(t.containers.c.id))
+)
+_FROM_LIST_IN_FORCE: Final = sql.of_its_container(
+    t.departures, t.departures.c.access_version == t.containers.c.access_version
+)
+# The departures from the access list in force of each container.
+DEPARTURES_IN_FORCE: Final = (
+    sa.select(t.departures)
+    .join(t.containers, _FROM_LIST_IN_FORCE)
+    .where(sql.among(t.containers.c.id))
+)
+_GOVERNING_HEAD: Final = t.records.alias("governing")
+_CREATOR: Final = t.users.alias("creator")
+_ONE_PART: Final = t.parts.alias("one_part")
+_OTHER_PART: Final = t.parts.alias("other_part")
+
+
+def _in_force(first: Any) -> Any:
+    """Return a subquery for the first part that the head references; it is empty unless `wanted`."""
+    found = sa.select(t.parts.c.part_id).where(
+        sql.of(t.parts, "container"),
+        t.parts.c.committed,
+        t.parts.c.replaced_at.is_(None),
+        b("wanted", type_=sa.Boolean()),
+    )
+    return found.order_by(first).limit(1).scalar_subquery()
+
+
+# Everything that a view of the head may contain: the governing record if it is another one, the access list
+# if it is short, the lengths of the reader's and the creator's key chains, and the bytes of inline parts.
+CONTAINER_AT_ONCE: Final = (
+    sql.with_member(b("container"))
+    .add_columns(
+        _GOVERNING_HEAD.c.body.label("governing_body"),
+        _GOVERNING_HEAD.c.signature.label("governing_signature"),
+        t.access_lists.c.entries,
+        sa.exists().where(_FROM_LIST_IN_FORCE).label("somebody_left"),
+        sa.select(t.users.c.chain_length)
+        .where(t.users.c.id == b("user"))
+        .scalar_subquery()
+        .label("chain_length"),
+        _CREATOR.c.fingerprint.label("creator"),
+        _CREATOR.c.chain_length.label("creator_chain_length"),
+        _ONE_PART.c.part_id.label("one"),
+        _ONE_PART.c.inline.label("one_inline"),
+        _OTHER_PART.c.part_id.label("other"),
+        _OTHER_PART.c.inline.label("other_inline"),
+    )
+    .outerjoin(_CREATOR, _CREATOR.c.id == t.containers.c.creator_id)
+    .outerjoin(_ONE_PART, _ONE_PART.c.part_id == _in_force(t.parts.c.part_id))
+    .outerjoin(_OTHER_PART, _OTHER_PART.c.part_id == _in_force(t.parts.c.part_id.desc()))
+    .outerjoin(
+        _GOVERNING_HEAD,
+        sql.of_its_container(
+            _GOVERNING_HEAD,
+            _GOVERNING_HEAD.c.version == t.containers.c.governing_version,
+            t.containers.c.governing_version != t.containers.c.version,
+        ),
+    )
+    .outerjoin(
+        t.access_lists,
+        sa.and_(_LIST_IN_FORCE, sa.func.length(t.access_lists.c.entries) <= _SHORT_LIST),
+    )
+    .where(t.containers.c.id == b("container"))
+)
+CONTAINERS_AND_MEMBER: Final = sql.with_member(t.containers.c.id).where(
+    sql.among(t.containers.c.id)
+)
+# Members whose wrap of the container key is for a key that they have replaced.
+MOVED_RECIPIENTS: Final = (
+    sa.select(t.users.c.id, t.users.c.chain_length)
+    .join(t.members, t.members.c.user_id == t.users.c.id)
+    .where(
+        sql.of(t.members, "container"),
+        t.members.c.wrap.is_not(None),
+        t.members.c.key_index < t.users.c.encryption_index,
+        ~t.users.c.deleted,
+        sql.IS_USER,
+    )
+    .order_by(t.users.c.id)
+)
+# Groups with a wrap of the container key, and the epoch that it is for. A deleted group keeps its last epoch.
+GROUPS_WITH_WRAP: Final = (
+    sa.select(
+        t.users.c.id, t.users.c.group_version, t.users.c.encryption_index, t.members.c.key_index
+    )
+    .join(t.members, t.members.c.user_id == t.users.c.id)
+    .where(sql.of(t.members, "container"), t.members.c.wrap.is_not(None), ~sql.IS_USER)
+    .order_by(t.users.c.id)
+)
 
 
 @dataclass(slots=True)
@@ -129,7 +232,7 @@ def _view_at_once(
     """
     since, wanted = query.since, bool(query.header or query.content)
     values = {**_reader_of(call, call.container_id, query), "wanted": wanted}
-    row = check_unexpired(sql.one(connection, sql.CONTAINER_AT_ONCE, **values), call.now)
+    row = check_unexpired(sql.one(connection, CONTAINER_AT_ONCE, **values), call.now)
     first_is_in_force = since is None and row.governing_version == 1
     is_whole = row.entries is not None and not row.somebody_left
     if not is_whole or not (first_is_in_force or since == row.version):
@@ -192,15 +295,15 @@ def _prefetch(connection: Connection, call: Call, asked: Sequence[Asked]) -> Pre
     for via in {query.via for _, query in asked}:
         ids = [container_id for container_id, query in asked if query.via == via]
         values = {**_named(call, via), "some": ids}
-        rows = connection.execute(sql.CONTAINERS_AND_MEMBER, values)
+        rows = connection.execute(CONTAINERS_AND_MEMBER, values)
         found |= {(row.id, via): row for row in rows}
     prefetched = Prefetched(containers=found)
     if found:
         some = {"some": sorted({container_id for container_id, _ in found})}
-        for row in connection.execute(sql.LISTS_IN_FORCE, some):
+        for row in connection.execute(LISTS_IN_FORCE, some):
             prefetched.lists[row.container_id, row.access_version] = row.entries
         prefetched.departures = {}
-        for row in connection.execute(sql.DEPARTURES_IN_FORCE, some):
+        for row in connection.execute(DEPARTURES_IN_FORCE, some):
             left = prefetched.departures.setdefault((row.container_id, row.access_version), [])
             left.append(Signed(row.body, row.signature))
     wanted: set[bytes] = set()
@@ -368,7 +471,7 @@ class _Served:
         row = self.row
         if row.groups is None or row.deleted or not row.permissions & ContainerAccessLevel.Upload:
             return []
-        rows = self.connection.execute(sql.GROUPS_WITH_WRAP, {"container": row.id}).all()
+        rows = self.connection.execute(GROUPS_WITH_WRAP, {"container": row.id}).all()
         owing = self.groups.owing([each.id for each in rows])
         moved = [
             each for each in rows if each.key_index < each.encryption_index or each.id in owing
@@ -382,7 +485,7 @@ class _Served:
         if since >= self.row.governing_version:
             return int(self.row.governing_version)
         values = {"container": self.row.id, "number": since}
-        return int(self.connection.execute(sql.GOVERNING_AT, values).scalar_one() or 1)
+        return int(self.connection.execute(GOVERNING_AT, values).scalar_one() or 1)
 
     def governing(self, first: int, last: int) -> tuple[list[wire.GoverningView], set[bytes]]:
         """Return a page of governing records with their lists, and the signers whose keys a reader needs.
@@ -504,7 +607,7 @@ class _Served:
         """Return the chains of members with a newer key than the one that their wrap is for (rule 5)."""
         if self.row.deleted or not self.row.permissions & ContainerAccessLevel.Upload:
             return []
-        rows = self.connection.execute(sql.MOVED_RECIPIENTS, {"container": self.row.id})
+        rows = self.connection.execute(MOVED_RECIPIENTS, {"container": self.row.id})
         return [
             KeyChainState(userId=str(UUID(bytes=row.id)), sequence=row.chain_length - 1)
             for row in rows

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 from typing import Final
 
+import sqlalchemy as sa
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -24,6 +25,7 @@ from scbroker.server.broker import SECOND, SESSION_ENDED, Broker, Call, now
 from scbroker.server.capacity import ADMITTED, Kind, Release
 from scbroker.server.events import pages
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 from scbroker.wire import codec
 from scbroker.wire.events import HEARTBEAT, EventQuery, Events
@@ -35,6 +37,15 @@ _LARGE: Final = 262_144
 _FOR_EVER: Final = float("inf")
 # X-Accel-Buffering: nginx would buffer the heartbeats otherwise.
 _HEADERS: Final = {**HEADERS, "Content-Type": codec.MESSAGE, "X-Accel-Buffering": "no"}
+
+NEXT_EXPIRY: Final = (
+    sa.select(t.members.c.expires_at)
+    .where(
+        sql.of(t.members, "user"), t.members.c.expires_at.is_not(None), ~t.members.c.expiry_recorded
+    )
+    .order_by(t.members.c.expires_at)
+    .limit(1)
+)
 
 
 async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events | Response:
@@ -74,7 +85,7 @@ async def _next_expiry(broker: Broker, call: Call) -> float:
 
     def find(connection: Connection) -> int | None:
         values = {"user": pages.log_of(call)}
-        found: int | None = connection.execute(sql.NEXT_EXPIRY, values).scalar_one_or_none()
+        found: int | None = connection.execute(NEXT_EXPIRY, values).scalar_one_or_none()
         return found
 
     expires_at = await broker.database.query(find)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Any, Final
 
+import sqlalchemy as sa
 import structlog
 
 from scbroker.errors import OverloadedError
@@ -15,6 +16,7 @@ from scbroker.records.container_record import GROUP_TYPE, ContainerRecord, Entry
 from scbroker.records.judge import InForce
 from scbroker.server.broker import SECOND, Access, Broker, Call, now
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows, is_of_database, wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
@@ -30,6 +32,15 @@ _MAX_WAITING: Final = 100_000
 """Fetches that wait for `record_accesses`, of about 0.2 kB each; further ones are not recorded."""
 _ACCESSES_AT_ONCE: Final = 256
 Fetch = tuple[Access, str]
+
+CLAIM_EXPIRED: Final = sql.change(
+    t.members, sql.among(t.members.c.container_id), sql.EXPIRED, expiry_recorded=True
+).returning(
+    t.members.c.container_id, t.members.c.user_id, t.members.c.permissions, t.members.c.expires_at
+)
+FIND_ACCESS: Final = sa.select(t.accesses).where(sql.of(t.accesses, "container", "user"))
+ADD_ACCESS: Final = sa.insert(t.accesses)
+SET_ACCESS: Final = sa.update(t.accesses).where(sql.of(t.accesses, "container", "user"))
 
 
 def record_change(
@@ -127,7 +138,7 @@ def record_expiry(connection: Connection, containers: Sequence[Row], moment: int
     The containers' rows must be locked, and later events of these containers must not be inserted yet.
     """
     found = {container.id: container for container in containers}
-    claimed = connection.execute(sql.CLAIM_EXPIRED, {"some": list(found), "now": moment}).all()
+    claimed = connection.execute(CLAIM_EXPIRED, {"some": list(found), "now": moment}).all()
     rows = [
         _row(found[member.container_id], member, ContainerEventType.Deleted, member.expires_at)
         for member in sorted(claimed, key=lambda member: int(member.expires_at))
@@ -307,12 +318,12 @@ def _is_due(
 ) -> bool:
     """Return whether to record a fetch: at most one an hour for each reader and container."""
     values = {"container": container_id, "user": reader_id}
-    found = sql.one(connection, sql.FIND_ACCESS, **values)
+    found = sql.one(connection, FIND_ACCESS, **values)
     if found is None:
         row = {"container_id": container_id, "user_id": reader_id, "recorded_at": moment}
-        connection.execute(sql.ADD_ACCESS, row)
+        connection.execute(ADD_ACCESS, row)
         return True
     if found.recorded_at > moment - _ACCESS_INTERVAL:
         return False
-    connection.execute(sql.SET_ACCESS, {**values, "recorded_at": moment})
+    connection.execute(SET_ACCESS, {**values, "recorded_at": moment})
     return True

@@ -22,6 +22,7 @@ from scbroker.server.broker import SECOND, Broker, Call, check_active, now
 from scbroker.server.events.log import CHANGES, record_expiry_in
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.storage.tables import events
 from scbroker.vocabulary import ContainerEventType
@@ -50,6 +51,33 @@ _CRITERIA: Final[dict[str, sa.ColumnElement[bool]]] = {
 _NUMBERED_AT_ONCE: Final = 10_000
 _EXPIRIES_AT_ONCE: Final = 500
 _DROPPED_AT_ONCE: Final = 500
+
+EXPIRED_OF_USER: Final = sql.page(
+    sa.select(t.members.c.container_id).where(sql.of(t.members, "user"), sql.EXPIRED),
+    t.members.c.expires_at,
+)
+# Returns no row if another transaction has locked the log.
+LOCK_LOG_IF_FREE: Final = sql.ENDS_OF_LOG.with_for_update(key_share=True, skip_locked=True)
+UNNUMBERED: Final = sql.page(
+    sa.select(t.events.c.row_id).where(sql.of(t.events, "user"), t.events.c.id.is_(None)),
+    t.events.c.row_id,
+)
+NUMBER_EVENT: Final = sql.change(
+    t.events, t.events.c.row_id == b("row"), sql.of(t.events, "user"), id=b("number")
+)
+# Old events of all users by date; `date` and `row` are the position where the last page ended.
+OLD_EVENTS: Final = sql.page(
+    sa.select(t.events.c.user_id, t.events.c.id, t.events.c.date, t.events.c.row_id).where(
+        t.events.c.date <= b("before"),
+        sa.tuple_(t.events.c.date, t.events.c.row_id) > sa.tuple_(b("date"), b("row")),
+    ),
+    t.events.c.date,
+    t.events.c.row_id,
+)
+FIRST_EVENTS: Final = sql.page(
+    sa.select(t.events).where(sql.of(t.events, "user"), t.events.c.id >= b("from")), t.events.c.id
+)
+DROP_EVENTS: Final = sa.delete(t.events).where(sql.of(t.events, "user"), t.events.c.id < b("to"))
 
 
 async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events:
@@ -89,7 +117,7 @@ async def _number(broker: Broker, user_id: UserId, moment: int) -> None:
 
     def has_unnumbered(connection: Connection) -> bool:
         values = {"user": user_id, "now": moment, "count": 1}
-        statements = (sql.UNNUMBERED, sql.EXPIRED_OF_USER)
+        statements = (UNNUMBERED, EXPIRED_OF_USER)
         return any(connection.execute(each, values).first() is not None for each in statements)
 
     more = await broker.database.query(has_unnumbered)
@@ -100,18 +128,18 @@ async def _number(broker: Broker, user_id: UserId, moment: int) -> None:
 def _number_some(connection: Connection, user_id: UserId, moment: int) -> bool:
     """Number events in the order in which they were inserted; return whether there may be more."""
     values = {"user": user_id, "now": moment, "count": _EXPIRIES_AT_ONCE}
-    expired = connection.execute(sql.EXPIRED_OF_USER, values).scalars().all()
+    expired = connection.execute(EXPIRED_OF_USER, values).scalars().all()
     record_expiry_in(connection, expired, moment)
     if len(expired) == _EXPIRIES_AT_ONCE:
         return True
     last = sql.the(connection, sql.LOCK_LOG, user=user_id).last_event
-    found = connection.execute(sql.UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
+    found = connection.execute(UNNUMBERED, {"user": user_id, "count": _NUMBERED_AT_ONCE})
     numbered = [
         {"user": user_id, "row": row.row_id, "number": last + n}
         for n, row in enumerate(found, start=1)
     ]
     if numbered:
-        connection.execute(sql.NUMBER_EVENT, numbered)
+        connection.execute(NUMBER_EVENT, numbered)
         connection.execute(sql.SET_USER, {"user": user_id, "last_event": last + len(numbered)})
     return len(numbered) == _NUMBERED_AT_ONCE
 
@@ -190,7 +218,7 @@ async def drop_old(broker: Broker) -> None:
 
     def page(connection: Connection) -> list[Row]:
         values = {"before": before, "date": last[0], "row": last[1], "count": _DROPPED_AT_ONCE}
-        return list(connection.execute(sql.OLD_EVENTS, values))
+        return list(connection.execute(OLD_EVENTS, values))
 
     # Pages, because old events that follow younger ones in their log stay.
     while found := await broker.database.read(page, large=True):
@@ -206,11 +234,11 @@ async def drop_old(broker: Broker) -> None:
 
 def _drop_some(connection: Connection, user_id: UserId, before: int) -> bool:
     """Delete the oldest events of a log up to a date; return whether there may be more."""
-    log = sql.one(connection, sql.LOCK_LOG_IF_FREE, user=user_id)
+    log = sql.one(connection, LOCK_LOG_IF_FREE, user=user_id)
     if log is None:
         return False
     values = {"user": user_id, "from": log.first_event, "count": _DROPPED_AT_ONCE}
-    rows = connection.execute(sql.FIRST_EVENTS, values).all()
+    rows = connection.execute(FIRST_EVENTS, values).all()
     old = list(takewhile(lambda row: row.date <= before, rows))
     if not old:
         return False
@@ -218,7 +246,7 @@ def _drop_some(connection: Connection, user_id: UserId, before: int) -> bool:
     for row in old:
         digest = digest_with(digest, event_of(row))
     first = old[-1].id + 1
-    connection.execute(sql.DROP_EVENTS, {"user": user_id, "to": first})
+    connection.execute(DROP_EVENTS, {"user": user_id, "to": first})
     ends = {"first_event": first, "dropped_digest": digest}
     connection.execute(sql.SET_USER, {"user": user_id, **ends})
     return len(old) == _DROPPED_AT_ONCE

@@ -3,6 +3,11 @@
 Spec: docs/spec/groups.md, section 6.
 """
 
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.errors import IntegrityError
 from scbroker.records import judge, roster
 from scbroker.records.canonical import stored_user_id
@@ -10,7 +15,16 @@ from scbroker.records.container_record import Via
 from scbroker.server.groups.memberships import leaves_at, salted
 from scbroker.server.groups.proofs import position_of
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
+
+# The version that began the epoch after one.
+END_OF_EPOCH: Final = (
+    sa.select(t.rosters.c.version)
+    .where(sql.of(t.rosters, "group"), t.rosters.c.epoch > b("epoch"))
+    .order_by(t.rosters.c.version)
+    .limit(1)
+)
 
 
 def acting_of(connection: Connection, via: Via, author: bytes) -> judge.Acting:
@@ -31,7 +45,7 @@ def acting_of(connection: Connection, via: Via, author: bytes) -> judge.Acting:
     head = _record(connection, group_id, group.group_version)
     deleted = head.record.time if head is not None and head.record.tombstone else None
     after = {"group": group_id, "epoch": via.epoch}
-    end = connection.execute(sql.END_OF_EPOCH, after).scalar_one_or_none()
+    end = connection.execute(END_OF_EPOCH, after).scalar_one_or_none()
     ended = None if end is None else _record(connection, group_id, end)
     return judge.Acting(
         via.group, role, known.record.time, None if ended is None else ended.record.time, deleted

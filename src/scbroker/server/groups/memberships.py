@@ -11,17 +11,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.errors import TooLargeError
 from scbroker.records.canonical import UserId
 from scbroker.records.roster import SaltedMember
 from scbroker.server.broker import not_found
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire.groups import MAX_ACCEPTED
 
 WHAT: Final = "group"
 NUMBERED: Final = bytes(28)
 """The places of a deleted group's leaves begin with it, and end with a number of 4 bytes."""
+
+_STANDS: Final = (t.leaves.c.version <= b("number")) & (t.leaves.c.until > b("number"))
+# The leaves of the roster in force at a version.
+LEAVES_AT: Final = (
+    sa.select(
+        t.leaves.c.place, t.leaves.c.version, t.leaves.c.hash, t.leaves.c.salt, t.leaves.c.member
+    )
+    .where(sql.of(t.leaves, "group"), _STANDS)
+    .order_by(t.leaves.c.place)
+)
 
 
 def find(connection: Connection, group_id: bytes, user_id: UserId) -> Row | None:
@@ -50,7 +64,7 @@ def is_owed(connection: Connection, group_id: bytes) -> bool:
 
 def leaves_at(connection: Connection, group_id: bytes, version: int) -> Sequence[Row]:
     """Return the leaves of the roster that was in force at a version, in their order."""
-    return connection.execute(sql.LEAVES_AT, {"group": group_id, "number": version})
+    return connection.execute(LEAVES_AT, {"group": group_id, "number": version})
 
 
 def salted(leaf: Row) -> SaltedMember:

@@ -12,16 +12,33 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+import sqlalchemy as sa
+
 from scbroker.records import merkle, roster
 from scbroker.records.canonical import UserId, stored_user_id
 from scbroker.records.container_record import Via
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire.rosters import GroupState, Leaf, Membership
 
 _CACHED_LEAVES: Final = 16_384
 """Of about 300 bytes each in memory."""
+
+# Which of some groups owe an epoch and have the user as a manager.
+_MANAGER: Final = t.group_members.alias("manager")
+OWING: Final = (
+    sa.select(_MANAGER.c.group_id)
+    .where(
+        sql.among(_MANAGER.c.group_id),
+        sql.of(_MANAGER, "user"),
+        ~_MANAGER.c.gone,
+        _MANAGER.c.permissions > 0,
+        sa.exists().where(t.group_members.c.group_id == _MANAGER.c.group_id).where(sql.OWES),
+    )
+    .order_by(_MANAGER.c.group_id)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +178,7 @@ class Proofs:
         """Return the groups that owe an epoch and have the reader as a manager."""
         if missing := [each for each in group_ids if each not in self._owing]:
             values: dict[str, Any] = {"some": missing, "user": self.reader}
-            found = set(self.connection.execute(sql.OWING, values).scalars())
+            found = set(self.connection.execute(OWING, values).scalars())
             self._owing |= {each: each in found for each in missing}
         return {each for each in group_ids if self._owing[each]}
 

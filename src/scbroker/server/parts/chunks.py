@@ -10,7 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
 
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE, sha256
@@ -30,6 +33,7 @@ from scbroker.server.charges import Charges
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import new_blob_name
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel
@@ -43,6 +47,74 @@ _LEAST_COUNTED: Final = 65_536
 # One session's share of the quota, in quarters: a thief of its token leaves the rest to the user.
 _SHARE: Final = 3
 COMMITTED: Final = "A record names this part already."
+
+PART_HASHES: Final = sa.select(t.parts.c.hashes).where(sql.of(t.parts, "part"))
+_UNFINISHED: Final = sql.of(t.parts, "user") & ~t.parts.c.committed & (t.parts.c.touched_at > 0)
+_IS_OWN: Final = t.parts.c.session == b("session")
+
+
+def _total(number: Any) -> Any:
+    return sa.func.coalesce(sa.func.sum(number), 0)
+
+
+def _reserved(condition: sa.ColumnElement[bool]) -> Any:
+    """Return a subquery for the bytes of objects that a user may be storing."""
+    found = sa.select(_total(t.pending_blobs.c.size)).where(
+        sql.of(t.pending_blobs, "user"), condition
+    )
+    return found.scalar_subquery()
+
+
+# A user's unfinished uploads with objects that running sessions may be storing, and those of one session
+# among them.
+UNFINISHED_PARTS: Final = sa.select(
+    sa.func.count().label("parts"),
+    (
+        _total(t.parts.c.received)
+        + _reserved(
+            sa.exists().where(
+                t.sessions.c.token_hash == t.pending_blobs.c.session,
+                t.sessions.c.expires_at > b("now"),
+            )
+        )
+    ).label("received"),
+    _total(sa.case((_IS_OWN, 1), else_=0)).label("own_parts"),
+    (
+        _total(sa.case((_IS_OWN, t.parts.c.received), else_=0))
+        + _reserved(t.pending_blobs.c.session == b("session"))
+    ).label("own_received"),
+).where(_UNFINISHED)
+UNFINISHED_OF_ENDED_SESSIONS: Final = (
+    sa.select(t.parts.c.part_id, t.parts.c.received)
+    .where(
+        _UNFINISHED,
+        ~sa.exists().where(
+            t.sessions.c.token_hash == t.parts.c.session, t.sessions.c.expires_at > b("now")
+        ),
+    )
+    .order_by(t.parts.c.touched_at)
+)
+CLAIM_PART: Final = sql.change(
+    t.parts, sql.of(t.parts, "part"), session=b("session"), touched_at=b("now")
+)
+# The sweeper deletes dropped parts. Until then a further chunk makes one an unfinished upload again.
+DROP_UNFINISHED: Final = sql.change(
+    t.parts, sql.among(t.parts.c.part_id, "gone"), ~t.parts.c.committed, touched_at=0
+)
+TOUCH_PART: Final = sql.change(
+    t.parts, sql.of(t.parts, "part"), touched_at=b("now"), received=t.parts.c.received + b("more")
+)
+CHUNK_HASHES: Final = sql.chunks_between(t.chunks.c.chunk_hash)
+ADD_CHUNK: Final = sa.insert(t.chunks)
+DROP_CHUNK: Final = sa.delete(t.chunks).where(
+    sql.of(t.chunks, "part"), t.chunks.c.chunk == b("number")
+)
+# Object names pending deletion. Remove the mark only if it is still the one that we set: another transaction
+# may have claimed or postponed it.
+_MARKED: Final = (t.pending_blobs.c.name == b("blob")) & (t.pending_blobs.c.since == b("marked"))
+KEEP_BLOB: Final = sa.delete(t.pending_blobs).where(_MARKED).returning(t.pending_blobs.c.size)
+# The object is due now, and its charge stays until it is deleted.
+HASTEN_BLOB: Final = sql.change(t.pending_blobs, _MARKED, since=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +287,9 @@ def check_quota(
         connection.execute(sql.ADD_PART, row)
     elif part.dropped or part.session != upload.session:
         claim = {"part": upload.part_id, "session": upload.session, "now": moment}
-        connection.execute(sql.CLAIM_PART, claim)
+        connection.execute(CLAIM_PART, claim)
     asked = {"user": upload.user_id, "session": upload.session, "now": moment}
-    found = sql.the(connection, sql.UNFINISHED_PARTS, **asked)
+    found = sql.the(connection, UNFINISHED_PARTS, **asked)
     parts, received = settings.max_pending_parts, settings.max_pending_bytes
     if found.own_parts > _share(parts):
         raise _too_many()
@@ -242,7 +314,7 @@ def _free_quota(
     that another session can resume them.
     """
     asked, gone = {"user": upload.user_id, "now": moment}, []
-    for row in connection.execute(sql.UNFINISHED_OF_ENDED_SESSIONS, asked):
+    for row in connection.execute(UNFINISHED_OF_ENDED_SESSIONS, asked):
         if parts <= 0 and received <= 0:
             break
         parts, received = parts - 1, received - row.received
@@ -251,7 +323,7 @@ def _free_quota(
         raise _too_many()
     if received > 0:
         raise _too_long()
-    connection.execute(sql.DROP_UNFINISHED, {"gone": gone})
+    connection.execute(DROP_UNFINISHED, {"gone": gone})
 
 
 def _too_many() -> errors.TooLargeError:
@@ -276,7 +348,7 @@ async def drop(broker: Broker, call: Call, query: NoQuery) -> None:
             return
         if part.committed:
             raise errors.AlreadyExistsError(COMMITTED)
-        connection.execute(sql.DROP_UNFINISHED, {"gone": [upload.part_id]})
+        connection.execute(DROP_UNFINISHED, {"gone": [upload.part_id]})
 
     await broker.database.write(write)
 
@@ -299,15 +371,15 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk) -> bool:
         touch(connection, upload, 0)
         # A chunk that was sent twice at once has two objects: the second is due now, not in an hour.
         if found.blob != chunk.blob:
-            connection.execute(sql.HASTEN_BLOB, pending)
+            connection.execute(HASTEN_BLOB, pending)
         return True
     if part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
-    reserved = sql.one(connection, sql.KEEP_BLOB, **pending)
+    reserved = sql.one(connection, KEEP_BLOB, **pending)
     if reserved is None:
         return False
     if found is not None:
-        connection.execute(sql.DROP_CHUNK, place)
+        connection.execute(DROP_CHUNK, place)
         connection.execute(sql.ADD_PENDING_BLOBS, {"name": found.blob, "since": 0})
     row = {
         "part_id": upload.part_id,
@@ -317,7 +389,7 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk) -> bool:
         "blob": chunk.blob,
         "hashes": chunk.hashes,
     }
-    connection.execute(sql.ADD_CHUNK, row)
+    connection.execute(ADD_CHUNK, row)
     counted = counted_size(chunk.size)
     touch(connection, upload, counted)
     charges = Charges()
@@ -329,7 +401,7 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk) -> bool:
 
 def touch(connection: Connection, upload: Upload, more: int) -> None:
     """Extend the life of a part, and count `more` bytes of it."""
-    connection.execute(sql.TOUCH_PART, {"part": upload.part_id, "now": now(), "more": more})
+    connection.execute(TOUCH_PART, {"part": upload.part_id, "now": now(), "more": more})
 
 
 async def list_chunks(broker: Broker, call: Call, query: wire.ChunksQuery) -> wire.Chunks:
@@ -342,7 +414,7 @@ async def list_chunks(broker: Broker, call: Call, query: wire.ChunksQuery) -> wi
         if part is None or part.user_id != call.session.id or part.committed or part.dropped:
             return []
         some = {"first": query.first, "end": query.first + wire.MAX_LISTED}
-        return list(connection.execute(sql.CHUNK_HASHES, {"part": call.part_id, **some}))
+        return list(connection.execute(CHUNK_HASHES, {"part": call.part_id, **some}))
 
     rows = await broker.database.read(read, large=True)
     found = [wire.ChunkState(index=row.chunk, hash=row.chunk_hash) for row in rows]
@@ -355,7 +427,7 @@ async def segment_hashes(broker: Broker, call: Call, query: NoQuery) -> bytes:
 
     def read(connection: Connection) -> bytes:
         part, _ = readable(connection, call)
-        return bytes(sql.the(connection, sql.PART_HASHES, part=part.part_id).hashes)
+        return bytes(sql.the(connection, PART_HASHES, part=part.part_id).hashes)
 
     return await broker.database.read(read, large=True)
 

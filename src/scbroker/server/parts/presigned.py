@@ -6,7 +6,10 @@ name as pending deletion, due one hour after the URL expires. Reporting the chun
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
 
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE
@@ -16,9 +19,15 @@ from scbroker.server.events import log
 from scbroker.server.parts import chunks
 from scbroker.server.parts.chunks import Chunk, Upload
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import good_until, is_name_of, new_blob_name
 from scbroker.server.storage.driver import Connection
 from scbroker.wire import parts as wire
+
+CHUNK_BLOBS: Final = sql.chunks_between(t.chunks.c.blob)
+FIND_PENDING_BLOB: Final = sa.select(t.pending_blobs.c.since).where(
+    t.pending_blobs.c.name == b("blob")
+)
 
 
 async def to_send(broker: Broker, call: Call, message: wire.TransfersRequest) -> wire.Transfers:
@@ -70,7 +79,7 @@ async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
         if missing and part is not None and part.committed:
             raise errors.AlreadyExistsError(chunks.COMMITTED)
         for chunk in missing:
-            pending = sql.one(connection, sql.FIND_PENDING_BLOB, blob=chunk.name)
+            pending = sql.one(connection, FIND_PENDING_BLOB, blob=chunk.name)
             # As `to_send` recorded it.
             if pending is None or pending.since != good_until(chunk.name):
                 raise _used(chunk.index)
@@ -115,7 +124,7 @@ async def to_read(broker: Broker, call: Call, query: wire.TransfersQuery) -> wir
     def read(connection: Connection) -> tuple[list[int], list[str], int | None]:
         part, ends = chunks.readable(connection, call)
         values = {"part": part.part_id, "first": first, "end": end}
-        rows = connection.execute(sql.CHUNK_BLOBS, values).all()
+        rows = connection.execute(CHUNK_BLOBS, values).all()
         if len(rows) < query.count and not part.is_inline:
             if (end - 1) * wire.CHUNK_SEGMENTS < part.hashes_size // HASH_SIZE:
                 raise errors.PartGoneError()  # it was replaced, and some of its chunks are swept

@@ -11,10 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.errors import OverloadedError
 from scbroker.server.broker import SECOND, Broker, now
 from scbroker.server.charges import Charges
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import good_until
 from scbroker.server.storage.driver import Connection
 
@@ -26,6 +30,31 @@ _BLOBS: Final = 256
 DUE_AFTER: Final = 3_600 * SECOND
 # How long a request sweeps at most.
 _REQUEST_SECONDS: Final = 10.0
+
+DROP_CHUNKS: Final = sa.delete(t.chunks).where(sql.among(t.chunks.c.part_id, "gone"))
+DROP_CHUNKS_TO: Final = sa.delete(t.chunks).where(
+    sql.of(t.chunks, "part"), t.chunks.c.chunk <= b("number")
+)
+DROP_PARTS: Final = (
+    sa.delete(t.parts)
+    .where(sql.among(t.parts.c.part_id, "gone"))
+    .returning(t.parts.c.user_id, t.parts.c.received)
+)
+REPLACED_PARTS: Final = sql.due(t.parts.c.part_id, t.parts.c.replaced_at)
+ABANDONED_PARTS: Final = sql.due(t.parts.c.part_id, t.parts.c.touched_at, ~t.parts.c.committed)
+PENDING_BLOBS: Final = sql.due(t.pending_blobs.c.name, t.pending_blobs.c.since)
+# -1 marks a claimed name, from which on no row may reference it. If the sweeper stops, it is swept first.
+CLAIM_BLOBS: Final = sql.change(
+    t.pending_blobs, sql.among(t.pending_blobs.c.name, "names"), since=-1
+)
+POSTPONE_BLOB: Final = sql.change(
+    t.pending_blobs, t.pending_blobs.c.name == b("blob"), since=b("later")
+)
+FORGET_BLOBS: Final = (
+    sa.delete(t.pending_blobs)
+    .where(sql.among(t.pending_blobs.c.name, "names"))
+    .returning(t.pending_blobs.c.user_id, t.pending_blobs.c.size)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +108,9 @@ def _remove_and_claim(connection: Connection, broker: Broker) -> tuple[int, bool
     charges = Charges()
     dropped, full = _remove_parts(connection, broker, charges)
     values = {"before": now() - DUE_AFTER, "count": _BLOBS}
-    names = list(connection.execute(sql.PENDING_BLOBS, values).scalars())
+    names = list(connection.execute(PENDING_BLOBS, values).scalars())
     if names:
-        connection.execute(sql.CLAIM_BLOBS, {"names": names})
+        connection.execute(CLAIM_BLOBS, {"names": names})
     charges.apply(connection)
     return dropped, full, names
 
@@ -93,8 +122,8 @@ def _remove_parts(connection: Connection, broker: Broker, charges: Charges) -> t
     """
     found: list[Sequence[bytes]] = []
     for statement, seconds in (
-        (sql.REPLACED_PARTS, broker.settings.part_grace_seconds),
-        (sql.ABANDONED_PARTS, broker.settings.upload_seconds),
+        (REPLACED_PARTS, broker.settings.part_grace_seconds),
+        (ABANDONED_PARTS, broker.settings.upload_seconds),
     ):
         limits = {"before": now() - seconds * SECOND, "count": _PARTS}
         found.append(connection.execute(statement, limits).scalars().all())
@@ -109,10 +138,10 @@ def _remove_parts(connection: Connection, broker: Broker, charges: Charges) -> t
     if full:
         last = rows[-1].part_id
         due = [part_id for part_id in due if part_id < last]
-        connection.execute(sql.DROP_CHUNKS_TO, {"part": last, "number": rows[-1].chunk})
+        connection.execute(DROP_CHUNKS_TO, {"part": last, "number": rows[-1].chunk})
     if due:
-        connection.execute(sql.DROP_CHUNKS, {"gone": due})
-        for part in connection.execute(sql.DROP_PARTS, {"gone": due}):
+        connection.execute(DROP_CHUNKS, {"gone": due})
+        for part in connection.execute(DROP_PARTS, {"gone": due}):
             charges.add(part.user_id, size=-part.received)
     return len(due), full or any(len(some) >= _PARTS for some in found)
 
@@ -134,10 +163,10 @@ def _complete(connection: Connection, tried: dict[str, bool]) -> None:
         else:
             done.append(name)
     if again:
-        connection.execute(sql.POSTPONE_BLOB, again)
+        connection.execute(POSTPONE_BLOB, again)
     if done:
         charges = Charges()
-        for row in connection.execute(sql.FORGET_BLOBS, {"names": done}):
+        for row in connection.execute(FORGET_BLOBS, {"names": done}):
             if row.user_id is not None:
                 charges.add(row.user_id, size=-row.size)
         charges.apply(connection)

@@ -3,14 +3,27 @@
 A user who is blocked cannot give the blocking user access: `containers.members` refuses such a record.
 """
 
+from typing import Final
 from uuid import UUID
+
+import sqlalchemy as sa
 
 from scbroker.errors import InvalidArgumentError, NotFoundError, TooLargeError
 from scbroker.server.broker import Broker, Call, check_active
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
+
+# Blocked users: `blocked` cannot give `user` access.
+ADD_BLOCK: Final = sql.if_new(user=t.blocks.c.user_id, blocked=t.blocks.c.blocked_id)
+COUNT_BLOCKS: Final = (
+    sa.select(sa.func.count()).select_from(t.blocks).where(sql.of(t.blocks, "user"))
+)
+BLOCKED_BY: Final = (
+    sa.select(t.blocks.c.blocked_id).where(sql.of(t.blocks, "user")).order_by(t.blocks.c.blocked_id)
+)
 
 
 async def block(broker: Broker, call: Call, query: NoQuery) -> None:
@@ -32,8 +45,8 @@ async def block(broker: Broker, call: Call, query: NoQuery) -> None:
                 other = sql.one(connection, sql.SHARE_USERS, ids=[each])
                 if other is None or other.deleted or other.group_version is not None:
                     raise NotFoundError(f"The broker knows no user {UUID(bytes=each)}.")
-        connection.execute(sql.ADD_BLOCK, {"user": user_id, "blocked": blocked})
-        if connection.execute(sql.COUNT_BLOCKS, {"user": user_id}).scalar_one() > wire.MAX_BLOCKED:
+        connection.execute(ADD_BLOCK, {"user": user_id, "blocked": blocked})
+        if connection.execute(COUNT_BLOCKS, {"user": user_id}).scalar_one() > wire.MAX_BLOCKED:
             raise TooLargeError(
                 f"A user blocks at most {wire.MAX_BLOCKED} others: unblock somebody first."
             )
@@ -52,5 +65,5 @@ async def list_blocked(broker: Broker, call: Call, query: NoQuery) -> wire.Block
     """Return the users whom the session's user has blocked."""
     del query
     asked = {"user": call.session.id}
-    found = await broker.database.read(lambda c: c.execute(sql.BLOCKED_BY, asked).scalars().all())
+    found = await broker.database.read(lambda c: c.execute(BLOCKED_BY, asked).scalars().all())
     return wire.BlockedUsers(users=[str(UUID(bytes=each)) for each in found])

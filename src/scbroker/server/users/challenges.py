@@ -17,12 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.crypto.verify import VerifyingKey, sha256
 from scbroker.errors import BrokerError, ChallengeError, IntegrityError
 from scbroker.records.key_record import KnownKey, Signed, parse_key_record
 from scbroker.server import logs, metrics
 from scbroker.server.broker import Broker, Call, refusing
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
@@ -34,6 +38,9 @@ REFUSED: Final = (
     "The signature was refused, because the challenge expired, the user is unknown, or the key is not the "
     "active one: log in again."
 )
+
+FIND_NONCE: Final = sa.select(t.nonces.c.nonce_hash).where(t.nonces.c.nonce_hash == b("hash"))
+ADD_NONCE: Final = sa.insert(t.nonces)
 
 
 async def challenge(broker: Broker, call: Call, message: wire.ChallengeRequest) -> wire.Challenge:
@@ -123,9 +130,9 @@ def use_nonce(connection: Connection, nonce: bytes) -> None:
     """Mark a nonce as used; raise `ChallengeError` if it was used before."""
     expires_at = int.from_bytes(nonce[16:24], "big")
     values = {"nonce_hash": sha256(nonce), "expires_at": expires_at}
-    if connection.execute(sql.FIND_NONCE, {"hash": values["nonce_hash"]}).first():
+    if connection.execute(FIND_NONCE, {"hash": values["nonce_hash"]}).first():
         raise ChallengeError(REFUSED)
-    connection.execute(sql.ADD_NONCE, values)
+    connection.execute(ADD_NONCE, values)
 
 
 def parse_authorization(message: wire.Authorization) -> tuple[wire.Order, Signed]:

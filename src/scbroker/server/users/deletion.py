@@ -13,6 +13,9 @@ import time
 from typing import Final
 from uuid import UUID
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.crypto.verify import labelled_hash
 from scbroker.errors import BrokerError, ChallengeError, RejectedError
 from scbroker.records.canonical import UserId, stored_user_id
@@ -27,6 +30,7 @@ from scbroker.server.broker import Broker, Call, check_active, refusing
 from scbroker.server.containers import ended_groups, removing, tombstones
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.notices import notify_brokers
@@ -43,10 +47,52 @@ from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 _ROWS: Final = 2_000
 """Rows in one transaction."""
 _SECONDS: Final = 10.0
+DROP_UNUSED_USAGE: Final = sa.delete(t.usage).where(
+    sql.of(t.usage, "user"), t.usage.c.bytes == 0, t.usage.c.containers == 0
+)
+# Deleted users: everything that only they need is removed, in short transactions. `some` are containers.
+END_USER: Final = (
+    sa.delete(t.key_files).where(sql.of(t.key_files, "user")),
+    sql.END_SESSIONS,
+    sql.change(t.parts, sql.of(t.parts, "user"), ~t.parts.c.committed, touched_at=0),
+)
+DROP_GUESSES: Final = sa.delete(t.guesses).where(sql.among(t.guesses.c.bucket, "buckets"))
+LOCK_PENDING_USER: Final = sql.FIND_PENDING_USER.with_for_update()
+PENDING_USERS: Final = sql.after(t.pending_users.c.user_id)
+FORGET_USER: Final = sa.delete(t.pending_users).where(sql.of(t.pending_users, "user"))
+CONTAINERS_OF_CREATOR: Final = (
+    sa.select(t.containers.c.id).where(t.containers.c.creator_id == b("user")).limit(b("count"))
+)
+# Containers with a record that the user signed and without unexpired members.
+CONTAINERS_OF_AUTHOR: Final = (
+    sa.select(t.authors.c.container_id)
+    .where(
+        sql.of(t.authors, "user"),
+        ~sa.exists()
+        .where(t.members.c.container_id == t.authors.c.container_id, sql.UNEXPIRED)
+        .where(t.users.c.id == t.members.c.user_id, ~t.users.c.deleted),
+        # The container of a group has no rows of `members`: it is deleted with the group.
+        ~sa.exists().where(t.containers.c.id == t.authors.c.container_id, t.containers.c.is_group),
+    )
+    .limit(b("count"))
+)
+DROP_KEY_RECORDS: Final = sa.delete(t.key_records).where(sql.of(t.key_records, "user"))
+ACCESSES_OF_USER: Final = (
+    sa.select(t.accesses.c.container_id).where(sql.of(t.accesses, "user")).limit(b("count"))
+)
+BLOCKED_BY_USER: Final = (
+    sa.select(t.blocks.c.blocked_id).where(sql.of(t.blocks, "user")).limit(b("count"))
+)
+BLOCKING_USER: Final = (
+    sa.select(t.blocks.c.user_id).where(t.blocks.c.blocked_id == b("user")).limit(b("count"))
+)
+DROP_BLOCK_OF: Final = sa.delete(t.blocks).where(
+    t.blocks.c.user_id == b("blocking"), t.blocks.c.blocked_id == b("user")
+)
 _OWN_ROWS: Final = (
-    (sql.ACCESSES_OF_USER, sql.DROP_ACCESS, "container"),
-    (sql.BLOCKED_BY_USER, sql.DROP_BLOCK, "blocked"),
-    (sql.BLOCKING_USER, sql.DROP_BLOCK_OF, "blocking"),
+    (ACCESSES_OF_USER, sql.DROP_ACCESS, "container"),
+    (BLOCKED_BY_USER, sql.DROP_BLOCK, "blocked"),
+    (BLOCKING_USER, DROP_BLOCK_OF, "blocking"),
     (sql.EVENTS_OF_USER, sql.DROP_EVENT, "row"),
 )
 # The columns of a deleted user; `_NO_KEYS` once no container needs their keys.
@@ -154,7 +200,7 @@ def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:
 
 async def finish(broker: Broker) -> int:
     """Delete the rows of all users pending deletion; return how many users these were."""
-    return await tombstones.purge_all(broker, sql.PENDING_USERS, purge_some)
+    return await tombstones.purge_all(broker, PENDING_USERS, purge_some)
 
 
 def end(
@@ -196,9 +242,9 @@ def end_by_operator(connection: Connection, broker: Broker, user_id: UserId) -> 
 
 def _end(connection: Connection, broker: Broker, user_id: UserId, chain_length: int) -> None:
     """Delete what only the user needs at once; the user's row must be locked."""
-    for statement in sql.END_USER:
+    for statement in END_USER:
         connection.execute(statement, {"user": user_id})
-    connection.execute(sql.DROP_GUESSES, {"buckets": throttle.buckets_of(broker, user_id)})
+    connection.execute(DROP_GUESSES, {"buckets": throttle.buckets_of(broker, user_id)})
     state = {"deleted": True, "chain_length": chain_length}
     connection.execute(sql.SET_USER, {"user": user_id, **state})
     connection.execute(sql.ADD_PENDING_USER, {"user": user_id})
@@ -210,15 +256,15 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
 
     Only one broker purges a user at a time. Lock order, as in every writer: containers, users, event log.
     """
-    if sql.one(connection, sql.LOCK_PENDING_USER, user=user_id) is None:
+    if sql.one(connection, LOCK_PENDING_USER, user=user_id) is None:
         return False
     if ended_groups.leave_some(connection, user_id):
         return True
     for statement in (
         sql.CONTAINERS_OF_MEMBER,
         sql.CONTAINERS_LEFT_TO_MEMBER,
-        sql.CONTAINERS_OF_CREATOR,
-        sql.CONTAINERS_OF_AUTHOR,
+        CONTAINERS_OF_CREATOR,
+        CONTAINERS_OF_AUTHOR,
     ):
         if removing.leave_some(connection, user_id, statement):
             return True
@@ -230,9 +276,9 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
     connection.execute(sql.SET_USER, {"user": user_id, **_NOTHING})
     needs = (sql.ANY_CONTAINER_OF_AUTHOR, sql.ANY_GROUP_DEPARTURE)
     if all(sql.one(connection, each, user=user_id) is None for each in needs):
-        connection.execute(sql.DROP_KEY_RECORDS, {"user": user_id})
+        connection.execute(DROP_KEY_RECORDS, {"user": user_id})
         connection.execute(sql.SET_USER, {"user": user_id, **_NO_KEYS})
-    connection.execute(sql.FORGET_USER, {"user": user_id})
+    connection.execute(FORGET_USER, {"user": user_id})
     # A part that is swept later leaves a row of zeros.
-    connection.execute(sql.DROP_UNUSED_USAGE, {"user": user_id})
+    connection.execute(DROP_UNUSED_USAGE, {"user": user_id})
     return False

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker import errors
 from scbroker.crypto.verify import HASH_SIZE, equal, keyed_hash, sha256
 from scbroker.records import key_record
@@ -20,6 +23,7 @@ from scbroker.records.key_record import KeyChain, Signed, parse_key_record
 from scbroker.server.broker import SECOND, Broker, Call, add_to_counter, check_active, refusing
 from scbroker.server.keys import KEY_FILE, Keys
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
 from scbroker.server.users import challenges, throttle
@@ -34,6 +38,12 @@ _MONTH: Final = 30 * _DAY
 _MOST_CHANGES: Final = 1_000
 """Replacements and deletions of one user's KeyFile in a day."""
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
+
+ADD_KEY_RECORDS: Final = sa.insert(t.key_records)
+DROP_KEY_FILE: Final = sa.delete(t.key_files).where(sql.of(t.key_files, "user"))
+END_OTHER_SESSIONS: Final = sa.delete(t.sessions).where(
+    sql.of(t.sessions, "user"), t.sessions.c.token_hash != b("kept")
+)
 
 
 async def open_key_file(
@@ -116,11 +126,11 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
         _add_counted(connection, broker, call, records, len(chain.records))
         state = {**key_columns(grown), "key_file_generation": message.generation}
         connection.execute(sql.SET_USER, {"user": user_id, **state})
-        connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
+        connection.execute(DROP_KEY_FILE, {"user": user_id})
         connection.execute(sql.ADD_KEY_FILE, new.row(keys, user_id))
         if message.endOtherSessions:
             others = {"user": user_id, "kept": call.session.token_hash}
-            connection.execute(sql.END_OTHER_SESSIONS, others)
+            connection.execute(END_OTHER_SESSIONS, others)
             wake_after_commit(connection, [user_id])
         details = {"generation": message.generation, "keyRecords": len(records)}
         _record(connection, broker, call, "key-file-stored", details)
@@ -138,7 +148,7 @@ async def delete(broker: Broker, call: Call, message: wire.KeyFileDeletion) -> N
         if sql.one(connection, sql.FIND_KEY_FILE, user_id=user_id) is None:
             return
         _check_order(connection, broker, call, user, message, "delete-key-file", wire.NO_DIGEST)
-        connection.execute(sql.DROP_KEY_FILE, {"user": user_id})
+        connection.execute(DROP_KEY_FILE, {"user": user_id})
         _record(connection, broker, call, "key-file-deleted")
 
     await broker.database.write(write)
@@ -284,7 +294,7 @@ def add_key_records(
         for n, signed in enumerate(records, first)
     ]
     if rows:
-        connection.execute(sql.ADD_KEY_RECORDS, rows)
+        connection.execute(ADD_KEY_RECORDS, rows)
 
 
 def _check_next(user: Row, stored: Stored | None, message: wire.KeyFileStoring) -> None:

@@ -4,16 +4,26 @@ The broker learns a user's public keys, the KeyFile, a proof of the passphrase, 
 proof are stored under a key that is not in the database.
 """
 
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker import errors
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 from scbroker.server.users import challenges, key_files, throttle
 from scbroker.server.users.key_files import Stored
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery, SignedObject
+
+FIND_REMINDER: Final = sa.select(t.key_files.c.reminder).where(
+    t.key_files.c.user_id == b("user_id")
+)
 
 
 async def register(broker: Broker, call: Call, message: wire.Registration) -> wire.Registered:
@@ -77,7 +87,7 @@ async def own_reminder(broker: Broker, call: Call, query: NoQuery) -> wire.Remin
 
 
 async def _reminder_of(broker: Broker, user_id: UserId) -> wire.ReminderAnswer:
-    row = await broker.database.read(lambda c: sql.one(c, sql.FIND_REMINDER, user_id=user_id))
+    row = await broker.database.read(lambda c: sql.one(c, FIND_REMINDER, user_id=user_id))
     return wire.ReminderAnswer(reminder="" if row is None else row.reminder)
 
 

@@ -4,12 +4,16 @@ import base64
 import os
 from typing import Final
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.crypto.verify import sha256
 from scbroker.errors import ChallengeError
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.key_record import Signed
 from scbroker.server.broker import SECOND, Broker, Call, check_active, now, refusing
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection
 from scbroker.server.users import challenges, throttle
@@ -18,6 +22,12 @@ from scbroker.wire.codec import NoQuery
 from scbroker.wire.users import SESSION_LABEL, Session, SessionRequest, parse_statement
 
 _NONCE_GRACE: Final = 60 * SECOND
+
+ADD_SESSION: Final = sa.insert(t.sessions)
+END_SESSION: Final = sa.delete(t.sessions).where(t.sessions.c.token_hash == b("hash"))
+END_OLD_SESSIONS: Final = sa.delete(t.sessions).where(t.sessions.c.expires_at <= b("now"))
+FORGET_NONCES: Final = sa.delete(t.nonces).where(t.nonces.c.expires_at <= b("now"))
+FORGET_GUESSES: Final = sa.delete(t.guesses).where(t.guesses.c.ends_at <= b("now"))
 
 
 async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session:
@@ -54,7 +64,7 @@ async def log_in(broker: Broker, call: Call, message: SessionRequest) -> Session
         check_active(locked)
         challenges.use_nonce(connection, statement.nonce)
         row = {"token_hash": sha256(token.encode()), "user_id": user_id, "expires_at": expires_at}
-        connection.execute(sql.ADD_SESSION, row)
+        connection.execute(ADD_SESSION, row)
 
     await broker.database.write(store)
     device_pass = throttle.new_pass(broker, user_id)
@@ -66,7 +76,7 @@ async def log_out(broker: Broker, call: Call, query: NoQuery) -> None:
     del query
 
     def end(connection: Connection) -> None:
-        connection.execute(sql.END_SESSION, {"hash": call.session.token_hash})
+        connection.execute(END_SESSION, {"hash": call.session.token_hash})
         wake_after_commit(connection, [call.session.id])
 
     await broker.database.write(end)
@@ -78,6 +88,6 @@ def delete_expired(connection: Connection) -> None:
     A request may wait for up to a minute between the check that its nonce is unexpired and its use.
     """
     moment = now()
-    for statement in (sql.END_OLD_SESSIONS, sql.FORGET_GUESSES):
+    for statement in (END_OLD_SESSIONS, FORGET_GUESSES):
         connection.execute(statement, {"now": moment})
-    connection.execute(sql.FORGET_NONCES, {"now": moment - _NONCE_GRACE})
+    connection.execute(FORGET_NONCES, {"now": moment - _NONCE_GRACE})

@@ -9,12 +9,19 @@ import ipaddress
 import os
 from typing import Final
 
+import sqlalchemy as sa
+from sqlalchemy import bindparam as b
+
 from scbroker.records.canonical import UserId
 from scbroker.server.broker import SECOND, Broker, Call, add_to_counter
 from scbroker.server.storage import statements as sql
+from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 
 _ID_SIZE: Final = 16
+
+FIND_GUESSES: Final = sa.select(t.guesses).where(t.guesses.c.bucket == b("key")).with_for_update()
+SET_GUESSES: Final = sa.update(t.guesses).where(t.guesses.c.bucket == b("key"))
 
 
 def new_pass(broker: Broker, user_id: UserId) -> bytes:
@@ -73,9 +80,9 @@ async def forgive_guess(broker: Broker, limits: dict[bytes, int]) -> None:
 
     def forgive(connection: Connection) -> None:
         for bucket in sorted(limits):
-            row = sql.one(connection, sql.FIND_GUESSES, key=bucket)
+            row = sql.one(connection, FIND_GUESSES, key=bucket)
             if row is not None and row.guesses:
-                connection.execute(sql.SET_GUESSES, {"key": bucket, "guesses": row.guesses - 1})
+                connection.execute(SET_GUESSES, {"key": bucket, "guesses": row.guesses - 1})
 
     await broker.database.write(forgive)
 
