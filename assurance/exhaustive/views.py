@@ -128,9 +128,9 @@ def _children(node: Node) -> Iterator[Node]:
 def names_for_signatures() -> Iterator[None]:
     """Take the name of a record's author for its signature: so nobody can sign for others."""
 
-    def verify(signed: Signed, record: ContainerRecord, chain: KeyChain) -> None:
+    def verify(known: Known, signature: bytes, chain: KeyChain) -> None:
         del chain
-        if signed.signature != record.author:
+        if signature != known.record.author:
             raise IntegrityError("Not the author's signature.")
 
     with mock.patch.object(judge, "verify_author", verify):

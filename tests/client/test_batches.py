@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import pytest
@@ -24,7 +23,6 @@ from scbroker import (
     WriteOutcome,
     mainQueue,
 )
-from scbroker.client.containers.writing import _batches
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import SIGNATURE_SIZE
@@ -569,14 +567,3 @@ def test_a_container_that_is_created_alone_has_its_own_signature(
     assert len(last) == SIGNATURE_SIZE
     made = alice.createContainer(b"alone").result(PATIENCE)
     assert len(made.signature) == SIGNATURE_SIZE
-
-
-def test_records_by_two_keys_are_not_signed_as_one_batch() -> None:
-    """The keys may change while a batch is prepared."""
-    drafts = [
-        SimpleNamespace(draft=SimpleNamespace(record=SimpleNamespace(keyIndex=n)))
-        for n in (0, 0, 1, 0, 1)
-    ]
-    made: list[Any] = list(enumerate(drafts))
-    found: list[Any] = list(_batches(made))
-    assert [[n for n, _ in some] for some in found] == [[0, 1, 3], [2, 4]]

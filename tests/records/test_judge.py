@@ -25,7 +25,6 @@ from scbroker.records.judge import (
     needed_permissions,
     verify_author,
 )
-from scbroker.records.key_record import Signed
 from scbroker.vocabulary import ContainerAccessLevel, GroupRole, KeyType
 from tests.vectors.cast import DAY, MINUTE, START, person, signing_key
 from tests.vectors.container_records import Stage, access_of
@@ -200,12 +199,12 @@ def list_items(made: Made) -> Any:
 
 def test_a_record_is_not_of_a_user_who_introduced_its_authors_key_as_their_own() -> None:
     """Nobody proves to hold a key that they introduce: the fingerprint decides, not the key alone."""
-    signed = Signed(bytes.fromhex(RECORDS["share"]["body"]), signature_of(RECORDS["share"]))
-    verify_author(signed, SHARE.record, chains()["erin"])
+    signature = signature_of(RECORDS["share"])
+    verify_author(SHARE, signature, chains()["erin"])
     thief = person("thief")
     erins = signing_key("erin", 1).public
     thief.append(thief.next_record(KeyType.Signing, 1, START, public=erins))
-    refused(IntegrityError, verify_author, signed, SHARE.record, thief.chain())
+    refused(IntegrityError, verify_author, SHARE, signature, thief.chain())
 
 
 def test_a_record_that_names_another_container_is_refused_without_its_parent() -> None:

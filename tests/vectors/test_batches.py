@@ -7,9 +7,8 @@ import pytest
 from scbroker.errors import BrokerError
 from scbroker.records.batch import MAX_SIGNATURE, BatchSignature
 from scbroker.records.canonical import decode_object, encode_object
-from scbroker.records.container_record import parse_record
-from scbroker.records.judge import verify_author
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.judge import Known, verify_author
+from scbroker.records.key_record import KeyChain
 from tests.kit.cases import in_one_case
 from tests.vectors.files import Vector, load, vectors
 
@@ -17,10 +16,8 @@ RECORDS: dict[str, Any] = load("batches")["given"]["records"]
 
 
 def check(vector: Vector, authors: dict[bytes, KeyChain]) -> None:
-    body = bytes.fromhex(RECORDS[vector["record"]])
-    record = parse_record(body)
-    signed = Signed(body, bytes.fromhex(vector["batchSignature"]))
-    verify_author(signed, record, authors[record.author])
+    known = Known.parse(bytes.fromhex(RECORDS[vector["record"]]))
+    verify_author(known, bytes.fromhex(vector["batchSignature"]), authors[known.record.author])
 
 
 @in_one_case("vector", vectors("batches", "valid"))

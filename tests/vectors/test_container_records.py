@@ -21,7 +21,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.group import GroupChain
 from scbroker.records.judge import Acting, InForce, Known, judge_first, judge_next, verify_author
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.key_record import KeyChain
 from tests.kit.cases import in_one_case
 from tests.vectors.cast import decryption_key
 from tests.vectors.files import Vector, load, signature_of, vectors
@@ -40,8 +40,7 @@ def known_of(name: str, authors: dict[bytes, KeyChain], *, deleted: bool = False
     is_bare = deleted and parse_bare(body).governing is not None
     known = Known.parse_bare(body) if is_bare else Known.parse(body)
     if "signature" in RECORDS[name]:
-        signature = signature_of(RECORDS[name])
-        verify_author(Signed(body, signature), known.record, authors[known.record.author])
+        verify_author(known, signature_of(RECORDS[name]), authors[known.record.author])
     return known
 
 

@@ -23,7 +23,7 @@ from scbroker.records.canonical import (
 from scbroker.records.container_record import AccessList, SaltedEntry
 from scbroker.records.group import EpochKey, GroupChain, Served
 from scbroker.records.judge import Known, verify_author
-from scbroker.records.key_record import KeyChain, Signed
+from scbroker.records.key_record import KeyChain
 from scbroker.records.roster import Member, MembershipProof, Roster, SaltedMember
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Disclosed, ListView, SignedRecord, TypeText
@@ -186,8 +186,7 @@ def served(
     """A record of a group with what comes with it; its signature is verified, where it has one."""
     known = Known.parse(raw(stored, "body"))
     if "signature" in stored:
-        signed = Signed(raw(stored, "body"), signature_of(stored))
-        verify_author(signed, known.record, authors[known.record.author])
+        verify_author(known, signature_of(stored), authors[known.record.author])
     access = None
     if "accessList" in stored:
         salted = [SaltedEntry(raw(one, "salt"), raw(one, "entry")) for one in stored["accessList"]]

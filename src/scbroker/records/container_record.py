@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Any, Final, NamedTuple, Self
 
+import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
@@ -22,7 +23,7 @@ from scbroker.vocabulary import ContainerAccessLevel
 LABEL: Final = "container-record"
 MAX_RECORD: Final = 2048
 _PARSED: Final = 512
-"""Records in each cache: an operation reads the same record several times."""
+"""Records in the cache of a broker, whose request reads the same stored record several times."""
 _PARTS: Final = (9, 10)
 """The positions of header and content in the array."""
 MAX_TYPE: Final = 256
@@ -109,10 +110,28 @@ class ContainerRecord(Row, frozen=True):
         return self.header if role is Role.Header else self.content
 
 
-@functools.lru_cache(_PARSED)
+_EitherForm: Final = msgspec.defstruct(
+    "_ContainerRecord",
+    [
+        (field.name, Part | Bin32 | None if field.name in ("header", "content") else field.type)
+        for field in msgspec.structs.fields(ContainerRecord)[:-1]
+    ]
+    + [("via", Via | None, None)],
+    bases=(Row,),
+    frozen=True,
+)
+"""A record in which a hash may stand for a part: the whole form, or the bare one (section 2)."""
+
+
 def parse_record(body: bytes) -> ContainerRecord:
     """Parse a record that is well-formed by itself; raise `IntegrityError` for any other."""
     record = decode_object(ContainerRecord, body, MAX_RECORD)
+    check_form(record)
+    return record
+
+
+def check_form(record: ContainerRecord) -> None:
+    """Raise `IntegrityError` unless the fields of a record agree with each other (section 2)."""
     first = record.version == 1
     if any((field is None) != first for field in (record.parent, record.link)):
         raise IntegrityError(
@@ -130,39 +149,49 @@ def parse_record(body: bytes) -> ContainerRecord:
         raise IntegrityError("Header and content of a record have the same part id.")
     if record.header is not None and record.header.paddedLength > MAX_HEADER:
         raise IntegrityError("A header is larger than 262,144 bytes.")
-    return record
 
 
-@functools.lru_cache(_PARSED)
 def bare_body(body: bytes) -> bytes:
     """Return the record's bare form, in which each part is replaced by its hash (section 2).
 
     The signature and the record's hash cover this form, and a broker keeps it after a deletion. `body` may
-    be in either form. Raises `IntegrityError` for bytes that are not a record.
+    be in either form. Raises `IntegrityError` for bytes that are not a record; its fields are not checked.
     """
-    fields = _fields(body)
+    fields: list[Any] = decode_value(list, body[1:], MAX_RECORD - 1)
+    if body[:1] != canonical.VERSION or len(fields) != len(ContainerRecord.__struct_fields__):
+        raise IntegrityError("The bytes of a ContainerRecord are not of its format.")
+    return _bare(fields)
+
+
+def bare_form(record: ContainerRecord) -> bytes:
+    """Return the bare form of a parsed whole record."""
+    return _bare(msgspec.structs.astuple(record))
+
+
+def _bare(fields: Sequence[Any]) -> bytes:
+    found = list(fields)
     for position in _PARTS:
-        if isinstance(fields[position], list):
-            fields[position] = labelled_hash("part", canonical.encode_value(fields[position]))
-    return canonical.VERSION + canonical.encode_value(fields)
+        if isinstance(found[position], Part | list):
+            found[position] = labelled_hash("part", canonical.encode_value(found[position]))
+    return canonical.VERSION + canonical.encode_value(found)
 
 
 @functools.lru_cache(_PARSED)
 def parse_bare(body: bytes) -> ContainerRecord:
     """Parse a record without its parts, from a body in either form: its header and content are None."""
-    fields = _fields(body)
-    for position in _PARTS:
-        if isinstance(fields[position], bytes) and len(fields[position]) == HASH_SIZE:
-            fields[position] = None
-    whole = parse_record(canonical.VERSION + canonical.encode_value(fields))
-    return replace(whole, header=None, content=None)
+    return parse_either(body)[0]
 
 
-def _fields(body: bytes) -> list[Any]:
-    fields: list[Any] = decode_value(list, body[1:], MAX_RECORD - 1)
-    if body[:1] != canonical.VERSION or len(fields) != len(ContainerRecord.__struct_fields__):
-        raise IntegrityError("The bytes of a ContainerRecord are not of its format.")
-    return fields
+def parse_either(body: bytes) -> tuple[ContainerRecord, bytes]:
+    """Return a record without its parts, and its bare form, from a body in either form."""
+    found = msgspec.structs.astuple(decode_object(_EitherForm, body, MAX_RECORD))
+    fields: list[Any] = [
+        None if position in _PARTS and isinstance(field, bytes) else field
+        for position, field in enumerate(found)
+    ]
+    record = ContainerRecord(*fields)
+    check_form(record)
+    return replace(record, header=None, content=None), _bare(found)
 
 
 def record_hash(body: bytes) -> bytes:
@@ -311,6 +340,16 @@ class AccessList:
         return cls(_entries(salted), b"".join(item.hash for item in salted), complete=True)
 
     @classmethod
+    def made(cls, entries: Sequence[Entry], hashes: Sequence[bytes]) -> Self:
+        """Return a list that this device makes, of entries in the order of their fingerprints."""
+        if not 1 <= len(entries) <= MAX_ENTRIES:
+            raise IntegrityError(_WRONG_SIZE)
+        for entry in entries:
+            check_entry(entry)
+        found = {entry.fingerprint: entry for entry in entries}
+        return cls(MappingProxyType(found), b"".join(hashes), complete=True)
+
+    @classmethod
     def disclosed(cls, entry_hashes: bytes, shown: Sequence[tuple[int, SaltedEntry]]) -> Self:
         """Return a list known by the hashes of all entries, and by some entries with their positions.
 
@@ -360,6 +399,14 @@ def encode_entry(entry: Entry) -> bytes:
     return canonical.encode_value(entry)
 
 
+def check_entry(entry: Entry) -> None:
+    """Raise `IntegrityError` unless an entry's combination of permissions is allowed."""
+    if not _is_allowed(entry.permissions):
+        raise IntegrityError("An access list's entry has a combination that is not allowed.")
+    if entry.wrapHash is not None and not entry.allows(ContainerAccessLevel.Decrypt):
+        raise IntegrityError("A wrap goes only to those who may decrypt.")
+
+
 @functools.cache
 def _is_allowed(permissions: int) -> bool:
     return not ContainerAccessLevel(permissions).missing()
@@ -368,8 +415,5 @@ def _is_allowed(permissions: int) -> bool:
 def parse_entry(data: bytes) -> Entry:
     """Parse an entry; raise `IntegrityError` unless its combination of permissions is allowed."""
     entry = decode_value(Entry, data, MAX_ENTRY)
-    if not _is_allowed(entry.permissions):
-        raise IntegrityError("An access list's entry has a combination that is not allowed.")
-    if entry.wrapHash is not None and not entry.allows(ContainerAccessLevel.Decrypt):
-        raise IntegrityError("A wrap goes only to those who may decrypt.")
+    check_entry(entry)
     return entry

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from scbroker.crypto.verify import SIGNATURE_SIZE, VerifyingKey
+from scbroker.crypto.verify import SIGNATURE_SIZE, VerifyingKey, labelled_hash
 from scbroker.errors import ClockError, IntegrityError
 from scbroker.records import batch, departure
 from scbroker.records import container_record as records
@@ -54,15 +54,24 @@ class Known:
 
     record: ContainerRecord
     hash: bytes
+    bare: bytes = dataclasses.field(default=b"", repr=False, compare=False)
+    """The record's bare form, which its hash and its signature cover."""
 
     @classmethod
     def parse(cls, body: bytes) -> Known:
-        return cls(records.parse_record(body), records.record_hash(body))
+        return cls.of(records.parse_record(body))
+
+    @classmethod
+    def of(cls, record: ContainerRecord) -> Known:
+        """Return a whole record that is well-formed by itself, as `parse` returns it."""
+        bare = records.bare_form(record)
+        return cls(record, labelled_hash(records.LABEL, bare), bare)
 
     @classmethod
     def parse_bare(cls, body: bytes) -> Known:
         """Parse a record of a deleted container, whose parts are not judged (section 8)."""
-        return cls(records.parse_bare(body), records.record_hash(body))
+        record, bare = records.parse_either(body)
+        return cls(record, labelled_hash(records.LABEL, bare), bare)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +143,20 @@ def governing_of(record: ContainerRecord) -> records.Governing:
     return record.governing
 
 
-def verify_author(signed: Signed, record: ContainerRecord, chain: KeyChain) -> None:
+def verify_author(known: Known, signature: bytes, chain: KeyChain) -> None:
     """Verify that the author's key was in force at the record's time, and both signatures (rule 2, *key*)."""
+    record = known.record
     if chain.fingerprint != record.author:
         raise IntegrityError("A record was served with another user's keys than its author's.")
-    _verify_record(chain.signing_key(record.keyIndex, record.time), signed)
+    _verify_record(chain.signing_key(record.keyIndex, record.time), known, signature)
 
 
-def _verify_record(key: VerifyingKey, signed: Signed) -> None:
+def _verify_record(key: VerifyingKey, known: Known, signature: bytes) -> None:
     """Verify a record's own signature, or that of the batch in which it was signed (ids.md, 2.2 and 2.7)."""
-    if len(signed.signature) == SIGNATURE_SIZE:
-        key.verify(records.LABEL, records.bare_body(signed.body), signed.signature)
+    if len(signature) == SIGNATURE_SIZE:
+        key.verify(records.LABEL, known.bare, signature)
     else:
-        batch.verify(key.raw, records.record_hash(signed.body), signed.signature)
+        batch.verify(key.raw, known.hash, signature)
 
 
 def verify_departure(signed: Signed, governing: InForce, chain: KeyChain, now: int) -> None:

@@ -3,6 +3,7 @@
 Spec: docs/spec/container.md, section 9.
 """
 
+import contextlib
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -45,11 +46,10 @@ class Draft:
     record: ContainerRecord
     access: NewAccess | None
     type: TypeText | None
-    container_key: bytes | None
     text: str | None
     """The container's type after this record, as far as its author may see it."""
     length: int | None
-    """The number of bytes of the content, if the record brings a new one."""
+    """The number of bytes of the content; None without one, or if its part cannot be opened."""
 
 
 def draft_first(
@@ -89,7 +89,7 @@ def draft_first(
     )
     content = change.sealed.get(Role.Content)
     length = None if content is None else content.length
-    return Draft(record, access, salted, container_key, text, length)
+    return Draft(record, access, salted, text, length)
 
 
 def draft_next(
@@ -148,7 +148,11 @@ def draft_next(
     )
     content = change.sealed.get(Role.Content)
     length = None if content is None else content.length
-    return Draft(record, access, salted, container_key, text, length)
+    if content is None and record.content is not None:
+        # Another member may have sealed an invalid part key. It must not keep the author from other changes.
+        with contextlib.suppress(errors.DecryptionError, errors.IntegrityError):
+            length = opened.length
+    return Draft(record, access, salted, text, length)
 
 
 def via_at(group: OpenGroup, time: int) -> Via:

@@ -158,7 +158,7 @@ async def secured(
     state, view = fetched.state, fetched.view
     author = user_id_of(state.record.author)
     chains = await session.directory.at_least({author: 0})
-    verify_author(state.signed, state.record, chains[author])
+    verify_author(state.head, state.signed.signature, chains[author])
     length = open_fetched(session, fetched).length
     text = open_type(state, view.type)
     sealed = {role: sealed_part(fetched, role) for role in asked}

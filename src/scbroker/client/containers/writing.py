@@ -7,8 +7,8 @@ Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
 import contextlib
 import uuid
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Self, TypeVar
 
@@ -39,12 +39,12 @@ from scbroker.client.core.judging import State
 from scbroker.client.core.sealing import Recipient
 from scbroker.client.parts.content import Content
 from scbroker.client.users.session import Session
-from scbroker.crypto.seal import random_bytes
+from scbroker.crypto.seal import SigningKey, random_bytes
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.errors import BrokerError
 from scbroker.records import batch
 from scbroker.records.canonical import MAX_UINT, container_id_of, encode_object
-from scbroker.records.container_record import LABEL, AccessList, Part, Role, bare_body, wrap_hash
+from scbroker.records.container_record import LABEL, AccessList, Part, Role, check_form, wrap_hash
 from scbroker.records.judge import Known, judge_first, judge_next
 from scbroker.records.key_record import KnownKey, Signed
 from scbroker.types import SecuredContainer
@@ -56,46 +56,21 @@ _MERGES: Final = 16
 """Attempts of a merge: if as many devices change one access list at once, each of them succeeds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unsigned:
-    """A drafted record that a reader would accept, once it is signed."""
-
-    draft: Draft
-    state: State
-    """The container after the record. Its signature is empty."""
-    fetched: Fetched | None
-    sealed: Mapping[Role, bytes | None]
-    """The parts as a view would have them, new or carried over."""
-    inline: Mapping[Role, bytes | None]
-    """The parts of them that are sent with the record."""
-
-    def signed(self, signature: bytes) -> "Attempt":
-        """Return the record with its signature, as it is sent."""
-        draft, fetched = self.draft, self.fetched
-        signed = Signed(self.state.signed.body, signature)
-        request = RecordRequest(
-            record=SignedRecord.of(signed),
-            accessList=list(draft.access.entries) if draft.access is not None else None,
-            type=draft.type,
-            header=self.inline.get(Role.Header),
-            content=self.inline.get(Role.Content),
-            departures=0 if fetched is None else len(fetched.state.governing.left),
-        )
-        return Attempt(draft, replace(self.state, signed=signed), fetched, request, self.sealed)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
-    """A signed record, with what its result is made of."""
+    """A record that a reader would accept once it is signed, with what its result is made of."""
 
     draft: Draft
     state: State
     """The container after the record, judged as a reader will judge it."""
     fetched: Fetched | None
     """The container that the record changes; None if the record creates it."""
-    request: RecordRequest
     sealed: Mapping[Role, bytes | None]
     """The parts as a view would have them, new or carried over."""
+    inline: Mapping[Role, bytes | None]
+    """The parts of them that are sent with the record."""
+    request: RecordRequest = field(init=False)
+    """The signed record as it is sent."""
 
     @property
     def version(self) -> int:
@@ -109,15 +84,24 @@ class Attempt:
     def hash(self) -> bytes:
         return self.state.head.hash
 
+    def sign(self, signature: bytes) -> None:
+        draft, fetched = self.draft, self.fetched
+        signed = Signed(self.state.signed.body, signature)
+        self.state = replace(self.state, signed=signed)
+        self.request = RecordRequest(
+            record=SignedRecord.of(signed),
+            accessList=list(draft.access.entries) if draft.access is not None else None,
+            type=draft.type,
+            header=self.inline.get(Role.Header),
+            content=self.inline.get(Role.Content),
+            departures=0 if fetched is None else len(fetched.state.governing.left),
+        )
+
     def result(self, session: Session) -> SecuredContainer:
         """Return the container as its author would be served it after this record."""
         fetched, entry = self.fetched, self.state.entry
-        length = None
-        if entry is not None and entry.wrapHash is not None:
-            length = self.draft.length
-            if length is None and fetched is not None:
-                key = self.draft.container_key
-                length = Opened(self.state, fetched.view, fetched.time, fetched.group, key).length
+        can_open = entry is not None and entry.wrapHash is not None
+        length = self.draft.length if can_open else None
         wrap = fetched.view.wrap if fetched is not None else None
         if wrap is not None and (entry is None or wrap_hash(wrap) != entry.wrapHash):
             # Nobody signed this wrap. A change that seals nothing never opens it, so nothing has checked it.
@@ -294,7 +278,7 @@ async def _attempt_creation(session: Session, items: Sequence[Writing], send: Se
     recipients = await _recipients(session, [(item, item.holders) for item in _open(items)])
     key, time = await session.signing_key(), now()
 
-    def draft(item: Writing) -> Unsigned:
+    def draft(item: Writing) -> Attempt:
         first = drafting.draft_first(
             session, item.change, item.container_id, item.nonce or b"", recipients, key, time
         )
@@ -306,7 +290,7 @@ async def _attempt_creation(session: Session, items: Sequence[Writing], send: Se
 
 
 async def _sign_each(
-    session: Session, items: Sequence[Writing], draft: Callable[[Writing], Unsigned], wraps: int
+    session: Session, items: Sequence[Writing], draft: Callable[[Writing], Attempt], wraps: int
 ) -> None:
     """Draft and sign the records of these items; `wraps` is the number of wraps that they have together.
 
@@ -315,16 +299,19 @@ async def _sign_each(
     """
 
     def make_ready() -> None:
-        unsigned = list[tuple[Writing, Unsigned]]()
+        by_key = defaultdict[int, list[Attempt]](list)
         for item in items:
             try:
-                unsigned.append((item, draft(item)))
+                item.attempt = draft(item)
             except BrokerError as error:
                 item.fail(error)
-        for some in _batches(unsigned):
-            states = [each.state for _, each in some]
-            for (item, each), signature in zip(some, _signatures(session, states), strict=True):
-                item.attempt = each.signed(signature)
+            else:
+                by_key[item.attempt.key_index].append(item.attempt)
+        for index, attempts in by_key.items():
+            for some in cut(attempts, lambda _: 1, batch.MAX_SIZE):
+                signatures = _signatures(session.keys.ring.signing[index], some)
+                for attempt, signature in zip(some, signatures, strict=True):
+                    attempt.sign(signature)
 
     if len(items) == 1 and wraps <= drafting.MANY_WRAPS:
         make_ready()
@@ -332,24 +319,12 @@ async def _sign_each(
         await io_thread.in_pool(make_ready)
 
 
-def _batches(
-    unsigned: Sequence[tuple[Writing, Unsigned]],
-) -> Iterator[list[tuple[Writing, Unsigned]]]:
-    """Yield pieces that one signature may be for: at most 64 records, by the same key."""
-    by_key = defaultdict[int, list[tuple[Writing, Unsigned]]](list)
-    for item, each in unsigned:
-        by_key[each.draft.record.keyIndex].append((item, each))
-    for some in by_key.values():
-        yield from cut(some, lambda _: 1, batch.MAX_SIZE)
-
-
-def _signatures(session: Session, states: Sequence[State]) -> list[bytes]:
+def _signatures(key: SigningKey, attempts: Sequence[Attempt]) -> list[bytes]:
     """Sign records by one key: a single one by itself, several as a batch."""
-    key = session.keys.ring.signing[states[0].record.keyIndex]
-    if len(states) == 1:
-        return [key.sign(LABEL, bare_body(states[0].signed.body))]
-    salts = [random_bytes(HASH_SIZE) for _ in states]
-    return batch.sign_each(key.sign, [state.head.hash for state in states], salts)
+    if len(attempts) == 1:
+        return [key.sign(LABEL, attempts[0].state.head.bare)]
+    salts = [random_bytes(HASH_SIZE) for _ in attempts]
+    return batch.sign_each(key.sign, [each.hash for each in attempts], salts)
 
 
 async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
@@ -370,7 +345,7 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
         with tasks.alone(item.fail):
             bases[item] = replace(basis, fetched=await _in_latest_epoch(session, basis.fetched))
 
-    def draft(item: Writing) -> Unsigned:
+    def draft(item: Writing) -> Attempt:
         basis = bases[item]
         opened = _open_or_without(session, basis.fetched)
         following = drafting.draft_next(
@@ -585,10 +560,10 @@ def _id(part: Part | None) -> bytes | None:
     return None if part is None else part.partId
 
 
-def _judged(item: Writing, draft: Draft, fetched: Fetched | None, time: int) -> Unsigned:
+def _judged(item: Writing, draft: Draft, fetched: Fetched | None, time: int) -> Attempt:
     """Judge a draft at this time as a reader would; raise `PermissionDeniedError` if one would refuse it."""
     change = item.change
-    state = _judge_own(draft, Signed(encode_object(draft.record), b""), fetched, time)
+    state = _judge_own(draft, fetched, time)
     if change.names_whole_list:
         state = replace(state, unsettled=None)
     for sealed in change.sealed.values():
@@ -599,13 +574,16 @@ def _judged(item: Writing, draft: Draft, fetched: Fetched | None, time: int) -> 
         for role in Role
         if fetched is not None and change.carries(role)
     }
-    return Unsigned(draft, state, fetched, {**carried, **inline}, inline)
+    return Attempt(draft, state, fetched, {**carried, **inline}, inline)
 
 
-def _judge_own(draft: Draft, unsigned: Signed, fetched: Fetched | None, time: int) -> State:
-    known, record = Known.parse(unsigned.body), draft.record
-    access = AccessList.whole(draft.access.salted) if draft.access is not None else None
+def _judge_own(draft: Draft, fetched: Fetched | None, time: int) -> State:
+    """Return the container after a draft, which is judged without encoding and parsing it again."""
+    known, record = Known.of(draft.record), draft.record
+    unsigned = Signed(encode_object(record), b"")
+    access = None if draft.access is None else draft.access.list
     try:
+        check_form(record)
         if fetched is None:
             after = judge_first(known, access or AccessList.whole([]), time)
             return State(known, unsigned, after, True, record.author, record.time, record.author)

@@ -83,7 +83,7 @@ class Basis:
                 keys = chains.get(known.record.author)
                 if keys is None:
                     raise IntegrityError("The broker did not serve the keys of a record's author.")
-                judge.verify_author(item.record.signed, known.record, keys)
+                judge.verify_author(known, item.record.signature, keys)
             served = _served(item, known)
             chain = group.begin(served, now) if chain is None else group.extend(chain, served, now)
             if self.name is not None and chain.name != self.name:

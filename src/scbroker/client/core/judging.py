@@ -223,7 +223,7 @@ class Evidence:
             if judged is None and mark is not None and mark.complete:
                 judged = _resume(mark, known, access)
             else:
-                self._verify(view.record.signed, known)
+                self._verify(known, view.record.signature)
                 if judged is None:
                     judged = judge.judge_first(known, access, self.now)
                 else:
@@ -242,7 +242,7 @@ class Evidence:
         if self.head is not None and self.is_last:
             known, signed = Known.parse(self.head.body), self.head
             if mark is None or mark.partial or known.hash != mark.hash:
-                self._verify(signed, known)
+                self._verify(known, signed.signature)
                 parent = at_hand.get(known.record.version - 1)
                 acting = self._acting(known.record, self.membership)
                 if judge.judge_next(known, judged, None, parent, self.now, acting) is not judged:
@@ -322,12 +322,12 @@ class Evidence:
             left.append(leaver)
         return frozenset(left)
 
-    def _verify(self, signed: Signed, known: Known) -> None:
+    def _verify(self, known: Known, signature: bytes) -> None:
         """Verify a record's signatures by its author's keys (rule 2, *key*)."""
         chain = self.chains.get(known.record.author)
         if chain is None:
             raise IntegrityError("The broker did not serve the keys of a record's author.")
-        judge.verify_author(signed, known.record, chain)
+        judge.verify_author(known, signature, chain)
 
 
 def _access(view: GoverningView, record: ContainerRecord, judged: InForce | None) -> AccessList:

@@ -23,7 +23,7 @@ from scbroker.crypto.seal import (
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.errors import IntegrityError, KeySubstitutionError
 from scbroker.records import container_record as records
-from scbroker.records.container_record import SEGMENT, Entry, Governing, Part, Role, SaltedEntry
+from scbroker.records.container_record import SEGMENT, AccessList, Entry, Governing, Part, Role
 from scbroker.records.judge import Grant
 from scbroker.records.key_record import KeyChain
 from scbroker.vocabulary import ContainerAccessLevel, KeyType
@@ -160,14 +160,11 @@ def recipient_of(chain: KeyChain) -> Recipient:
 
 @dataclass(frozen=True, slots=True)
 class NewAccess:
-    """A change of access: the governing field of its record, and the entries that are sent with it."""
+    """A change of access: the governing field of its record, its list, and the entries as they are sent."""
 
     governing: Governing
+    list: AccessList
     entries: Sequence[AccessEntry]
-
-    @property
-    def salted(self) -> list[SaltedEntry]:
-        return [entry.salted for entry in self.entries]
 
 
 def make_access(
@@ -185,6 +182,7 @@ def make_access(
 
     Members without a key were deleted: their entries stay without a wrap, under the fingerprint and the
     key index that they had in the list before (section 4). `via` is the group for which the author acts.
+    Raises `IntegrityError` for a list that readers would refuse.
     """
     commitment = records.key_commitment(container_id, container_key)
     # A wrap is bound to version and author alone, so it can be made before the list's hash is known.
@@ -216,11 +214,9 @@ def make_access(
         AccessEntry(salt=random_bytes(HASH_SIZE), entry=records.encode_entry(entry), wrap=wrap)
         for entry, wrap in listed
     ]
-    list_digest = records.list_hash(
-        container_id, version, b"".join(each.salted.hash for each in entries)
-    )
-    governing = replace(unlisted, accessList=list_digest)
-    return NewAccess(governing, entries)
+    access = AccessList.made([entry for entry, _ in listed], [each.salted.hash for each in entries])
+    digest = records.list_hash(container_id, version, access.entryHashes)
+    return NewAccess(replace(unlisted, accessList=digest), access, entries)
 
 
 def make_type(container_id: bytes, text: str | None) -> tuple[TypeText, bytes]:

@@ -22,8 +22,8 @@ from scbroker.crypto.seal import KEY_SIZE, random_bytes
 from scbroker.errors import IntegrityError
 from scbroker.records import group as rules
 from scbroker.records import roster
-from scbroker.records.canonical import encode_object, group_name_of, uuid8
-from scbroker.records.container_record import LABEL, AccessList, ContainerRecord, Link, bare_body
+from scbroker.records.canonical import group_name_of, uuid8
+from scbroker.records.container_record import LABEL, ContainerRecord, Link
 from scbroker.records.group import GroupChain, Served
 from scbroker.records.judge import Known
 from scbroker.records.key_record import KnownKey, Signed
@@ -218,9 +218,10 @@ def _following(
 
 
 def _signed(session: Session, draft: _Draft) -> tuple[Signed, Known]:
-    body = encode_object(draft.record)
+    known = Known.of(draft.record)
     key = session.keys.ring.signing[draft.record.keyIndex]
-    return Signed(body, key.sign(LABEL, bare_body(body))), Known.parse(body)
+    # A record of a group has no parts, so its bare form is the record.
+    return Signed(known.bare, key.sign(LABEL, known.bare)), known
 
 
 def _request(draft: _Draft, signed: Signed, departures: int) -> RecordRequest:
@@ -238,7 +239,7 @@ def _judged(group: OpenGroup | None, draft: _Draft, known: Known, time: int) -> 
     access, text, made = draft.access, draft.type, draft.made
     served = Served(
         known,
-        None if access is None else AccessList.whole(access.salted),
+        None if access is None else access.list,
         None if text is None else (text.salt, text.type),
         None if made is None else made.data,
     )

@@ -19,14 +19,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import BrokerError, IntegrityError, InvalidArgumentError
 from scbroker.records import judge
 from scbroker.records.canonical import stored_user_id
-from scbroker.records.container_record import (
-    AccessList,
-    Part,
-    Role,
-    bare_body,
-    type_hash,
-    wrap_hash,
-)
+from scbroker.records.container_record import AccessList, Part, Role, type_hash, wrap_hash
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.admin import audit, usage
 from scbroker.server.admin.check_groups import FIND_PENDING_GROUP, GroupCheck
@@ -514,7 +507,7 @@ class _ContainerCheck:
         is_bare = self._row.deleted and not self._row.is_group
         known = (judge.Known.parse_bare if is_bare else judge.Known.parse)(row.body)
         record = known.record
-        if is_bare and not self._is_purging and row.body != bare_body(row.body):
+        if is_bare and not self._is_purging and row.body != known.bare:
             raise IntegrityError("Its parts were not deleted with the container.")
         if (record.containerId, record.version) != (self._row.id, row.version):
             raise IntegrityError("It is another container's, or another version.")
@@ -527,7 +520,7 @@ class _ContainerCheck:
             self._acted.add(acted)
         self._check.seen["records"] += 1
         chain = self._chain_of(record.author, "Its author")
-        judge.verify_author(Signed(row.body, row.signature), record, chain)
+        judge.verify_author(known, row.signature, chain)
         return known
 
     def _chain_of(self, fingerprint: bytes, who: str) -> KeyChain:

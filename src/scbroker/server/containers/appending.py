@@ -160,7 +160,7 @@ def _has_one_signature(items: Sequence[Incoming]) -> bool:
 
 def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None:
     try:
-        verify_author(incoming.signed, incoming.record, chain)
+        verify_author(incoming.known, incoming.signed.signature, chain)
         chain.check_active(incoming.record.keyIndex)
     except errors.IntegrityError as error:
         return errors.RejectedError(str(error))

@@ -367,7 +367,7 @@ def is_stored(connection: Connection, incoming: Incoming) -> bool:
     """Return whether this record is stored; after a deletion it is stored without its parts."""
     number = incoming.record.version
     row = sql.one(connection, sql.FIND_RECORD, container=incoming.container_id, number=number)
-    return row is not None and bare_body(row.body) == bare_body(incoming.signed.body)
+    return row is not None and bare_body(row.body) == incoming.known.bare
 
 
 def _was_stored(tx: Transaction, incoming: Incoming, row: Row | None) -> bool:
