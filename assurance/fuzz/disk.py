@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from assurance.fuzz.target import Target, kept
 from assurance.fuzz.variations import MANY, in_bytes
-from scbroker.client.sealed_log import HEAD
+from scbroker.client.own_files import HEAD
 from scbroker.client.users.trust_store import FileTrustStore, Marks
 from scbroker.errors import TrustStoreError
 

@@ -11,7 +11,7 @@ from assurance.fuzz import target as target_module
 from assurance.fuzz.target import BrokenError, HungError
 from assurance.fuzz.targets import TARGETS
 from assurance.fuzz.test_decoders import outcomes, search
-from scbroker.client import sealed_log
+from scbroker.client import own_files
 from scbroker.errors import DeletedError
 from scbroker.records import canonical, container_record, key_record
 from scbroker.wire import codec
@@ -70,7 +70,7 @@ PLANTED: Final[list[tuple[str, Callable[..., Any], object, str, type[BaseExcepti
     ("entry", any_form_of_a_value, container_record, "decode_value", BrokenError),
     ("message", any_form_of_a_value, messages, "decode", BrokenError),
     ("number", any_digits, messages, "parse_number", BrokenError),
-    ("trust-store", no_authentication, sealed_log, "equal", Exception),
+    ("trust-store", no_authentication, own_files, "equal", Exception),
 ]
 
 

@@ -191,7 +191,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> set[Transport]:
 
     monkeypatch.setattr(Transport, "_once", once)
     be_impatient(monkeypatch)
-    monkeypatch.setattr("scbroker.client.cache.reach._FIRST_PAUSE", 0.01)
+    monkeypatch.setattr("scbroker.client.cache.refresh._FIRST_PAUSE", 0.01)
     return found
 
 

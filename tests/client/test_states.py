@@ -280,7 +280,7 @@ def test_all_operations_but_six_need_a_session_and_say_so_before_anything_is_sen
     with Network() as network:
         for operation in OPERATIONS:
             if operation.name in begin:
-                continue  # the table above has two, and tests/client/users/test_kept.py the third
+                continue  # two are in the table above, one in users/test_session_store_kept.py
             try:
                 result_of(operation.call(world))
             except BrokerError.notAuthenticatedError:

@@ -233,7 +233,7 @@ def test_a_folder_of_another_user_or_behind_another_users_link_is_refused(
 FORK = """
     import os, signal, sys, threading, uuid, warnings
     from scbroker import BrokerError, FileTrustStore
-    from scbroker.client.sealed_log import SealedLog
+    from scbroker.client.own_files import SealedLog
     from scbroker.client.users import trust_store
 
     warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads

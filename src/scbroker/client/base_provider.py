@@ -28,7 +28,7 @@ from scbroker.client.containers.change import (
     encode_header,
 )
 from scbroker.client.containers.contents import ContentReader
-from scbroker.client.parts import saving
+from scbroker.client.parts import downloads
 from scbroker.client.parts.content import Progress, checked_content, no_progress
 from scbroker.client.provider import BrokerProvider
 from scbroker.client.users.session import Session
@@ -257,7 +257,7 @@ class BaseProvider(BrokerProvider):
     def _saveContainerContent(
         self, containerId: uuid.UUID, path: os.PathLike[str], progress: Progress = no_progress
     ) -> Work[int | None]:
-        use = partial(contents.save, target=saving.checked_target(path), progress=progress)
+        use = partial(contents.save, target=downloads.checked_target(path), progress=progress)
         return self._read(containerId, use, content=True)
 
     def _openContainerContent(self, containerId: uuid.UUID) -> Work[ContentReader | None]:

@@ -26,8 +26,7 @@ from scbroker.client.base_provider import BaseProvider, Work
 from scbroker.client.cache.copies import USER, Copies
 from scbroker.client.cache.folder import CacheFolder, checked_root
 from scbroker.client.cache.offline import OfflineSession
-from scbroker.client.cache.reach import Reach
-from scbroker.client.cache.refresh import Refresh
+from scbroker.client.cache.refresh import Reach, Refresh
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.main_queue import mainQueue
 from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, operation

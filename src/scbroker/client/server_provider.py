@@ -33,13 +33,11 @@ from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.transport import Transport
 from scbroker.client.parts.content import Progress
 from scbroker.client.people import links
-from scbroker.client.rosters import leaving, renewing, writing
-from scbroker.client.rosters import marks as group_marks
 from scbroker.client.rosters import operations as groups
-from scbroker.client.users import accounts, blocks, usage
-from scbroker.client.users.kept import KeptSessions
+from scbroker.client.rosters import writing
+from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
-from scbroker.client.users.session_store import SessionStore, checked_session_store
+from scbroker.client.users.session_store import KeptSessions, SessionStore, checked_session_store
 from scbroker.client.users.trust_store import TrustStore, checked_trust_store
 from scbroker.crypto.verify import sha256
 from scbroker.keys import KeyRing, check_key_file, checked_secret
@@ -381,16 +379,16 @@ class ServerProvider(BaseProvider):
 
     def _blockUser(self, userId: uuid.UUID) -> Work[None]:
         session = self._session()
-        blocks.check_other(session, userId)
-        return session.hold(blocks.block(session, userId))
+        accounts.check_other(session, userId)
+        return session.hold(accounts.block(session, userId))
 
     def _unblockUser(self, userId: uuid.UUID) -> Work[None]:
         session = self._session()
-        return session.hold(blocks.unblock(session, userId))
+        return session.hold(accounts.unblock(session, userId))
 
     def _getBlockedUsers(self) -> Work[list[uuid.UUID]]:
         session = self._session()
-        return session.hold(blocks.blocked(session))
+        return session.hold(accounts.blocked(session))
 
     def _createGroup(
         self,
@@ -421,7 +419,7 @@ class ServerProvider(BaseProvider):
 
     def _leaveGroup(self, groupId: uuid.UUID, abandon: bool = False) -> Work[None]:
         session = self._session()
-        return session.hold(leaving.leave(session, groupId, abandon=abandon))
+        return session.hold(groups.leave(session, groupId, abandon=abandon))
 
     def _addGroupMembers(self, groupId: uuid.UUID, members: Sequence[MemberRole]) -> Work[Group]:
         session = self._session()
@@ -467,7 +465,7 @@ class ServerProvider(BaseProvider):
         session = self._session()
         if groupId == newGroupId:
             raise errors.InvalidArgumentError("newGroupId must name another group than groupId")
-        return session.hold(renewing.replace(session, groupId, newGroupId, progress))
+        return session.hold(groups.replace_group(session, groupId, newGroupId, progress))
 
     def _deleteGroup(self, groupId: uuid.UUID) -> Work[None]:
         session = self._session()
@@ -475,7 +473,7 @@ class ServerProvider(BaseProvider):
 
     def _getUsage(self) -> Work[Usage]:
         session = self._session()
-        return session.hold(usage.fetch(session))
+        return session.hold(accounts.fetch_usage(session))
 
     def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
         user_id = self._session().userId if userId is None else userId
@@ -534,7 +532,7 @@ class ServerProvider(BaseProvider):
 
     def _getSentChanges(self, containerId: uuid.UUID) -> Work[list[SentChange]]:
         session = self._session()
-        known = marks if session.groups.known(containerId) is None else group_marks
+        known = marks if session.groups.known(containerId) is None else groups
         return session.hold(known.sent_changes(session, containerId))
 
     def _confirmAccess(
@@ -547,7 +545,7 @@ class ServerProvider(BaseProvider):
         self, containerId: uuid.UUID, accept: Head | None = None
     ) -> Work[Heads]:
         session = self._session()
-        known = marks if session.groups.known(containerId) is None else group_marks
+        known = marks if session.groups.known(containerId) is None else groups
         return session.hold(known.reset(session, containerId, accept))
 
     def _resetEventMark(

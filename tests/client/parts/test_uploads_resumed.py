@@ -139,7 +139,7 @@ def test_a_client_that_was_killed_goes_on_in_another_process(
         import os, signal, sys
         from pathlib import Path
         from scbroker import FileTrustStore, ServerProvider
-        from scbroker.client.parts.meter import Meter
+        from scbroker.client.parts.content import Meter
         key, url, file, folder, password, passphrase = sys.argv[1:]
         provider = ServerProvider(key, url, "first", trustStore=FileTrustStore(folder))
         provider.register(password, passphrase).result()

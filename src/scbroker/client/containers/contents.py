@@ -19,7 +19,7 @@ from scbroker.client.calls.operation import Promise
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.fetching import deletion_proved
 from scbroker.client.containers.opening import Fetched, Opened
-from scbroker.client.parts import downloads, saving
+from scbroker.client.parts import downloads
 from scbroker.client.parts.content import Progress, no_progress
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
@@ -95,8 +95,8 @@ async def save(session: Session, opened: Opened, target: Path, progress: Progres
         return None
     if isinstance(found, Download):
         async with deletion_proved(session, opened.container_id):
-            return await saving.save_large(session, found, target, progress)
-    length = await saving.save_small(target, found)
+            return await downloads.save_large(session, found, target, progress)
+    length = await downloads.save_small(target, found)
     progress(length, length)
     return length
 

@@ -35,8 +35,7 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers import recipients, sent
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Evidence, Mark, State, Walk
-from scbroker.client.groups.opening import OpenGroup
-from scbroker.client.groups.via import query_of
+from scbroker.client.groups.opening import OpenGroup, query_of
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records import batch, judge

@@ -14,8 +14,7 @@ from scbroker.client.arguments import moment
 from scbroker.client.containers.change import is_own_document
 from scbroker.client.core.judging import State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.groups.opening import OpenGroup
-from scbroker.client.groups.via import query_of
+from scbroker.client.groups.opening import OpenGroup, query_of
 from scbroker.client.http.transport import Query
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import sha256

@@ -23,8 +23,15 @@ from scbroker.client.core import group_judging
 from scbroker.client.core.group_judging import Basis
 from scbroker.client.core.judging import Mark, Unwrap
 from scbroker.client.groups import marks as kept
-from scbroker.client.groups.memberships import Answer, MembershipJudge, keys_of
-from scbroker.client.groups.opening import OpenGroup, Roll, open_group, without_info
+from scbroker.client.groups.opening import (
+    Answer,
+    MembershipJudge,
+    OpenGroup,
+    Roll,
+    keys_of,
+    open_group,
+    without_info,
+)
 from scbroker.client.users.directory import Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.verify import SIGNATURE_SIZE

@@ -1,7 +1,7 @@
 """Read the content that a caller passes: bytes, a path, a binary file, or an iterator of bytes.
 
 Bytes are copied before the call returns. Anything else is read while it is sent, one segment at a time, so
-that a content of any size needs little memory.
+that a content of any size needs little memory. A `Meter` reports how much of a large one was transferred.
 """
 
 import os
@@ -176,3 +176,54 @@ def _checked(piece: object) -> bytes:
             f"content must yield bytes, not {type(piece).__name__}: open a file in binary and blocking mode."
         )
     return bytes(piece)
+
+
+_STEPS: Final = 8
+_SMALLEST_STEP: Final = 16_384
+_LARGEST_STEP: Final = 1_048_576
+
+
+class Meter:
+    """Add up the bytes transferred of each chunk, and report steps of an eighth, 16 KiB to 1 MiB.
+
+    The reported number never falls. The last byte of a chunk counts only when the chunk is `complete`: the
+    receiver has confirmed it, or the client has verified it. So the total is reported once, at the end.
+    """
+
+    def __init__(self, progress: Progress, total: int | None, done: int) -> None:
+        """Begin with `done` bytes that an earlier transfer has moved."""
+        self._progress, self._total, self._done = progress, total, done
+        eighth = _LARGEST_STEP if total is None else total // _STEPS
+        self._step = min(max(eighth, _SMALLEST_STEP), _LARGEST_STEP)
+        self._on_the_wire: dict[int, int] = {}
+        self._reported = 0
+        if done:
+            self._report()
+
+    def follow(self, chunk: int, length: int, size: int) -> Callable[[int], None] | None:
+        """Return a function that takes the number of sealed bytes transferred; None without a progress.
+
+        The chunk has `size` sealed bytes and `length` plaintext bytes.
+        """
+        if self._progress is no_progress:
+            return None
+
+        def moved(count: int) -> None:
+            reached = min(length * count // size, max(length - 1, 0))
+            self._on_the_wire[chunk] = reached // self._step * self._step
+            self._report()
+
+        return moved
+
+    def complete(self, chunk: int, length: int) -> None:
+        """Count a chunk as whole."""
+        self._on_the_wire.pop(chunk, None)
+        self._done += length
+        self._report()
+
+    def _report(self) -> None:
+        now = self._done + sum(self._on_the_wire.values())
+        # The sum falls when a chunk is sent again, and stays when a chunk has only padding.
+        if now > self._reported:
+            self._reported = now
+            self._progress(now, self._total)

@@ -1,8 +1,10 @@
 """Seal and upload large contents in chunks, before the record that names them is sent.
 
 One chunk is read, sealed and hashed in the thread pool while others are on the wire. For a file, a journal
-records which chunks have arrived, until the record is sent. Spec: docs/spec/container.md, section 6;
-docs/spec/protocol.md, section 5.
+records which chunks have arrived, until the record is sent: a `SealedLog` in the trust store's folder, whose
+entries are also encrypted, as they hold keys. Whatever follows a frame that was cut off or changed counts as
+never written. A journal is only an aid: without it a transfer starts again.
+Spec: docs/spec/container.md, section 6; docs/spec/protocol.md, section 5.
 """
 
 import asyncio
@@ -16,14 +18,12 @@ import msgspec
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import NewPart
-from scbroker.client.http.buffers import Buffers, Taken
-from scbroker.client.http.transport import CHUNKS_AT_ONCE, Query
-from scbroker.client.parts.content import Content, Progress, Segment
+from scbroker.client.http.transport import CHUNKS_AT_ONCE, Buffers, Query, Taken
+from scbroker.client.own_files import Journal
+from scbroker.client.parts.content import Content, Meter, Progress, Segment
 from scbroker.client.parts.downloads import RUN, path_of
-from scbroker.client.parts.journal import Journal
-from scbroker.client.parts.meter import Meter
 from scbroker.client.parts.presigned import PresignedUrls
-from scbroker.client.users import usage
+from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import random_bytes
 from scbroker.crypto.verify import HASH_SIZE, sha256
@@ -183,7 +183,7 @@ async def send(
 
     if content.total is not None and content.total - done > RUN:
         # One question, before more is sealed and sent than fits.
-        await usage.check_free(session, content.total - done)
+        await accounts.check_free(session, content.total - done)
 
     is_begun = False
 

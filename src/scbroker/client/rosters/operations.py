@@ -5,20 +5,42 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from scbroker import errors
+from scbroker.client.arguments import moment, now
 from scbroker.client.calls import tasks
+from scbroker.client.containers import sent
+from scbroker.client.containers.change import Change, Swap
+from scbroker.client.containers.sending import until_signed
+from scbroker.client.containers.writing import update_each
+from scbroker.client.core.judging import Mark
+from scbroker.client.groups.opening import OpenGroup, Roll
 from scbroker.client.parts.content import Progress
-from scbroker.client.rosters import leaving, renewing, showing, writing
-from scbroker.client.rosters.intents import Intents, Wish
+from scbroker.client.rosters import writing
+from scbroker.client.rosters.planning import Intents, Wish
+from scbroker.client.rosters.writing import settle
 from scbroker.client.users.session import Session
-from scbroker.errors import BrokerError, WriteOutcome
+from scbroker.errors import BrokerError, ConflictError, NotFoundError, WriteOutcome
 from scbroker.records import roster
-from scbroker.records.canonical import parse_fingerprint
+from scbroker.records.canonical import (
+    encode_object,
+    parse_fingerprint,
+    show_fingerprint,
+    user_id_of,
+)
+from scbroker.records.key_record import KnownKey, Signed
+from scbroker.records.roster import DEPARTURE_LABEL, GroupDeparture
 from scbroker.spelling import check_new
-from scbroker.types import Group, GroupMember, GroupRenewal
+from scbroker.types import Group, GroupMember, GroupRenewal, Head, Heads, SentChange
 from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
+from scbroker.wire import containers as wire
+from scbroker.wire.codec import SignedObject
+from scbroker.wire.groups import GroupDepartureRequest
+
+_AT_ONCE: Final = wire.MAX_BATCH
 
 
 def checked_creation(
@@ -73,11 +95,11 @@ def checked_texts(name: str | None, description: str | None) -> Intents:
 
 
 async def create(session: Session, intents: Intents) -> Group:
-    return showing.group_of(await writing.create(session, intents))
+    return group_of(await writing.create(session, intents))
 
 
 async def change(session: Session, group_id: uuid.UUID, intents: Intents) -> Group:
-    return showing.group_of(*await writing.change(session, group_id, intents))
+    return group_of(*await writing.change(session, group_id, intents))
 
 
 async def groups(session: Session, *, offered: bool) -> list[Group | BrokerError]:
@@ -94,23 +116,28 @@ async def groups(session: Session, *, offered: bool) -> list[Group | BrokerError
             error.containerId = group_id
             shown.append(error)
         else:
-            shown.append(showing.group_of(outcome))
+            shown.append(group_of(outcome))
     return shown
 
 
 async def members(session: Session, group_id: uuid.UUID) -> list[GroupMember]:
-    return showing.members_of(await session.groups.opened(group_id, fresh=True))
+    return members_of(await session.groups.opened(group_id, fresh=True))
 
 
 async def accept(session: Session, group_id: uuid.UUID) -> Group:
-    return showing.group_of(await leaving.accept(session, group_id))
+    """Verify a group, and tell the broker that the user accepts it."""
+    opened = await session.groups.opened(group_id, fresh=True)
+    if not opened.accepted:
+        await session.send("PUT", f"/v1/groups/{group_id}/acceptance")
+        session.groups.note_accepted(group_id)
+    return group_of(dataclasses.replace(opened, accepted=True))
 
 
 async def decline(session: Session, group_id: uuid.UUID) -> None:
     roll = await session.groups.roll(group_id)
     if roll.accepted:
         raise errors.InvalidArgumentError("You have accepted this group: leave it with leaveGroup.")
-    await leaving.leave(session, group_id, abandon=True)
+    await leave(session, group_id, abandon=True)
 
 
 async def remove(
@@ -125,17 +152,17 @@ async def remove(
     if not renew_all:
         return group
     with _is_stored(group_id):
-        return dataclasses.replace(group, renewal=await renewing.renew(session, group_id, progress))
+        return dataclasses.replace(group, renewal=await _renew(session, group_id, progress))
 
 
 async def renew(
     session: Session, group_id: uuid.UUID, new_key: bool, progress: Progress | None
 ) -> GroupRenewal:
     if not new_key:
-        return await renewing.renew(session, group_id, progress)
+        return await _renew(session, group_id, progress)
     await writing.change(session, group_id, Intents(new_epoch=True))
     with _is_stored(group_id):
-        return await renewing.renew(session, group_id, progress)
+        return await _renew(session, group_id, progress)
 
 
 @contextlib.contextmanager
@@ -180,3 +207,246 @@ def _each_once(wishes: Sequence[tuple[uuid.UUID, Wish]], name: str) -> dict[uuid
 
 def _raw(fingerprint: str | None) -> bytes | None:
     return None if fingerprint is None else parse_fingerprint(fingerprint)
+
+
+async def _renew(
+    session: Session, group_id: uuid.UUID, progress: Progress | None = None
+) -> GroupRenewal:
+    """Give each container that is wrapped to an earlier epoch of the group a new key."""
+    await _read_as(session, group_id, GroupRole.Writer)
+    return await _change_each(session, group_id, True, lambda: Change(renews=True), progress)
+
+
+async def replace_group(
+    session: Session, group_id: uuid.UUID, new_group_id: uuid.UUID, progress: Progress | None = None
+) -> GroupRenewal:
+    """Move the access that a group has to each of its containers to another group."""
+    await _read_as(session, group_id, GroupRole.Sharer)
+    new = await session.groups.chain(new_group_id, fresh=True)
+    if new.ended is not None:
+        raise errors.DeletedError("The group that newGroupId names was deleted.")
+    swap = Swap({}, frozenset([group_id]), new_group_id, new.name)
+    return await _change_each(session, group_id, False, lambda: Change(grants=swap), progress)
+
+
+async def _read_as(session: Session, group_id: uuid.UUID, role: GroupRole) -> OpenGroup:
+    """Read the latest epoch of a group; raise `PermissionDeniedError` for a caller with a lower role."""
+    opened = await session.groups.opened(group_id, fresh=True)
+    if opened.role < role:
+        raise errors.PermissionDeniedError(
+            f"Your role in this group is {GroupRole(opened.role).name}, and this needs {role.name}: ask a "
+            "manager."
+        )
+    return opened
+
+
+async def _change_each(
+    session: Session,
+    group_id: uuid.UUID,
+    stale: bool,
+    change: Callable[[], Change],
+    progress: Progress | None,
+) -> GroupRenewal:
+    """Change the containers of two pages at a time; the next page is listed meanwhile."""
+    done, failed = 0, list[BrokerError]()
+
+    async def change_some(ids: Sequence[uuid.UUID]) -> None:
+        nonlocal done
+        outcomes = await update_each(session, {each: change() for each in ids})
+        for each, outcome in zip(ids, outcomes, strict=True):
+            if isinstance(outcome, errors.DeletedError):
+                continue
+            if isinstance(outcome, tasks.EVERYTHING):
+                raise outcome.fresh()
+            if isinstance(outcome, BrokerError):
+                error = outcome.fresh()
+                error.containerId = each
+                failed.append(error)
+            else:
+                done += 1
+        if progress is not None:
+            progress(done, None)
+
+    pages = _pages(session, group_id, stale)
+    await tasks.a_few_at_once(change_some(ids) async for ids in pages)
+    return GroupRenewal(done, sorted(failed, key=lambda error: error.containerId or group_id))
+
+
+async def _pages(
+    session: Session, group_id: uuid.UUID, stale: bool
+) -> AsyncIterator[list[uuid.UUID]]:
+    """Yield the ids of the group's containers, as the broker lists them."""
+    after: str | None = None
+    while True:
+        message = wire.ListRequest(after=after, limit=_AT_ONCE, via=str(group_id), stale=stale)
+        answer = await session.call(
+            "POST", "/v1/containers/list", wire.ContainerList, message=message
+        )
+        ids = [item.containerId for item in answer.containers]
+        cursor = [] if after is None else [after]
+        if sorted({*cursor, *ids}) != [*cursor, *ids] or answer.next not in (None, *ids[-1:]):
+            raise errors.BrokerFaultError(
+                "The broker's list is not in the order of ids, or does not continue after the last page."
+            )
+        if ids:
+            yield [uuid.UUID(each) for each in ids]
+        after = answer.next
+        if after is None:
+            return
+
+
+async def leave(session: Session, group_id: uuid.UUID, *, abandon: bool) -> None:
+    """Have the broker store a departure of the session's user.
+
+    A departure that was sent may take effect as long as the leaf stands, also after a refusal.
+    """
+    leaving = _Leaving(session, group_id, abandon)
+    try:
+        await until_signed(session, leaving.attempt)
+    except errors.BrokerError as error:
+        if leaving.sent_for:
+            error.outcome, error.containerId = WriteOutcome.Uncertain, group_id
+        raise
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """A departure on its way to the broker."""
+
+    session: Session
+    group_id: uuid.UUID
+    abandon: bool
+    sent_for: int = 0
+    """The version of the user's leaf, if a departure from it was sent."""
+
+    async def attempt(self) -> None:
+        session, group_id = self.session, self.group_id
+        roll = await session.groups.roll(group_id)
+        leaf = roll.members[session.fingerprint].version
+        if self.sent_for != leaf:
+            self.sent_for = 0  # what was sent is void for every other leaf
+        _check_others(roll, abandon=self.abandon)
+        key = await session.signing_key()
+        request = GroupDepartureRequest(
+            departure=SignedObject.of(_departure(session, roll, leaf, key)),
+            departures=len(roll.left),
+            last=roll.chain.version,
+        )
+        # Noted first: the broker may store the departure and deny the membership, whatever it answers.
+        session.groups.note_departure(group_id, leaf)
+        before, self.sent_for = self.sent_for, leaf
+        try:
+            await session.send("POST", f"/v1/groups/{group_id}/departure", message=request)
+        except errors.BrokerError as error:
+            if error.outcome is WriteOutcome.NotStored:  # the request has not left this device
+                self.sent_for = before
+            if isinstance(error, errors.RejectedError):  # the others may have gone meanwhile
+                _check_others(await session.groups.roll(group_id), abandon=self.abandon)
+            raise
+
+
+def _departure(session: Session, roll: Roll, leaf: int, key: KnownKey) -> Signed:
+    """Sign a departure; readers refuse one that is older than the leaf."""
+    since = roll.chain.moments[leaf].time
+    departure = GroupDeparture(
+        group=roll.name,
+        version=leaf,
+        fingerprint=session.fingerprint,
+        keyIndex=key.index,
+        time=max(now(), since, key.introduced),
+    )
+    body = encode_object(departure)
+    return Signed(body, session.keys.ring.signing[key.index].sign(DEPARTURE_LABEL, body))
+
+
+def _check_others(roll: Roll, *, abandon: bool) -> None:
+    """Raise `InvalidArgumentError` for the last member, and for the only owner unless they `abandon` it."""
+    others = roll.members.keys() - roll.left - roll.deleted - {roll.fingerprint}
+    if not others:
+        raise errors.InvalidArgumentError(
+            "Nobody else is a member of the group: delete it with deleteGroup instead."
+        )
+    if abandon or not roll.is_owner:
+        return
+    if not any(roll.chain.is_owner(name) for name in others):
+        raise errors.InvalidArgumentError(
+            "You are the only owner of the group: make another member an owner first, or pass abandon=True. "
+            "Then nobody can change the managers or delete the group any more."
+        )
+
+
+async def reset(session: Session, group_id: uuid.UUID, accept: Head | None) -> Heads:
+    """Return the mark's head and the one that the broker serves; make the latter the mark if it is `accept`.
+
+    The served history is verified as on a device without a mark; the pinned name stays.
+    """
+    mark = session.groups.mark_of(group_id)
+    chain = await session.groups.served(group_id)
+    served = Head(chain.version, chain.head.hash)
+    heads = Heads(None if mark is None else _head(mark), served)
+    if accept is None:
+        return heads
+    if accept != served:
+        raise ConflictError(
+            f"The broker now serves version {served.version}, which is not the accepted head: call "
+            "resetContainerMark without accept, and compare again."
+        )
+    settle(session, group_id, chain)
+    if not session.groups.accept_head(group_id, chain, mark):
+        raise ConflictError(
+            "The group was read meanwhile: call resetContainerMark without accept, and compare again."
+        )
+    return heads
+
+
+async def sent_changes(session: Session, group_id: uuid.UUID) -> list[SentChange]:
+    """Read the group, and return what became of changes that were not confirmed when they were sent."""
+    with contextlib.suppress(NotFoundError):
+        settle(session, group_id, await session.groups.chain(group_id, fresh=True))
+    mark = session.groups.mark_of(group_id)
+    found = sent.entries(session, group_id.bytes)
+    return sent.shown(found, 0 if mark is None else mark.version)
+
+
+def _head(mark: Mark) -> Head:
+    return Head(mark.version, mark.hash)
+
+
+def group_of(opened: OpenGroup, dropped: Sequence[uuid.UUID] = ()) -> Group:
+    """Return a group; `dropped` are the members whom the broker's word alone has removed."""
+    chain = opened.chain
+    newest = chain.in_force.record
+    return Group(
+        id=opened.group_id,
+        fingerprint=show_fingerprint(chain.name),
+        name=opened.info.name,
+        description=opened.info.description,
+        role=GroupRole(opened.role),
+        isManager=opened.is_manager,
+        isOwner=opened.is_owner,
+        accepted=opened.accepted,
+        memberCount=len(opened.members.keys() - opened.left),
+        epoch=opened.epoch,
+        version=chain.version,
+        createdAt=moment(chain.moments[1].time),
+        createdBy=user_id_of(chain.creator),
+        modifiedAt=moment(newest.time),
+        modifiedBy=user_id_of(newest.author),
+        dropped=dropped,
+    )
+
+
+def members_of(opened: OpenGroup) -> list[GroupMember]:
+    """Return the members by fingerprint, without users who have left."""
+    chain = opened.chain
+    return [
+        GroupMember(
+            fingerprint=show_fingerprint(name),
+            role=GroupRole(member.role),
+            isManager=name in chain.managers,
+            isOwner=chain.is_owner(name),
+            since=moment(chain.moments[member.version].time),
+        )
+        for name, member in opened.members.items()
+        if name not in opened.left
+    ]

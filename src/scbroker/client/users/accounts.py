@@ -1,9 +1,9 @@
-"""Register, log in, replace or delete the KeyFile on the broker, and delete the user.
+"""Register, log in, replace or delete the KeyFile on the broker, delete and block users, read the usage.
 
 The broker learns the public keys, the sealed KeyFile and `auth`, which is derived from the passphrase and
 opens nothing. Each replacement names the stored KeyFile that it replaces and is signed, so that neither a
 stolen token nor a second device can undo what the user did.
-Spec: docs/spec/keyfile.md; docs/spec/protocol.md, section 3.
+Spec: docs/spec/keyfile.md; docs/spec/protocol.md, sections 3 and 5.
 """
 
 import uuid
@@ -22,15 +22,56 @@ from scbroker.client.arguments import (
 )
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.transport import Transport
-from scbroker.client.users.kept import KeptSessions
 from scbroker.client.users.session import Session, log_in_again
+from scbroker.client.users.session_store import KeptSessions
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
 from scbroker.crypto.verify import SIGNATURE_SIZE, sha256
+from scbroker.errors import BrokerFaultError, InvalidArgumentError, QuotaExceededError
 from scbroker.keys import KeyRing, PassphraseKeys, open_key_file, seal_key_file
 from scbroker.records.canonical import decoder
 from scbroker.records.key_record import KeyChain
+from scbroker.types import Usage
 from scbroker.wire import users as wire
 from scbroker.wire.codec import SignedObject
+from scbroker.wire.users import BlockedUsers
+
+
+async def fetch_usage(session: Session) -> Usage:
+    """Return the usage and the quotas of the session's user: the broker's word."""
+    found = await session.call("GET", "/v1/usage", wire.Usage)
+    return Usage(found.bytes, found.containers, found.quotaBytes, found.quotaContainers)
+
+
+async def check_free(session: Session, size: int) -> None:
+    """Raise `QuotaExceededError` if the quota leaves fewer than `size` bytes."""
+    found = await fetch_usage(session)
+    if found.freeBytes is not None and found.quotaBytes is not None and size > found.freeBytes:
+        raise QuotaExceededError(quota=found.quotaBytes, used=found.bytes, needed=size)
+
+
+async def block(session: Session, user_id: uuid.UUID) -> None:
+    """Have the broker refuse records by this user that give the session's user access."""
+    await session.send("PUT", f"/v1/blocks/{user_id}")
+
+
+async def unblock(session: Session, user_id: uuid.UUID) -> None:
+    """Remove the block of this user, if there is one."""
+    await session.send("DELETE", f"/v1/blocks/{user_id}")
+
+
+async def blocked(session: Session) -> list[uuid.UUID]:
+    """Return the blocked users, ascending."""
+    answer = await session.call("GET", "/v1/blocks", BlockedUsers)
+    if sorted(set(answer.users)) != answer.users:
+        raise BrokerFaultError("The broker's list of blocked users is not in order.")
+    return [uuid.UUID(each) for each in answer.users]
+
+
+def check_other(session: Session, user_id: uuid.UUID) -> None:
+    """Raise `InvalidArgumentError` for the session's own user."""
+    if user_id == session.userId:
+        raise InvalidArgumentError("userId is your own: name another user")
+
 
 _KIND: Final = "key-file"
 # Placeholder: the order is signed last, because it names the digest of all other fields.

@@ -28,8 +28,14 @@ import filelock
 import msgspec
 
 from scbroker.client.calls.io_thread import check_process
-from scbroker.client.own_files import lock_by, make_own_folder, open_own, temporary_file
-from scbroker.client.sealed_log import DamagedLogError, SealedLog
+from scbroker.client.own_files import (
+    DamagedLogError,
+    SealedLog,
+    lock_by,
+    make_own_folder,
+    open_own,
+    temporary_file,
+)
 from scbroker.errors import InvalidArgumentError, TrustStoreError
 from scbroker.folders import platform_folder
 from scbroker.records.canonical import decoder

@@ -11,8 +11,8 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustStore, ServerProvider
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.parts.journal import Journal
-from scbroker.client.parts.saving import _Partial, checked_target
+from scbroker.client.own_files import Journal
+from scbroker.client.parts.downloads import _Partial, checked_target
 from scbroker.records.container_record import SEGMENT, Part, Role
 from scbroker.wire.containers import MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS

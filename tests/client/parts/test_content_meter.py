@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from scbroker import ServerProvider
-from scbroker.client.parts.content import no_progress
-from scbroker.client.parts.meter import Meter
+from scbroker.client.parts.content import Meter, no_progress
 from scbroker.wire.containers import MAX_INLINE
 from tests.kit.network import Network, lost
 from tests.kit.waiting import PATIENCE

@@ -12,9 +12,8 @@ import pytest
 from yarl import URL
 
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.buffers import Buffers
 from scbroker.client.http.endpoint import checked_endpoint
-from scbroker.client.http.transport import PIECE, Connections, Transport
+from scbroker.client.http.transport import PIECE, Buffers, Connections, Transport
 from tests.client.http.test_transport import KEY, device_of
 from tests.kit.tcp import PROTOCOL, BadBroker
 from tests.kit.waiting import PATIENCE, tick, until, wait_until

@@ -9,9 +9,9 @@ from typing import Final
 import pytest
 
 from scbroker import BrokerError, FileTrustStore
-from scbroker.client.parts import journal as journal_module
+from scbroker.client import own_files as journal_module
+from scbroker.client.own_files import Journal
 from scbroker.client.parts.downloads import RUN
-from scbroker.client.parts.journal import Journal
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE

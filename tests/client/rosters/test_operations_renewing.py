@@ -49,7 +49,7 @@ def test_containers_are_renewed_in_batches_and_a_repeated_call_does_what_is_left
     made = shared(alice, group, b"1", b"2", b"3", b"4", b"5")
     other = shared(alice, accepted(team(alice)), b"not of this group")
     alice.removeGroupMembers(group, id_of(bob)).result(PATIENCE)
-    monkeypatch.setattr("scbroker.client.rosters.renewing._AT_ONCE", 2)
+    monkeypatch.setattr("scbroker.client.rosters.operations._AT_ONCE", 2)
     done: list[tuple[int, int | None]] = []
     down = BrokerError.unreachableError("Down.", sent=False)
 

@@ -23,7 +23,7 @@ from scbroker import (
     keys,
 )
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.users.kept import KeptSessions
+from scbroker.client.users.session_store import KeptSessions
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
