@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, ContainerEventType, Head, Heads, ServerProvider
-from scbroker.client.containers import fetching
+from scbroker.client.containers import history
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks
 from tests.hostile_broker.catalogue import all_mount
@@ -184,7 +184,7 @@ def test_a_mark_too_far_behind_a_valid_head_is_left_in_the_same_way(
     device.getContainer(story.uuid).result(PATIENCE)
     for number in range(5):
         story.tell(bob, story.follow(bob, content=b"%d" % number))
-    monkeypatch.setattr(fetching, "_MAX_WALK", 3)
+    monkeypatch.setattr(history, "_MAX_WALK", 3)
     with mallory.lying(VIEW, instead(skipped=[])):
         with pytest.raises(BrokerError.tooLargeError, match="resetContainerMark"):
             device.getContainer(story.uuid).result(PATIENCE)

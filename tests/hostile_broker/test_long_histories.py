@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError
-from scbroker.client.containers import fetching
+from scbroker.client.containers import fetching, history
 from scbroker.client.core.judging import Evidence, Mark, State
 from scbroker.client.users import directory
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -265,7 +265,7 @@ def test_authors_with_many_keys_are_judged_a_few_at_a_time(
         story.tell(user, story.follow(user, type=str(number)))
     device = mallory.device_of(alice)
     monkeypatch.setattr(directory, "_MOST", 6)  # each user has two key records
-    monkeypatch.setattr(fetching, "_PIECE_SIGNERS", 3)
+    monkeypatch.setattr(history, "PIECE_SIGNERS", 3)
     shown: list[str | None] = []
     with suppress(BrokerError.tooLargeError):
         shown.append(device.getContainer(story.uuid).result(PATIENCE).type)
@@ -284,7 +284,7 @@ def test_leavers_with_many_keys_are_judged_a_few_at_a_time(
         leave(story, user).expect(204)
     device = mallory.device_of(alice)
     monkeypatch.setattr(directory, "_MOST", 6)  # each user has two key records
-    monkeypatch.setattr(fetching, "_PIECE_SIGNERS", 3)
+    monkeypatch.setattr(history, "PIECE_SIGNERS", 3)
     found = device.getContainer(story.uuid).result(PATIENCE)
     assert [str(each.userId) for each in found.access or ()] == [alice.id]
     device.deleteContainer(story.uuid).result(PATIENCE)

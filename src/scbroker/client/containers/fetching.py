@@ -1,27 +1,13 @@
-"""Fetch containers, judge them by `judging`, and keep their marks.
+"""Fetch containers, judge them by `history` and `judging`, and keep their marks.
 
 One container and a batch take the same way; they differ in the request for the views. A view leaves further
-pages, record bodies and authors' keys to be fetched. Nothing more is fetched before members' signatures
-verified on what was served: a broker alone could otherwise answer at once and without end.
-
-A long history is judged piece by piece, in memory that does not depend on its length. After each piece the
-mark is raised, so that a reading that is cut off goes on from there. Spec: docs/spec/container.md, section 8;
-docs/spec/protocol.md, section 5.
+pages, record bodies and authors' keys to be fetched, which `history` asks for.
+Spec: docs/spec/container.md, section 8; docs/spec/protocol.md, section 5.
 """
 
 import contextlib
-import dataclasses
-import itertools
 import uuid
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -32,14 +18,14 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import recipients, sent
+from scbroker.client.containers import history, recipients, sent
 from scbroker.client.containers.opening import Fetched
-from scbroker.client.core.judging import Evidence, Mark, State, Walk
+from scbroker.client.core.judging import Evidence, Mark, State
 from scbroker.client.groups.opening import OpenGroup, query_of
 from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records import batch, judge
-from scbroker.records.canonical import MAX_UINT, user_id_of, uuid8
+from scbroker.records.canonical import uuid8
 from scbroker.records.container_record import (
     AccessList,
     ContainerRecord,
@@ -47,11 +33,8 @@ from scbroker.records.container_record import (
     parse_bare,
     record_hash,
 )
-from scbroker.records.departure import Departure, parse_departure
 from scbroker.records.group import GroupChain
-from scbroker.records.judge import Known
 from scbroker.records.key_record import KeyChain
-from scbroker.vocabulary import KeyType
 from scbroker.wire import containers
 from scbroker.wire.containers import ContainerView, GoverningView
 from scbroker.wire.problems import result_of
@@ -61,10 +44,6 @@ _MANY_VIEWS: Final = 32
 """More governing records than this are judged in the pool: each takes a signature's verification."""
 _MANY_SIGNATURES: Final = 16
 """More signatures than this are verified on all cores. Those of a batch are the same, and verified once."""
-_PIECE_SIGNERS: Final = 32
-"""Users whose signatures a piece has. Their key chains are in memory at once, of up to 1,024 records each."""
-_MAX_WALK: Final = 1_000_000
-"""Versions from the mark to the head (section 8)."""
 ROUNDS: Final = 5
 _BUSY: Final = "The container is changed faster than it can be read: try again."
 _Marks = Mapping[uuid.UUID, Mark | None]
@@ -149,11 +128,6 @@ def mark_of(session: Session, container_id: bytes) -> tuple[bytes | None, Mark |
     """Return the device's mark of a container as it is stored, and decoded."""
     stored = session.marks.get(KIND, container_id)
     return stored, None if stored is None else Mark.decode(stored)
-
-
-def since_of(mark: Mark | None) -> int | None:
-    """Return the version from which a reader with this mark needs records; None if it needs all."""
-    return mark.version if mark is not None and mark.complete else None
 
 
 @contextlib.asynccontextmanager
@@ -389,7 +363,7 @@ async def _ask_for_one(
     [(container_id, mark)] = marks.items()
     via = vias.get(container_id)
     query = {**query_of(via), **{name: "1" for name, is_wanted in wanted.items() if is_wanted}}
-    if (since := since_of(mark)) is not None:
+    if (since := history.since_of(mark)) is not None:
         query["since"] = str(since)
     path = f"/v1/containers/{container_id}"
     try:
@@ -422,7 +396,7 @@ async def _ask_for_many(
     asked = [
         containers.ViewRequest(
             containerId=str(each),
-            since=since_of(mark),
+            since=history.since_of(mark),
             via=None if (via := vias.get(each)) is None else str(via),
             **wanted,
         )
@@ -469,9 +443,7 @@ async def _prefetch_keys(session: Session, served: Views, marks: _Marks) -> None
     for each, view in served.items():
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
-                resumed = since_of(marks[each]) is not None
-                authors = _authors(_judged(view, view.governing, resumed=resumed))
-                for user, sequence in _signers(view, view.governing, authors).items():
+                for user, sequence in history.first_keys(view, marks[each]).signers.items():
                     signers[user] = max(sequence, signers.get(user, 0))
     with tasks.alone(lambda _: None):
         await session.directory.at_least(signers)
@@ -485,101 +457,72 @@ async def _collect(
     group: OpenGroup | None,
     keep: _Keep | None,
 ) -> Evidence:
-    """Fetch what a view leaves to be fetched: further pages, bodies, and the keys of authors.
+    """Fetch what a view leaves to be fetched; return its last piece, which is left to be judged.
 
-    Judge every piece but the last, which is returned. After each piece the mark is raised, and stored if all
-    entries so far were disclosed: otherwise the past has to be judged again anyhow (section 8). The mark
-    stays if the head is a tombstone, which is verified with the last piece.
+    `keep` raises the mark after each other piece.
     """
-    head = view.head.signed if view.head is not None else None
-    reader, role = (session.fingerprint, None) if group is None else (group.chain.name, group.role)
-    is_fresh = mark is None or mark.partial
-    before: State | None = None
-    earlier: dict[int, Known] = {}
-    pieces = _pieces(view.governing)
+    reader = history.Reader(session.fingerprint, None)
+    if group is not None:
+        reader = history.Reader(group.chain.name, group.role)
+    pending = history.evidence(container_id.bytes, reader, mark, view)
+    answer: object = None
     while True:
-        views = pieces.pop(0)
-        last = _version(views[-1])
-        is_last = not pieces and last >= view.lastGoverning
-        resumed = before is None and since_of(mark) is not None
-        records = _judged(view, views, resumed=resumed, is_last=is_last)
-        authors = _authors(records)
-        signers = _signers(view, views, authors)
-        chains = await _chains_of(session, signers, authors, views)
-        groups = await _groups_of(session, records)
-        found = Evidence(
-            container_id.bytes, reader, views, head, None, chains, mark, now(), before, earlier,
-            is_last, role, groups, view.headMembership,
-        )  # fmt: skip
-        found = dataclasses.replace(found, walk=await _walk(session, found, view))
-        if is_last:
+        try:
+            need = pending.send(answer)
+        except StopIteration as end:
+            found: Evidence = end.value
             return found
-        judge = found.judge
-        before = await io_thread.in_pool(judge) if len(views) > _MANY_VIEWS else judge()
-        is_ahead = (mark is None or last > mark.version) and not found.is_deleted
-        if is_ahead and keep is not None and before.complete:
-            if not keep(container_id, before, replace(before.mark, partial=is_fresh)):
-                raise errors.ConflictError(_BUSY)
-            before = dataclasses.replace(before, follower=None)
-        if is_ahead and not is_fresh:
-            mark = before.mark
-        first_needed, last_needed = (
-            (mark.governingVersion, mark.version + 1) if mark is not None else (last, last)
-        )
-        earlier = {
-            version: known
-            for version, known in found.served().items()
-            if first_needed <= version <= last_needed or version == last
-        }
-        pieces = pieces or _pieces(await _next_page(session, container_id, view, last))
+        match need:
+            case history.Keys():
+                answer = history.Proofs(
+                    await _chains_of(session, need), await _groups_of(session, need.groups), now()
+                )
+            case history.Page():
+                answer = await _page(session, container_id, view, need)
+            case history.Bodies():
+                answer = await _bodies(session, container_id, view, need)
+            case history.Judgement():
+                judge = need.judge
+                answer = await io_thread.in_pool(judge) if need.size > _MANY_VIEWS else judge()
+            case history.Raise():
+                answer = keep is not None and keep(container_id, need.state, need.mark)
+                if keep is not None and not answer:
+                    raise errors.ConflictError(_BUSY)
 
 
-def _pieces(views: Sequence[GoverningView]) -> list[Sequence[GoverningView]]:
-    """Cut a page so that a piece has few signers; a single list may have as many as it has entries."""
-    starts, signers = [0], set[bytes]()
-    for position, view in enumerate(views):
-        added = {parse_bare(view.record.body).author, *_leavers(view)}
-        if signers and len(signers | added) > _PIECE_SIGNERS:
-            starts.append(position)
-            signers = set()
-        signers |= added
-    return [views[a:b] for a, b in zip(starts, [*starts[1:], None], strict=True)]
-
-
-async def _next_page(
-    session: Session, container_id: uuid.UUID, view: ContainerView, last: int
+async def _page(
+    session: Session, container_id: uuid.UUID, view: ContainerView, need: history.Page
 ) -> Sequence[GoverningView]:
-    """Fetch the governing records after the version `last`, as far as they fit on a page."""
-    to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
     path = f"/v1/containers/{container_id}/governing"
-    query = {**query_of(view.via), "from": str(last + 1), "to": str(to)}
+    query = {**query_of(view.via), "from": str(need.first), "to": str(need.to)}
     page = await session.call("GET", path, containers.GoverningPage, query=query)
-    if not page.governing or _version(page.governing[-1]) <= last:
-        raise errors.IntegrityError("The broker withholds governing records.")
     return page.governing
 
 
-async def _chains_of(
-    session: Session,
-    signers: Mapping[uuid.UUID, int],
-    authors: Collection[uuid.UUID],
-    views: Sequence[GoverningView],
-) -> Mapping[bytes, KeyChain]:
+async def _bodies(
+    session: Session, container_id: uuid.UUID, view: ContainerView, need: history.Bodies
+) -> Sequence[bytes]:
+    path = f"/v1/containers/{container_id}/records"
+    query = {**query_of(view.via), "from": str(need.first), "count": str(need.number)}
+    page = await session.call("GET", path, containers.Bodies, query=query)
+    return page.bodies
+
+
+async def _chains_of(session: Session, need: history.Keys) -> Mapping[bytes, KeyChain]:
     """Return the key chains of signers by fingerprint.
 
     A single list may have a thousand leavers with long chains: of users who are no authors, only the keys
     that signed departures are kept, and only a few whole chains are in memory at once.
     """
-    used: dict[bytes, set[tuple[int, int]]] = {}
-    for departure in itertools.chain.from_iterable(map(_departures, views)):
-        used.setdefault(departure.fingerprint, set()).add((KeyType.Signing, departure.keyIndex))
-    leavers = [user for user in signers if user not in authors]
+    leavers = [user for user in need.signers if user not in need.authors]
     found: dict[bytes, KeyChain] = {}
-    for start in range(0, len(leavers), _PIECE_SIGNERS):
-        some = {user: signers[user] for user in leavers[start : start + _PIECE_SIGNERS]}
+    size = history.PIECE_SIGNERS
+    for start in range(0, len(leavers), size):
+        some = {user: need.signers[user] for user in leavers[start : start + size]}
         for name, chain in (await _chains(session, some)).items():
-            found[name] = chain.with_keys(used.get(name, ()))
-    return {**found, **await _chains(session, {user: signers[user] for user in authors})}
+            found[name] = chain.with_keys(need.departed.get(name, ()))
+    authors = {user: need.signers[user] for user in need.authors}
+    return {**found, **await _chains(session, authors)}
 
 
 async def _chains(session: Session, signers: Mapping[uuid.UUID, int]) -> Mapping[bytes, KeyChain]:
@@ -616,115 +559,10 @@ async def governing_at(
 
 
 async def _groups_of(
-    session: Session, records: Sequence[ContainerRecord]
+    session: Session, wanted: Mapping[uuid.UUID, int]
 ) -> Mapping[bytes, GroupChain]:
     """Return the chains, by name, of the groups for which the authors of records acted."""
-    wanted: dict[uuid.UUID, int] = {}
-    for via in (record.via for record in records if record.via is not None):
-        wanted[uuid8(via.group)] = max(via.version, wanted.get(uuid8(via.group), 0))
     if not wanted:
         return {}
     with recipients.groups_exist():
         return await session.groups.chains(wanted)
-
-
-def _version(view: GoverningView) -> int:
-    return parse_bare(view.record.body).version
-
-
-async def _walk(session: Session, found: Evidence, view: ContainerView) -> Walk | None:
-    """Verify every body from the mark's record to the head, from the view and from further pages.
-
-    None without a mark, if the head is not newer than the mark, or if the head is a tombstone: the broker
-    then keeps only the bodies of governing records.
-    """
-    mark, head = found.mark, parse_bare(found.last).version
-    if mark is None or mark.partial or head <= mark.version or found.is_deleted:
-        return None
-    bodies = [item.record.body for item in found.views] + [*view.skipped, found.last]
-    if found.before is not None:
-        bodies.append(found.before.signed.body)
-    served = {parse_bare(body).version: body for body in bodies}
-    walk = Walk(mark, found.served(), head, found.now)
-    is_checked = False
-    while walk.next_version <= head:
-        if walk.next_version in served:
-            walk.step(served[walk.next_version])
-            continue
-        # Only after all signatures verified: otherwise a broker alone could make a client fetch for ever.
-        if not is_checked:
-            await _check_far(found, head - mark.version)
-            is_checked = True
-        for body in await _page(session, found.container_id, view, walk.next_version, head):
-            walk.step(body)
-    return walk
-
-
-async def _check_far(found: Evidence, distance: int) -> None:
-    """Raise unless members signed the head, and it is no further from the mark than is fetched."""
-    if len(found.views) > _MANY_VIEWS:
-        await io_thread.in_pool(found.judge_signed)
-    else:
-        found.judge_signed()
-    if distance > _MAX_WALK:
-        raise errors.TooLargeError(
-            f"The container was changed more than {_MAX_WALK} times since this device read it, and "
-            "the client does not fetch so many records: if you trust its present state, "
-            "resetContainerMark accepts it."
-        )
-
-
-async def _page(
-    session: Session, container_id: bytes, view: ContainerView, first: int, head: int
-) -> Sequence[bytes]:
-    """Fetch the bodies from `first` on, up to the one before the head, which the view has."""
-    count = min(containers.MAX_SKIPPED, head - first)
-    path = f"/v1/containers/{uuid.UUID(bytes=container_id)}/records"
-    query = {**query_of(view.via), "from": str(first), "count": str(count)}
-    page = await session.call("GET", path, containers.Bodies, query=query)
-    if len(page.bodies) != count or parse_bare(page.bodies[0]).version != first:
-        raise errors.ForkError(
-            "The broker withholds the records between the version seen before and this one."
-        )
-    return page.bodies
-
-
-def _judged(
-    view: ContainerView, views: Sequence[GoverningView], *, resumed: bool, is_last: bool = True
-) -> list[ContainerRecord]:
-    """Return the records that are judged; that of a mark was judged before (`resumed`)."""
-    bodies = [item.record.body for item in views[resumed:]]
-    if view.head is not None and is_last:
-        bodies.append(view.head.body)
-    return [parse_bare(body) for body in bodies]
-
-
-def _authors(records: Iterable[ContainerRecord]) -> set[uuid.UUID]:
-    return {user_id_of(record.author) for record in records}
-
-
-def _signers(
-    view: ContainerView, views: Sequence[GoverningView], authors: Collection[uuid.UUID]
-) -> dict[uuid.UUID, int]:
-    """Return the users whose signatures are verified, with the sequence that the broker names for their keys.
-
-    The departures from the list of a mark's record were not verified before. Somebody who left after the view
-    was served, with a new key perhaps, is not named: their latest chain is fetched.
-    """
-    named = {item.userId: item.sequence for item in view.keyChains}
-    leavers = {user_id_of(leaver) for item in views for leaver in _leavers(item)}
-    return {
-        user: named.get(str(user), MAX_UINT if user in leavers else 0)
-        for user in leavers.union(authors)
-    }
-
-
-def _leavers(view: GoverningView) -> set[bytes]:
-    """Return the fingerprints of the users whose departures are served with a list."""
-    return {departure.fingerprint for departure in _departures(view)}
-
-
-def _departures(view: GoverningView) -> list[Departure]:
-    """Return the departures that are served with a list; nothing of them is verified."""
-    departures = () if view.accessList is None else view.accessList.departures
-    return [parse_departure(item.body) for item in departures]

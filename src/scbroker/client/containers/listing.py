@@ -19,6 +19,7 @@ from scbroker.client.arguments import moment, now
 from scbroker.client.calls import tasks
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.contents import OpenHeader
+from scbroker.client.containers.history import since_of
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Mark
 from scbroker.client.users.session import Session
@@ -117,7 +118,7 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
         known=[
             wire.KnownContainer(containerId=str(each), since=since)
             for each, (_, mark) in known.items()
-            if (since := fetching.since_of(mark)) is not None
+            if (since := since_of(mark)) is not None
         ],
     )
     answer = await session.call("POST", "/v1/containers/list", wire.ContainerList, message=message)
