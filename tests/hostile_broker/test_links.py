@@ -425,6 +425,31 @@ def test_a_list_of_links_that_a_holder_shares_with_the_creator_is_not_taken_for_
 
 @pytest.mark.long
 @attack(92, "creator of a link attacked")
+def test_a_link_that_the_broker_keeps_open_is_not_forgotten(mallory: Mallory, alice: User) -> None:
+    """It denies the container, and acknowledges the deletion of the link's user without a deletion."""
+    device = mallory.device_of(alice)
+    box = box_of(device)
+    link = device.createLink(
+        [box], expiresAt=dt.datetime.now(dt.UTC) + dt.timedelta(days=7)
+    ).result(PATIENCE)
+
+    def deny(exchange: Exchange) -> None:
+        if str(box) in exchange.path:
+            exchange.fail(BrokerError.notFoundError("It does not exist."))
+        elif exchange.path.endswith("/deletion"):
+            exchange.invent(b"", 204)
+
+    with (
+        mallory.meddling("", before=deny),
+        pytest.raises(BrokerError.rollbackError, match="call revokeLink again"),
+    ):
+        device.revokeLink(link).result(PATIENCE)
+    assert [each.userId for each in device.getLinks().result(PATIENCE)] == [link.userId]
+    device.revokeLink(link).result(PATIENCE)
+    assert device.getLinks().result(PATIENCE) == []
+
+
+@attack(92, "creator of a link attacked")
 def test_a_holder_writes_nothing_with_the_keys_of_a_link(creator: ServerProvider) -> None:
     box = box_of(creator)
     link = made(creator, box)

@@ -369,6 +369,8 @@ class ContainerFileSystem(AbstractFileSystem):
         """
         if target is None and listings_of(self.provider).knows(path):  # made since it was opened
             target = self._target(path, exclusive=exclusive)
+        elif target is not None:  # others may have named it since it was opened
+            [target] = self._changeable(path, exact=False)
         if target is None:
             return self.provider.createContainer(content, header_with(path))
         header = _header_of(target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -173,6 +174,21 @@ def test_a_full_disk_fails_a_file_and_not_the_mirror(
     monkeypatch.setattr(Folder, "place", place)
     mirror.compare()
     assert files(tmp_path) == {"a": b"1"}
+
+
+def test_a_content_that_is_larger_than_the_disk_fails_alone(
+    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others choose its size: a full disk would keep all other files from coming."""
+    create(mirror, "large", bytes(100_000))
+    create(mirror, "small", b"1")
+    usage = shutil.disk_usage(tmp_path)._replace(free=99_999)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "disk_usage", lambda _: usage)
+        mirror.compare()
+    assert (files(tmp_path), mirror.status) == ({"small": b"1"}, 1)
+    mirror.compare()
+    assert files(tmp_path).keys() == {"large", "small"}
 
 
 def test_a_full_disk_ends_a_comparison(

@@ -9,6 +9,7 @@ import os
 import shutil
 import tempfile
 import uuid
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from scbroker import errors
-from scbroker.cli.mirror.plan import Remote, assign
+from scbroker.cli.mirror.plan import Fetch, Remote, Stamp, assign, plan
 from scbroker.desk.paths import collision_key
 from tests.cli.mirror.worlds import KilledError, World, killed_at
 
@@ -253,6 +254,19 @@ def test_a_damaged_record_is_rebuilt_by_comparing_and_nothing_is_removed(world: 
     world.change(one, content=b"11")
     world.sync()
     assert world.files()["a"] == b"11"
+
+
+def _seen(stamp: Stamp, *_: object) -> Stamp:
+    return stamp
+
+
+def test_the_file_of_a_history_that_was_given_up_is_replaced() -> None:
+    """The accepted history can have the same version; it was written at another time."""
+    id, then = uuid.UUID(int=7), dt.datetime.fromtimestamp(0, dt.UTC)
+    remote = Remote(id, P("a"), 3, 5, True, then, then, changed=2)
+    for changed, steps in ((2, []), (0, []), (1, [Fetch(P("a"), remote)])):
+        stamp = Stamp(id, 3, 5, 1000, bytes(32), changed=changed)
+        assert plan({id: remote}, (), {P("a"): (stamp,)}, partial(_seen, stamp)) == steps
 
 
 @given(

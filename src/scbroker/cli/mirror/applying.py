@@ -141,7 +141,8 @@ class Applying:
         """Choose the path and record the content for it; None if a file has the content already."""
         with source.open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, _digest(file.fileno())
-        stamp = Stamp(fetch.remote.id, version, size, PLANNED, digest)
+        changed = fetch.remote.changed if version == fetch.remote.version else 0
+        stamp = Stamp(fetch.remote.id, version, size, PLANNED, digest, changed=changed)
         if fetch.rival is not None and self._has(fetch.rival, size, digest):
             # After damage to the record, a file with the container's content is taken for the mirror's.
             self._adopt(fetch.rival, stamp, found=not self._state.is_rebuilt)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import queue
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from scbroker.cli.groups import counted
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
 from scbroker.cli.mirror.state import Selection, State
+from scbroker.cli.output import Size
 from scbroker.cli.paths import Folder, translated, write_own
 from scbroker.cli.run import Run
 from scbroker.cli.together import END_ALL
@@ -261,6 +263,7 @@ class Mirror:
             is_own=container.createdBy == self._selection.user,
             created=container.createdAt,
             modified=_modified(container),
+            changed=round(container.modifiedAt.timestamp() * 1e6),
         )
 
     def _apply(self, touched: set[uuid.UUID] | None) -> None:
@@ -322,6 +325,11 @@ class Mirror:
     def _fetch_large(self, fetch: Fetch) -> None:
         remote = fetch.remote
         source = self._state.incoming / remote.id.hex
+        free = shutil.disk_usage(self._state.incoming).free
+        if remote.length > free:  # others choose the size, and the disk would be full for all files
+            raise errors.TooLargeError(
+                f"The content has {Size(remote.length).shown()}, and the disk has {Size(free).shown()} left."
+            )
         with self._run.out.progress(str(fetch.path), remote.length) as show:
             try:
                 saved = self._session.saveContainerContent(
@@ -329,6 +337,10 @@ class Mirror:
                 ).result()
             except _GONE:
                 return  # its event follows
+            except errors.DiskFullError:
+                for each in self._state.incoming.iterdir():
+                    each.unlink()
+                raise
         if saved is None:
             raise _hidden()
         # If a newer version was read, its event follows, and the file is found to have that version already.

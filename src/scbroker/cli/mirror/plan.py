@@ -43,6 +43,8 @@ class Remote:
     is_own: bool
     created: dt.datetime
     modified: dt.datetime
+    changed: int = 0
+    """When this version was written, in microseconds since 1970; another history has another time."""
 
 
 PLANNED: Final = -1
@@ -61,6 +63,13 @@ class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     modified: int
     digest: Annotated[bytes, Meta(min_length=32, max_length=32)]
     found: bool = False
+    changed: int = 0
+    """That of the version; 0 if it is not known."""
+
+    def is_of(self, remote: Remote) -> bool:
+        """Return whether this is the content of the newest version."""
+        is_same = self.changed == remote.changed or 0 in (self.changed, remote.changed)
+        return self.version == remote.version and is_same
 
 
 Files = Mapping[PurePosixPath, tuple[Stamp, ...]]
@@ -177,7 +186,7 @@ class _Plan:
             self._first += [Remove(each, id, True) for each, _ in found if each != path]
             if path != target:
                 moves.append(Move(path, target, remote, path))
-            if stamp.version != remote.version:
+            if not stamp.is_of(remote):
                 fetches.append(Fetch(target, remote))
         return [*self._first, *self._in_order(moves), *fetches]
 
@@ -198,7 +207,7 @@ class _Plan:
             self._first.append(Forget(path, id, "its container is gone"))
         elif not (written := [each for each in stamps if each.modified != PLANNED]):
             self._first.append(Forget(path, id))  # somebody else's file, from after a crash
-        elif remote and remote.version == written[-1].version and not self._exact:
+        elif remote and written[-1].is_of(remote) and not self._exact:
             self._edited.add(id)
         else:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))

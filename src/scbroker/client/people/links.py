@@ -182,8 +182,14 @@ async def revoke(session: Session, user_id: uuid.UUID) -> None:
             f"You have no link of user {user_id}: getLinks lists your links."
         )
     results = await provider.revokeAccess(entry.containers, user_id)
-    await _delete_user(session, _ring_of(entry.keys))
+    is_deleted = await _delete_user(session, _ring_of(entry.keys))
     for container, result in zip(entry.containers, results, strict=True):
+        if isinstance(result, errors.NotFoundError) and not is_deleted:
+            # The broker's word alone, for a link that its holder can still open.
+            raise errors.RollbackError(
+                f"The broker denies container {container} and keeps user {user_id} of the link, whose access "
+                "is not revoked: ask its operator, then call revokeLink again."
+            )
         if isinstance(result, _NOT_OURS):
             _log.warning(
                 "You can no longer change the access to container %s: the deleted user %s of a link "
@@ -248,19 +254,25 @@ async def _undo(session: Session, user_id: uuid.UUID) -> None:
         )
 
 
-async def _delete_user(session: Session, ring: KeyRing) -> None:
-    """Delete a link's user, unless that was done before or somebody with the link replaced the keys."""
+async def _delete_user(session: Session, ring: KeyRing) -> bool:
+    """Delete a link's user, unless that was done before; return whether the user's key chain is closed.
+
+    Somebody with the link may have replaced the keys.
+    """
     try:
         own, _ = await accounts.log_in_with_ring(session.transport, MemoryTrustStore(), ring)
         await accounts.delete_user(own)
         own.forget()
     except (errors.CredentialsError, errors.NotAuthenticatedError, errors.RollbackError):
-        if await session.directory.latest_active(ring.userId, KeyType.Signing) is not None:
-            _log.warning(
-                "User %s of a link could not be deleted: somebody with the link replaced its keys. It has "
-                "no access to the containers of the link any more.",
-                ring.userId,
-            )
+        pass
+    is_deleted = await session.directory.latest_active(ring.userId, KeyType.Signing) is None
+    if not is_deleted:
+        _log.warning(
+            "User %s of a link could not be deleted: somebody with the link replaced its keys, or the broker "
+            "keeps it.",
+            ring.userId,
+        )
+    return is_deleted
 
 
 def _document(provider: BaseProvider) -> OwnDocument[_Document]:
