@@ -11,9 +11,12 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError
 from scbroker.errors import InvalidArgumentError
+from scbroker.server.admin import users
+from scbroker.server.admin.stores import Stores
 from scbroker.server.admin.users import Order, Page, find, page
 from scbroker.server.settings import Settings
 from scbroker.wire import users as u
+from tests.kit.beside import beside
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -102,22 +105,14 @@ def test_what_is_no_user_id_is_not_looked_for(text: str) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("command", ["show", "suspend", "resume", "delete"])
-def test_what_is_no_user_id_is_refused_and_changes_nothing(
+def test_no_user_id_and_an_unknown_one_are_refused_and_change_nothing(
     broker: BrokerProcess, command: str, unchanged: Unchanged
 ) -> None:
     with unchanged():
-        done = admin(broker, "users", command, "me").expect(2)
-    assert "is not a user id" in done.error
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("command", ["show", "suspend", "resume", "delete"])
-def test_an_unknown_user_is_reported(
-    broker: BrokerProcess, command: str, unchanged: Unchanged
-) -> None:
-    with unchanged():
-        done = admin(broker, "users", command, str(uuid.uuid4())).expect(3)
-    assert "knows no user" in done.error
+        no_id = admin(broker, "users", command, "me").expect(2)
+        unknown = admin(broker, "users", command, str(uuid.uuid4())).expect(3)
+    assert "is not a user id" in no_id.error
+    assert "knows no user" in unknown.error
 
 
 @pytest.mark.long
@@ -237,7 +232,7 @@ def listed(url: str, order: Order, beginning: str = "", after: int = 0, count: i
 
 @pytest.mark.long
 def test_each_order_has_the_largest_or_newest_users_first_on_pages_without_gap(
-    start_broker: StartBroker,
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = start_broker()
     rings = [broker.new_user() for _ in range(5)]
@@ -268,6 +263,9 @@ def test_each_order_has_the_largest_or_newest_users_first_on_pages_without_gap(
     beginning = created[0].hex[:9]
     same = [each for each in created if each.hex.startswith(beginning)]
     assert [each.id for each in listed(url, Order.Id, beginning).users] == sorted(same)
+    monkeypatch.setattr(users, "_LISTED_AT_ONCE", 2)
+    every = beside(broker, lambda at: users.listed(Stores(at.settings, at.database)))
+    assert [each.id for each in every] == sorted(created)
 
 
 @pytest.mark.sampled
