@@ -32,7 +32,7 @@ _MADE: Final = "<!-- Made by `make pages` from the program and docs/commands.tom
 
 def root() -> Any:
     """Return the program's commands, as typer runs them."""
-    return typer.main.get_command(program.app)
+    return typer.main.get_command(program.program())
 
 
 def leaves(of: Any, name: str = "") -> Iterator[tuple[str, Any]]:

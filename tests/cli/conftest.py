@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-# Before any of its modules: commands are listed as they are imported.
-import scbroker.cli.app  # noqa: F401
+from scbroker.cli.app import program
 from assurance.faults.proxy import Link
 from scbroker import ServerProvider
 from tests.kit.browsers import browser, view
@@ -14,6 +13,7 @@ from tests.kit.fixtures import StartBroker
 from tests.kit.people import Person
 
 __all__ = ["browser", "view"]  # fixtures
+program()
 
 
 @pytest.fixture

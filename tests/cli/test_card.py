@@ -12,14 +12,14 @@ import segno
 from typer.testing import CliRunner
 
 from scbroker import ContactCard, KeyRing
-from scbroker.cli.app import app
+from scbroker.cli.app import program
 from tests.kit.people import Person
 
 CARD = ContactCard(KeyRing.generate().fingerprint, "https://broker.example/base", "Bob of Öland")
 
 
 def run(*arguments: str, exit_code: int = 0) -> str:
-    done = CliRunner().invoke(app, ["card", *arguments])
+    done = CliRunner().invoke(program(), ["card", *arguments])
     assert done.exit_code == exit_code, (done.output, done.exception)
     return str(done.exception) if exit_code else done.output
 

@@ -294,12 +294,14 @@ def _import_everything() -> None:
     import uvicorn.protocols.http.h11_impl  # noqa: F401
 
     import scbroker.cli.admin.page.page
-    import scbroker.cli.app
     import scbroker.cli.mirror.mirroring
     import scbroker.cli.profiles
     import scbroker.client.people.contacts
     import scbroker.client.server_provider
     import scbroker.server.commands  # noqa: F401  # imported for the forks
+    from scbroker.cli.app import program
+
+    program()
 
     make_argon2id_cheap()
     gc.collect()

@@ -16,7 +16,7 @@ import pytest
 import typer.main
 import yaml  # type: ignore[import-untyped] # its stubs are not pinned
 
-from scbroker.cli.app import app
+from scbroker.cli.app import program
 from scbroker.server import metrics
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
@@ -92,7 +92,7 @@ def test_each_panel_of_the_dashboard_has_a_place_and_a_query() -> None:
 def test_the_pages_name_commands_and_options_that_exist(name: str) -> None:
     text = (ROOT / "docs/guide" / name).read_text("utf-8")
     for line in set(re.findall(r"scbroker ((?:admin|serve|conformance)[^`\n#|]*)", text)):
-        found: Any = typer.main.get_command(app)
+        found: Any = typer.main.get_command(program())
         for word in line.split():
             if hasattr(found, "commands") and not word.startswith("-"):
                 assert word in found.commands, line

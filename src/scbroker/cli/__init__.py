@@ -47,10 +47,6 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
 
 def main() -> None:
     """Run the `scbroker` command; print an error without its traceback, and exit with its status."""
-    if "_SCBROKER_COMPLETE" in os.environ:  # a shell asks what completes a command line
-        from scbroker.cli.completion import answer
-
-        answer()
     try:
         _complete_streams()
         from scbroker.cli.app import program

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from scbroker import errors
+from scbroker.cli.completion import complete_profile
 from scbroker.cli.output import Output, masked
 from scbroker.cli.run import BaseRun, Run
 
@@ -35,9 +35,6 @@ _PLAIN: Final[dict[object, Callable[[str], object]]] = {
 }  # fmt: skip
 """Types of parameters with the conversion of each value."""
 
-_PATHS: Final = ("DIR", "FILE", "FOLDER")
-"""The metavar of a path."""
-
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print errors only, no messages and no progress.")
@@ -50,57 +47,27 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def _convert_quickly(parameters: list[Any]) -> None:
-    """Leave to typer's conversion only numbers, dates and choices; name no type of Python in the help.
+    """Leave to Typer's conversion only numbers, dates and choices.
 
-    To convert any value, typer imports pydantic, which takes as long as all else that a command without the
+    To convert any value, Typer imports pydantic, which takes longer than all that a command without the
     network imports.
     """
     for each in parameters:
         each.process_value = _conversion(each)
-        if each.param_type_name == "argument":
-            each.display_type_rich = _no_type
-
-
-def _no_type(ctx: Any) -> None:
-    """Return no type for the help of an argument, where typer would write "<list[str]>"."""
 
 
 def _conversion(parameter: Any) -> Callable[[Any, Any], Any]:
-    by_typer = parameter.process_value
-    described = parameter.type_descriptor
-    into = _PLAIN.get(described.annotation)
-    info = described.parameter_info
-    is_checked = info.exists or info.resolve_path or info.allow_dash or info.parser
+    by_typer, into = parameter.process_value, _PLAIN.get(parameter.type_descriptor.annotation)
     takes_many = parameter.multiple or parameter.nargs == -1
-    is_path = parameter.metavar in _PATHS
 
     def convert(context: Any, value: Any) -> Any:
-        if is_path and "" in (value or () if takes_many else [value]):
-            # As a path, it would be the current folder: `put -r "$UNSET"` would store all that is there.
-            option = (
-                parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar
-            )
-            raise errors.InvalidArgumentError(f"{option} is empty: name a file or a folder.")
         if value is None and not parameter.required:
-            found: Any = () if takes_many else None
-        elif value and into and not is_checked:
-            found = [into(each) for each in value] if takes_many else into(value)
-        else:
-            return _in_our_words(lambda: by_typer(context, value), value)
-        return parameter.callback(context, parameter, found) if parameter.callback else found
+            return () if takes_many else None
+        if value and into:
+            return [into(each) for each in value] if takes_many else into(value)
+        return by_typer(context, value)
 
     return convert
-
-
-def _in_our_words(convert: Callable[[], Any], value: Any) -> Any:
-    """Return what a conversion returns; a refusal of typer's names no type of pydantic."""
-    try:
-        return convert()
-    except typer.BadParameter as refused:
-        refused.message = refused.message.removeprefix("Value error, ")
-        if "valid integer" in refused.message:
-            refused.message = f"{value!r} is not a whole number."
-        raise
 
 
 @contextmanager
@@ -160,7 +127,6 @@ app: typer.Typer = typer.Typer(
     cls=_Panels,
     no_args_is_help=True,
     rich_markup_mode=None,
-    add_completion=False,  # scbroker.cli.completion has scripts that evaluate no names
     pretty_exceptions_enable=False,
     help="Store and share files that the broker cannot read.",
 )
@@ -210,12 +176,6 @@ def listing(of: typer.Typer, start: Start | None = None) -> Callable[[Function],
     return add
 
 
-def _complete_profile(incomplete: str) -> list[str]:
-    from scbroker.cli.profiles import complete_profile
-
-    return complete_profile(incomplete)
-
-
 def _start(
     profile: Annotated[
         str | None,
@@ -223,7 +183,7 @@ def _start(
             metavar="NAME",
             help="The profile to use: it names a broker and a user.",
             envvar="SCBROKER_PROFILE",
-            autocompletion=_complete_profile,
+            autocompletion=complete_profile,
         ),
     ] = None,
     as_json: AsJson = False,

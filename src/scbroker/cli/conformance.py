@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from scbroker.cli.command import Command
+from scbroker.cli.command import BROKER, Command, group
 
-conformance: typer.Typer = typer.Typer(
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    help="Test a broker or a client against the specification.",
+conformance: typer.Typer = group(
+    "conformance", BROKER, "Test a broker or a client against the specification."
 )
 AsJson = Annotated[bool, typer.Option("--json", help="Print the outcomes as a JSON list.")]
 

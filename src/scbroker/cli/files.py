@@ -146,6 +146,8 @@ def _files(
         now = dt.datetime.now(dt.UTC)
         yield File(None, str(relative_path(name)), None, now)
         return
+    if not text:  # as a path, the current folder: `put -r "$UNSET"` would store all that is there
+        raise errors.InvalidArgumentError("FILE is empty: name a file or a folder.")
     path = Path(text)
     try:
         state = path.stat()

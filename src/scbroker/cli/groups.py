@@ -10,13 +10,14 @@ import contextlib
 import shlex
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 
 import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
+from scbroker.cli.completion import complete_group, complete_offer
 from scbroker.cli.names import PREFIX
 from scbroker.cli.words import with_message
 from scbroker.desk.people import People
@@ -239,30 +240,6 @@ def _is_id(text: str) -> bool:
 
 def _normal(text: str) -> str:
     return unicodedata.normalize("NFC", text)
-
-
-def complete_group(ctx: Any, incomplete: str) -> list[str]:
-    """Return the groups that complete a word on the command line; nothing if they cannot be read."""
-    return _completed(ctx, incomplete, lambda groups: groups.accepted)
-
-
-def complete_offer(ctx: Any, incomplete: str) -> list[str]:
-    """Return the offered groups that complete a word on the command line."""
-    return _completed(ctx, incomplete, lambda groups: groups.offers() or [])
-
-
-def _completed(
-    ctx: Any, incomplete: str, listed: Callable[[Groups], list[scbroker.Group]]
-) -> list[str]:
-    from scbroker.cli.completion import candidates
-    from scbroker.cli.output import Output
-    from scbroker.cli.run import Run
-
-    def read() -> Iterator[str]:
-        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            yield from (each.name for each in listed(run.people.groups))
-
-    return candidates(incomplete, read)
 
 
 GroupArgument = Annotated[

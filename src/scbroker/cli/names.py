@@ -15,6 +15,7 @@ import typer
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.completion import complete_container
 from scbroker.cli.output import SHORT_ID
 from scbroker.desk import names as desk
 from scbroker.desk.names import LONGEST_NAME, name_of
@@ -226,29 +227,6 @@ def _listed(containers: list[scbroker.Container[Any]]) -> str:
     ]
     more = len(containers) - len(shown)
     return "; ".join(shown) + (f"; and {more} more" if more else "") + "."
-
-
-def complete_container(ctx: Any, incomplete: str) -> list[str]:
-    """Return the names that complete a word on the command line; nothing if they cannot be read."""
-    from scbroker.cli.completion import candidates
-    from scbroker.cli.output import Output
-    from scbroker.cli.run import Run
-
-    def read() -> Iterator[str]:
-        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            yield from (name for _, name in run.names.known())
-
-    return candidates(incomplete, read)
-
-
-def complete_folder(ctx: Any, incomplete: str) -> list[str]:
-    """Return the beginnings of names, up to a slash, that complete a word on the command line."""
-    found = set()
-    for name in complete_container(ctx, incomplete):
-        rest = name[len(incomplete) :]
-        if "/" in rest:
-            found.add(incomplete + rest[: rest.index("/") + 1])
-    return sorted(found)
 
 
 ContainerArgument = Annotated[

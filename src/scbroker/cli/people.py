@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.completion import complete_person
 from scbroker.cli.groups import Groups, not_accepted
 from scbroker.cli.names import LINK_MARK
 from scbroker.cli.output import SHORT_ID
@@ -190,33 +191,6 @@ def _label(who: Somebody, *, is_short: bool = False) -> str:
     shown = who.name or (who.id.hex[:SHORT_ID] if is_short else str(who.id))
     before = {"link": "link ", "group": "group ", "other-group": "group "}
     return before.get(who.kind, "") + shown
-
-
-def complete_person(ctx: Any, incomplete: str) -> list[str]:
-    """Return the contacts that complete a word on the command line; nothing if they cannot be read."""
-    from scbroker.cli.completion import candidates
-    from scbroker.cli.output import Output
-    from scbroker.cli.run import Run
-
-    def read() -> Iterator[str]:
-        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            yield from (each.name for each in run.people.book.list().result())
-
-    return candidates(incomplete, read)
-
-
-def complete_holder(ctx: Any, incomplete: str) -> list[str]:
-    """Return the contacts and accepted groups that complete a word; nothing if they cannot be read."""
-    from scbroker.cli.completion import candidates
-    from scbroker.cli.output import Output
-    from scbroker.cli.run import Run
-
-    def read() -> Iterator[str]:
-        with Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run:
-            yield from (each.name for each in run.people.book.list().result())
-            yield from (each.name for each in run.people.groups.accepted)
-
-    return candidates(incomplete, read)
 
 
 PersonArgument = Annotated[

@@ -236,14 +236,6 @@ def _text() -> str:
         raise errors.InvalidArgumentError(f"{path()} is not text in UTF-8: correct it.") from None
 
 
-def complete_profile(incomplete: str) -> list[str]:
-    """Return the profiles that complete a word on the command line; nothing if they cannot be read."""
-    try:
-        return [each for each in read().profiles if each.startswith(incomplete)]
-    except errors.BrokerError:
-        return []
-
-
 def save(profile: Profile, *, replace: bool = False) -> None:
     """Add a profile to the file, or replace the one of its name; comments in the file stay.
 

@@ -16,7 +16,7 @@ import typer
 
 from scbroker import errors
 from scbroker.cli import command as of_users
-from scbroker.cli.command import AsJson, Function, Group, Quiet
+from scbroker.cli.command import AsJson, Function, Quiet
 from scbroker.cli.output import Output, Size
 from scbroker.cli.run import BaseRun
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from scbroker.server.commands import Settings
 
 T = TypeVar("T")
-admin: Final = typer.Typer(
-    cls=Group, no_args_is_help=True, rich_markup_mode=None, help="Administer a broker."
-)
+admin: Final = of_users.group("admin", of_users.BROKER, "Administer a broker.")
 DataDir = Annotated[
     str | None,
     typer.Option(metavar="FOLDER", help="The data folder; by default that of the settings."),

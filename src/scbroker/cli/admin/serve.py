@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from scbroker.cli.admin.command import Admin, DataDir
+from scbroker.cli.command import BROKER, Command, app
 from scbroker.cli.findings import Finding, found, write
 from scbroker.cli.output import Output
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _SECONDS: Final = 10.0
 
 
+@app.command(cls=Command, rich_help_panel=BROKER)
 def serve(
     host: Annotated[
         str | None,

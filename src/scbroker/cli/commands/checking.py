@@ -13,7 +13,7 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
-from scbroker.cli.names import complete_container
+from scbroker.cli.completion import complete_container
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 

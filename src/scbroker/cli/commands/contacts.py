@@ -11,7 +11,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import SHARING, command, group
 from scbroker.cli.commands.card import show_card
-from scbroker.cli.people import complete_person
+from scbroker.cli.completion import complete_person
 from scbroker.cli.run import Run
 
 contacts: typer.Typer = group("contacts", SHARING, "Keep a list of the people whom you share with.")

@@ -10,7 +10,8 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
-from scbroker.cli.people import CARD_PREFIX, complete_person
+from scbroker.cli.completion import complete_person
+from scbroker.cli.people import CARD_PREFIX
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import (
     NewPassphraseFile,

@@ -13,9 +13,8 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
+from scbroker.cli.completion import complete_container, complete_group
 from scbroker.cli.event_logs import each_once, merged
-from scbroker.cli.groups import complete_group
-from scbroker.cli.names import complete_container
 from scbroker.cli.output import Row, ShortId
 from scbroker.cli.run import Run
 

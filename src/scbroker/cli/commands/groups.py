@@ -13,17 +13,10 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import SHARING, Yes, command, group
-from scbroker.cli.groups import Found, GroupArgument, OfferArgument, complete_group, counted
+from scbroker.cli.completion import complete_group, complete_person
+from scbroker.cli.groups import Found, GroupArgument, OfferArgument, counted
 from scbroker.cli.output import ShortId
-from scbroker.cli.people import (
-    Holder,
-    Who,
-    complete_person,
-    holder_of,
-    joined,
-    warning_of,
-    with_names,
-)
+from scbroker.cli.people import Holder, Who, holder_of, joined, warning_of, with_names
 from scbroker.cli.run import Run
 from scbroker.cli.words import with_message
 from scbroker.desk.rights import living

@@ -16,10 +16,10 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
+from scbroker.cli.completion import complete_container, complete_holder
 from scbroker.cli.groups import modifier_is_member, tell_offers
-from scbroker.cli.names import ContainerArgument, complete_container
+from scbroker.cli.names import ContainerArgument
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
-from scbroker.cli.people import complete_holder
 from scbroker.cli.run import Run
 from scbroker.desk.names import is_damaged, name_of
 from scbroker.desk.rights import in_words, living

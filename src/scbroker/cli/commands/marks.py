@@ -13,7 +13,8 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import WATCHING, Yes, command, group
 from scbroker.cli.commands.listing import access_in_words, access_of
-from scbroker.cli.groups import GroupArgument, complete_group
+from scbroker.cli.completion import complete_group
+from scbroker.cli.groups import GroupArgument
 from scbroker.cli.names import ContainerArgument
 from scbroker.cli.run import Run
 

@@ -9,7 +9,7 @@ import typer
 
 from scbroker import errors
 from scbroker.cli.command import WATCHING, Checksum, command
-from scbroker.cli.names import complete_folder
+from scbroker.cli.completion import complete_folder
 from scbroker.cli.run import Run
 
 
@@ -17,7 +17,7 @@ from scbroker.cli.run import Run
 def mirror(
     run: Run,
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="The folder; it is created if it is missing.")
+        str, typer.Argument(metavar="FOLDER", help="The folder; it is created if it is missing.")
     ],
     name: Annotated[
         str,
@@ -74,6 +74,8 @@ def mirror(
         raise errors.InvalidArgumentError(
             f"{name!r} does not end with a slash: name a folder of containers, such as photos/."
         )
+    if not folder:  # as a path, the current folder
+        raise errors.InvalidArgumentError("FOLDER is empty: name a folder.")
     selection = Selection(
         user=run.profile.user_id,
         broker=run.profile.server_url.rstrip("/"),
@@ -82,10 +84,11 @@ def mirror(
         everyone=everyone,
     )
     signal.signal(signal.SIGTERM, _interrupt)
-    if not folder.exists():
-        with translated(folder):
-            folder.mkdir(mode=0o700)
-    with Folder(folder) as opened, State(opened.path, selection) as state:
+    path = Path(folder)
+    if not path.exists():
+        with translated(path):
+            path.mkdir(mode=0o700)
+    with Folder(path) as opened, State(opened.path, selection) as state:
         mirroring = Mirror(run, opened, state, selection, keep=not delete, checksum=checksum)
         if once:
             mirroring.compare()

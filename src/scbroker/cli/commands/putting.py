@@ -19,12 +19,12 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Checksum, Yes, command
 from scbroker.cli.commands.getting import has_content
+from scbroker.cli.completion import complete_group, complete_holder
 from scbroker.cli.files import STREAM, File, find, header_of, read_small, why_unread
-from scbroker.cli.groups import complete_group
 from scbroker.cli.names import is_whole, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import translated
-from scbroker.cli.people import AnyHolder, capital, complete_holder, holder_of, warning_of
+from scbroker.cli.people import AnyHolder, capital, holder_of, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import name_of

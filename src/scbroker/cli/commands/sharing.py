@@ -12,6 +12,7 @@ from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.commands.getting import containers_below
+from scbroker.cli.completion import complete_holder
 from scbroker.cli.dates import Until
 from scbroker.cli.groups import counted
 from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
@@ -19,7 +20,6 @@ from scbroker.cli.people import (
     AnyHolder,
     PersonArgument,
     capital,
-    complete_holder,
     holder_of,
     joined,
     named_in,
