@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from scbroker.cli.app import program
 from assurance.faults.proxy import Link
 from scbroker import ServerProvider
+from scbroker.cli.app import program
 from tests.kit.browsers import browser, view
 from tests.kit.fixtures import StartBroker
 from tests.kit.people import Person

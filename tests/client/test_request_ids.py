@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from scbroker.cli.words import with_request
+from scbroker.cli.words import sentence
 from tests.kit.answering import answering
 from tests.kit.both_engines import on_sqlite
 from tests.kit.fixtures import NewProvider
@@ -68,11 +68,11 @@ def test_an_id_with_other_characters_or_sizes_is_ignored(ids: list[str], read: s
 @pytest.mark.long
 def test_the_command_line_shows_the_id_if_the_broker_failed_and_only_then() -> None:
     with faulty("0123456789abcdef") as url:
-        assert with_request(error_at(url)).endswith("It failed. (request 0123456789abcdef)")
+        assert sentence(error_at(url)).endswith("It failed. (request 0123456789abcdef)")
     refusal = BrokerError.notFoundError("No container.")
     refusal.requestId = "0123456789abcdef"
-    assert with_request(refusal) == "No container."
-    assert with_request(BrokerError.brokerFaultError("It failed.")) == "It failed."
+    assert sentence(refusal) == "No container."
+    assert sentence(BrokerError.brokerFaultError("It failed.")) == "It failed."
 
 
 @pytest.mark.long

@@ -61,9 +61,9 @@ def main() -> None:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import Output
-        from scbroker.cli.words import with_request
+        from scbroker.cli.words import sentence
 
-        Output(as_json=False, quiet=False).error(with_request(error))
+        Output(as_json=False, quiet=False).error(sentence(error))
         sys.exit(status_of(error))
     except MemoryError:
         sys.exit("scbroker: There is too little memory for this command: give the process more.")

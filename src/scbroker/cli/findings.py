@@ -9,7 +9,7 @@ from scbroker import errors
 from scbroker.cli import status_of
 from scbroker.cli.output import Output, masked
 from scbroker.cli.probe import DoubtfulError
-from scbroker.cli.words import in_words
+from scbroker.cli.words import sentence
 
 _WIDTHS: Final = {"state": 7, "check": 13, "detail": 0}
 
@@ -30,7 +30,7 @@ def found(name: str, check: Callable[[], str]) -> Finding:
     except DoubtfulError as doubt:
         return Finding(name, "warning", str(doubt), 0)
     except errors.BrokerError as error:
-        return Finding(name, "failed", in_words(error.message), status_of(error))
+        return Finding(name, "failed", sentence(error), status_of(error))
 
 
 def write(out: Output, findings: Iterable[Finding]) -> int:

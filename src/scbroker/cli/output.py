@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from scbroker.cli.words import in_words
 from scbroker.spelling import is_invisible
 
 if TYPE_CHECKING:
@@ -189,9 +188,9 @@ class Output:
                 print(printable(text), file=sys.stderr, flush=True)
 
     def error(self, text: str) -> None:
-        """Write an error to standard error, also with `--quiet`, in the words of the command line."""
+        """Write an error to standard error, also with `--quiet`."""
         with self._without_bar():
-            shown = printable(in_words(masked(text)))
+            shown = printable(masked(text))
             print(f"scbroker: {shown}", file=sys.stderr, flush=True)
 
     @contextmanager

@@ -11,7 +11,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors, tracing
 from scbroker.cli import status_of
 from scbroker.cli.output import Output, printable
-from scbroker.cli.words import in_words, with_request
+from scbroker.cli.words import sentence
 
 if TYPE_CHECKING:
     from scbroker.cli.names import Names
@@ -36,7 +36,7 @@ class BaseRun:
 
     def failed(self, item: str, error: errors.BrokerError) -> None:
         """Write the error of one item of many to standard error; the command goes on with the others."""
-        self.out.error(f"{item}: {with_request(error)}")
+        self.out.error(f"{item}: {sentence(error)}")
         self._status = self._status or status_of(error)
 
     def end(self) -> None:
@@ -145,8 +145,8 @@ class Run(BaseRun):
         try:
             provider.resumeSession(profile.user_id).result()
         except errors.NotAuthenticatedError as error:
-            message = in_words(error.message).replace("scbroker login", profile.command("login"))
-            raise errors.NotAuthenticatedError(message) from None
+            login = f"Run `{profile.command('login')}`."
+            raise errors.NotAuthenticatedError(f"{error.message} {login}") from None
         return provider
 
     @cached_property
@@ -173,7 +173,7 @@ class _ToOutput(logging.Handler):
         if record.msg.startswith(_LEFT_OUT):
             self._run.has_left_out = True
         else:
-            self._run.out.say(f"scbroker: {in_words(record.getMessage())}")
+            self._run.out.say(f"scbroker: {record.getMessage()}")
 
 
 def _log_to_standard_error(run: Run) -> None:

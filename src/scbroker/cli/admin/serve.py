@@ -13,6 +13,7 @@ from scbroker.cli.admin.command import Admin, DataDir
 from scbroker.cli.command import BROKER, Command, app
 from scbroker.cli.findings import Finding, found, write
 from scbroker.cli.output import Output
+from scbroker.cli.probe import DoubtfulError, probe
 
 if TYPE_CHECKING:
     from scbroker.server.commands import Settings
@@ -70,8 +71,11 @@ def serve(
     commands.serve(settings)
 
 
+def _certificate(origin: str) -> str:
+    return probe(origin, _SECONDS).certificate()
+
+
 def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
-    from scbroker.cli.probe import DoubtfulError, Probe
     from scbroker.server.admin.starting import START_CHECKS, Check
 
     def result(check: Check) -> str:
@@ -84,4 +88,4 @@ def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
         yield found(name, partial(result, check))
     for origin in settings.origins:
         if origin.startswith("https:"):
-            yield found("certificate", Probe(origin, _SECONDS).tls)
+            yield found("certificate", partial(_certificate, origin))

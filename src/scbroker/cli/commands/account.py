@@ -17,7 +17,7 @@ from scbroker.cli.groups import tell_offers
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, secret
-from scbroker.cli.words import in_words
+from scbroker.cli.words import sentence
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -434,7 +434,7 @@ def notify(run: Run, provider: "scbroker.ServerProvider", user_id: uuid.UUID) ->
         provider.logout().result(_LOG_OUT_SECONDS)
         return True
     except errors.BrokerError as error:
-        run.out.say(f"The broker was not notified: {in_words(error.message)}")
+        run.out.say(f"The broker was not notified: {sentence(error)}")
     except TimeoutError:
         resumed.cancel()
         run.out.say("The broker was not notified: it does not answer.")

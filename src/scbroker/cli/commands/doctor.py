@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime as dt
 import os
 import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -18,9 +20,9 @@ from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.findings import Finding, found, write
 from scbroker.cli.output import Size
-from scbroker.cli.probe import DoubtfulError, Probe
+from scbroker.cli.probe import DoubtfulError, Probe, probe
 from scbroker.cli.run import Run
-from scbroker.cli.words import in_words
+from scbroker.cli.words import sentence
 from scbroker.folders import platform_folder
 
 if TYPE_CHECKING:
@@ -29,8 +31,9 @@ if TYPE_CHECKING:
 _SECONDS: Final = 15.0
 _LEAST_SPACE: Final = 256 * 1_048_576
 _URL: Final = re.compile(r"https?://[^\s,()'\"]+")
-_ON_THE_WAY: Final = ("address", "tls", "broker", "protocol", "API key")
-"""If one of these checks fails, the later ones are left out."""
+_CLOCK_FAILS: Final = 300
+"""Seconds that clocks may differ: docs/spec/protocol.md, code `clock`."""
+_CLOCK_WARNS: Final = 30
 
 
 @command(WATCHING)
@@ -45,9 +48,9 @@ def doctor(
 ) -> None:
     """Check what keeps scbroker from working here.
 
-    The command checks profile, folders, disk, address, TLS, broker, clocks, protocol, API key, origin and
-    session. Each check is a line: ok, warning or failed, with the reason and what to do. The exit status is
-    0, or that of the first failure. Without a profile, SCBROKER_SERVER_URL and SCBROKER_API_KEY name the
+    The command checks profile, folders, disk, broker, certificate, clock, API key, origin and session. Each
+    check is a line: ok, warning or failed, with the reason and what to do. The exit status is 0, or that of
+    the first failure. Without a profile, SCBROKER_SERVER_URL and SCBROKER_API_KEY name the
     broker.
 
     The command reads no container. To check the origin (whether the broker accepts log-ins at this address),
@@ -64,36 +67,26 @@ class _Doctor:
         self.profile: Profile | None = None
         self.server = server
         self.api_key: str | None = None
-        self._failed = False
 
     def findings(self) -> Iterator[Finding]:
-        yield self._check("profile", self._profile)
+        yield found("profile", self._profile)
         yield from self._of_the_device()
         if not self.server:
             return
-        yield self._check("address", self._address)
-        if self._failed:
+        # If one of the next checks fails, the later ones would as well.
+        yield (finding := found("broker", self._broker))
+        if finding.status:
             return
-        probe = Probe(self.server, _SECONDS)
-        if probe.reached_tls:
-            yield self._check("tls", probe.tls)
-        if not self._failed:
-            yield self._check("broker", probe.broker)
-        if not self._failed:
-            yield self._check("clock", probe.clock)
-            yield self._check("protocol", probe.protocol)
-        if not self._failed:
-            yield self._check("API key", self._api_key)
-        if not self._failed:
-            yield self._check("origin", self._origin)
-            if self.profile is not None:
-                yield self._check("session", self._session)
-
-    def _check(self, name: str, check: Callable[[], str]) -> Finding:
-        """Return what a check finds; a failure at the network stops the checks that need it."""
-        finding = found(name, check)
-        self._failed |= finding.state == "failed" and name in _ON_THE_WAY
-        return finding
+        at = probe(self.server, _SECONDS)
+        if at.ends is not None:
+            yield found("certificate", at.certificate)
+        yield found("clock", lambda: _clock(at))
+        yield (finding := found("API key", self._api_key))
+        if finding.status:
+            return
+        yield found("origin", self._origin)
+        if self.profile is not None:
+            yield found("session", self._session)
 
     def _profile(self) -> str:
         from scbroker.cli import profiles
@@ -116,9 +109,9 @@ class _Doctor:
             (self.profile and self.profile.trust_folder)
             or platform_folder("state", ", or XDG_STATE_HOME")
         )
-        yield self._check("trust store", lambda: self._trust_store(trust))
-        yield self._check("session store", self._session_store)
-        yield self._check("disk", lambda: _space(trust))
+        yield found("trust store", lambda: self._trust_store(trust))
+        yield found("session store", self._session_store)
+        yield found("disk", lambda: _space(trust))
 
     def _trust_store(self, folder: Path) -> str:
         user = uuid.UUID(int=0) if self.profile is None else self.profile.user_id
@@ -141,7 +134,7 @@ class _Doctor:
             except errors.SessionStoreError as error:
                 if self.profile is not None:
                     raise
-                raise DoubtfulError(in_words(error.message)) from None
+                raise DoubtfulError(sentence(error)) from None
             return "the system's keychain"
         scbroker.FileSessionStore(folder).check()
         return f"{folder}, whose files anybody can use who can read them"
@@ -155,14 +148,15 @@ class _Doctor:
             timeout=_SECONDS,
         )
 
-    def _address(self) -> str:
-        try:
-            self._provider(str(uuid.UUID(int=0))).close()
-        except errors.InvalidArgumentError as error:
-            raise errors.InvalidArgumentError(f"{self.server}: {in_words(error.message)}") from None
-        if self.server.lower().startswith("http:"):
-            return f"{self.server}, without TLS: it is on this machine"
-        return self.server
+    def _broker(self) -> str:
+        with (
+            contextlib.suppress(errors.ApiKeyError),  # which the next check reports
+            self._provider(self.api_key or str(uuid.UUID(int=0))) as provider,
+        ):
+            provider.getReminder(uuid.uuid4()).result()
+        return (
+            f"answers at {self.server}, and speaks the protocol of scbroker {scbroker.__version__}"
+        )
 
     def _api_key(self) -> str:
         if self.api_key is None:
@@ -183,16 +177,28 @@ class _Doctor:
                 provider.logIn(keyRing=ring, userId=ring.userId).result()
             except (errors.CredentialsError, errors.ChallengeError) as error:
                 if _URL.search(error.message):  # it names its own origins: ours is not one
-                    raise errors.ChallengeError(
-                        error.message.replace(
-                            "serverUrl", "the address (`server_url` of the profile)"
-                        )
-                    ) from None
+                    raise errors.ChallengeError(error.message) from None
         return "log-ins at this address are accepted"
 
     def _session(self) -> str:
         _ = self.run.session
         return "is kept on this device, and resumes"
+
+
+def _clock(at: Probe) -> str:
+    """Compare the broker's clock, or that of the proxy before it, with ours."""
+    if at.ahead is None:
+        raise DoubtfulError("The broker's answer has no time to compare with.")
+    ahead = round(at.ahead)
+    by = f"{dt.timedelta(seconds=abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the broker's"
+    if abs(ahead) > _CLOCK_FAILS:
+        raise errors.ClockError(
+            f"This machine's clock is {by}, and five minutes are allowed: set it right, or tell the broker's "
+            "operator."
+        )
+    if abs(ahead) > _CLOCK_WARNS:
+        raise DoubtfulError(f"This machine's clock is {by}: set it right.")
+    return "agrees with the broker's within a second or two" if abs(ahead) < 3 else by
 
 
 def _space(folder: Path) -> str:

@@ -628,8 +628,9 @@ def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         why = getattr(error.certificate_error, "verify_message", "") or "it does not verify"
         return (
-            f"The certificate of {url} was refused: {why}. For an authority of your own, pass "
-            "ssl=ssl.create_default_context(cafile=...)."
+            f"The certificate of {url} was refused: {why}. For an authority of your own, set "
+            "SSL_CERT_FILE to a file with its certificate, or pass ssl="
+            "ssl.create_default_context(cafile=...)."
         )
     if isinstance(error, aiohttp.ClientConnectorSSLError):
         return (
