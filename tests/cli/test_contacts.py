@@ -6,7 +6,7 @@ import pexpect
 import pytest
 
 from scbroker import ContactCard, KeyRing
-from scbroker.cli.people import complete_person
+from scbroker.cli.completion import complete_person
 from tests.cli.test_sharing import alice, bob, card_of, carol, id_of, knows, own_card
 from tests.kit.people import Person, ended
 

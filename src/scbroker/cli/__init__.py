@@ -1,6 +1,5 @@
 """The command line: commands of users, `scbroker serve` and `scbroker admin …`."""
 
-import errno
 import io
 import os
 import sys
@@ -18,12 +17,6 @@ _EXTRAS: Final = {
     ),
 }  # fmt: skip
 """The modules that each extra installs."""
-
-_STREAMS: Final = {
-    "stdin": "standard input", "stdout": "standard output", "stderr": "standard error",
-}  # fmt: skip
-_closed: Final[list[str]] = []
-"""The standard streams that the caller has closed."""
 
 # The exit statuses, which docs/guide/command-line.md lists. 1 is any other error, 130 is Ctrl-C.
 WRONG_USE: Final = 2
@@ -47,6 +40,7 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
 
 def main() -> None:
     """Run the `scbroker` command; print an error without its traceback, and exit with its status."""
+    os.umask(os.umask(0o077) | 0o022)  # others who can write what a shell reads could run commands
     try:
         _complete_streams()
         from scbroker.cli.app import program
@@ -55,8 +49,6 @@ def main() -> None:
             program(sys.argv[1:])()
         finally:
             sys.stdout.flush()  # at the end of the process, nobody would handle an error
-        if isinstance(sys.stderr, _ClosedErrors) and sys.stderr.is_used:
-            sys.exit(1)
     except ModuleNotFoundError as error:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
@@ -74,28 +66,9 @@ def main() -> None:
         _drop_output()
         from scbroker.cli.output import Output
 
-        Output(as_json=False, quiet=False).error(_explained(error))
+        what = f"{error.filename} cannot be used: " if error.filename else ""
+        Output(as_json=False, quiet=False).error(f"{what}{error.strerror or error}.")
         sys.exit(1)
-
-
-def _explained(error: OSError) -> str:
-    if error.errno == errno.EBADF and _closed:
-        return f"The command needs what its caller has closed: {' and '.join(_closed)}."
-    if error.filename is None and error.strerror == os.strerror(errno.ENOENT):  # of os.getcwd
-        return "The working folder was removed: change to another one."
-    if error.filename is None and error.errno == errno.ENOENT:  # of tempfile
-        return f"{error.strerror}: set TMPDIR to a folder that can be written."
-    return f"{error.filename or 'standard output'} cannot be used: {error.strerror or error}."
-
-
-class _ClosedErrors(io.TextIOBase):
-    """Standard error, if the caller has closed it: messages are lost, and the exit status says so."""
-
-    is_used = False
-
-    def write(self, text: str) -> int:
-        self.is_used = True
-        return len(text)
 
 
 def _complete_streams() -> None:
@@ -104,16 +77,19 @@ def _complete_streams() -> None:
     Their descriptors stay taken: a file that the program opens must not become its standard output.
     Characters that the encoding of standard output lacks are written as escapes.
     """
-    for number, (name, shown) in enumerate(_STREAMS.items()):
+    unusable = (
+        ("stdin", "r", os.O_WRONLY),
+        ("stdout", "w", os.O_RDONLY),
+        ("stderr", "w", os.O_WRONLY),
+    )
+    for number, (name, mode, flags) in enumerate(unusable):
         if getattr(sys, name) is None:
-            unusable = os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY)
-            if unusable != number:
-                os.dup2(unusable, number)
-                os.close(unusable)
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
             # Open until the end.
-            stream = open(number, "w" if number else "r", closefd=False)  # noqa: SIM115
-            setattr(sys, name, _ClosedErrors() if name == "stderr" else stream)
-            _closed.append(shown)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":
         sys.stdout.reconfigure(errors="backslashreplace")
 

@@ -21,24 +21,8 @@ def check(session_folder: str | None, trust_folder: str | None) -> None:
     Raises `SessionStoreError` without a keychain, and `InvalidArgumentError` for a folder that cannot be
     written. Both messages name the option that chooses another place.
     """
-    from scbroker.cli.paths import make_folder
-
-    if session_folder is None:
-        sessions: scbroker.SessionStore = scbroker.KeychainSessionStore()
-    else:
-        sessions = scbroker.FileSessionStore(session_folder)
-    sessions.check()
-    marks = Path(trust_folder or platform_folder("state", ", or pass --trust-folder"))
-    try:
-        make_folder(marks)
-        for folder in (marks, Path(session_folder or marks)):
-            tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        raise errors.InvalidArgumentError(
-            f"{error.filename or marks} cannot be written ({error.strerror}): choose other folders with "
-            "--session-folder and --trust-folder."
-        ) from None
-    scbroker.FileTrustStore(marks).read_pass(uuid.UUID(int=0))  # refuses what others can write
+    sessions(session_folder)
+    marks(trust_folder)
 
 
 def check_for(
@@ -49,3 +33,34 @@ def check_for(
         session_folder or (profile.session_folder if profile else None),
         trust_folder or (profile.trust_folder if profile else None),
     )
+
+
+def sessions(folder: str | None) -> str:
+    """Check that a session can be kept; return where."""
+    if folder is None:
+        scbroker.KeychainSessionStore().check()
+        return "the system's keychain"
+    scbroker.FileSessionStore(folder).check()
+    _check_written(Path(folder))
+    return f"{folder}, whose files anybody can use who can read them"
+
+
+def marks(folder: str | None) -> Path:
+    """Check that what this device verifies can be kept; return the folder."""
+    found = Path(folder or platform_folder("state", ", or pass --trust-folder"))
+    _check_written(found)
+    scbroker.FileTrustStore(found).read_pass(uuid.UUID(int=0))  # refuses what others can write
+    return found
+
+
+def _check_written(folder: Path) -> None:
+    from scbroker.cli.paths import make_folder
+
+    try:
+        make_folder(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise errors.InvalidArgumentError(
+            f"{error.filename or folder} cannot be written ({error.strerror}): choose other folders with "
+            "--session-folder and --trust-folder."
+        ) from None

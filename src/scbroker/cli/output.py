@@ -102,10 +102,6 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
 
 
-_LEAST_TEXT: Final = 16
-"""Characters to which a narrow terminal narrows a column of texts at most."""
-
-
 def local(time: dt.datetime) -> dt.datetime:
     """Return a time in the zone of this machine; in UTC if the year would be after 9999.
 
@@ -130,11 +126,10 @@ class Output:
     def rows(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
         """Write a list: as a JSON array, as a table with these headings by key, or a line for each row.
 
-        JSON has all keys of the rows; table and lines have those that `columns` names. Only the table needs
-        all rows in memory.
+        JSON has all keys of the rows; table and lines have those that `columns` names.
         """
         if self.as_json:
-            _print_array(rows)
+            _print_json([_plain(row) for row in rows])
         elif self.on_terminal:
             self._table(rows, columns)
         else:
@@ -248,32 +243,24 @@ class Output:
             print(text, flush=True)
 
     def _table(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
+        """Write a table. A terminal wraps lines that are too long for it: half an id would be of no use."""
         from rich.cells import cell_len
-        from rich.table import Table
-        from rich.text import Text
 
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        listed = list(rows)
-        least = 2 * (len(columns) - 1)  # the spaces between the columns
-        for key, heading in columns.items():
-            is_number = any(isinstance(row[key], int) for row in listed)
-            # A narrow terminal folds texts only: half an id or half a time is of no use.
-            is_text = not any(isinstance(row[key], int | uuid.UUID | dt.datetime) for row in listed)
-            table.add_column(
-                heading,
-                justify="right" if is_number else "left",
-                overflow="fold",
-                no_wrap=not is_text,
-            )
-            width = max(cell_len(each) for each in (heading, *(_shown(row[key]) for row in listed)))
-            least += min(width, _LEAST_TEXT) if is_text else width
-        for row in listed:
-            table.add_row(*(Text(_shown(row[key])) for key in columns))
+        listed = [[row[key] for key in columns] for row in rows]
+        cells = [list(columns.values()), *([_shown(each) for each in row] for row in listed)]
+        widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+        is_number = [
+            any(isinstance(e, int) for e in column) for column in zip(*listed, strict=True)
+        ]
         with self._without_bar(is_over=True):
-            # Columns that a narrow terminal has no space for would vanish: it wraps these lines instead.
-            console = _console(sys.stdout)
-            console.width = max(console.width, least)
-            console.print(table)
+            for line in cells:
+                padded = []
+                for text, width, right in zip(
+                    line, widths, is_number or [False] * len(line), strict=True
+                ):
+                    space = " " * (width - cell_len(text))
+                    padded.append(space + text if right else text + space)
+                print("  ".join(padded).rstrip())
 
 
 def _cannot_redraw() -> bool:
@@ -298,20 +285,10 @@ def _console(file: Any) -> Console:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2))
-
-
-def _print_array(rows: Iterable[Row]) -> None:
-    """Print a JSON array row by row. After an error it stays open, so that no reader takes it for all."""
     import msgspec
 
-    before = "["
-    for row in rows:
-        # The encoder of `json` that indents is written in Python, and takes five times as long.
-        text = msgspec.json.format(json.dumps(_plain(row)), indent=2).replace("\n", "\n  ")
-        print(f"{before}\n  {text}", end="")
-        before = ","
-    print("[]" if before == "[" else "\n]")
+    # The encoder of `json` that indents is written in Python, and takes five times as long.
+    print(msgspec.json.format(json.dumps(value), indent=2))
 
 
 _PLAIN: Final = (str, type(None), int, bool, float)

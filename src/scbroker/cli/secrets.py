@@ -1,4 +1,4 @@
-"""Read secrets: from a file, from the environment, or from a hidden prompt; never from an argument.
+"""Read KeyFiles, and secrets: from a file, the environment or a hidden prompt; never from an argument.
 
 The arguments of a process can be read by other users of the machine, and shells keep them.
 """
@@ -15,8 +15,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 
+_LARGEST_KEY_FILE: Final = 65_536
 _LONGEST: Final = 4096
 """Bytes of a file with a secret: more is a wrong file."""
 
@@ -136,3 +138,27 @@ def _read(what: str, file: Path) -> bytes:
         raise errors.InvalidArgumentError(
             f"The file with the {what} cannot be read: {why}."
         ) from None
+
+
+def key_file_of(file: Path) -> scbroker.KeyFile:
+    """Return the KeyFile in a file. Raises `InvalidArgumentError` for a file that has none."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(_LARGEST_KEY_FILE + 1)
+    except (OSError, ValueError) as error:  # ValueError for a NUL in the path
+        why = error.strerror if isinstance(error, OSError) else error
+        raise errors.InvalidArgumentError(f"{file} cannot be read: {why}.") from None
+    try:
+        return scbroker.KeyFile(data)
+    except errors.IntegrityError:
+        raise errors.InvalidArgumentError(
+            f"{file} is not a KeyFile: `scbroker key-file export` saves one."
+        ) from None
+
+
+def check_new_file(file: Path) -> None:
+    """Raise `InvalidArgumentError` if a file cannot be made at a path."""
+    if os.path.lexists(file):
+        raise errors.InvalidArgumentError(f"{file} exists already: name a new file.")
+    if not file.parent.is_dir():
+        raise errors.InvalidArgumentError(f"{file.parent} is not a folder: make it first.")

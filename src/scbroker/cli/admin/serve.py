@@ -11,9 +11,8 @@ import typer
 
 from scbroker.cli.admin.command import Admin, DataDir
 from scbroker.cli.command import BROKER, Command, app
-from scbroker.cli.findings import Finding, found, write
+from scbroker.cli.findings import DoubtfulError, Finding, found, probe, write
 from scbroker.cli.output import Output
-from scbroker.cli.probe import DoubtfulError, probe
 
 if TYPE_CHECKING:
     from scbroker.server.commands import Settings

@@ -16,7 +16,7 @@ from scbroker.cli.commands.card import show_card
 from scbroker.cli.groups import tell_offers
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
-from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, secret
+from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, key_file_of, secret
 from scbroker.cli.words import sentence
 
 if TYPE_CHECKING:
@@ -164,14 +164,14 @@ def login(
     `scbroker rotate` on another device. It must be of the profile's user and broker. --api-key-file,
     --session-folder, --trust-folder and --name replace what the profile has.
     """
-    from scbroker.cli import device, key_files, profiles
+    from scbroker.cli import device, profiles
 
     folders = (
         absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
     )  # fmt: skip
     stored = profiles.find(run.profile_name)
     device.check_for(stored, *folders)
-    given = None if key_file is None else key_files.read(key_file)
+    given = None if key_file is None else key_file_of(key_file)
     card, user_id = whom(run, user, stored, given)
     if stored is None:
         draft = profiles.Profile(

@@ -11,6 +11,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
 from scbroker.cli.completion import complete_person
+from scbroker.cli.paths import new_file
 from scbroker.cli.people import CARD_PREFIX
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import (
@@ -18,6 +19,8 @@ from scbroker.cli.secrets import (
     NewPasswordFile,
     PassphraseFile,
     PasswordFile,
+    check_new_file,
+    key_file_of,
     secret,
 )
 
@@ -213,11 +216,10 @@ def export_key_file(
     or if the broker loses the keys, `scbroker login --key-file FILE` logs in with it. Save a new copy after
     `scbroker rotate` and `scbroker change-credentials`.
     """
-    from scbroker.cli import key_files
 
     to_stdout = str(file) == "-"
     if not to_stdout:
-        key_files.check_new(file)
+        check_new_file(file)
     elif sys.stdout.isatty():
         raise errors.InvalidArgumentError(
             "A KeyFile is binary, and a terminal could act on it: name a file, or use a pipe."
@@ -227,7 +229,8 @@ def export_key_file(
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
         return
-    key_files.write(file, data)
+    with new_file(file) as opened:
+        opened.write(data)
     run.out.done(
         {"userId": run.profile.user_id, "path": str(file)},
         f"The KeyFile is in {file}: keep it apart from the password.",
@@ -248,9 +251,8 @@ def import_key_file(
     open the file. The passphrase logs you in from now on, and may be a new one. To log in with a KeyFile, run
     `scbroker login --key-file FILE`.
     """
-    from scbroker.cli import key_files
 
-    given, user_id = key_files.read(file), run.profile.user_id
+    given, user_id = key_file_of(file), run.profile.user_id
     if given.userId != user_id:
         raise errors.InvalidArgumentError(
             f"{file} is the KeyFile of user {given.userId}, and profile {run.profile.name} belongs to "

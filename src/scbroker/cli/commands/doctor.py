@@ -7,7 +7,6 @@ import datetime as dt
 import os
 import re
 import shutil
-import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,13 +16,11 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
+from scbroker.cli import device
 from scbroker.cli.command import WATCHING, command
-from scbroker.cli.findings import Finding, found, write
+from scbroker.cli.findings import DoubtfulError, Finding, Probe, found, probe, write
 from scbroker.cli.output import Size
-from scbroker.cli.probe import DoubtfulError, Probe, probe
 from scbroker.cli.run import Run
-from scbroker.cli.words import sentence
-from scbroker.folders import platform_folder
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -105,39 +102,14 @@ class _Doctor:
         return f"{found.name}: user {found.user_id}, in {profiles.path()}"
 
     def _of_the_device(self) -> Iterator[Finding]:
-        trust = Path(
-            (self.profile and self.profile.trust_folder)
-            or platform_folder("state", ", or XDG_STATE_HOME")
-        )
-        yield found("trust store", lambda: self._trust_store(trust))
-        yield found("session store", self._session_store)
-        yield found("disk", lambda: _space(trust))
-
-    def _trust_store(self, folder: Path) -> str:
-        user = uuid.UUID(int=0) if self.profile is None else self.profile.user_id
-        scbroker.FileTrustStore(folder).read_pass(user)
-        if not folder.exists():
-            return f"{folder} is made at the first log-in"
-        try:
-            tempfile.TemporaryFile(dir=folder).close()
-        except OSError as error:
-            raise errors.TrustStoreError(
-                f"{folder} cannot be written ({error.strerror}): make it writable for you."
-            ) from None
-        return str(folder)
-
-    def _session_store(self) -> str:
-        folder = None if self.profile is None else self.profile.session_folder
-        if folder is None:
-            try:
-                scbroker.KeychainSessionStore().check()
-            except errors.SessionStoreError as error:
-                if self.profile is not None:
-                    raise
-                raise DoubtfulError(sentence(error)) from None
-            return "the system's keychain"
-        scbroker.FileSessionStore(folder).check()
-        return f"{folder}, whose files anybody can use who can read them"
+        sessions, trust = None, None
+        if self.profile is not None:
+            sessions, trust = self.profile.session_folder, self.profile.trust_folder
+        marks = found("trust store", lambda: str(device.marks(trust)))
+        yield marks
+        yield found("session store", lambda: device.sessions(sessions))
+        if not marks.status:
+            yield found("disk", lambda: _space(Path(marks.detail)))
 
     def _provider(self, api_key: str) -> scbroker.ServerProvider:
         return scbroker.ServerProvider(
@@ -203,10 +175,9 @@ def _clock(at: Probe) -> str:
 
 def _space(folder: Path) -> str:
     """Return how much space is free for the journals of transfers, which are beside the trust store."""
-    existing = next(each for each in (folder, *folder.absolute().parents) if each.exists())
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(folder).free
     if free < _LEAST_SPACE:
         raise DoubtfulError(
-            f"Only {Size(free).shown()} are free at {existing}: the journals of large transfers may not fit."
+            f"Only {Size(free).shown()} are free at {folder}: the journals of large transfers may not fit."
         )
-    return f"{Size(free).shown()} free at {existing}"
+    return f"{Size(free).shown()} free at {folder}"

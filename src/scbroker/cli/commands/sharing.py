@@ -41,9 +41,6 @@ PeopleArgument = Annotated[
         autocompletion=complete_holder,
     ),
 ]
-_MAY_NOT_SHARE = (
-    "You may not change who has access: ask a member who can manage or own the container."
-)
 _IN_MESSAGE = 3
 """The most containers that a message names; of more it says the number."""
 
@@ -89,7 +86,7 @@ def share(
     _check_others(run, members, "You have access already: name another person.")
     ids = ids_of(run, texts, recursive, everyone, members)
     given = rights.READ if permissions is None else permissions
-    found = _changeable(run, ids, members, given, end)
+    found = _readable(run, ids)
     if permissions is None:
         _check_keeps(found, ids, members)
     for each in members:
@@ -119,7 +116,7 @@ def revoke(
     texts, members = _named(run, [container, *(people or ())], others, "--from")
     _check_others(run, members, "To give up your own access, run `scbroker leave`.")
     ids = ids_of(run, texts, recursive, everyone, members)
-    found = _changeable(run, ids, members, None, None)
+    found = _readable(run, ids)
     users = [each.id for each in members]
     results = run.session.revokeAccess(list(found), users).result() if found else []
     by_id = dict(zip(found, results, strict=True))
@@ -282,75 +279,16 @@ def _check_others(run: Run, people: Sequence[AnyHolder], what_to_do: str) -> Non
         raise errors.InvalidArgumentError(f"You are the user {run.profile.user_id}. {what_to_do}")
 
 
-def _changeable(
-    run: Run,
-    ids: Mapping[uuid.UUID, str],
-    members: Sequence[AnyHolder],
-    given: "ContainerAccessLevel | None",
-    end: dt.datetime | None,
-) -> dict[uuid.UUID, "scbroker.Container[Any]"]:
-    """Return the metadata of the containers where the user may make this change; report the others."""
+def _readable(run: Run, ids: Mapping[uuid.UUID, str]) -> dict[uuid.UUID, "scbroker.Container[Any]"]:
+    """Return the metadata of the containers that can be read; report the others."""
     found = {}
     results = run.session.getContainers(list(ids), content=False, headers=False).result()
     for container_id, result in zip(ids, results, strict=True):
-        try:
-            if isinstance(result, errors.BrokerError):
-                raise result
-            _check_allowed(run, result, members, given, end)
-        except errors.BrokerError as error:
-            run.failed(ids[container_id], error)
+        if isinstance(result, errors.BrokerError):
+            run.failed(ids[container_id], result)
         else:
             found[container_id] = result
     return found
-
-
-def _check_allowed(
-    run: Run,
-    container: "scbroker.Container[Any]",
-    members: Sequence[AnyHolder],
-    given: "ContainerAccessLevel | None",
-    end: dt.datetime | None,
-) -> None:
-    """Raise `PermissionDeniedError` for access that the user may not give, or take if `given` is None.
-
-    The library makes the change by the user's own access, or through a group that allows it.
-    """
-    refused: errors.PermissionDeniedError | None = None
-    for way in run.people.known.ways(container):
-        try:
-            _check_way(way, _levels(container), members, given, end)
-        except errors.PermissionDeniedError as error:
-            refused = refused or error
-        else:
-            return
-    raise refused or errors.PermissionDeniedError(_MAY_NOT_SHARE)
-
-
-def _check_way(
-    way: "scbroker.AccessLevel",
-    levels: "Mapping[uuid.UUID, scbroker.AccessLevel]",
-    members: Sequence[AnyHolder],
-    given: "ContainerAccessLevel | None",
-    end: dt.datetime | None,
-) -> None:
-    """Raise `PermissionDeniedError` unless this one access of the user allows the change."""
-    if not way.permissions & rights.SHARE:
-        raise errors.PermissionDeniedError(_MAY_NOT_SHARE)
-    if given is not None and (lacking := given & ~way.permissions):
-        raise errors.PermissionDeniedError(
-            f"You cannot give {rights.in_words(lacking)}, which you do not have: pass --rights without it."
-        )
-    if given is not None and way.expiresAt is not None and (end is None or end > way.expiresAt):
-        raise errors.PermissionDeniedError(
-            f"Your own access ends at {dates.local(way.expiresAt)}: pass --until with an earlier time."
-        )
-    for each in members:
-        level = levels.get(each.id)
-        if level is not None and level.permissions & ~way.permissions:
-            raise errors.PermissionDeniedError(
-                f"{capital(each.name)} has permissions that you do not have, and cannot be changed by you: "
-                f"{rights.in_words(level.permissions)}."
-            )
 
 
 def _levels(container: "scbroker.Container[Any]") -> dict[uuid.UUID, "scbroker.AccessLevel"]:
