@@ -430,7 +430,7 @@ def test_a_log_out_removes_the_keys_from_the_device_and_the_profile_stays(strang
     assert stranger.json("profiles")[0]["sessionKept"] is False
     assert "no session on this device" in stranger.run("logout").error
     error = stranger.run("keys", status=4).error
-    assert "run `scbroker login`" in error
+    assert "`scbroker login`" in error
     assert log_in(stranger)["userId"] == own["userId"]
     assert stranger.json("keys")
 
@@ -585,7 +585,7 @@ def test_the_real_keychain_keeps_a_session_from_register_to_logout(
     assert listed[0]["sessionKept"] is True
     assert logout["brokerNotified"] is True
     assert registered["userId"] == listed[0]["userId"] == keys[0]["userId"]
-    assert "run `scbroker login`" in outcomes[4][2]
+    assert "`scbroker login`" in outcomes[4][2]
     assert len(list((stranger.home / "desk").rglob("*.session"))) == 1
     assert not list((stranger.home / "desk").rglob("*.key"))
 

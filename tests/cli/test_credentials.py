@@ -302,8 +302,7 @@ def test_an_import_with_another_passphrase_says_that_the_file_is_out_of_date(car
     assert "copy, which is out of date" in done.error
     log_in(carol, "another Staple 9")
     error = carol.run("key-file", "import", "copy", status=1, **SECRETS).error
-    assert "run `scbroker change-credentials`" in error
-    assert "createOrUpdateKeyFile" not in error
+    assert "changeCredentials" in error
 
 
 def test_a_full_disk_leaves_no_part_of_a_key_file(

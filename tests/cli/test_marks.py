@@ -35,14 +35,14 @@ def test_both_heads_are_shown_and_the_served_one_is_accepted_as_it_was_printed(
     session.getEvents().result()
     put_ahead(session, container)
     for command in (["container", str(container)], ["events"]):
-        shown = alice.run("mark", *command).output
-        assert "verified by this device: 7:" in shown
-        accept = shown.split("--accept ")[1].split()[0]
+        shown = alice.run("mark", *command)
+        assert "stored\t7:" in shown.output
+        accept = shown.error.split("--accept ")[1].split()[0]
         assert accept.startswith("1:")
         assert alice.json("mark", *command)["served"] == accept
         done = alice.run("mark", *command, "--accept", accept, "--yes")
-        assert "The served head is accepted." in done.output
-        assert "--accept" not in alice.run("mark", *command).output
+        assert "accepted\tyes" in done.output
+        assert "--accept" not in alice.run("mark", *command).error
     assert alice.json("verify", "plan")["verified"] == 1
     assert len(alice.json("events")) == 1
 
@@ -88,7 +88,7 @@ def test_the_marks_of_another_program_are_those_in_its_trust_folder(
     shown = alice.json("mark", "container", str(container), "--trust-folder", other.name)
     assert (shown["stored"], shown["accepted"]) == (None, False)
     assert alice.json("mark", "container", str(container))["stored"] is not None
-    assert "nothing" in alice.run("mark", "events", "--trust-folder", str(other)).output
+    assert "stored" not in alice.run("mark", "events", "--trust-folder", str(other)).output
     error = alice.run("mark", "events", "--trust-folder", "missing", status=2).error
     assert "is not a folder" in error
 

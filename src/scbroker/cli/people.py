@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import typer
@@ -19,7 +20,6 @@ from scbroker.cli.words import with_message
 from scbroker.desk import people as desk
 from scbroker.desk.people import Somebody
 
-T = TypeVar("T")
 CARD_PREFIX: Final = "scbroker-contact:"
 Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
 AnyHolder: TypeAlias = "Holder[Any]"
@@ -95,10 +95,11 @@ def named_in(error: errors.BrokerError, holders: Sequence[AnyHolder]) -> errors.
     return with_message(error, text)
 
 
-def with_names(work: Callable[[], T], holders: Sequence[AnyHolder]) -> T:
-    """Run the work; in the message of its error, put names of these people in place of their ids."""
+@contextmanager
+def naming(holders: Sequence[AnyHolder]) -> Iterator[None]:
+    """In the message of an error, put names of these people in place of their ids."""
     try:
-        return work()
+        yield
     except errors.BrokerError as error:
         raise named_in(error, holders) from None
 

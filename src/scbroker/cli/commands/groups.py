@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import shlex
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -16,7 +17,7 @@ from scbroker.cli.command import SHARING, Yes, command, group
 from scbroker.cli.completion import complete_group, complete_person
 from scbroker.cli.groups import Found, GroupArgument, OfferArgument, counted
 from scbroker.cli.output import ShortId
-from scbroker.cli.people import Holder, Who, holder_of, joined, warning_of, with_names
+from scbroker.cli.people import Holder, Who, holder_of, joined, naming, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.words import with_message
 from scbroker.desk.rights import living
@@ -102,10 +103,8 @@ def create(
     _warn(run, members)
     roles = [MemberRole(each.who, chosen) for each in members]
 
-    def make() -> scbroker.Group:
-        return run.session.createGroup(name, roles, description or "").result()
-
-    made = with_names(make, members)
+    with naming(members):
+        made = run.session.createGroup(name, roles, description or "").result()
     offered = f" It {_offered(members, chosen)}" if members else ""
     run.out.done(_row(run, made), f"The group {made.name!r} is made, and you own it.{offered}")
 
@@ -168,11 +167,9 @@ def add(
     _warn(run, added)
     roles = [MemberRole(each.who, chosen) for each in added]
 
-    def change() -> scbroker.Group:
-        return run.session.addGroupMembers(found.ref, roles).result()
-
     try:
-        changed = with_names(change, added)
+        with naming(added):
+            changed = run.session.addGroupMembers(found.ref, roles).result()
     except errors.BrokerError as error:
         if error.outcome is not errors.WriteOutcome.Uncertain:
             raise
@@ -211,15 +208,11 @@ def remove(
     _check_members(run, found, gone)
     ids = [each.id for each in gone]
 
-    def change() -> scbroker.Group:
-        with run.out.progress("New keys", None if renew else 0, of_bytes=False) as moved:
-            removing = run.session.removeGroupMembers(
-                found.ref, ids, renew=renew, progress=lambda done, _: moved(done)
-            )
-            return removing.result()
-
     try:
-        changed = with_names(change, gone)
+        with naming(gone), _keys_shown(run, renew) as progress:
+            changed = run.session.removeGroupMembers(
+                found.ref, ids, renew=renew, progress=progress
+            ).result()
     except errors.BrokerError as error:
         if error.outcome is not errors.WriteOutcome.Stored:
             raise
@@ -257,10 +250,8 @@ def role(
     chosen, found, changing = _role(to), run.people.groups.find(group), _people(run, people)
     roles = [MemberRole(each.who, chosen) for each in changing]
 
-    def change() -> scbroker.Group:
-        return run.session.setGroupRoles(found.ref, roles).result()
-
-    changed = with_names(change, changing)
+    with naming(changing):
+        changed = run.session.setGroupRoles(found.ref, roles).result()
     what = _number(changing, chosen.name.lower())
     text = f"{_are(changing)} {what} of the group {changed.name!r} now."
     _say_changed(run, changed, changing, text, {"role": chosen})
@@ -310,20 +301,15 @@ def managers(
     inside = {each.userId for each in listed}
     _warn(run, [each for each in changing if each.id not in inside])
 
-    def change() -> scbroker.Group:
-        return run.session.setGroupManagers(found.ref, after).result()
-
-    changed = with_names(change, changing)
+    with naming(changing):
+        changed = run.session.setGroupManagers(found.ref, after).result()
     if run.out.as_json:
         listed = run.session.getGroupMembers(found.ref).result()
         _show_members(run, [each for each in listed if each.isManager])
         return
-    what = f"{_number(changing, wanted)} of the group {changed.name!r}"
-    text = f"{_are(changing)} {what} now."
-    if wanted is Place.member:
-        manages = "manages" if len(changing) == 1 else "manage"
-        text = f"{_are(changing)} only {what} now, and {manages} nothing."
-    run.out.say(text)
+    only = "only " if wanted is Place.member else ""
+    what = f"{only}{_number(changing, wanted)}"
+    run.out.say(f"{_are(changing)} {what} of the group {changed.name!r} now.")
     _tell_dropped(run, changed)
 
 
@@ -429,10 +415,8 @@ def renew(
     interruption, run it again: it does the rest. You must be a writer or a sharer of the group.
     """
     found = run.people.groups.find(group)
-    with run.out.progress("New keys", None, of_bytes=False) as moved:
-        renewal = run.session.renewGroup(
-            found.ref, newKey=new_key, progress=lambda done, _: moved(done)
-        ).result()
+    with _keys_shown(run, True) as progress:
+        renewal = run.session.renewGroup(found.ref, newKey=new_key, progress=progress).result()
     row = {"groupId": found.id, "name": found.name, **_renewal_row(renewal)}
     run.out.done(row, _renewed(renewal))
     _report_failed(run, renewal)
@@ -468,10 +452,8 @@ def replace(
         f"{new.name!r}?",
         yes,
     )
-    with run.out.progress("Containers", None, of_bytes=False) as moved:
-        replacing = run.session.replaceGroup(
-            old.ref, new.ref, progress=lambda done, _: moved(done)
-        ).result()
+    with _keys_shown(run, True) as progress:
+        replacing = run.session.replaceGroup(old.ref, new.ref, progress=progress).result()
     row = {"groupId": old.id, "newGroupId": new.id, **_renewal_row(replacing)}
     done = counted(replacing.renewed, "container")
     verb = "is" if replacing.renewed == 1 else "are"
@@ -494,6 +476,13 @@ def rm(run: Run, group: GroupArgument, yes: Yes = False) -> None:
     run.confirm(f"Delete the group {found.name!r}{others}? It cannot be undone.", yes)
     run.session.deleteGroup(found.ref).result()
     run.out.done({"groupId": found.id, "name": found.name}, f"The group {found.name!r} is deleted.")
+
+
+@contextmanager
+def _keys_shown(run: Run, wanted: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """Yield the function to pass as `progress`, which shows how many containers got new keys."""
+    with run.out.progress("New keys", None if wanted else 0, of_bytes=False) as moved:
+        yield lambda done, _: moved(done)
 
 
 def _role(text: str) -> GroupRole:
@@ -680,10 +669,9 @@ def _report_failed(run: Run, renewal: scbroker.GroupRenewal | None) -> None:
 
 
 def _offered(people: Sequence[Holder[Who]], role: GroupRole) -> str:
-    """Return the end of a sentence that begins with the group, such as "is offered to Bob, who ..."."""
-    names, take = joined([each.name for each in people]), "takes" if len(people) == 1 else "take"
-    what = _number(people, role.name.lower())
-    return f"is offered to {names}, who {take} part as {what} after `scbroker groups accept`."
+    """Return the end of a sentence that begins with the group, such as "is offered to Bob as a reader"."""
+    names = joined([each.name for each in people])
+    return f"is offered to {names} as {_number(people, role.name.lower())}."
 
 
 def _are(people: Sequence[Holder[Who]]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -156,11 +156,11 @@ def mark_access(
 
 def _show_access(run: Run, found: scbroker.UnsettledAccess | None, done: str | None) -> None:
     """Show an unsettled change of access with both lists, and whether it was accepted or undone."""
+    before, after = (None, None) if found is None else (found.before, found.after)
+    head = None if found is None else _text(found.head)
     if run.out.as_json:
-        head = None if found is None else _text(found.head)
         fields = ("changedBy", "changedVia", "changedAt")
         known = {each: getattr(found, each, None) for each in fields}
-        before, after = (None, None) if found is None else (found.before, found.after)
         lists = {"before": access_of(run, before), "after": access_of(run, after)}
         run.out.fields({"head": head, **known, **lists, "done": None if found is None else done})
         return
@@ -173,19 +173,15 @@ def _show_access(run: Run, found: scbroker.UnsettledAccess | None, done: str | N
             "changedBy": name if name == str(found.changedBy) else f"{name} ({found.changedBy})",
             "changedVia": run.people.group_of(found.changedVia),
             "changedAt": found.changedAt,
-            "before": _levels(run, found.before),
-            "after": _levels(run, found.after),
+            "before": "hidden from you" if before is None else access_in_words(run, before),
+            "after": "hidden from you" if after is None else access_in_words(run, after),
         }
     )
-    if done is not None:
-        run.out.say(f"The change of access is {done}.")
-    else:
-        run.out.line({}, f"To accept the change, add --accept {_text(found.head)}")
-        run.out.line({}, "To restore the list from before the change, add --undo")
-
-
-def _levels(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> list[str] | str:
-    return "hidden from you" if levels is None else access_in_words(run, levels)
+    run.out.say(
+        f"The change of access is {done}."
+        if done
+        else f"To accept the change, add --accept {head}; to restore the list from before it, --undo."
+    )
 
 
 @command(WATCHING)
@@ -234,15 +230,9 @@ def _show(
         ) from None
     stored = None if heads.stored is None else _text(heads.stored)
     served = _text(heads.served)
-    if run.out.as_json:
-        run.out.fields({"stored": stored, "served": served, "accepted": head is not None})
-        return
-    run.out.line({}, f"verified by this device: {stored or 'nothing'}")
-    run.out.line({}, f"served by the broker:    {served}")
-    if head is not None:
-        run.out.line({}, "The served head is accepted.")
-    elif heads.stored != heads.served:
-        run.out.line({}, f"To accept the served head, add --accept {served}")
+    run.out.fields({"stored": stored, "served": served, "accepted": head is not None})
+    if head is None and heads.stored != heads.served:
+        run.out.say(f"To accept the served head, add --accept {served}")
 
 
 def _text(head: scbroker.Head) -> str:
