@@ -8,7 +8,6 @@ from collections.abc import Callable
 import pytest
 
 from scbroker import AccessLevel, NewContainer, ServerProvider
-from scbroker.cli.commands import checking
 from tests.kit.people import Person, befriend, put
 from tests.kit.tables import damage_parts
 from tests.kit.waiting import PATIENCE
@@ -94,17 +93,6 @@ def test_a_terminal_shows_a_bar_and_the_summary(alice: Person, session: ServerPr
     terminal = alice.at_terminal("verify")
     terminal.expect("Verifying")
     terminal.expect("1 of 1 containers verified")
-
-
-def test_small_contents_are_read_together_within_bounds_and_large_ones_alone() -> None:
-    ids = [uuid.UUID(int=number) for number in range(200)]
-    many = [(id, 10) for id in ids]
-    assert [len(group) for group in checking._groups(many)] == [64, 64, 64, 8]
-    medium = [(id, MIB) for id in ids[:20]]
-    assert [len(group) for group in checking._groups(medium)] == [16, 4]
-    mixed = [(ids[0], 5), (ids[1], 2 * MIB), (ids[2], 6)]
-    assert list(checking._groups(mixed)) == [[(ids[1], 2 * MIB)], [(ids[0], 5), (ids[2], 6)]]
-    assert list(checking._groups([])) == []
 
 
 @pytest.mark.long

@@ -14,7 +14,6 @@ from scbroker.cli.words import sentence
         (errors.SessionStoreError(), "--session-folder"),
         (errors.TrustStoreError(), "--trust-folder"),
         (errors.UnsettledAccessError(), "`scbroker mark access`"),
-        (errors.ForkError(), "`scbroker mark`"),
         (errors.QuotaExceededError("The quota is used up."), "The quota is used up."),
     ],
 )

@@ -10,7 +10,6 @@ import datetime as dt
 import enum
 import functools
 import json
-import os
 import re
 import sys
 import unicodedata
@@ -197,7 +196,7 @@ class Output:
         `total` is None if it is not known; then the amount and the rate are shown. No bar is shown without a
         terminal, with `--quiet` or `--json`, or if there is nothing to do.
         """
-        is_hidden = self.quiet or self.as_json or not sys.stderr.isatty() or _cannot_redraw()
+        is_hidden = self.quiet or self.as_json or not sys.stderr.isatty()
         if is_hidden or total == 0:
             yield lambda _: None
             return
@@ -207,7 +206,7 @@ class Output:
             bars.TextColumn("{task.description}", markup=False),
             bars.BarColumn(),
             bars.DownloadColumn(binary_units=True) if of_bytes else bars.MofNCompleteColumn(),
-            bars.TransferSpeedColumn() if of_bytes else _rate_column(),
+            *([bars.TransferSpeedColumn()] if of_bytes else []),
             bars.TimeRemainingColumn(),
         ]
         console = _console(sys.stderr)
@@ -261,21 +260,6 @@ class Output:
                     space = " " * (width - cell_len(text))
                     padded.append(space + text if right else text + space)
                 print("  ".join(padded).rstrip())
-
-
-def _cannot_redraw() -> bool:
-    return os.environ.get("TERM", "").lower() in ("dumb", "unknown")
-
-
-def _rate_column() -> Any:
-    from rich.progress import ProgressColumn, Task
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.0f}/s" if task.speed else "")
-
-    return Rate()
 
 
 def _console(file: Any) -> Console:

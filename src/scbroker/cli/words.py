@@ -12,8 +12,6 @@ _MORE: Final = {
     "the session in a folder: anybody who can read this folder has the account.",
     errors.TrustStoreError.code: "`scbroker login --trust-folder FOLDER` chooses another folder.",
     errors.UnsettledAccessError.code: "`scbroker mark access` shows the change, and accepts or undoes it.",
-    errors.RollbackError.code: "`scbroker mark` compares the histories.",
-    errors.ForkError.code: "`scbroker mark` compares the histories.",
 }
 """What to do at the command line, by the code of an error: its message is for programs too."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -13,24 +14,20 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
+from scbroker.cli.commands.getting import pieces
 from scbroker.cli.completion import complete_container
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
+from scbroker.cli.together import Together, Total, batches
 
 _BATCH: Final = 64
-"""Containers that are listed, or read together."""
-_BATCH_BYTES: Final = 16 * 1_048_576
 _SMALL: Final = 1_048_576
 """Bytes of a content that is read together with others."""
-_BLOCK: Final = 8 * 1_048_576
 _ATTEMPTS: Final = 3
-_PREFETCHED: Final = 2
-_Moved = Callable[[int], None]
-_Group = list[tuple[uuid.UUID, int]]
-"""Ids of containers, and the lengths of their contents."""
 if TYPE_CHECKING:
-    _Entry = scbroker.Container[Any] | errors.BrokerError
-    _Results = list[_Entry]
+    _Container = scbroker.Container[Any]
+    _Entry = _Container | errors.BrokerError
+    _Results = list[tuple[uuid.UUID, _Entry]]
 
 
 @dataclass
@@ -79,15 +76,19 @@ def verify(
     either your access has ended, or the broker withholds them.
     """
     report = _Report()
-    if containers:
-        ids = list(dict.fromkeys(run.names.ids_of(containers)))
-        found = _readable(run, report, _metadata(run, ids))
-    else:
-        found = _readable(run, report, _all(run, report))
-    total = sum(length for _, length in found)
-    with run.out.progress("Verifying", total) as moved:
-        for group, results in _fetched(run, _groups(found)):
-            _verify(run, report, group, results, moved)
+    entries = _metadata(run, containers) if containers else _all(run, report)
+    found = list(_readable(run, report, entries))
+    small = [each for each in found if _length(each) <= _SMALL]
+    large = [each for each in found if _length(each) > _SMALL]
+    with run.out.progress("Verifying", sum(map(_length, found))) as show, Together() as together:
+        reading = _Reading(run.session, together, Total(show))
+        jobs = itertools.chain(
+            (partial(reading.batch, batch) for batch in batches(small, _length)),
+            (partial(reading.alone, each) for each in large),
+        )
+        for results in together.run(jobs):
+            for id, result in results:
+                _note(run, report, id, result)
     _end(run, report)
 
 
@@ -103,93 +104,76 @@ def _all(run: Run, report: _Report) -> Iterator[_Entry]:
         start = page.next
 
 
-def _metadata(run: Run, ids: Sequence[uuid.UUID]) -> Iterator[_Entry]:
+def _metadata(run: Run, texts: Sequence[str]) -> Iterator[_Entry]:
+    ids = list(dict.fromkeys(run.names.ids_of(texts)))
     for first in range(0, len(ids), _BATCH):
         group = ids[first : first + _BATCH]
         yield from run.session.getContainers(group, content=False, headers=False).result()
 
 
-def _readable(run: Run, report: _Report, entries: Iterable[_Entry]) -> _Group:
-    """Return id and length of the containers whose metadata is right."""
-    found = []
+def _readable(run: Run, report: _Report, entries: Iterable[_Entry]) -> Iterator[_Container]:
+    """Yield the containers whose metadata is right; report the others."""
     for each in entries:
         report.containers += 1
         if isinstance(each, errors.BrokerError):
             _failed(run, report, each.containerId, each)
         else:
-            found.append((each.id, each.length or 0))
-    return found
+            yield each
 
 
-def _groups(found: Iterable[tuple[uuid.UUID, int]]) -> Iterator[_Group]:
-    """Yield small containers together, as far as memory is bounded, and each large one alone."""
-    group: _Group = []
-    size = 0
-    for id, length in found:
-        if length > _SMALL:
-            yield [(id, length)]
-            continue
-        if len(group) == _BATCH or size + length > _BATCH_BYTES:
-            yield group
-            group, size = [], 0
-        group.append((id, length))
-        size += length
-    if group:
-        yield group
+def _length(container: _Container) -> int:
+    return container.length or 0
 
 
-def _fetched(run: Run, groups: Iterable[_Group]) -> Iterator[tuple[_Group, _Results]]:
-    """Yield each group with its headers, and small contents; the next groups are prefetched."""
-    started: deque[tuple[_Group, scbroker.Promise[_Results]]] = deque()
-    for group in groups:
-        ids, is_small = [id for id, _ in group], group[0][1] <= _SMALL
-        started.append((group, run.session.getContainers(ids, content=is_small)))
-        if len(started) > _PREFETCHED:
-            first, promise = started.popleft()
-            yield first, promise.result()
-    for first, promise in started:
-        yield first, promise.result()
+class _Reading:
+    """Reads headers and contents, and keeps none of them."""
 
+    def __init__(self, session: scbroker.ServerProvider, together: Together, total: Total) -> None:
+        self._session, self._together, self._total = session, together, total
 
-def _verify(run: Run, report: _Report, group: _Group, results: _Results, moved: _Moved) -> None:
-    """Report what is wrong with a group, after reading its large content."""
-    is_large = group[0][1] > _SMALL
-    for (id, _), each in zip(group, results, strict=True):
-        try:
-            if isinstance(each, errors.BrokerError):
-                raise each
-            length = _read(run, each.id, report.bytes, moved) if is_large else each.length or 0
-        except errors.DeletedError:  # since it was listed, as the signed tombstone proves
-            report.containers -= 1
-        except errors.BrokerUnavailableError:
-            raise
-        except errors.BrokerError as error:
-            _failed(run, report, id, error)
-        else:
-            hidden = scbroker.Availability.Hidden
-            report.hidden += hidden in (each.contentAvailability, each.headerAvailability)
-            report.verified += 1
-            report.bytes += length
-    moved(report.bytes)
+    def batch(self, containers: Sequence[_Container]) -> _Results:
+        ids = [each.id for each in containers]
+        results = self._together.wait(self._session.getContainers(ids))
+        for each in containers:
+            self._total.set(each.id, _length(each))
+        return list(zip(ids, results, strict=True))
 
-
-def _read(run: Run, container: uuid.UUID, before: int, moved: _Moved) -> int:
-    """Read a large content block by block, again if it is replaced meanwhile; return its length."""
-    attempts = 0
-    while True:
-        attempts += 1
-        try:
-            reader = run.session.openContainerContent(container).result()
-            if reader is None:  # emptied or hidden since it was listed
-                return 0
-            with reader:
-                for start in range(0, reader.size, _BLOCK):
-                    block = reader.readRange(start, _BLOCK).result()
-                    moved(before + start + len(block))
-                return reader.size
-        except errors.ConflictError:
-            if attempts == _ATTEMPTS:
+    def alone(self, container: _Container) -> _Results:
+        """Read a large content piece by piece, again if it is replaced meanwhile."""
+        found: _Entry = container
+        for attempt in range(_ATTEMPTS):
+            reading = self._session.getContainers([container.id], content=False)
+            [found] = self._together.wait(reading)
+            try:
+                done = 0
+                if not isinstance(found, errors.BrokerError):
+                    for piece in pieces(self._session, found, self._together):
+                        done += len(piece)
+                        self._total.set(container.id, done)
+            except errors.ConflictError as error:
+                if attempt == _ATTEMPTS - 1:
+                    return [(container.id, error)]
+            except errors.BrokerUnavailableError:
                 raise
+            except errors.BrokerError as error:
+                return [(container.id, error)]
+            else:
+                break
+        return [(container.id, found)]
+
+
+def _note(run: Run, report: _Report, id: uuid.UUID, result: _Entry) -> None:
+    if isinstance(result, errors.DeletedError):  # since it was listed, as the tombstone proves
+        report.containers -= 1
+    elif isinstance(result, errors.BrokerUnavailableError):
+        raise result
+    elif isinstance(result, errors.BrokerError):
+        _failed(run, report, id, result)
+    else:
+        hidden = scbroker.Availability.Hidden
+        report.hidden += hidden in (result.contentAvailability, result.headerAvailability)
+        report.verified += 1
+        report.bytes += _length(result)
 
 
 def _failed(

@@ -21,6 +21,7 @@ from scbroker.cli.command import WATCHING, command
 from scbroker.cli.findings import DoubtfulError, Finding, Probe, found, probe, write
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
+from scbroker.cli.words import sentence
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -107,9 +108,17 @@ class _Doctor:
             sessions, trust = self.profile.session_folder, self.profile.trust_folder
         marks = found("trust store", lambda: str(device.marks(trust)))
         yield marks
-        yield found("session store", lambda: device.sessions(sessions))
+        yield found("session store", lambda: self._session_store(sessions))
         if not marks.status:
             yield found("disk", lambda: _space(Path(marks.detail)))
+
+    def _session_store(self, folder: str | None) -> str:
+        try:
+            return device.sessions(folder)
+        except errors.SessionStoreError as error:
+            if self.profile is not None:
+                raise
+            raise DoubtfulError(sentence(error)) from None  # --session-folder may name another
 
     def _provider(self, api_key: str) -> scbroker.ServerProvider:
         return scbroker.ServerProvider(

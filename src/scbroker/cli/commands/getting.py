@@ -357,8 +357,8 @@ def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: b
 def has_content(run: Run, container: scbroker.Container[Any], file: BinaryIO) -> bool:
     """Return whether a file has exactly the bytes of a content, which are read and verified."""
     with Together() as together:
-        pieces = _pieces(run.session, container, together)
-        return all(file.read(len(each)) == each for each in pieces) and not file.read(1)
+        parts = pieces(run.session, container, together)
+        return all(file.read(len(each)) == each for each in parts) and not file.read(1)
 
 
 class _Receiving:
@@ -396,7 +396,7 @@ class _Receiving:
         if isinstance(result, errors.BrokerError):
             return item.outcome("saved", result)
         if result.content is None:
-            return item.outcome("saved", _no_content(result))
+            return item.outcome("saved", no_content(result))
         try:
             self._folder.write(
                 result.content,
@@ -418,7 +418,7 @@ class _Receiving:
             saving = self._session.saveContainerContent(container.id, temporary, progress=progress)
             length = self._together.wait(saving)
             if length is None:
-                return [item.outcome("saved", _no_content(container))]
+                return [item.outcome("saved", no_content(container))]
             self._folder.place(
                 temporary,
                 item.path,
@@ -433,9 +433,15 @@ class _Receiving:
         return [item.outcome("saved", length)]
 
 
-def _no_content(container: scbroker.Container[Any]) -> errors.BrokerError:
+def no_content(container: scbroker.Container[Any]) -> errors.BrokerError:
+    """Return the error for a container without a content that the user can read."""
     if not container.hasContent:
         return errors.NotFoundError("The container has no content.")
+    return hidden_content()
+
+
+def hidden_content() -> errors.BrokerError:
+    """Return the error for a container that the user may not read."""
     return errors.PermissionDeniedError(
         "Your permissions on this container hide the content: ask a member for Download and Decrypt."
     )
@@ -455,8 +461,8 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
     with bar as show, Together() as together:
         total = Total(show)
         for container in containers:
-            pieces = _pieces(run.session, container, together)
-            for piece in plain_text(pieces, label_of(container)) if is_terminal else pieces:
+            parts = pieces(run.session, container, together)
+            for piece in plain_text(parts, label_of(container)) if is_terminal else parts:
                 sys.stdout.buffer.write(piece)
                 total.add(len(piece))
             sys.stdout.buffer.flush()
@@ -466,13 +472,13 @@ def _ignore(_done: int) -> None:
     pass
 
 
-def _pieces(
+def pieces(
     session: scbroker.ServerProvider, container: scbroker.Container[Any], together: Together
 ) -> Iterator[bytes]:
     """Yield a content in pieces; each is fetched while the one before is written."""
     reader = together.wait(session.openContainerContent(container.id))
     if reader is None:
-        raise _no_content(container)
+        raise no_content(container)
     with reader:
         starts = range(0, reader.size, _PIECE)
         promises = (reader.readRange(start, _PIECE) for start in starts)

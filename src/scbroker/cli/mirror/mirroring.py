@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import queue
 import shutil
 import time
@@ -16,6 +15,8 @@ from typing import Any, Final
 import scbroker
 from scbroker import errors
 from scbroker.cli import status_of
+from scbroker.cli.commands.getting import hidden_content
+from scbroker.cli.files import modified_of
 from scbroker.cli.groups import counted
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
@@ -262,7 +263,7 @@ class Mirror:
             length=container.length,
             is_own=container.createdBy == self._selection.user,
             created=container.createdAt,
-            modified=_modified(container),
+            modified=modified_of(container) or container.modifiedAt,
             changed=round(container.modifiedAt.timestamp() * 1e6),
         )
 
@@ -316,10 +317,13 @@ class Mirror:
             with self._failing(fetch.remote.id, fetch.path):
                 if isinstance(read, _GONE):
                     continue  # its event follows
-                content, version = _content_of(read)
+                if isinstance(read, errors.BrokerError):
+                    raise read
+                if read.content is None:
+                    raise hidden_content()
                 source = self._state.incoming / fetch.remote.id.hex
-                write_own(source, content)
-                downloaded.append((fetch, source, version))
+                write_own(source, read.content)
+                downloaded.append((fetch, source, read.version))
         self._place(downloaded)
 
     def _fetch_large(self, fetch: Fetch) -> None:
@@ -342,7 +346,7 @@ class Mirror:
                     each.unlink()
                 raise
         if saved is None:
-            raise _hidden()
+            raise hidden_content()
         # If a newer version was read, its event follows, and the file is found to have that version already.
         self._place([(fetch, source, remote.version)])
 
@@ -386,29 +390,3 @@ class Mirror:
         with translated(self._state.incoming):
             for each in self._state.incoming.iterdir():
                 each.unlink()
-
-
-def _content_of(read: scbroker.Container[Any] | errors.BrokerError) -> tuple[bytes, int]:
-    if isinstance(read, errors.BrokerError):
-        raise read
-    if read.content is None:
-        raise _hidden()
-    return read.content, read.version
-
-
-def _hidden() -> errors.BrokerError:
-    return errors.PermissionDeniedError(
-        "Your permissions on this container hide the content: ask a member for Download and Decrypt."
-    )
-
-
-def _modified(container: scbroker.Container[Any]) -> dt.datetime:
-    """Return the file's time that the header has; that of the container's last change without it."""
-    header = container.header and container.header.customHeaderObject
-    text = header.get("modified") if isinstance(header, dict) else None
-    if isinstance(text, str):
-        with contextlib.suppress(ValueError):
-            found = dt.datetime.fromisoformat(text)
-            if found.tzinfo is not None:
-                return found
-    return container.modifiedAt
