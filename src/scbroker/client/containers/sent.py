@@ -58,6 +58,8 @@ def remember(session: Session, container_id: bytes, version: int, record_hash: b
     Forgets entries of earlier versions that were confirmed when they were sent.
     """
     entry = Sent(version, record_hash)
+    if version == 1 and session.marks.swap(KIND, container_id, None, _encoded([entry])):
+        return False  # a new container, of which nothing has to be read first
     has_rivals = False
 
     def decide(stored: bytes | None) -> bytes:
@@ -66,7 +68,7 @@ def remember(session: Session, container_id: bytes, version: int, record_hash: b
         has_rivals = any(not e.fate and e.hash != entry.hash for e in kept)
         if entry not in kept:
             kept.append(entry)
-        return msgspec.msgpack.encode(kept[-_MOST:])
+        return _encoded(kept[-_MOST:])
 
     raise_to(session.marks, KIND, container_id, decide)
     return has_rivals
@@ -77,7 +79,7 @@ def forget(session: Session, container_id: bytes, record_hash: bytes) -> None:
 
     def decide(stored: bytes | None) -> bytes | None:
         kept = [e for e in _decoded(stored) if e.hash != record_hash]
-        return None if stored is None else msgspec.msgpack.encode(kept)
+        return None if stored is None else _encoded(kept)
 
     raise_to(session.marks, KIND, container_id, decide)
 
@@ -108,11 +110,9 @@ def settle_by(session: Session, container_id: bytes, known: Known, reached: int,
         return
 
     def decide(stored: bytes | None) -> bytes:
-        return msgspec.msgpack.encode(
-            [
-                replace(each, fate=_fate(each, known)) if is_passed(each) else each
-                for each in _decoded(stored)
-            ]
+        return _encoded(
+            replace(each, fate=_fate(each, known)) if is_passed(each) else each
+            for each in _decoded(stored)
         )
 
     raise_to(session.marks, KIND, container_id, decide)
@@ -156,6 +156,10 @@ def _fate(entry: Sent, known: Known) -> Fate:
     if found is None:
         return Fate.Unknown
     return Fate.Stored if found == entry.hash else Fate.Voided
+
+
+def _encoded(found: Iterable[Sent]) -> bytes:
+    return msgspec.msgpack.encode(list(found))
 
 
 def _decoded(stored: bytes | None) -> list[Sent]:

@@ -621,10 +621,13 @@ async def _keep_own(session: Session, before: State | None, own: State) -> None:
     in every case.
     """
     container_id = uuid.UUID(bytes=own.container_id)
+    new = own.mark.encode()
+    if before is None and session.marks.swap(fetching.KIND, own.container_id, None, new):
+        return
     for _ in range(fetching.ROUNDS):
         stored, mark = fetching.mark_of(session, own.container_id)
         if mark is None or (before is not None and mark.hash == before.head.hash):
-            is_done = session.marks.swap(fetching.KIND, own.container_id, stored, own.mark.encode())
+            is_done = session.marks.swap(fetching.KIND, own.container_id, stored, new)
         elif mark.version <= own.record.version:
             if mark.hash != own.head.hash:
                 raise _fork()

@@ -313,22 +313,6 @@ class RetryLog:
             _log.info("A request that was sent again was answered after %.1f s", seconds)
 
 
-class _Sending:
-    """Whether any attempt to send a request may have left this device."""
-
-    def __init__(self) -> None:
-        self.may_have_left = False
-
-    @contextlib.contextmanager
-    def attempt(self) -> Iterator[None]:
-        before, self.may_have_left = self.may_have_left, True
-        try:
-            yield
-        except errors.UnreachableError as error:
-            self.may_have_left = before or error.sent
-            raise
-
-
 class StoreError(Exception):
     """The object store did not carry out a request. The message does not contain the URL.
 
@@ -467,7 +451,7 @@ class Transport(Connections):
         url = self._url(path, query)
         once = functools.partial(self._once, method, url, headers, body, limit, target, moved)
         is_act = message is not None and message.is_act
-        return await self._retried(once, is_act=is_act, soon=_soon.get() and target is None)
+        return await self._until_answered(once, is_act=is_act, soon=_soon.get() and target is None)
 
     async def wait(self, path: str, seconds: float, query: Query, *, token: str) -> Octets:
         """Send a request whose answer takes long to end; return the answer's octets.
@@ -505,7 +489,7 @@ class Transport(Connections):
         await self.waits.close()
         await self.store.close()
 
-    async def _retried(
+    async def _until_answered(
         self, once: Callable[[], Awaitable[Octets]], *, is_act: bool, soon: bool
     ) -> Octets:
         """Send a request until it is answered; raise the last failure once retrying is over.
@@ -513,48 +497,45 @@ class Transport(Connections):
         The error's `outcome` is uncertain if any attempt to send an act may have left this device: a refusal
         is only the broker's word.
         """
-        sending = _Sending()
-        try:
-            return await self._until_answered(once, sending, soon=soon)
-        except errors.BrokerError as error:
-            if is_act and sending.may_have_left:
-                error.outcome = errors.WriteOutcome.Uncertain
-            raise
-
-    async def _until_answered(
-        self, once: Callable[[], Awaitable[Octets]], sending: _Sending, *, soon: bool
-    ) -> Octets:
         seconds = min(self.endpoint.timeout, _SOON) if soon else self.endpoint.timeout
         failure: errors.BrokerUnavailableError | None = None
+        may_have_left = False
         started = monotonic()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                for attempt in itertools.count(1):
-                    try:
-                        with sending.attempt():
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    for attempt in itertools.count(1):
+                        before, may_have_left = may_have_left, True
+                        try:
                             answer = await once()
-                    except (errors.UnreachableError, errors.OverloadedError) as error:
-                        failure = error
-                        pause = pause_before_retry(error, attempt)
-                        is_last = soon and attempt >= _SOON_ATTEMPTS
-                        spent = monotonic() - started + pause
-                        if is_last or not self._may_retry(error, attempt, spent):
-                            raise
-                        if isinstance(error, errors.OverloadedError):
-                            self._budget -= 1
-                    else:
-                        self._budget = min(self._budget + _EARNED, _RETRY_BUDGET)
-                        if failure is not None:
-                            self.retry_log.success(monotonic() - started)
-                        return answer
-                    self.retry_log.retry(failure, pause)
-                    await sleep(pause)
-        if failure is not None:
-            raise failure.fresh()
-        raise errors.UnreachableError(
-            f"No answer from {self.endpoint.url} within {seconds:g} seconds: "
-            "check the network, or set a longer timeout."
-        )
+                        except (errors.UnreachableError, errors.OverloadedError) as error:
+                            failure = error
+                            if isinstance(error, errors.UnreachableError):
+                                may_have_left = before or error.sent
+                            pause = pause_before_retry(error, attempt)
+                            is_last = soon and attempt >= _SOON_ATTEMPTS
+                            spent = monotonic() - started + pause
+                            if is_last or not self._may_retry(error, attempt, spent):
+                                raise
+                            if isinstance(error, errors.OverloadedError):
+                                self._budget -= 1
+                        else:
+                            self._budget = min(self._budget + _EARNED, _RETRY_BUDGET)
+                            if failure is not None:
+                                self.retry_log.success(monotonic() - started)
+                            return answer
+                        self.retry_log.retry(failure, pause)
+                        await sleep(pause)
+            if failure is not None:
+                raise failure.fresh()
+            raise errors.UnreachableError(
+                f"No answer from {self.endpoint.url} within {seconds:g} seconds: "
+                "check the network, or set a longer timeout."
+            )
+        except errors.BrokerError as error:
+            if is_act and may_have_left:
+                error.outcome = errors.WriteOutcome.Uncertain
+            raise
 
     def _may_retry(
         self, error: errors.BrokerUnavailableError, attempt: int, seconds: float
