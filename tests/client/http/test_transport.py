@@ -193,7 +193,8 @@ def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.Monkey
         io_thread.submit("expire", expire())
         hang(connection)
 
-    monkeypatch.setattr(transport, "asyncio", SimpleNamespace(timeout=timeout))
+    replaced = SimpleNamespace(**{**vars(asyncio), "timeout": timeout})
+    monkeypatch.setattr(transport, "asyncio", replaced)
     full = problem("overloaded", "the disk is full", 503)
     with BadBroker([*[full] * 5, late]) as broker, device_of(broker) as device:
         with pytest.raises(BrokerError.overloadedError, match="the disk is full"):

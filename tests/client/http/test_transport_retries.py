@@ -36,7 +36,8 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     monkeypatch.setattr(module, "sleep", note)
     monkeypatch.setattr(module, "monotonic", lambda: sum(found))
-    monkeypatch.setattr(module, "asyncio", SimpleNamespace(timeout=lambda _: asyncio.timeout(None)))
+    endless = {"timeout": lambda _: asyncio.timeout(None)}
+    monkeypatch.setattr(module, "asyncio", SimpleNamespace(**{**vars(asyncio), **endless}))
     return found
 
 
