@@ -8,19 +8,19 @@ import hmac
 import re
 import socket
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import pytest
 
 from scbroker import ContactCard
 from scbroker.cli.run import Run
 from scbroker.cli.ui import content
+from scbroker.cli.ui.page import users_page
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.access import Access
 from scbroker.cli.web.serving import listening
-from scbroker.cli.web.site import Done, Site, _Application
+from scbroker.cli.web.site import Done
 from scbroker.errors import ConflictError
 from tests.hostile_broker.catalogue import attack
 from tests.kit.answering import answering
@@ -121,11 +121,11 @@ def test_a_page_is_not_at_the_address_that_all_servers_share(page: UsersPage) ->
 @kept
 def test_a_lock_drops_what_the_last_act_said() -> None:
     session = Session(None, 60)
-    site = Site("x", Path(), [], [], dt.datetime.now(dt.UTC), gate=session)
-    page = _Application(site, Access("127.0.0.1", 1))
-    page._done = Done("letter.txt is renamed.", "/containers")
+    page: Any = users_page(session, Access("127.0.0.1", 1), dt.datetime.now(dt.UTC))
+    site = page._app.state.site
+    site.keep(Done("letter.txt is renamed.", is_fault=False), site.sessions)
     session.lock()
-    assert "letter.txt" not in repr(vars(page))
+    assert "letter.txt" not in repr(vars(site))
 
 
 @kept
@@ -191,4 +191,4 @@ def test_a_content_that_is_replaced_while_a_view_is_made_is_an_error(alice: Pers
         shown = session.getContainer(made).result(PATIENCE)
         session.updateContainerContent(made, PNG + b"bomb").result(PATIENCE)
         with pytest.raises(ConflictError, match="open it again"):
-            content._preview(cast(Run, SimpleNamespace(session=session)), shown)
+            content.preview(cast(Run, SimpleNamespace(session=session)), shown)

@@ -7,7 +7,8 @@ import re
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -19,9 +20,10 @@ from scbroker import (
     NewContainer,
     ServerProvider,
 )
-from scbroker.cli.ui.shelf import Shelf
+from scbroker.cli.run import Run
+from scbroker.cli.ui import listing
+from scbroker.cli.ui.session import Session
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.test_unlocked_screen import shelf_of
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, put, with_access
 from tests.kit.waiting import PATIENCE
@@ -211,15 +213,14 @@ def test_names_that_take_long_to_normalize_delay_the_list_once(
         times.append(text == slow)
         return normalize(form, text)
 
-    async def read_twice(shelf: Shelf) -> None:
-        for _ in range(2):
-            assert len(await shelf.entries()) == 64
-            assert sum(times) == 64
-
     attacker.createContainers([NewContainer(None, {"name": slow}, levels)] * 64).result(PATIENCE)
     monkeypatch.setattr(unicodedata, "normalize", note)
     with alice.session() as provider:
-        asyncio.run(read_twice(shelf_of(provider)[1]))
+        session = Session(None, 900)
+        session._run = cast(Run, SimpleNamespace(session=provider))
+        for _ in range(2):
+            assert len(asyncio.run(listing.read(session))) == 64
+            assert sum(times) == 64
 
 
 @pytest.mark.long

@@ -9,15 +9,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from scbroker import Container, ServerProvider
-from scbroker.cli.people import People
 from scbroker.cli.run import Run
+from scbroker.cli.ui import listing
 from scbroker.cli.ui.session import Session
-from scbroker.cli.ui.shelf import Shelf
+from scbroker.desk.names import Entry, all_containers
 from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess
 from tests.kit.pages import UsersPage
@@ -118,28 +118,20 @@ def test_a_page_that_has_waited_for_the_broker_long_asks_for_the_passphrase(
         assert page.get("/state", BY_SCRIPT).text == "locked"
 
 
-def shelf_of(provider: ServerProvider) -> tuple[Session, Shelf]:
-    """Return a session of the page that a provider has opened, and its list of containers."""
-    session = Session(None, 900)
-    run = SimpleNamespace(session=provider, people=People(provider), __exit__=bool)
-    session._run = cast(Run, run)
-    return session, Shelf(session)
-
-
 @left
 def test_a_list_that_is_read_while_the_page_is_locked_is_dropped(
     alice: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with alice.session() as provider:
         put(provider, "letter.txt")
-        real = provider.iterContainers
-        session, shelf = shelf_of(provider)
+        real, session = all_containers, Session(None, 900)
+        session._run = cast(Run, SimpleNamespace(session=provider, __exit__=bool))
 
-        def locked_meanwhile(**options: Any) -> Any:
-            yield from real(**options)
+        def locked_meanwhile(provider: ServerProvider, *, whole: bool) -> Iterator[Entry]:
+            yield from real(provider, whole=whole)
             session.lock()
 
-        monkeypatch.setattr(provider, "iterContainers", locked_meanwhile)
-        [read] = asyncio.run(shelf.entries())
+        monkeypatch.setattr(listing, "all_containers", locked_meanwhile)
+        [read] = asyncio.run(listing.read(session))
         assert isinstance(read, Container)
-        assert shelf.known(read.id) is None
+        assert session.topics == {}

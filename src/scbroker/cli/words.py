@@ -27,11 +27,6 @@ def sentence(error: errors.BrokerError) -> str:
     return text
 
 
-def in_words(message: str) -> str:
-    """Return a message as it is."""
-    return message
-
-
 def with_message(error: errors.BrokerError, text: str) -> errors.BrokerError:
     """Return a copy of an error with another message."""
     changed = error.fresh()

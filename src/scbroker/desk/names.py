@@ -97,6 +97,17 @@ def containers_named(
     return result
 
 
+def check_free(
+    provider: scbroker.BrokerProvider, name: str, own: uuid.UUID, besides: uuid.UUID | None = None
+) -> None:
+    """Raise `AlreadyExistsError` if a container that the user `own` created, but `besides`, has this name."""
+    for each in containers_named(provider, [name], name_of).found[name]:
+        if each.createdBy == own and each.id != besides:
+            raise errors.AlreadyExistsError(
+                f"Your container {each.id} is named {name!r} already: choose another name."
+            )
+
+
 def _finding(names: Collection[str], again: list[uuid.UUID]) -> Callable[[Index], Finding]:
     return lambda index: index.find(names, again)
 
@@ -136,12 +147,15 @@ def all_containers(
     provider: scbroker.BrokerProvider,
     type: str | None = None,
     is_wanted: Callable[[str], bool] | None = None,
+    *,
+    whole: bool = True,
 ) -> Iterator[Entry]:
     """Yield all containers, ascending by id, and errors of damaged ones; headers may have the name alone.
 
-    With `is_wanted`, containers whose name is not wanted may be left out.
+    With `is_wanted`, containers whose name is not wanted may be left out. Unless `whole`, long names may be
+    cut after 1,025 characters.
     """
-    listed = _asked(provider, lambda index: index.all(is_wanted))
+    listed = _asked(provider, lambda index: index.all(is_wanted, whole=whole))
     if listed is None:
         yield from provider.iterContainers(type)
     else:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.desk.rights import living
-from scbroker.vocabulary import AccessLevel, ContainerAccessLevel
+from scbroker.spelling import comparable
+from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, GroupManager
 
 Container: TypeAlias = "scbroker.Container[Any]"
 DAMAGED: Final = (errors.UntrustedError, errors.UnsupportedVersionError)
@@ -69,6 +70,14 @@ class People:
         except errors.UntrustedError:
             return {}
 
+    def check_group_name(self, name: str, own: uuid.UUID | None = None) -> None:
+        """Raise `AlreadyExistsError` if a group other than `own` has this name, or looks as if it had."""
+        groups = [each for each in self.accepted if isinstance(each, scbroker.Group)]
+        if any(comparable(each.name) == comparable(name) and each.id != own for each in groups):
+            raise errors.AlreadyExistsError(
+                f"You have a group named {name!r} already: choose another name."
+            )
+
     def user(self, id: uuid.UUID) -> Somebody:
         """Return who a user is."""
         if id == self.own_id:
@@ -117,3 +126,30 @@ class People:
         for each in self.ways(container):
             found |= each.permissions
         return found
+
+
+def place_of(each: scbroker.Group | scbroker.GroupMember) -> str:
+    """Return "owner", "manager" or "member", for the user in a group or for one of its members."""
+    return "owner" if each.isOwner else "manager" if each.isManager else "member"
+
+
+def managers_after(
+    members: Iterable[scbroker.GroupMember], changed: Mapping[uuid.UUID, Any], place: str
+) -> list[GroupManager]:
+    """Return all managers of a group after people got a place: owner, manager or member.
+
+    `changed` has what names these people, by their ids. Raises `InvalidArgumentError` if nobody owned the
+    group then.
+    """
+    after = [
+        GroupManager(each, each.isOwner)
+        for each in members
+        if each.isManager and each.userId not in changed
+    ]
+    if place != "member":
+        after += [GroupManager(each, place == "owner") for each in changed.values()]
+    if not any(each.owner for each in after):
+        raise errors.InvalidArgumentError(
+            "The group would have no owner: make somebody else an owner first."
+        )
+    return after

@@ -201,7 +201,9 @@ def test_no_view_changes_anything_and_no_act_answers_a_get(
     for path in ("suspend", "quota", "quota/confirm?bytes=1"):
         page.get(f"/users/{user}/{path}").expect(200)
     assert words(page.get("/audit")) == before
-    page.request("POST", f"{page.root}/overview").expect(405)
+    form = page.get(f"/users/{user}/suspend").text
+    [secret] = re.findall(r'name="form" value="([^"]*)"', form)
+    page.request("POST", f"{page.root}/overview", {"form": secret}).expect(405)
 
 
 @pytest.mark.long

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
 from starlette.requests import Request
 
-from scbroker import AccessLevel, BrokerError, Container, ContainerAccessLevel, ServerProvider
-from scbroker.cli.people import People
-from scbroker.cli.ui.changes import changes
-from scbroker.cli.ui.session import Session
-from scbroker.cli.ui.shelf import Shelf
-from scbroker.cli.ui.upload import _file
-from scbroker.desk.names import name_of
+from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
+from scbroker.cli.ui.content import uploaded
 from tests.kit.cases import in_one_case
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
@@ -137,7 +128,7 @@ def test_an_uploaded_file_is_stored_with_name_time_and_type_and_comes_back(
 def test_the_time_of_an_uploaded_file_is_stored(milliseconds: str, stored: str) -> None:
     query = f"name=letter.txt&modified={milliseconds}".encode()
     request = Request({"type": "http", "headers": [], "query_string": query})
-    assert _file(request).header()["modified"] == stored
+    assert uploaded(request).header()["modified"] == stored
 
 
 @pytest.mark.long
@@ -237,39 +228,6 @@ def test_a_container_is_renamed(page: UsersPage, alice: Person) -> None:
     page.post(f"/containers/{other}/rename", {"name": "../x"}).expect(400)
     page.post(f"/containers/{other}/rename", {"name": "other"}).expect(200)
     page.upload("draft", b"2")  # the name is free again
-
-
-def test_a_rename_lists_nothing_if_the_page_has_just_listed_the_containers(
-    session: ServerProvider,
-) -> None:
-    id, other = put(session, "draft"), put(session, "other")
-    run = SimpleNamespace(session=session, people=People(session))
-
-    async def do(job: Callable[[Any], Any]) -> Any:
-        return await asyncio.to_thread(job, run)
-
-    gate = cast(Session, SimpleNamespace(run=run, holds=lambda _: True, at_lock=[], do=do))
-    shelf = Shelf(gate)
-    rename = changes(gate, shelf).acts[0].do
-
-    async def scenario() -> None:
-        await shelf.entries()
-        # The only operations that are left.
-        run.session = SimpleNamespace(
-            getContainers=session.getContainers, updateContainerHeader=session.updateContainerHeader
-        )
-        request = cast(Request, SimpleNamespace(path_params={"id": str(id)}))
-        with pytest.raises(BrokerError.alreadyExistsError):
-            await rename(request, {"name": "other"})
-        await rename(request, {"name": "final"})
-        request.path_params["id"] = str(other)
-        with pytest.raises(BrokerError.alreadyExistsError):
-            await rename(request, {"name": "final"})
-        await rename(request, {"name": "draft"})
-
-    asyncio.run(scenario())
-    found = session.getContainers([id, other], content=False).result(PATIENCE)
-    assert [name_of(each) for each in found if isinstance(each, Container)] == ["final", "draft"]
 
 
 @pytest.mark.long

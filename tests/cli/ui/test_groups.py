@@ -11,7 +11,8 @@ from urllib.parse import urlencode
 import pytest
 
 from scbroker import AccessLevel, Group, GroupRole, MemberRole, ServerProvider
-from scbroker.cli.ui.known import Known, capital, in_text
+from scbroker.cli.ui.context import capital, contact_in_text, in_text
+from scbroker.desk.people import Somebody
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, team
 from tests.kit.tables import query
@@ -58,6 +59,8 @@ def test_a_group_is_made_a_member_added_and_what_the_member_can_do_changed(
     assert "Bob is a sharer, and an owner of the group now." in changed.expect(200).words
     [offered] = bob.json("groups", "ls")
     assert (offered["role"], offered["isOwner"]) == ("Sharer", True)
+    by_head = f"{page.root}/groups/{id}/member?user={user}&role=reader"
+    page.request("HEAD", by_head).expect(405)
     same = page.post(f"/groups/{id}/member?user={user}", {"role": "sharer", "place": "member"})
     assert "Bob is a sharer of the group now." in same.words
     [offered] = bob.json("groups", "ls")
@@ -231,7 +234,7 @@ def test_requests_for_views_that_cannot_be_are_refused(
 ) -> None:
     user, group = befriend(session, bob, "Bob"), team(alice, "Team")
     for path, status in (
-        ("/groups/x", 400),
+        ("/groups/x", 404),
         ("/groups/00000000-0000-8000-8000-000000000000", 404),
         (f"/groups/{group.id}/add?person=&role=reader", 404),
         (f"/groups/{group.id}/add?person=x&role=reader", 400),
@@ -279,9 +282,9 @@ def test_names_that_others_choose_are_only_text(
 
 
 def test_a_group_or_contact_with_a_name_of_the_page_does_not_imitate_another() -> None:
-    own, other = uuid.UUID(int=1), uuid.UUID(int=2)
-    assert Known(own, {}, {}).group(other).in_text == f"the group {other}"
-    assert in_text("The Group Team") == 'the contact "The Group Team"'
+    other = uuid.UUID(int=2)
+    assert in_text(Somebody(other, "other-group", None)) == f"the group {other}"
+    assert contact_in_text("The Group Team") == 'the contact "The Group Team"'
     assert (capital("you"), capital("the group X"), capital("them")) == (
         "You",
         "The group X",

@@ -57,7 +57,7 @@ def test_a_link_without_an_end_or_with_two_passwords_is_not_made(
 @pytest.mark.long
 def test_the_link_of_somebody_else_is_not_found(page: UsersPage) -> None:
     page.get("/links/00000000-0000-8000-8000-000000000000").expect(404)
-    page.get("/links/x").expect(400)
+    page.get("/links/x").expect(404)
 
 
 @pytest.mark.long

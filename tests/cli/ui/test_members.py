@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 import pytest
 
 from scbroker import Contacts, ContainerAccessLevel, ServerProvider
-from scbroker.cli.ui.known import Known
-from scbroker.cli.ui.members import Since, since
+from scbroker.cli.ui.members import since
+from scbroker.desk.people import People
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, with_access
 
@@ -60,19 +60,17 @@ def test_somebody_has_access_since_the_creation_or_since_one_of_the_changes(
     user = befriend(session, bob, "Bob")
     made = put(session, "plan.txt", accessLevels=with_access(session, user))
 
-    def since_of(of: uuid.UUID, people: Known) -> Since:
+    def since_of(of: uuid.UUID) -> tuple[dt.datetime, dt.datetime]:
         container = session.getContainer(made).result()
-        return since(container, session.getEvents(containerId=made).result(), of, people)
+        return since(container, session.getEvents(containerId=made).result(), of, People(session))
 
-    own = session.getUserId().result()
-    before = since_of(user, Known(own, {}, {}))
-    assert before.earliest == before.latest
+    before = since_of(user)
+    assert before[0] == before[1]
     end = dt.datetime.now(dt.UTC) + dt.timedelta(1)
     link = session.createLink(made, expiresAt=end, name="L").result()
-    people = Known(own, {}, {link.userId: link})
-    of_bob, of_link = since_of(user, people), since_of(link.userId, people)
-    assert of_bob.earliest == before.earliest < of_bob.latest
-    assert of_link.earliest == of_link.latest == link.createdAt
+    of_bob, of_link = since_of(user), since_of(link.userId)
+    assert of_bob[0] == before[0] < of_bob[1]
+    assert of_link == (link.createdAt, link.createdAt)
 
 
 @pytest.mark.long

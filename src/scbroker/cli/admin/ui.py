@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,30 +35,13 @@ def ui(
     The page listens on this machine only. Its URL is secret and valid once: the first browser that uses it is
     the only one that is admitted.
     """
-    import datetime as dt
-    from contextlib import nullcontext
-
     from scbroker.cli.admin.page.page import operators_page
     from scbroker.cli.admin.page.watch import Watch
-    from scbroker.cli.web.access import Access
-    from scbroker.cli.web.serving import listening, opened_in_browser, serve
-
-    def no_browser() -> None:
-        run.out.say("No browser was started: open the URL yourself.")
+    from scbroker.cli.web import serving
 
     async def show(at: Stores) -> None:
-        ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
         watch = Watch(url or run.address, at)
-        with listening(port) as bound:
-            access = Access(*bound.getsockname())
-            async with watch.running():
-                run.out.line(
-                    {"url": access.url, "ends": ends},
-                    f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
-                )
-                app = operators_page(at, watch, ends).application(access)
-                with opened_in_browser(access.url, no_browser) if opens else nullcontext():
-                    await serve(app, bound, minutes * 60)
-        run.out.say("The page has ended.")
+        async with watch.running():
+            await serving.run(run.out, port, minutes, opens, partial(operators_page, at, watch))
 
     run.use(show)

@@ -16,7 +16,7 @@ from scbroker.cli.files import header_of
 from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
-from scbroker.desk.names import is_damaged, name_of
+from scbroker.desk.names import check_free, is_damaged, name_of
 from scbroker.desk.paths import relative_path
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
@@ -94,12 +94,7 @@ def mv(
 
 def rename(run: Run, found: scbroker.Container[Any], new: str) -> int:
     """Give a container a name that no other one of the user has, and return its new version."""
-    own = run.people.own_id
-    for each in run.names.named({new})[new]:
-        if each.createdBy == own and each.id != found.id:
-            raise errors.AlreadyExistsError(
-                f"Your container {each.id} is named {new!r} already: choose another name."
-            )
+    check_free(run.session, new, run.people.own_id, found.id)
     return set_name(run, found, new)
 
 

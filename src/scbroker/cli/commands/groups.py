@@ -20,9 +20,9 @@ from scbroker.cli.output import ShortId
 from scbroker.cli.people import Holder, Who, holder_of, joined, naming, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.words import with_message
+from scbroker.desk.people import managers_after, place_of
 from scbroker.desk.rights import living
-from scbroker.spelling import comparable
-from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
+from scbroker.vocabulary import GroupRole, MemberRole
 
 if TYPE_CHECKING:
     from scbroker.cli.groups import Entry
@@ -99,7 +99,7 @@ def create(
     """
     chosen, members = _role(role), _people(run, people or [])
     _check_others(run, members, "You become a member in any case: name other people.")
-    _check_name(run, name)
+    run.people.known.check_group_name(name)
     _warn(run, members)
     roles = [MemberRole(each.who, chosen) for each in members]
 
@@ -290,12 +290,7 @@ def managers(
         return
     changing, wanted = _people(run, people), place or Place.manager
     _check_places(changing, present, place)
-    after = _managers(changing, present, wanted)
-    if not any(each.owner for each in after):
-        raise errors.InvalidArgumentError(
-            f"The group {found.name!r} would have no owner: make somebody else an owner first, with --as "
-            "owner."
-        )
+    after = managers_after(listed, {each.id: each.who for each in changing}, wanted)
     if wanted is not Place.owner and run.people.own_id in (each.id for each in changing):
         run.confirm(f"Give up the ownership of the group {found.name!r}?", yes)
     inside = {each.userId for each in listed}
@@ -333,7 +328,7 @@ def rename(
         )
     found = run.people.groups.find(group)
     if name is not None:
-        _check_name(run, name, found.id)
+        run.people.known.check_group_name(name, found.id)
     changed = run.session.renameGroup(found.ref, name, description).result()
     text = f"The group {found.name!r} is {changed.name!r} now."
     if name is None:
@@ -505,17 +500,6 @@ def _check_others(run: Run, people: Sequence[Holder[Who]], what_to_do: str) -> N
         raise errors.InvalidArgumentError(f"You are the user {run.people.own_id}. {what_to_do}")
 
 
-def _check_name(run: Run, name: str, own: uuid.UUID | None = None) -> None:
-    """Raise `AlreadyExistsError` for the name of another group: commands could not tell the two apart."""
-    if any(
-        comparable(each.name) == comparable(name) and each.id != own
-        for each in run.people.groups.accepted
-    ):
-        raise errors.AlreadyExistsError(
-            f"You have a group named {name!r} already: choose another name."
-        )
-
-
 def _check_members(run: Run, found: Found, people: Sequence[Holder[Who]]) -> None:
     inside = {each.userId for each in run.session.getGroupMembers(found.ref).result()}
     if strangers := [each for each in people if each.id not in inside]:
@@ -538,17 +522,6 @@ def _check_places(
             )
         if place is Place.member and now is None:
             raise errors.NotFoundError(f"{each.name} is not a manager of the group.")
-
-
-def _managers(
-    changing: Sequence[Holder[Who]], present: Mapping[uuid.UUID, scbroker.GroupMember], place: Place
-) -> list[GroupManager]:
-    """Return the whole list of managers after a change."""
-    ids = {each.id for each in changing}
-    kept = [GroupManager(each, each.isOwner) for id, each in present.items() if id not in ids]
-    if place is Place.member:
-        return kept
-    return kept + [GroupManager(each.who, place is Place.owner) for each in changing]
 
 
 def _warn(run: Run, people: Sequence[Holder[Who]]) -> None:
@@ -608,7 +581,7 @@ def _row(run: Run, each: Entry) -> dict[str, Any]:
         "description": each.description or None,
         "status": "accepted" if each.accepted else "offered",
         "role": each.role.name.lower(),
-        "manages": _place_of(each),
+        "manages": _manages(each),
         "memberCount": each.memberCount,
         "id": each.id,
         "fingerprint": each.fingerprint,
@@ -641,11 +614,12 @@ def _member_row(run: Run, each: scbroker.GroupMember) -> dict[str, Any]:
     }
     if run.out.as_json:
         return {**row, "isManager": each.isManager, "isOwner": each.isOwner}
-    return {**row, "manages": _place_of(each)}
+    return {**row, "manages": _manages(each)}
 
 
-def _place_of(each: scbroker.Group | scbroker.GroupMember) -> str | None:
-    return "owner" if each.isOwner else "manager" if each.isManager else None
+def _manages(each: scbroker.Group | scbroker.GroupMember) -> str | None:
+    place = place_of(each)
+    return None if place == Place.member else place
 
 
 def _renewal_row(renewal: scbroker.GroupRenewal | None) -> dict[str, Any]:

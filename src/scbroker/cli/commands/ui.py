@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -42,15 +43,12 @@ def ui(
     locks itself, and asks for your passphrase.
     """
     import asyncio
-    import datetime as dt
-    from contextlib import nullcontext
 
     from scbroker.cli import device, profiles
     from scbroker.cli.commands.account import absolute
     from scbroker.cli.ui.page import users_page
     from scbroker.cli.ui.session import Session
-    from scbroker.cli.web.access import Access
-    from scbroker.cli.web.serving import listening, opened_in_browser, serve
+    from scbroker.cli.web import serving
 
     folders = (
         absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
@@ -58,24 +56,12 @@ def ui(
     if profiles.find(run.profile_name) is None:  # the page would ask for every secret first
         device.check(*folders)
 
-    def no_browser() -> None:
-        run.out.say("No browser was started: open the URL yourself.")
-
     async def show() -> None:
-        ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
         session = Session(
             run.profile_name, lock * 60, session_folder=folders[0], trust_folder=folders[1]
         )
-        with listening(port) as bound:
-            access = Access(*bound.getsockname())
-            async with session.running():
-                run.out.line(
-                    {"url": access.url, "ends": ends},
-                    f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
-                )
-                app = users_page(session, ends).application(access)
-                with opened_in_browser(access.url, no_browser) if opens else nullcontext():
-                    await serve(app, bound, minutes * 60, session.ending.set)
-        run.out.say("The page has ended.")
+        async with session.running():
+            page = partial(users_page, session)
+            await serving.run(run.out, port, minutes, opens, page, session.ending.set)
 
     asyncio.run(show())

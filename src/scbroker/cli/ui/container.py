@@ -1,99 +1,182 @@
-"""The page of one container: a heading, and the panels that the modules add."""
+"""Show a container and what the broker can see of it; rename and delete it."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+import json
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from scbroker import errors
+from scbroker.cli.commands.changing import rename
 from scbroker.cli.groups import modifier_is_member
 from scbroker.cli.run import Run
-from scbroker.cli.ui.known import known, provider_of, shown_name
-from scbroker.cli.ui.part import Container, Panel, Part
-from scbroker.cli.ui.session import Session
-from scbroker.cli.web.site import Shown, View
-from scbroker.cli.words import in_words
-from scbroker.desk.names import containers_of, is_damaged
+from scbroker.cli.ui.content import preview
+from scbroker.cli.ui.context import (
+    Container,
+    container_of,
+    find,
+    in_text,
+    path_of,
+    people_of,
+    provider_of,
+    session_of,
+    shortened,
+    show_of,
+    shown_name,
+)
+from scbroker.cli.ui.session import HOME
+from scbroker.cli.web.site import ask, done, fields
+from scbroker.desk import rights
+from scbroker.desk.names import name_of
+from scbroker.desk.paths import relative_path
+from scbroker.desk.people import People, Somebody
+from scbroker.vocabulary import ContainerAccessLevel
 
-PATH: Final = "/containers/{id}"
-
-
-def container_page(session: Session, panels: Sequence[Panel]) -> Part:
-    """Return the view of a container."""
-
-    async def show(request: Request) -> Shown:
-        container = await container_of(session, request)
-        people = await known(await provider_of(session))
-
-        def filled(run: Run) -> list[Filled]:
-            return [_filled(run, container, panel) for panel in panels]
-
-        values = {
-            "people": people,
-            "may": people.may(container),
-            "panels": await session.do(filled),
-        }
-        return shown_of("container.html", container, values)
-
-    return Part(views=[View(PATH, show)])
-
-
-def details() -> Part:
-    """Return the panel with a container's type, sizes, times and authors."""
-    return Part(panels=[Panel("Details", "panel_details.html", _authors)])
+_NAMED: Final = 3
+"""Members whom the question before a deletion names one by one."""
+_EXCERPT: Final = 32
+"""Bytes of a sealed part that the view of the broker's side shows."""
+_FIELDS: Final = 12
+_LONGEST: Final = 80
 
 
-def _authors(run: Run, container: Container) -> Mapping[str, object]:
-    return {"is_member": modifier_is_member(run.session, container)}
+class May(NamedTuple):
+    """What the user's permissions on a container allow: the page offers nothing else."""
+
+    rename: bool
+    share: bool
+    delete: bool
 
 
-class Filled(NamedTuple):
-    """A panel with its values, or with the error that it shows."""
-
-    title: str
-    template: str
-    values: Mapping[str, object]
-
-
-def _filled(run: Run, container: Container, panel: Panel) -> Filled:
-    try:
-        return Filled(panel.title, panel.template, panel.values(run, container))
-    except errors.BrokerError as error:
-        return Filled(panel.title, "panel_fault.html", {"text": in_words(error.message)})
+def may(people: People, container: Container) -> May:
+    """Return what the user may do. Only Delete is possible without seeing the list of members."""
+    own = people.rights(container)
+    return May(
+        rename=rights.WRITE in own,
+        share=rights.SHARE in own,
+        delete=ContainerAccessLevel.Delete in own or container.access is None,
+    )
 
 
-def shown_of(template: str, container: Container, values: Mapping[str, object]) -> Shown:
-    """Return a view of a container, whose template extends `of_container.html`."""
-    named = {"name": shown_name(container), "is_damaged": is_damaged(container)}
-    return Shown(template, {"container": container, **named, **values})
+async def _show(request: Request) -> Response:
+    container = await container_of(request)
+    people = await people_of(request)
+
+    def preview_or_error(run: Run) -> dict[str, object]:
+        try:
+            return preview(run, container)
+        except errors.BrokerError as error:
+            return {"kind": "fault", "text": error.message}
+
+    return show_of(
+        request,
+        "container.html",
+        container,
+        people=people,
+        may=may(people, container),
+        content=await session_of(request).do(preview_or_error),
+        is_member=await session_of(request).do(
+            lambda run: modifier_is_member(run.session, container)
+        ),
+    )
 
 
-async def container_of(session: Session, request: Request) -> Container:
-    """Return the container of the request's path, with its header and without its content."""
-    id = id_of(request)
-    return await session.do(lambda run: find(run, id))
+async def _rename(request: Request) -> Response:
+    if request.method == "GET":
+        container = await container_of(request)
+        return show_of(request, "rename.html", container, own_name=name_of(container) or "")
+    id, new = request.path_params["id"], str(relative_path(fields(request).get("name", "").strip()))
+    await session_of(request).do(lambda run: rename(run, find(run, id), new))
+    return done(request, f"The container is named {new!r} now.", path_of(id))
 
 
-def id_of(request: Request) -> uuid.UUID:
-    """Return the id in a path of a container. Raises `NotFoundError` for any other text."""
-    text = request.path_params["id"]
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        raise errors.NotFoundError("This container does not exist.") from None
+async def _delete(request: Request) -> Response:
+    container = await container_of(request)
+    if request.method == "POST":
+        await provider_of(request).deleteContainer(container.id)
+        return done(request, f"{shown_name(container)!r} is deleted.", HOME)
+    others = (await people_of(request)).others(container)
+    return ask(
+        request,
+        f"Delete {shown_name(container)}?",
+        [_also_lost_by(others), "It cannot be undone."],
+        "Delete for everybody",
+        path_of(container.id),
+        is_dangerous=True,
+    )
 
 
-def find(run: Run, id: uuid.UUID) -> Container:
-    """Return a container with its header, if that can be read. Raises the error of one that cannot."""
-    [found] = containers_of(run.session, [id])
-    if isinstance(found, errors.BrokerError):
-        raise found
-    return found
+def _also_lost_by(others: Sequence[Somebody] | None) -> str:
+    """Say who else loses a container that is deleted."""
+    if others is None:
+        return "Members whom you cannot see lose it too."
+    if not others:
+        return "Nobody else has access to it."
+    if len(others) > _NAMED:
+        return f"{len(others)} other members lose it too."
+    return f"Others lose it too: {', '.join(map(in_text, others))}."
 
 
-def path_of(id: uuid.UUID, more: str = "") -> str:
-    """Return the path of a container's page, or of a view below it."""
-    return f"/containers/{id}{more}"
+async def _broker(request: Request) -> Response:
+    """Show what the broker can see of a container, and what it cannot.
+
+    Both sides come from the container itself: from the bytes that the broker serves, and from what the user's
+    keys open. docs/security.md has the list ("What the broker sees").
+    """
+    container, people = await container_of(request), await people_of(request)
+    stored = await provider_of(request).getSecuredContainer(container.id)
+    header = None if container.header is None else container.header.customHeaderObject
+    return show_of(
+        request,
+        "broker_sees.html",
+        container,
+        own_name=name_of(container),
+        stored=stored,
+        sealed_header=_sealed(stored.sealedHeader),
+        sealed_content=_sealed(stored.sealedContent),
+        wrap=_sealed(stored.wrap),
+        fields=_shown_fields(header),
+        members=[
+            (each, people.holder(each), rights.in_words(each.permissions))
+            for each in container.access or ()
+        ],
+        hides_members=container.access is None,
+        may_hide_type=ContainerAccessLevel.ViewType not in people.rights(container),
+    )
+
+
+def _shown_fields(header: object) -> list[tuple[str, str]]:
+    """Return the first fields of a header, each as a short text."""
+    items: list[tuple[Any, Any]] = [*header.items()] if isinstance(header, dict) else []
+    if header is not None and not items:
+        items = [("header", header)]
+    shown = [
+        (
+            shortened(str(key), _LONGEST),
+            shortened(each if isinstance(each, str) else json.dumps(each), _LONGEST),
+        )
+        for key, each in items[:_FIELDS]
+    ]
+    more = len(items) - len(shown)
+    return [*shown, ("…", f"{more} more fields")] if more else shown
+
+
+def _sealed(octets: bytes | None) -> dict[str, object]:
+    """Return the size and the first bytes of a part as the broker has it; the size is None without it."""
+    if octets is None:
+        return {"size": None, "excerpt": ""}
+    more = "…" if len(octets) > _EXCERPT else ""
+    return {"size": len(octets), "excerpt": octets[:_EXCERPT].hex(" ", 2) + more}
+
+
+_PATH: Final = "/containers/{id:uuid}"
+routes: Final = [
+    Route(_PATH, _show),
+    Route(f"{_PATH}/rename", _rename, methods=["GET", "POST"]),
+    Route(f"{_PATH}/delete", _delete, methods=["GET", "POST"]),
+    Route(f"{_PATH}/broker", _broker),
+]

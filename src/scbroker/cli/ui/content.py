@@ -1,4 +1,4 @@
-"""Show and download contents.
+"""Show and download contents, and store files that the page's script sends.
 
 Anybody can share a hostile file. So a content never becomes active in the page: what is no image of a known
 kind and no PDF is shown as escaped text or not at all. Its first bytes decide, not its name or media type.
@@ -6,29 +6,33 @@ kind and no PDF is shown as escaped text or not at all. Its first bytes decide, 
 
 from __future__ import annotations
 
+import asyncio
 import codecs
+import contextlib
+import datetime as dt
 import re
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
-from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 import scbroker
 from scbroker import errors
+from scbroker.cli.files import File, time_at
 from scbroker.cli.output import harmless
 from scbroker.cli.run import Run
-from scbroker.cli.ui.container import PATH, find, id_of
-from scbroker.cli.ui.part import Container, Panel, Part
-from scbroker.cli.ui.session import Session
-from scbroker.cli.web.site import View
-from scbroker.desk.names import name_of
-from scbroker.desk.paths import file_name
+from scbroker.cli.ui.context import Container, find, path_of, provider_of, session_of
+from scbroker.cli.ui.session import UPLOAD
+from scbroker.desk.names import check_free, name_of
+from scbroker.desk.paths import file_name, relative_path
 
 _PIECE: Final = 1_048_576
+_STALL_SECONDS: Final = 300.0
 _HEAD: Final = 65_536
 """Bytes of a text that are shown."""
 _IMAGE_BYTES: Final = 33_554_432
@@ -45,19 +49,6 @@ _POLICY: Final = (
     "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 """No script, style, frame, form or request, and an origin of its own."""
-
-
-def content(session: Session) -> Part:
-    """Return the download and the preview of a container's content."""
-    views = _Content(session)
-    return Part(
-        views=[
-            View(f"{PATH}/download", views.download),
-            View(f"{PATH}/image", views.image),
-            View(f"{PATH}/pdf", views.pdf),
-        ],
-        panels=[Panel("Content", "panel_content.html", _preview)],
-    )
 
 
 def media_type_of(head: bytes) -> str | None:
@@ -88,62 +79,63 @@ def attachment(name: str | None, id: uuid.UUID) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"
 
 
-class _Content:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+async def _download(request: Request) -> Response:
+    container, reader = await _open(request)
+    headers = {"Content-Disposition": attachment(name_of(container), container.id)}
+    return _stream(request, reader, "application/octet-stream", headers, is_use=True)
 
-    async def download(self, request: Request) -> Response:
-        container, reader = await self._open(request)
-        headers = {"Content-Disposition": attachment(name_of(container), container.id)}
-        return self._stream(reader, "application/octet-stream", headers, is_use=True)
 
-    async def image(self, request: Request) -> Response:
-        return await self._shown(request, "image/")
+async def _image(request: Request) -> Response:
+    return await _shown(request, "image/")
 
-    async def pdf(self, request: Request) -> Response:
-        return await self._shown(request, PDF)
 
-    async def _shown(self, request: Request, kind: str) -> Response:
-        """Return a content that begins like one of this kind. Raises `NotFoundError` for any other."""
-        _, reader = await self._open(request)
-        media_type = media_type_of(await reader.readRange(0, _HEAD))
-        if media_type is None or not media_type.startswith(kind) or reader.size > _IMAGE_BYTES:
-            reader.close()
-            raise errors.NotFoundError("This content cannot be shown: download it.")
-        headers = {"Content-Security-Policy": _POLICY, "Content-Disposition": "inline"}
-        return self._stream(reader, media_type, headers)
+async def _pdf(request: Request) -> Response:
+    return await _shown(request, PDF)
 
-    async def _open(self, request: Request) -> tuple[Container, scbroker.ContentReader]:
-        id, wanted = id_of(request), request.query_params.get("version")
 
-        def opened(run: Run) -> tuple[Container, scbroker.ContentReader]:
-            container = find(run, id)
-            if wanted not in (None, str(container.version)):
-                raise _changed()
-            return container, _reader(run, container)
+async def _shown(request: Request, kind: str) -> Response:
+    """Return a content that begins like one of this kind. Raises `NotFoundError` for any other."""
+    _, reader = await _open(request)
+    media_type = media_type_of(await reader.readRange(0, _HEAD))
+    if media_type is None or not media_type.startswith(kind) or reader.size > _IMAGE_BYTES:
+        reader.close()
+        raise errors.NotFoundError("This content cannot be shown: download it.")
+    headers = {"Content-Security-Policy": _POLICY, "Content-Disposition": "inline"}
+    return _stream(request, reader, media_type, headers)
 
-        return await self._session.do(opened)
 
-    def _stream(
-        self,
-        reader: scbroker.ContentReader,
-        media_type: str,
-        headers: Mapping[str, str],
-        *,
-        is_use: bool = False,
-    ) -> Response:
-        async def pieces() -> AsyncIterator[bytes]:
-            with reader:
-                at = 0
-                while at < reader.size:
-                    piece = await reader.readRange(at, _PIECE)
-                    if is_use:
-                        self._session.use()
-                    yield piece
-                    at += len(piece)
+async def _open(request: Request) -> tuple[Container, scbroker.ContentReader]:
+    id, wanted = request.path_params["id"], request.query_params.get("version")
 
-        sized = {**headers, "Content-Length": str(reader.size), "Content-Type": media_type}
-        return _Stream(pieces(), headers=sized)
+    def opened(run: Run) -> tuple[Container, scbroker.ContentReader]:
+        container = find(run, id)
+        if wanted not in (None, str(container.version)):
+            raise _changed()
+        return container, _reader(run, container)
+
+    return await session_of(request).do(opened)
+
+
+def _stream(
+    request: Request,
+    reader: scbroker.ContentReader,
+    media_type: str,
+    headers: Mapping[str, str],
+    *,
+    is_use: bool = False,
+) -> Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        with reader:
+            at = 0
+            while at < reader.size:
+                piece = await reader.readRange(at, _PIECE)
+                if is_use:
+                    session_of(request).use()
+                yield piece
+                at += len(piece)
+
+    sized = {**headers, "Content-Length": str(reader.size), "Content-Type": media_type}
+    return _Stream(pieces(), headers=sized)
 
 
 class _Stream(StreamingResponse):
@@ -172,7 +164,7 @@ def _changed() -> errors.ConflictError:
     )
 
 
-def _preview(run: Run, container: Container) -> Mapping[str, object]:
+def preview(run: Run, container: Container) -> dict[str, object]:
     """Return the kind of a content, and its beginning if it is a text."""
     if container.length is None:
         return {"kind": "hidden" if container.hasContent else "none"}
@@ -187,3 +179,70 @@ def _preview(run: Run, container: Container) -> Mapping[str, object]:
     if text is None:
         return {"kind": "other"}
     return {"kind": "text", "text": text, "is_cut": size > len(head)}
+
+
+async def _upload(request: Request) -> Response:
+    """Store a file. The body is read to its end also after an error: a browser reads no answer before."""
+    try:
+        file = uploaded(request)
+        await session_of(request).check_broker()
+        await session_of(request).do(
+            lambda run: check_free(run.session, file.name, run.people.own_id)
+        )
+        made = await provider_of(request).createContainer(
+            Body(request), customHeaderObject=file.header()
+        )
+    except errors.BrokerError:
+        with contextlib.suppress(
+            ClientDisconnect, RuntimeError
+        ):  # RuntimeError: it was read to its end
+            async for _ in request.stream():
+                pass
+        raise
+    return JSONResponse({"path": path_of(made.id)})
+
+
+def uploaded(request: Request) -> File:
+    """Return the name and the time that the browser says of a file."""
+    query = request.query_params
+    try:
+        modified = time_at(int(query.get("modified", "")) * 1000)
+    except ValueError:
+        modified = dt.datetime.now(dt.UTC)
+    return File(None, str(relative_path(query.get("name", ""))), None, modified)
+
+
+class Body:
+    """The body of a request, as an iterator that another thread reads piece by piece.
+
+    The browser waits while the pieces before are encrypted and sent: no more than a few are in memory.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._stream, self._session = request.stream(), session_of(request)
+        self._loop = asyncio.get_running_loop()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        """Return the next piece. Raises `InvalidArgumentError` if the browser sends no more."""
+        waiting = asyncio.run_coroutine_threadsafe(anext(self._stream, None), self._loop)
+        try:
+            piece = waiting.result(_STALL_SECONDS)
+        except (ClientDisconnect, TimeoutError):
+            waiting.cancel()
+            raise errors.InvalidArgumentError("The browser has sent no more of the file.") from None
+        if piece is None:
+            raise StopIteration
+        self._session.use()
+        return piece
+
+
+_PATH: Final = "/containers/{id:uuid}"
+routes: Final = [
+    Route(f"{_PATH}/download", _download),
+    Route(f"{_PATH}/image", _image),
+    Route(f"{_PATH}/pdf", _pdf),
+    Route(UPLOAD, _upload, methods=["POST"]),
+]

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 import scbroker
 from scbroker import errors
 from scbroker.cli.groups import counted
-from scbroker.cli.ui.known import (
-    Known,
-    Somebody,
+from scbroker.cli.ui.context import (
     capital,
+    contact_in_text,
     in_text,
-    known,
+    named,
+    people_of,
     provider_of,
     shortened,
     uuid_of,
 )
-from scbroker.cli.ui.part import Part
-from scbroker.cli.ui.session import Session
-from scbroker.cli.web.site import Act, Done, Question, Shown, View
-from scbroker.spelling import comparable
-from scbroker.vocabulary import GroupManager, GroupRole, MemberRole
+from scbroker.cli.web.site import ask, done, fields, show
+from scbroker.desk.people import People, managers_after, place_of
+from scbroker.vocabulary import GroupRole, MemberRole
 
 ROLES: Final = {
     "reader": "read the containers of the group",
@@ -43,360 +41,244 @@ _LIST_SECONDS: Final = 10.0
 _GROUPS: Final = "/groups"
 
 
-class Row(NamedTuple):
-    """A group as the list shows it."""
-
-    group: scbroker.Group
-    name: str
-    role: str
-    place: str
-    creator: Somebody
-
-
-class Member(NamedTuple):
-    """A member as the view of a group shows them."""
-
-    who: Somebody
-    member: scbroker.GroupMember
-    role: str
-    place: str
-    can_change: bool
-    can_remove: bool
-
-
-def groups(session: Session) -> Part:
-    """Return the views and acts of groups."""
-    views, group = _Groups(session), f"{_GROUPS}/{{id}}"
-    asked = {
-        "accept": (views.ask_to_accept, views.accept),
-        "decline": (views.ask_to_decline, views.decline),
-        "add": (views.ask_to_add, views.add),
-        "member": (views.ask_to_change, views.change),
-        "remove": (views.ask_to_remove, views.remove),
-        "rename": (views.ask_for_name, views.rename),
-        "leave": (views.ask_to_leave, views.leave),
-        "renew": (views.ask_to_renew, views.renew),
-        "delete": (views.ask_to_delete, views.delete),
-    }
-    return Part(
-        views=[
-            View(_GROUPS, views.list, "Groups"),
-            View(f"{_GROUPS}/new", views.ask_to_make),
-            View(group, views.show),
-            *(View(f"{group}/{name}", ask) for name, (ask, _) in asked.items()),
-        ],
-        acts=[
-            Act(f"{_GROUPS}/new", views.make),
-            *(Act(f"{group}/{name}", do) for name, (_, do) in asked.items()),
-        ],
+async def _list(request: Request) -> Response:
+    provider, people = provider_of(request), await people_of(request)
+    try:
+        async with asyncio.timeout(_LIST_SECONDS):
+            found = await provider.getGroups()
+        is_late = False
+    except TimeoutError:
+        found, is_late = await provider.getGroups(offered=False), True
+    groups = [each for each in found if isinstance(each, scbroker.Group)]
+    groups.sort(key=lambda each: each.name.casefold())
+    return show(
+        request,
+        "groups.html",
+        offers=[each for each in groups if not each.accepted],
+        groups=[each for each in groups if each.accepted],
+        damaged=[each for each in found if isinstance(each, errors.BrokerError)],
+        is_late=is_late,
+        people=people,
+        place_of=place_of,
     )
 
 
-class _Groups:
-    def __init__(self, session: Session) -> None:
-        self._session = session
+async def _show(request: Request) -> Response:
+    group, people = await _group_of(request), await people_of(request)
+    members = await provider_of(request).getGroupMembers(group)
+    inside = {each.userId for each in members}
+    shown = [(people.user(each.userId), each) for each in members]
+    others = [each for each in people.contacts.values() if each.userId not in inside]
+    return show(
+        request,
+        "group.html",
+        group=group,
+        members=sorted(shown, key=lambda each: (each[0].kind != "you", named(each[0]).casefold())),
+        contacts=sorted(others, key=lambda each: each.name),
+        roles=ROLES,
+        chosen=request.query_params.get("person", ""),
+        people=people,
+        place_of=place_of,
+    )
 
-    async def list(self, request: Request) -> Shown:
-        del request
-        provider = await provider_of(self._session)
-        people = await known(provider)
-        try:
-            async with asyncio.timeout(_LIST_SECONDS):
-                found = await provider.getGroups()
-            is_late = False
-        except TimeoutError:
-            found = await provider.getGroups(offered=False)
-            is_late = True
-        readable = [each for each in found if isinstance(each, scbroker.Group)]
-        rows = sorted(
-            (_row(each, people) for each in readable), key=lambda each: each.name.casefold()
-        )
-        return Shown(
-            "groups.html",
-            {
-                "offers": [each for each in rows if not each.group.accepted],
-                "rows": [each for each in rows if each.group.accepted],
-                "damaged": [each for each in found if isinstance(each, errors.BrokerError)],
-                "is_late": is_late,
-            },
-        )
 
-    async def show(self, request: Request) -> Shown:
-        provider = await provider_of(self._session)
-        group = await _find(provider, request)
-        people = await known(provider)
-        members = await provider.getGroupMembers(group)
-        inside = {each.userId for each in members}
-        return Shown(
-            "group.html",
-            {
-                "group": group,
-                "row": _row(group, people),
-                "modifier": people.user(group.modifiedBy),
-                "members": _members(members, group, people),
-                "contacts": sorted(
-                    (each for each in people.contacts.values() if each.userId not in inside),
-                    key=lambda each: each.name,
-                ),
-                "roles": ROLES,
-                "chosen": request.query_params.get("person", ""),
-            },
-        )
+async def _make(request: Request) -> Response:
+    if request.method == "GET":
+        return show(request, "new_group.html")
+    name = fields(request).get("name", "").strip()
+    (await people_of(request)).check_group_name(name)
+    made = await provider_of(request).createGroup(name, description=_description(request))
+    text = f"The group {made.name!r} is made, and you own it. Add its members now."
+    return done(request, text, _path_of(made))
 
-    async def ask_to_make(self, request: Request) -> Shown:
-        del request
-        return Shown("new_group.html")
 
-    async def make(self, request: Request, fields: Mapping[str, str]) -> Done:
-        del request
-        provider = await provider_of(self._session)
-        name = fields.get("name", "").strip()
-        await _check_name(provider, name)
-        made = await provider.createGroup(name, description=_lines(fields))
-        return Done(
-            f"The group {made.name!r} is made, and you own it. Add its members now.",
-            path_of(made.id),
-        )
+async def _accept(request: Request) -> Response:
+    group = await _group_of(request)
+    if request.method == "POST":
+        group = await provider_of(request).acceptGroup(group)
+        text = f"You are a {group.role.name.lower()} of the group {group.name!r} now."
+        return done(request, text, _path_of(group))
+    creator = (await people_of(request)).user(group.createdBy)
+    texts = [
+        f"It was created by {in_text(creator)}, and has {counted(group.memberCount, 'member')}.",
+        f"You can then {ROLES[group.role.name.lower()]}, as far as the group has access to them.",
+    ]
+    if creator.kind == "stranger":
+        texts.append("Anybody who knows your user id can offer a group, with any name.")
+    heading = f"Accept the group {shortened(group.name)}?"
+    return ask(request, heading, texts, "Accept", _path_of(group))
 
-    async def ask_to_accept(self, request: Request) -> Shown:
-        provider = await provider_of(self._session)
-        group, people = await _find(provider, request), await known(provider)
-        creator = people.user(group.createdBy)
-        texts = [
-            f"It was created by {creator.in_text}, and has {counted(group.memberCount, 'member')}.",
-            f"You can then {ROLES[_role_of(group)]}, as far as the group has access to them.",
-        ]
-        if creator.kind == "stranger":
-            texts.append("Anybody who knows your user id can offer a group, with any name.")
-        return Question(
-            heading=f"Accept the group {shortened(group.name)}?",
-            texts=texts,
-            button="Accept",
-            back=path_of(group.id),
-        ).shown()
 
-    async def accept(self, request: Request, fields: Mapping[str, str]) -> Done:
-        del fields
-        provider = await provider_of(self._session)
-        done = await provider.acceptGroup(await _find(provider, request))
-        text = f"You are a {_role_of(done)} of the group {done.name!r} now."
-        return Done(text, path_of(done.id))
+async def _decline(request: Request) -> Response:
+    """Decline an offer by its id: also that of a group that cannot be read."""
+    if request.method == "POST":
+        await provider_of(request).declineGroup(request.path_params["id"])
+        return done(request, "You have declined the group.", _GROUPS)
+    group = await _group_of(request)
+    texts = ["A manager of the group can offer it again."]
+    heading = f"Decline the group {shortened(group.name)}?"
+    return ask(request, heading, texts, "Decline", _path_of(group))
 
-    async def ask_to_decline(self, request: Request) -> Shown:
-        group = await _find(await provider_of(self._session), request)
-        return Question(
-            heading=f"Decline the group {shortened(group.name)}?",
-            texts=["A manager of the group can offer it again."],
-            button="Decline",
-            back=path_of(group.id),
-        ).shown()
 
-    async def decline(self, request: Request, fields: Mapping[str, str]) -> Done:
-        """Decline an offer by its id: also that of a group that cannot be read."""
-        del fields
-        await (await provider_of(self._session)).declineGroup(_id_of(request))
-        return Done("You have declined the group.", _GROUPS)
-
-    async def ask_to_add(self, request: Request) -> Shown:
-        provider, query = await provider_of(self._session), request.query_params
-        group, people = await _find(provider, request), await known(provider)
-        contact = _contact(people, query.get("person", ""))
-        role = _role(query.get("role", ""))
-        name = in_text(contact.name)
-        texts = [
-            f"{name} gets an offer. After accepting it, {name} can {ROLES[role]}, as far as the group has "
-            "access to them.",
-            f"{name} gets the group's key, which opens all that the group could ever read.",
-        ]
-        if not contact.verified:
-            texts.append(
-                f"{name} is not verified, so this may be somebody else's card: compare fingerprints first."
-            )
-        return Question(
-            heading=f"Add {name} to the group {shortened(group.name)}?",
-            texts=texts,
-            link=None
-            if contact.verified
-            else (f"/contacts/{contact.userId}/compare", "Compare fingerprints"),
-            hidden={
-                "person": str(contact.userId),
-                # The act compares it: another device may have replaced the contact meanwhile.
-                "fingerprint": contact.fingerprint,
-                "role": role,
-            },
-            button="Add",
-            back=path_of(group.id),
-        ).shown()
-
-    async def add(self, request: Request, fields: Mapping[str, str]) -> Done:
-        provider = await provider_of(self._session)
-        people = await known(provider)
-        contact = _contact(people, fields.get("person", ""))
-        if contact.fingerprint != fields.get("fingerprint"):
+async def _add(request: Request) -> Response:
+    people = await people_of(request)
+    given = fields(request) if request.method == "POST" else request.query_params
+    id = given.get("person", "")
+    contact = people.contacts.get(uuid_of(id)) if id else None
+    if contact is None:
+        raise errors.NotFoundError("Choose one of your contacts: add the person's card first.")
+    role, name = _role(given.get("role", "")), contact_in_text(contact.name)
+    if request.method == "POST":
+        if contact.fingerprint != given.get("fingerprint"):
             raise errors.InvalidArgumentError(
                 f"The contact {contact.name!r} has changed since you were asked: start again."
             )
-        role = _role(fields.get("role", ""))
         member = MemberRole(contact, GroupRole[role.capitalize()])
-        done = await provider.addGroupMembers(_id_of(request), member)
-        text = (
-            f"The group is offered to {in_text(contact.name)}, as a {role}.{_dropped(done, people)}"
+        group = await provider_of(request).addGroupMembers(request.path_params["id"], member)
+        text = f"The group is offered to {name}, as a {role}.{_dropped(group, people)}"
+        return done(request, text, _path_of(group))
+    group = await _group_of(request)
+    texts = [
+        f"{name} gets an offer. After accepting it, {name} can {ROLES[role]}, as far as the group has access "
+        "to them.",
+        f"{name} gets the group's key, which opens all that the group could ever read.",
+    ]
+    if not contact.verified:
+        texts.append(
+            f"{name} is not verified, so this may be somebody else's card: compare fingerprints first."
         )
-        return Done(text, path_of(done.id))
+    compare = (f"/contacts/{contact.userId}/compare", "Compare fingerprints")
+    return ask(
+        request,
+        f"Add {name} to the group {shortened(group.name)}?",
+        texts,
+        "Add",
+        _path_of(group),
+        link=None if contact.verified else compare,
+        # The form compares it: another device may have replaced the contact meanwhile.
+        hidden={"person": id, "fingerprint": contact.fingerprint, "role": role},
+    )
 
-    async def ask_to_change(self, request: Request) -> Shown:
-        provider = await provider_of(self._session)
-        group, people = await _find(provider, request), await known(provider)
-        member = _member(
-            await provider.getGroupMembers(group), request.query_params.get("user", "")
-        )
-        return Shown(
+
+async def _change(request: Request) -> Response:
+    """Change the role and the place of a member, each only if the form has a new value."""
+    provider, group = provider_of(request), await _group_of(request)
+    given = fields(request) if request.method == "POST" else request.query_params
+    members = await provider.getGroupMembers(group)
+    member = _member(members, given.get("user", ""))
+    who, now, place_now = (
+        (await people_of(request)).user(member.userId),
+        member.role.name.lower(),
+        place_of(member),
+    )
+    if request.method == "GET":
+        return show(
+            request,
             "group_member.html",
-            {
-                "group": group,
-                "name": shortened(group.name),
-                "who": people.user(member.userId),
-                "member": member,
-                "role": member.role.name.lower(),
-                "roles": ROLES,
-                "place": _place_of(member),
-                "places": _PLACES,
-            },
+            group=group,
+            who=who,
+            role=now,
+            roles=ROLES,
+            place=place_now,
+            places=_PLACES,
         )
+    role, place = _role(given.get("role", "")), given.get("place", place_now)
+    if place not in _PLACES:
+        raise errors.InvalidArgumentError(f"Choose one of {', '.join(_PLACES)}.")
+    if role != now:
+        await provider.setGroupRoles(group, MemberRole(member, GroupRole[role.capitalize()]))
+    if place != place_now:
+        after = managers_after(members, {member.userId: member}, place)
+        await provider.setGroupManagers(group, after)
+    verb = "are" if who.kind == "you" else "is"
+    manages = {"manager": ", and a manager", "owner": ", and an owner"}.get(place, "")
+    text = f"{capital(in_text(who))} {verb} a {role}{manages} of the group now."
+    return done(request, text, _path_of(group))
 
-    async def change(self, request: Request, fields: Mapping[str, str]) -> Done:
-        """Change the role and the place of a member, each only if the form has a new value."""
-        provider = await provider_of(self._session)
-        group, people = await _find(provider, request), await known(provider)
-        members = await provider.getGroupMembers(group)
-        member = _member(members, fields.get("user", ""))
-        who = people.user(member.userId)
-        role, place = _role(fields.get("role", "")), fields.get("place", _place_of(member))
-        if place not in _PLACES:
-            raise errors.InvalidArgumentError(f"Choose one of {', '.join(_PLACES)}.")
-        if role != member.role.name.lower():
-            await provider.setGroupRoles(group, MemberRole(member, GroupRole[role.capitalize()]))
-        if place != _place_of(member):
-            await provider.setGroupManagers(group, _managers(members, member, place))
-        verb = "are" if who.kind == "you" else "is"
-        manages = "" if place == "member" else f", and {_article(place)}"
-        text = f"{capital(who.in_text)} {verb} {_article(role)}{manages} of the group now."
-        return Done(text, path_of(group.id))
 
-    async def ask_to_remove(self, request: Request) -> Shown:
-        provider = await provider_of(self._session)
-        group, people = await _find(provider, request), await known(provider)
-        member = _member(
-            await provider.getGroupMembers(group), request.query_params.get("user", "")
-        )
-        who = people.user(member.userId)
-        return Question(
-            heading=f"Remove {who.in_text} from the group {shortened(group.name)}?",
-            texts=[
-                f"{capital(who.in_text)} reaches nothing through the group from then on. The group gets a "
-                "new key, and each of its containers when it is changed next.",
-                "Copies that were made before stay readable. The person keeps any access of their own.",
-            ],
-            hidden={"user": str(member.userId)},
-            button="Remove from the group",
-            is_dangerous=True,
-            back=path_of(group.id),
-        ).shown()
+async def _remove(request: Request) -> Response:
+    provider, people = provider_of(request), await people_of(request)
+    if request.method == "POST":
+        who = people.user(uuid_of(fields(request).get("user", "")))
+        group = await provider.removeGroupMembers(request.path_params["id"], who.id)
+        text = f"Removed: {in_text(who)} is not in the group any more.{_dropped(group, people)}"
+        return done(request, text, _path_of(group))
+    group = await _group_of(request)
+    member = _member(await provider.getGroupMembers(group), request.query_params.get("user", ""))
+    name = in_text(people.user(member.userId))
+    return ask(
+        request,
+        f"Remove {name} from the group {shortened(group.name)}?",
+        [
+            f"{capital(name)} reaches nothing through the group from then on. The group gets a new key, and "
+            "each of its containers when it is changed next.",
+            "Copies that were made before stay readable. The person keeps any access of their own.",
+        ],
+        "Remove from the group",
+        _path_of(group),
+        is_dangerous=True,
+        hidden={"user": str(member.userId)},
+    )
 
-    async def remove(self, request: Request, fields: Mapping[str, str]) -> Done:
-        provider = await provider_of(self._session)
-        people = await known(provider)
-        who = people.user(uuid_of(fields.get("user", "")))
-        done = await provider.removeGroupMembers(_id_of(request), who.user_id)
-        text = f"Removed: {who.in_text} is not in the group any more.{_dropped(done, people)}"
-        return Done(text, path_of(done.id))
 
-    async def ask_for_name(self, request: Request) -> Shown:
-        group = await _find(await provider_of(self._session), request)
-        return Shown("group_name.html", {"group": group, "name": shortened(group.name)})
+async def _rename(request: Request) -> Response:
+    group = await _group_of(request)
+    if request.method == "GET":
+        return show(request, "group_name.html", group=group)
+    name = fields(request).get("name", "").strip()
+    (await people_of(request)).check_group_name(name, group.id)
+    group = await provider_of(request).renameGroup(group, name, _description(request))
+    return done(request, f"The group is named {group.name!r} now.", _path_of(group))
 
-    async def rename(self, request: Request, fields: Mapping[str, str]) -> Done:
-        provider = await provider_of(self._session)
-        group, name = await _find(provider, request), fields.get("name", "").strip()
-        await _check_name(provider, name, group.id)
-        done = await provider.renameGroup(group, name, _lines(fields))
-        return Done(f"The group is named {done.name!r} now.", path_of(done.id))
 
-    async def ask_to_leave(self, request: Request) -> Shown:
-        group = await _find(await provider_of(self._session), request)
-        return Question(
-            heading=f"Leave the group {shortened(group.name)}?",
-            texts=[
-                "You lose its containers, except those to which you have access of your own.",
-                "Only a manager of the group can add you again.",
-            ],
-            button="Leave the group",
-            is_dangerous=True,
-            back=path_of(group.id),
-        ).shown()
+async def _leave(request: Request) -> Response:
+    if request.method == "POST":
+        await provider_of(request).leaveGroup(request.path_params["id"])
+        return done(request, "You are not in the group any more.", _GROUPS)
+    group = await _group_of(request)
+    texts = [
+        "You lose its containers, except those to which you have access of your own.",
+        "Only a manager of the group can add you again.",
+    ]
+    heading, back = f"Leave the group {shortened(group.name)}?", _path_of(group)
+    return ask(request, heading, texts, "Leave the group", back, is_dangerous=True)
 
-    async def leave(self, request: Request, fields: Mapping[str, str]) -> Done:
-        del fields
-        await (await provider_of(self._session)).leaveGroup(_id_of(request))
-        return Done("You are not in the group any more.", _GROUPS)
 
-    async def ask_to_renew(self, request: Request) -> Shown:
-        group = await _find(await provider_of(self._session), request)
-        return Question(
-            heading=f"Give the containers of {shortened(group.name)} new keys?",
-            texts=[
-                "Former members of the group do not get these keys.",
-                "Containers that already have a new key stay as they are.",
-                "With many containers this takes a while.",
-            ],
-            button="Give new keys",
-            back=path_of(group.id),
-        ).shown()
-
-    async def renew(self, request: Request, fields: Mapping[str, str]) -> Done:
-        del fields
-        renewal = await (await provider_of(self._session)).renewGroup(_id_of(request))
+async def _renew(request: Request) -> Response:
+    group = await _group_of(request)
+    if request.method == "POST":
+        renewal = await provider_of(request).renewGroup(group.id)
         verb = "has a new key" if renewal.renewed == 1 else "have new keys"
         failed = f" {len(renewal.failed)} failed: try again." if renewal.failed else ""
-        return Done(
-            f"{counted(renewal.renewed, 'container')} {verb}.{failed}",
-            path_of(_id_of(request)),
-            is_fault=bool(renewal.failed),
-        )
-
-    async def ask_to_delete(self, request: Request) -> Shown:
-        group = await _find(await provider_of(self._session), request)
-        return Question(
-            heading=f"Delete the group {shortened(group.name)}?",
-            texts=[
-                "All members lose the containers to which they have no access of their own.",
-                "A container to which nobody else has access is deleted too. If the group may share or "
-                "delete it, the group is kept, and you read which container it is.",
-                "It cannot be undone.",
-            ],
-            button="Delete for everybody",
-            is_dangerous=True,
-            back=path_of(group.id),
-        ).shown()
-
-    async def delete(self, request: Request, fields: Mapping[str, str]) -> Done:
-        del fields
-        await (await provider_of(self._session)).deleteGroup(_id_of(request))
-        return Done("The group is deleted.", _GROUPS)
+        text = f"{counted(renewal.renewed, 'container')} {verb}.{failed}"
+        return done(request, text, _path_of(group), is_fault=bool(renewal.failed))
+    texts = [
+        "Former members of the group do not get these keys.",
+        "Containers that already have a new key stay as they are.",
+        "With many containers this takes a while.",
+    ]
+    heading = f"Give the containers of {shortened(group.name)} new keys?"
+    return ask(request, heading, texts, "Give new keys", _path_of(group))
 
 
-def path_of(group_id: uuid.UUID) -> str:
-    """Return the path of a group's view."""
-    return f"{_GROUPS}/{group_id}"
+async def _delete(request: Request) -> Response:
+    if request.method == "POST":
+        await provider_of(request).deleteGroup(request.path_params["id"])
+        return done(request, "The group is deleted.", _GROUPS)
+    group = await _group_of(request)
+    texts = [
+        "All members lose the containers to which they have no access of their own.",
+        "A container to which nobody else has access is deleted too. If the group may share or delete it, "
+        "the group is kept, and you read which container it is.",
+        "It cannot be undone.",
+    ]
+    heading, back = f"Delete the group {shortened(group.name)}?", _path_of(group)
+    return ask(request, heading, texts, "Delete for everybody", back, is_dangerous=True)
 
 
-def _id_of(request: Request) -> uuid.UUID:
-    return uuid_of(request.path_params["id"])
-
-
-async def _find(provider: scbroker.ServerProvider, request: Request) -> scbroker.Group:
+async def _group_of(request: Request) -> scbroker.Group:
     """Return the group of the request's path. Offers are read last, because their history can be long."""
-    wanted = _id_of(request)
+    provider, wanted = provider_of(request), request.path_params["id"]
     for is_offered in (False, True):
         for each in await provider.getGroups(offered=is_offered):
             if isinstance(each, scbroker.Group):
@@ -407,77 +289,16 @@ async def _find(provider: scbroker.ServerProvider, request: Request) -> scbroker
     raise errors.NotFoundError(f"You are not a member of the group {wanted}.")
 
 
-async def _check_name(
-    provider: scbroker.ServerProvider, name: str, own: uuid.UUID | None = None
-) -> None:
-    """Raise `AlreadyExistsError` for the name of another group: a person could not tell the two apart."""
-    for each in await provider.getGroups(offered=False):
-        if (
-            isinstance(each, scbroker.Group)
-            and comparable(each.name) == comparable(name)
-            and each.id != own
-        ):
-            raise errors.AlreadyExistsError(
-                f"You have a group named {name!r} already: choose another name."
-            )
+def _path_of(group: scbroker.Group) -> str:
+    return f"{_GROUPS}/{group.id}"
 
 
-def _row(group: scbroker.Group, people: Known) -> Row:
-    creator = people.user(group.createdBy)
-    return Row(group, shortened(group.name), _role_of(group), _place_of(group), creator)
-
-
-def _members(
-    members: Sequence[scbroker.GroupMember], group: scbroker.Group, people: Known
-) -> list[Member]:
-    """Return the members, the user first, with what the user may change."""
-    found = [
-        Member(
-            people.user(each.userId),
-            each,
-            each.role.name.lower(),
-            _place_of(each),
-            can_change=group.accepted and group.isManager,
-            can_remove=group.accepted
-            and group.isManager
-            and each.userId != people.own_id
-            and (group.isOwner or not each.isManager),
-        )
-        for each in members
-    ]
-    return sorted(found, key=lambda each: (each.who.kind != "you", each.who.name.casefold()))
-
-
-def _managers(
-    members: Sequence[scbroker.GroupMember], changed: scbroker.GroupMember, place: str
-) -> list[GroupManager]:
-    """Return the whole list of managers after one member's place has changed."""
-    kept = [
-        GroupManager(each, each.isOwner)
-        for each in members
-        if each.isManager and each.userId != changed.userId
-    ]
-    after = kept if place == "member" else [*kept, GroupManager(changed, place == "owner")]
-    if not any(each.owner for each in after):
-        raise errors.InvalidArgumentError(
-            "The group would have no owner: make somebody else an owner first."
-        )
-    return after
-
-
-def _member(members: Sequence[scbroker.GroupMember], text: str) -> scbroker.GroupMember:
+def _member(members: list[scbroker.GroupMember], text: str) -> scbroker.GroupMember:
     wanted = uuid_of(text)
     for each in members:
         if each.userId == wanted:
             return each
     raise errors.NotFoundError(f"User {wanted} is not a member of the group.")
-
-
-def _contact(people: Known, text: str) -> scbroker.Contact:
-    contact = people.contacts.get(uuid_of(text)) if text else None
-    if contact is None:
-        raise errors.NotFoundError("Choose one of your contacts: add the person's card first.")
-    return contact
 
 
 def _role(word: str) -> str:
@@ -486,29 +307,37 @@ def _role(word: str) -> str:
     return word
 
 
-def _role_of(group: scbroker.Group) -> str:
-    return group.role.name.lower()
-
-
-def _place_of(each: scbroker.Group | scbroker.GroupMember) -> str:
-    return "owner" if each.isOwner else "manager" if each.isManager else "member"
-
-
-def _article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
-def _lines(fields: Mapping[str, str]) -> str:
+def _description(request: Request) -> str:
     """Return the description with "\\n" at the ends of lines, where a browser sends "\\r\\n"."""
-    return fields.get("description", "").replace("\r\n", "\n").strip()
+    return fields(request).get("description", "").replace("\r\n", "\n").strip()
 
 
-def _dropped(group: scbroker.Group, people: Known) -> str:
+def _dropped(group: scbroker.Group, people: People) -> str:
     """Return a sentence that names the members whom a change removed by the broker's word alone; else ""."""
     if not group.dropped:
         return ""
-    names = ", ".join(people.user(each).in_text for each in group.dropped)
+    names = ", ".join(in_text(people.user(each)) for each in group.dropped)
     return (
         " Removed as well, because the broker says, without a proof, that their accounts were deleted: "
         f"{names}."
     )
+
+
+_GROUP: Final = f"{_GROUPS}/{{id:uuid}}"
+_FORMS: Final = {
+    f"{_GROUPS}/new": _make,
+    f"{_GROUP}/accept": _accept,
+    f"{_GROUP}/decline": _decline,
+    f"{_GROUP}/add": _add,
+    f"{_GROUP}/member": _change,
+    f"{_GROUP}/remove": _remove,
+    f"{_GROUP}/rename": _rename,
+    f"{_GROUP}/leave": _leave,
+    f"{_GROUP}/renew": _renew,
+    f"{_GROUP}/delete": _delete,
+}
+routes: Final = [
+    Route(_GROUPS, _list),
+    Route(_GROUP, _show),
+    *(Route(path, endpoint, methods=["GET", "POST"]) for path, endpoint in _FORMS.items()),
+]

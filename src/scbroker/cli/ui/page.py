@@ -3,77 +3,60 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
 
-from scbroker.cli.ui.broker_sees import broker_sees
-from scbroker.cli.ui.changes import changes
-from scbroker.cli.ui.contacts import contacts
-from scbroker.cli.ui.container import container_page, details
-from scbroker.cli.ui.content import content
-from scbroker.cli.ui.groups import groups
-from scbroker.cli.ui.links import links
-from scbroker.cli.ui.listing import listing
-from scbroker.cli.ui.members import members
-from scbroker.cli.ui.part import Part
-from scbroker.cli.ui.session import Session
-from scbroker.cli.ui.shelf import Shelf
-from scbroker.cli.ui.start import start
-from scbroker.cli.ui.timeline import timeline
-from scbroker.cli.ui.upload import upload
-from scbroker.cli.web.site import Site
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
 
-P = ParamSpec("P")
-T = TypeVar("T")
-_HERE: Final = Path(__file__).parent
+from scbroker import errors
+from scbroker.cli.ui import (
+    contacts,
+    container,
+    content,
+    groups,
+    links,
+    listing,
+    members,
+    start,
+    timeline,
+)
+from scbroker.cli.ui.context import in_text, named, path_of, shortened
+from scbroker.cli.ui.session import HOME, START, Gate, Session
+from scbroker.cli.web.access import Access
+from scbroker.cli.web.site import Site, fault
 
-
-def users_page(session: Session, ends: dt.datetime) -> Site:
-    """Return the page of a session. The navigation has the views with titles, in the order of the parts."""
-    shelf = Shelf(session)
-    parts = [
-        listing(session, shelf),
-        content(session),
-        details(),
-        members(session),
-        changes(session, shelf),
-        groups(session),
-        links(session),
-        contacts(session),
-        timeline(session, shelf),
-        broker_sees(session),
-        upload(session, shelf),
-    ]
-    panels = [panel for part in parts for panel in part.panels]
-    parts.append(container_page(session, panels))
-    parts = [*(_at_broker(session, part) for part in parts), start(session)]
-    return Site(
-        "scbroker",
-        _HERE / "templates",
-        views=[view for part in parts for view in part.views],
-        acts=[act for part in parts for act in part.acts],
-        calls=[call for part in parts for call in part.calls],
-        ends=ends,
-        gate=session,
-        static=_HERE / "static",
-        styles=["ui.css", "sharing.css"],
-        modules=["upload.js", "copy.js"],
-        values={"session": session},
-    )
+_NAVIGATION = {
+    "/containers": "Containers",
+    "/groups": "Groups",
+    "/links": "Links",
+    "/contacts": "Contacts",
+    "/history": "History",
+}
 
 
-def _at_broker(session: Session, part: Part) -> Part:
-    """Return a part whose views and acts fail soon while the broker does not answer."""
+def users_page(session: Session, access: Access, ends: dt.datetime) -> ASGIApp:
+    """Return the application of a session's page."""
+    site = Site(access, "scbroker.cli.ui", _NAVIGATION, ends, is_open=lambda: session.is_open)
+    site.styles, site.modules = ["ui.css", "sharing.css"], ["upload.js", "copy.js"]
+    site.templates.env.globals["session"] = session
+    site.templates.env.filters.update(in_text=in_text, named=named, shortened=shortened)
+    session.at_lock.append(site.forget)
 
-    def checked(work: Callable[P, Awaitable[T]]) -> Callable[P, Awaitable[T]]:
-        async def after_check(*args: P.args, **kwargs: P.kwargs) -> T:
-            await session.check_broker()
-            return await work(*args, **kwargs)
+    async def ended(request: Request, error: errors.NotAuthenticatedError) -> Response:
+        """Lock the page when the session has ended, as after `scbroker logout`."""
+        session.lock()
+        return fault(request, error, START)
 
-        return after_check
+    async def unsettled(request: Request, error: errors.UnsettledAccessError) -> Response:
+        """Lead to the view that shows the change of access that has to be confirmed."""
+        id = error.containerId
+        return fault(request, error, HOME if id is None else path_of(id, "/people"))
 
-    return part._replace(
-        views=[each._replace(show=checked(each.show)) for each in part.views],
-        acts=[each._replace(do=checked(each.do)) for each in part.acts],
+    parts = (listing, content, container, members, groups, links, contacts, timeline, start)
+    return site.application(
+        [route for part in parts for route in part.routes],
+        [Middleware(Gate, session=session, root=access.root)],
+        {errors.NotAuthenticatedError: ended, errors.UnsettledAccessError: unsettled},
+        session=session,
     )

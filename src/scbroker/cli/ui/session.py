@@ -9,8 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Final, TypeVar
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import scbroker
 from scbroker import errors
@@ -18,21 +22,28 @@ from scbroker.cli import device, profiles
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
-from scbroker.cli.web.access import STATE
-from scbroker.cli.words import in_words
+from scbroker.cli.web.access import STATE, refuse
+from scbroker.cli.web.site import go, is_by_script, is_refresh
 
 T = TypeVar("T")
-START: Final = "/start"
 HOME: Final = "/containers"
+START: Final = "/start"
 RESUME: Final = "/resume"
-FREE: Final = (START, RESUME, "/log-in", "/register")
+LOG_IN: Final = "/log-in"
+REGISTER: Final = "/register"
+LOCK: Final = "/lock"
+LOG_OUT: Final = "/log-out"
+UPLOAD: Final = "/upload"
+_FREE: Final = (START, RESUME, LOG_IN, REGISTER)
 """The paths that need no session."""
+_UNCHECKED: Final = (*_FREE, LOCK, LOG_OUT, STATE, UPLOAD)
+"""The paths that need no broker, and that of an upload, which reads its body before an error."""
 _POLL_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 10.0
 
 
 class Session:
-    """The session of a page. `leads_to` makes it the gate of the site."""
+    """The session of a page."""
 
     def __init__(
         self,
@@ -53,47 +64,21 @@ class Session:
         """Set when the page ends: a request that waits for something answers then."""
         self.fault: str = ""
         """Why the kept session could not be resumed."""
+        self.typed: dict[str, str] = {}
+        """Fields without a secret of a form to log in that was refused."""
+        self.log_ends: dict[uuid.UUID | None, int] = {}
+        """The id of the last event of each log when the history was last shown: the next view reads on."""
+        self.topics: dict[uuid.UUID, str] = {}
+        """The names of the containers that were listed last, for views that must not read them."""
+        self.waiting: int = 0
+        """Views that wait for events."""
         self.is_broker_away: bool = False
         """Whether the fault may pass, so that the session may be resumed without the passphrase."""
-
-    def __repr__(self) -> str:
-        return f"Session({'open' if self.is_open else 'locked'})"
-
-    # The gate of the site.
 
     @property
     def is_open(self) -> bool:
         """Whether a user is logged in, and the page is not locked."""
         return self._run is not None
-
-    async def leads_to(self, path: str, *, is_person: bool) -> str | None:
-        """Return where a request goes instead: to the start without a session, and home with one."""
-        if is_person or path == STATE:
-            await self._lock_if_removed()
-        if path == STATE:
-            return None
-        self.lock_if_unused()
-        if path in FREE:
-            return HOME if self.is_open else None
-        if not self.is_open:
-            return START
-        if is_person:
-            self.use()
-        return None
-
-    def leads_to_after(self, error: errors.BrokerError) -> str | None:
-        """Lock the page when the session has ended, as after `scbroker logout`, and return the start.
-
-        A change of access that has to be confirmed leads to the view that shows it.
-        """
-        if isinstance(error, errors.UnsettledAccessError) and error.containerId is not None:
-            return f"{HOME}/{error.containerId}/people"
-        if not isinstance(error, errors.NotAuthenticatedError):
-            return None
-        self.lock()
-        return START
-
-    # Work with the session.
 
     async def do(self, job: Callable[[Run], T]) -> T:
         """Return what a job returns, which gets the session's run in a thread."""
@@ -138,8 +123,6 @@ class Session:
         """The saved profile; None before a user is registered or has logged in on this device."""
         return profiles.find(self._profile_name)
 
-    # Begin and end.
-
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Resume the kept session, if there is one; lock the page when it is unused, and at the end."""
@@ -165,14 +148,9 @@ class Session:
             _ = run.session
         except errors.BrokerError as error:
             run.__exit__()
-            self.fault, self.is_broker_away = in_words(error.message), error.retryable
+            self.fault, self.is_broker_away = error.message, error.retryable
             return
         self._open(run)
-
-    def resume_again(self) -> None:
-        """Resume the kept session if the broker was away when the page began, and never after a lock."""
-        if self.is_broker_away:
-            self.resume()
 
     def unlock(self, passphrase: str) -> None:
         """Log in as the profile's user, as `scbroker login` does, and keep the session."""
@@ -216,6 +194,7 @@ class Session:
     def lock(self) -> None:
         """Drop the keys, and all that was read with them."""
         run, self._run = self._run, None
+        self.typed, self.log_ends, self.topics = {}, {}, {}
         for forget in self.at_lock:
             forget()
         if run is not None:
@@ -229,7 +208,7 @@ class Session:
         elif is_unused:
             self.is_broker_away = False  # nobody resumes the session of somebody who has left
 
-    async def _lock_if_removed(self) -> None:
+    async def lock_if_removed(self) -> None:
         """Lock the page if a command has removed the kept session or the profile, as `scbroker logout` does.
 
         A person who removes the keys from this device does not expect them in a page that is still open.
@@ -271,6 +250,44 @@ class Session:
         self.lock()
         self._run, self._used = run, time.monotonic()
         self.fault, self.is_broker_away = "", False
+
+
+class Gate:
+    """ASGI middleware: lead requests to the log-in while the page is locked, and from there home afterwards.
+
+    While the broker does not answer, requests that need it fail soon.
+    """
+
+    def __init__(self, app: ASGIApp, session: Session, root: str) -> None:
+        self._app, self._session, self._root = app, session, root
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request, path = Request(scope), scope["path"].removeprefix(self._root)
+        to = await self._leads_to(path, is_person=not is_refresh(request))
+        if to is None:
+            if path not in _UNCHECKED:
+                await self._session.check_broker()
+            await self._app(scope, receive, send)
+        elif is_by_script(request):
+            await refuse(403, "The page is locked: log in again.")(scope, receive, send)
+        else:
+            await go(request, to)(scope, receive, send)
+
+    async def _leads_to(self, path: str, *, is_person: bool) -> str | None:
+        """Return the path to go to in place of this one (both below the root); None to admit the request."""
+        session = self._session
+        if is_person or path == STATE:
+            await session.lock_if_removed()
+        if path == STATE:
+            return None
+        session.lock_if_unused()
+        if path in _FREE:
+            return HOME if session.is_open else None
+        if not session.is_open:
+            return START
+        if is_person:
+            session.use()
+        return None
 
 
 def _checked_provider(run: Run, profile: profiles.Profile) -> scbroker.ServerProvider:

@@ -73,6 +73,9 @@ class Access:
     def refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is refused, or None if it is admitted."""
         headers, path = request.headers, str(request.scope["path"])
+        # A route of GET answers HEAD as well, which endpoints would take for their forms.
+        if request.method not in ("GET", "POST"):
+            return refuse(405, "A page has views and forms alone.")
         # A name that an attacker's DNS server leads to the loopback address.
         if headers.getlist("host") != [self.host]:
             return refuse(421, f"This page is at {self.origin} alone.")

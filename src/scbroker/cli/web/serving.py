@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import datetime as dt
 import html
 import ipaddress
 import os
@@ -19,6 +20,8 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp
 
+from scbroker.cli.output import Output
+from scbroker.cli.web.access import Access
 from scbroker.errors import InvalidArgumentError
 
 _HOST: Final = "127.0.0.1"
@@ -51,6 +54,35 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
+async def run(
+    out: Output,
+    port: int,
+    minutes: int,
+    opens: bool,
+    application: Callable[[Access, dt.datetime], ASGIApp],
+    at_end: Callable[[], None] = lambda: None,
+) -> None:
+    """Print the URL of a page, open it in a browser, and serve the page until Ctrl-C or for some minutes.
+
+    `application` gets the secrets that admit the browser, and the time at which the page ends.
+    """
+
+    def failed() -> None:
+        out.say("No browser was started: open the URL yourself.")
+
+    ends = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=minutes)
+    with listening(port) as bound:
+        access = Access(*bound.getsockname())
+        app = application(access, ends)
+        out.line(
+            {"url": access.url, "ends": ends},
+            f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
+        )
+        with opened_in_browser(access.url, failed) if opens else contextlib.nullcontext():
+            await serve(app, bound, minutes * 60, at_end)
+    out.say("The page has ended.")
+
+
 @contextlib.contextmanager
 def listening(port: int) -> Iterator[socket.socket]:
     """Yield a socket that listens on this port of 127.0.0.1; 0 chooses a free one of an address of its own.
@@ -71,12 +103,8 @@ def listening(port: int) -> Iterator[socket.socket]:
         yield bound
 
 
-def _nothing() -> None:
-    pass
-
-
 async def serve(
-    app: ASGIApp, bound: socket.socket, seconds: float, at_end: Callable[[], None] = _nothing
+    app: ASGIApp, bound: socket.socket, seconds: float, at_end: Callable[[], None] = lambda: None
 ) -> None:
     """Serve until SIGINT or SIGTERM, but for at most `seconds`; call `at_end` before the last answers."""
     server = _Server(

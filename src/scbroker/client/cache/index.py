@@ -172,14 +172,15 @@ class Index:
         return found, damaged
 
     async def all(
-        self, is_wanted: Callable[[str], bool] | None = None
+        self, is_wanted: Callable[[str], bool] | None = None, *, whole: bool = True
     ) -> list[Container[Any] | BrokerError]:
         """Return all containers as a list does, ascending by id; their headers have the name alone.
 
-        With `is_wanted`, return those with a name for which it is true, and errors.
+        With `is_wanted`, return those with a name for which it is true, and errors. Unless `whole`, of longer
+        names the first 1,025 characters do.
         """
         async with self._lock:
-            fresh = await self._refresh(set(), is_shown=is_wanted or _is_any)
+            fresh = await self._refresh(set(), is_shown=is_wanted or _is_any, whole=whole)
             keys = self._shown(is_wanted or _is_any)
             return await io_thread.in_pool(lambda: list(self._entries(keys, fresh)))
 
@@ -209,18 +210,18 @@ class Index:
                 yield found
 
     async def _refresh(
-        self, stale: set[bytes], is_shown: Callable[[str], bool] | None = None
+        self, stale: set[bytes], is_shown: Callable[[str], bool] | None = None, whole: bool = True
     ) -> _Fresh:
         """Bring the index up to date, and return what was read, also of shown names what it cannot show."""
         try:
-            return await self._brought_up(stale, is_shown)
+            return await self._brought_up(stale, is_shown, whole)
         except BaseException:
             # The places may be ahead of what was read: the next call begins with the files.
             self._number = b""
             raise
 
     async def _brought_up(
-        self, stale: set[bytes], is_shown: Callable[[str], bool] | None
+        self, stale: set[bytes], is_shown: Callable[[str], bool] | None, whole: bool
     ) -> _Fresh:
         if not self._number:
             await io_thread.in_pool(self._load)
@@ -233,7 +234,7 @@ class Index:
             await self._list()
         stale |= await io_thread.in_pool(self._behind)
         if is_shown is not None:
-            stale |= await io_thread.in_pool(self._unshown, is_shown)
+            stale |= await io_thread.in_pool(self._unshown, is_shown, whole)
         fresh = await self._read(stale)
         if stale or places != self._places or self._is_far:
             await io_thread.in_pool(self._save)
@@ -285,7 +286,7 @@ class Index:
         slots = ((key, self._slots[key]) for key in keys)
         return {key: _ROW.decode(slot.row) for key, slot in slots if slot.row != _NOTHING}
 
-    def _unshown(self, is_shown: Callable[[str], bool]) -> set[bytes]:
+    def _unshown(self, is_shown: Callable[[str], bool], whole: bool) -> set[bytes]:
         """Return the containers that have to be read to be shown.
 
         The log of a group of others does not tell whether a modifier is still a member.
@@ -295,7 +296,8 @@ class Index:
         return keys - {
             key
             for key, row in rows.items()
-            if row.modifiedVia is None or row.modifiedVia in self._places
+            if (row.modifiedVia is None or row.modifiedVia in self._places)
+            and not (whole and len(self._slots[key].name or "") > LONGEST_NAME)
         }
 
     async def _since(self, log: Log) -> list[Event]:
@@ -373,7 +375,7 @@ class Index:
             return _Slot(version, head, damaged=not isinstance(found, errors.NotFoundError))
         head = mark.hash[:_HASH] if mark is not None and mark.version == found.version else b""
         name = None if found.header is None else found.header.customHeaderObject.get("name")
-        is_usual = len(name or "") <= LONGEST_NAME and len(found.access or ()) <= _MOST_MEMBERS
+        is_usual = len(found.access or ()) <= _MOST_MEMBERS
         row = msgspec.Raw(_ENCODER.encode(_row(found))) if is_usual else _NOTHING
         return _Slot(found.version, head, name and name[: LONGEST_NAME + 1], row)
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from scbroker import errors
 from scbroker.cli.admin.usage import number_of, size_of
 from scbroker.cli.output import Size
-from scbroker.cli.web.site import Done, Question, Shown
+from scbroker.cli.web.site import ask, done, fields, show
 from scbroker.server.admin import audit, usage, users
 from scbroker.server.admin.stores import Stores
 
@@ -21,111 +23,109 @@ _ACTS: Final = 20
 _Quotas = dict[usage.Resource, int | None]
 
 
-class Users:
-    def __init__(self, stores: Stores) -> None:
-        self._stores = stores
+async def _list(request: Request) -> Response:
+    stores, query = _stores(request), request.query_params
+    order, after = _order(query.get("order", "")), _number(query.get("after", "0"))
+    beginning = query.get("id", "").strip()
+    found, total, default = await stores.database.read(
+        lambda c: (
+            users.page(c, stores.settings, order, _COUNT, after, beginning),
+            usage.total(c),
+            usage.defaults(c),
+        ),
+        large=True,
+    )
+    return show(
+        request,
+        "users.html",
+        **found._asdict(),
+        total=total,
+        default=default,
+        chosen=order.value,
+        beginning=beginning,
+        after=after,
+        count=_COUNT,
+    )
 
-    async def list(self, request: Request) -> Shown:
-        query = request.query_params
-        order, after = _order(query.get("order", "")), _number(query.get("after", "0"))
-        beginning = query.get("id", "").strip()
-        settings = self._stores.settings
-        found, total, default = await self._stores.database.read(
-            lambda c: (
-                users.page(c, settings, order, _COUNT, after, beginning),
-                usage.total(c),
-                usage.defaults(c),
-            ),
-            large=True,
-        )
-        values = found._asdict() | {
-            "total": total,
-            "default": default,
-            "chosen": order.value,
-            "beginning": beginning,
-            "after": after,
-            "count": _COUNT,
-        }
-        return Shown("users.html", values)
 
-    async def show(self, request: Request) -> Shown:
-        user = await self._find(request)
-        wanted = audit.Wanted(user=str(user.id))
-        acts = await self._stores.database.read(lambda c: audit.last(c, wanted, _ACTS))
-        return Shown("user.html", {"user": user, "acts": acts})
+async def _show(request: Request) -> Response:
+    user = await _find(request)
+    wanted = audit.Wanted(user=str(user.id))
+    acts = await _stores(request).database.read(lambda c: audit.last(c, wanted, _ACTS))
+    return show(request, "user.html", user=user, acts=acts)
 
-    async def ask_to_suspend(self, request: Request) -> Shown:
-        user = await self._find(request)
-        return Question(
-            heading=f"Suspend user {user.id}?",
-            texts=[
-                "The user's sessions end at once, and the broker refuses all requests of the user until you "
-                "resume the user. The user's data stays, and other members can read it."
-            ],
-            asks=("reason", "Reason, for operators only"),
-            button="Suspend this user",
-            is_dangerous=True,
-            back=_path_of(user),
-        ).shown()
 
-    async def suspend(self, request: Request, fields: Mapping[str, str]) -> Done:
-        user = await self._find(request)
-        reason = fields.get("reason", "").strip() or None
-        await users.suspend(self._stores, user.id, reason)
-        return Done(f"User {user.id} is suspended.", _path_of(user))
+async def _suspend(request: Request) -> Response:
+    user = await _find(request)
+    if request.method == "POST":
+        reason = fields(request).get("reason", "").strip() or None
+        await users.suspend(_stores(request), user.id, reason)
+        return done(request, f"User {user.id} is suspended.", _path_of(user))
+    return ask(
+        request,
+        f"Suspend user {user.id}?",
+        [
+            "The user's sessions end at once, and the broker refuses all requests of the user until you "
+            "resume the user. The user's data stays, and other members can read it."
+        ],
+        "Suspend this user",
+        _path_of(user),
+        is_dangerous=True,
+        field=("reason", "Reason, for operators only"),
+    )
 
-    async def ask_to_resume(self, request: Request) -> Shown:
-        user = await self._find(request)
-        return Question(
-            heading=f"Resume user {user.id}?",
-            texts=["The user can log in again."],
-            button="Resume this user",
-            back=_path_of(user),
-        ).shown()
 
-    async def resume(self, request: Request, fields: Mapping[str, str]) -> Done:
-        del fields
-        user = await self._find(request)
-        await self._stores.act(lambda c, key: users.resume(c, key, user.id))
-        return Done(f"User {user.id} can log in again.", _path_of(user))
+async def _resume(request: Request) -> Response:
+    user = await _find(request)
+    if request.method == "POST":
+        await _stores(request).act(lambda c, key: users.resume(c, key, user.id))
+        return done(request, f"User {user.id} can log in again.", _path_of(user))
+    texts = ["The user can log in again."]
+    return ask(request, f"Resume user {user.id}?", texts, "Resume this user", _path_of(user))
 
-    async def ask_for_quota(self, request: Request) -> Shown:
-        user = await self._find(request)
-        return Shown("quota.html", {"user": user})
 
-    async def confirm_quota(self, request: Request) -> Shown:
-        user = await self._find(request)
-        given = dict(request.query_params)
-        texts = []
-        for resource, wanted in _quotas(given).items():
-            before = _shown(resource, getattr(user, f"quota_{resource}"))
-            becomes = "the default" if wanted is None else _shown(resource, wanted)
-            now = _shown(resource, getattr(user, resource))
-            verb = "are stored" if resource == "bytes" else "exist"
-            texts.append(f"{resource.capitalize()}: {before} becomes {becomes}. {now} {verb}.")
-        texts.append(
-            "If a quota is below what is stored, nothing is deleted: the broker refuses requests that would "
-            "store more."
-        )
-        return Question(
-            heading=f"Set the quota of user {user.id}?",
-            texts=texts,
-            hidden={name: given.get(name, "") for name in ("bytes", "containers")},
-            button="Set the quota",
-            back=_path_of(user),
-        ).shown()
+async def _ask_for_quota(request: Request) -> Response:
+    return show(request, "quota.html", user=await _find(request))
 
-    async def set_quota(self, request: Request, fields: Mapping[str, str]) -> Done:
-        user = await self._find(request)
-        quotas = _quotas(fields)
-        await self._stores.act(lambda c, key: usage.change_quotas(c, key, [user.id], quotas))
-        return Done(f"The quota of user {user.id} is set.", _path_of(user))
 
-    async def _find(self, request: Request) -> users.User:
-        wanted, settings = request.path_params["id"], self._stores.settings
-        return await self._stores.database.read(
-            lambda c: users.show(c, settings, users.find(c, wanted))
-        )
+async def _set_quota(request: Request) -> Response:
+    user = await _find(request)
+    given = fields(request) if request.method == "POST" else request.query_params
+    quotas = _quotas(given)
+    if request.method == "POST":
+        await _stores(request).act(lambda c, key: usage.change_quotas(c, key, [user.id], quotas))
+        return done(request, f"The quota of user {user.id} is set.", _path_of(user))
+    texts = []
+    for resource, wanted in quotas.items():
+        before = _shown(resource, getattr(user, f"quota_{resource}"))
+        becomes = "the default" if wanted is None else _shown(resource, wanted)
+        now = _shown(resource, getattr(user, resource))
+        verb = "are stored" if resource == "bytes" else "exist"
+        texts.append(f"{resource.capitalize()}: {before} becomes {becomes}. {now} {verb}.")
+    texts.append(
+        "If a quota is below what is stored, nothing is deleted: the broker refuses requests that would "
+        "store more."
+    )
+    return ask(
+        request,
+        f"Set the quota of user {user.id}?",
+        texts,
+        "Set the quota",
+        _path_of(user),
+        hidden={name: given.get(name, "") for name in ("bytes", "containers")},
+    )
+
+
+def _stores(request: Request) -> Stores:
+    stores: Stores = request.app.state.stores
+    return stores
+
+
+async def _find(request: Request) -> users.User:
+    stores, wanted = _stores(request), request.path_params["id"]
+    return await stores.database.read(
+        lambda c: users.show(c, stores.settings, users.find(c, wanted))
+    )
 
 
 def _path_of(user: users.User) -> str:
@@ -162,3 +162,14 @@ def _shown(resource: usage.Resource, value: int | None) -> str:
     if value is None or value == usage.UNLIMITED:
         return "unlimited"
     return Size(value).shown() if resource == "bytes" else f"{value:,}"
+
+
+_USER: Final = "/users/{id}"
+routes: Final = [
+    Route("/users", _list),
+    Route(_USER, _show),
+    Route(f"{_USER}/suspend", _suspend, methods=["GET", "POST"]),
+    Route(f"{_USER}/resume", _resume, methods=["GET", "POST"]),
+    Route(f"{_USER}/quota", _ask_for_quota),
+    Route(f"{_USER}/quota/confirm", _set_quota, methods=["GET", "POST"]),
+]

@@ -1,0 +1,144 @@
+"""What the endpoints of the user's page get of a request: the session, people, and a container.
+
+Also the words for people and containers, which other users may have chosen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Awaitable
+from typing import Any, Final, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import scbroker
+from scbroker import errors
+from scbroker.cli.names import label_of
+from scbroker.cli.run import Run
+from scbroker.cli.ui.session import Session
+from scbroker.cli.web.site import show
+from scbroker.desk.names import containers_of, is_damaged
+from scbroker.desk.people import People, Somebody
+from scbroker.spelling import comparable
+
+Container: TypeAlias = scbroker.Container[Any]
+_RESERVED: Final = ("you", "the link ", "the user ", "the contact ", "the group ")
+"""Beginnings of the page's own words for users and groups. A contact's name may have the same beginning."""
+_OFFER_SECONDS: Final = 2.0
+_LONGEST: Final = 120
+"""Characters of a name on the page. Other users choose the names of what they share."""
+
+
+def session_of(request: Request) -> Session:
+    """Return the session of the page."""
+    session: Session = request.app.state.session
+    return session
+
+
+def provider_of(request: Request) -> scbroker.ServerProvider:
+    """Return the provider of the open session. Raises `NotAuthenticatedError` for a locked page."""
+    return session_of(request).run.session
+
+
+async def people_of(request: Request) -> People:
+    """Read the user's contacts, links and groups as they are now."""
+    return await session_of(request).do(lambda run: People(run.session).read())
+
+
+async def offered_groups(provider: scbroker.ServerProvider) -> int:
+    """Return how many groups are offered to the user; 0 if they cannot be read within two seconds.
+
+    Everybody can offer a group, and its history can be long.
+    """
+    try:
+        async with asyncio.timeout(_OFFER_SECONDS):
+            found = await provider.getGroups()
+    except (TimeoutError, errors.UntrustedError):
+        return 0
+    return sum(isinstance(each, scbroker.Group) and not each.accepted for each in found)
+
+
+async def container_of(request: Request) -> Container:
+    """Return the container of the request's path, with its header and without its content."""
+    return await session_of(request).do(lambda run: find(run, request.path_params["id"]))
+
+
+def find(run: Run, id: uuid.UUID) -> Container:
+    """Return a container with its header, if that can be read. Raises the error of one that cannot."""
+    [found] = containers_of(run.session, [id])
+    if isinstance(found, errors.BrokerError):
+        raise found
+    return found
+
+
+def show_of(request: Request, template: str, container: Container, **values: object) -> Response:
+    """Return a view of a container, whose template extends `of_container.html`."""
+    common = {"name": shown_name(container), "is_damaged": is_damaged(container)}
+    return show(request, template, container=container, **common, **values)
+
+
+def path_of(id: uuid.UUID, more: str = "") -> str:
+    """Return the path of a container's page, or of a view below it."""
+    return f"/containers/{id}{more}"
+
+
+def uuid_of(text: str) -> uuid.UUID:
+    """Return the id of a text as the page writes it; raise `InvalidArgumentError` for any other text."""
+    with contextlib.suppress(ValueError):
+        if str(found := uuid.UUID(text)) == text:
+            return found
+    raise errors.InvalidArgumentError(f"{text!r:.80} is not an id.")
+
+
+async def first_result(batch: Awaitable[list[Any]]) -> Any:
+    """Return the only result of a batch; raise it if it is an error."""
+    [result] = await batch
+    if isinstance(result, errors.BrokerError):
+        raise result
+    return result
+
+
+def named(who: Somebody) -> str:
+    """Return the name of a user or a group for a list, which says the kind beside it."""
+    if who.kind == "you":
+        return "You"
+    return shortened(who.name or ("without a name" if who.kind == "link" else str(who.id)))
+
+
+def in_text(who: Somebody) -> str:
+    """Return the words for a user or a group in a sentence."""
+    before = {"link": "the link ", "stranger": "the user ", "group": "the group ",
+              "other-group": "the group "}  # fmt: skip
+    if who.kind == "you":
+        return "you"
+    return before[who.kind] + named(who) if who.kind in before else contact_in_text(named(who))
+
+
+def contact_in_text(name: str) -> str:
+    """Return the words for a contact in a sentence: one named "You" is not the user.
+
+    The name on a card is what its maker chose, and the user may have kept it.
+    """
+    plain = comparable(name)
+    is_reserved = plain == _RESERVED[0] or plain.startswith(_RESERVED[1:])
+    return f'the contact "{name}"' if is_reserved else name
+
+
+def capital(words: str) -> str:
+    """Return the words for somebody at the beginning of a sentence."""
+    if words == "you" or words.startswith("the "):
+        return words[0].upper() + words[1:]
+    return words
+
+
+def shown_name(container: Container) -> str:
+    """Return a container's name, or its id, short enough for a page."""
+    return shortened(label_of(container))
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """Return a text, cut if it is longer."""
+    return text if len(text) <= longest else f"{text[:longest]}…"
