@@ -9,7 +9,7 @@ container or user.
 import functools
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import Callable, Coroutine, Iterable, MutableMapping
 from typing import Any, Final, Self, TypeVar
 
 from scbroker.errors import BrokerError, InvalidArgumentError
@@ -18,6 +18,8 @@ from scbroker.extras import install
 _API: Final = "opentelemetry.trace"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADER: Final = "traceparent"
+_PROTOCOL: Final = "/v1/"
+"""Other paths of a broker are for operators, whose monitors ask for them every second."""
 T = TypeVar("T")
 _stop: list[Callable[[], None]] = []
 
@@ -69,11 +71,12 @@ def _tracer() -> Any:
 class _Span:
     """A span around a block. An error is noted by its code: its message and its frames are not sent."""
 
-    __slots__ = ("_manager", "_span")
+    __slots__ = ("_manager", "_name", "_span")
 
     def __init__(self, name: str, kind: str, context: Any = None, **attributes: str) -> None:
         from opentelemetry.trace import SpanKind
 
+        self._name = name
         self._manager = _tracer().start_as_current_span(
             name,
             context,
@@ -92,11 +95,14 @@ class _Span:
             self._fail(error.code if isinstance(error, BrokerError) else type(error).__name__)
         self._manager.__exit__(None, None, None)
 
-    def end(self, status: int, request_id: str | None) -> None:
-        """Note the status of an answer and the id of its request."""
+    def end(self, status: int, request_id: str | None, route: str = "") -> None:
+        """Note the status of an answer, the id of its request, and the path of the operation served."""
         self._span.set_attribute("http.response.status_code", status)
         if request_id is not None:
             self._span.set_attribute("scbroker.request_id", request_id)
+        if route:
+            self._span.update_name(f"{self._name} {route}")
+            self._span.set_attribute("http.route", route)
         if status >= 500:
             self._fail(str(status))
 
@@ -142,7 +148,7 @@ class _NoSpan:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def end(self, status: int, request_id: str | None) -> None:
+    def end(self, status: int, request_id: str | None, route: str = "") -> None:
         pass
 
 
@@ -162,15 +168,13 @@ def sent(name: str, headers: MutableMapping[str, str] | None = None) -> Span:
     return _Sent(name, headers)
 
 
-def served(method: str, path: str, headers: Mapping[str, str]) -> Span:
-    """Return a span around the handling of a request, in the trace that its `traceparent` names."""
-    if not _is_used():
+def served(method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Span:
+    """Return a span around a request to the protocol's paths, in the trace that its `traceparent` names."""
+    if not (_is_used() and path.startswith(_PROTOCOL)):
         return _NO_SPAN
-    carrier = {_HEADER: headers.get(_HEADER, "")}
-    context = _propagator().extract(carrier)
-    return _Span(
-        f"{method} {path}", "SERVER", context, **{"http.request.method": method, "http.route": path}
-    )
+    given = {name: value.decode("latin-1") for name, value in headers if name == _HEADER.encode()}
+    context = _propagator().extract({_HEADER: given.get(_HEADER.encode(), "")})
+    return _Span(method, "SERVER", context, **{"http.request.method": method})
 
 
 def traced(name: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:

@@ -1,6 +1,7 @@
 """docs/reference/log.md lists every event of the broker's log, with its level and fields."""
 
 import ast
+import asyncio
 import functools
 import re
 import time
@@ -9,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import structlog
+from starlette.requests import Request
 
 from scbroker.errors import OverloadedError
 from scbroker.server import logs, requests
-from scbroker.server.operations import OPERATIONS
 from scbroker.server.settings import Settings, changed
 from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE
@@ -117,12 +118,12 @@ def test_users_who_send_too_many_requests_neither_fill_the_log_nor_hide_a_failur
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(requests, "_unavailable", {True: logs.Seldom(), False: logs.Seldom()})
-    operation, failed = OPERATIONS[0], OverloadedError("The store failed.")
+    failed, request = OverloadedError("The store failed."), Request({"type": "http"})
     failed.__cause__ = OSError("disk")
     with structlog.testing.capture_logs() as written:
         for _ in range(100):
-            requests._note(operation, OverloadedError("Too many requests wait."), 503)
-        requests._note(operation, failed, 503)
+            asyncio.run(requests.refused(request, OverloadedError("Too many requests wait.")))
+        asyncio.run(requests.refused(request, failed))
     assert len(written) == 31
     assert "disk" in written[-1]["cause"]
 

@@ -94,7 +94,10 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
 
     app = Starlette(
         routes=[
-            *(requests.route(operation) for operation in ordered),
+            *(
+                Route(each.path, functools.partial(requests.perform, each), methods=[each.method])
+                for each in ordered
+            ),
             Route("/", _front_page, methods=["GET"]),
             Route("/openapi.json", _openapi, methods=["GET"]),
             Route("/metrics", _metrics, methods=["GET"]),
@@ -102,7 +105,11 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
             Route("/health/ready", _ready, methods=["GET"]),
         ],
         lifespan=lifespan,
-        exception_handlers={HTTPException: _no_such_path, Exception: _fault},
+        exception_handlers={
+            errors.BrokerError: requests.refused,
+            HTTPException: _no_such_path,
+            Exception: _fault,
+        },
     )
     app.router.redirect_slashes = False  # no client may follow a redirect
     return app

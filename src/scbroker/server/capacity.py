@@ -29,10 +29,11 @@ from weakref import WeakValueDictionary
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from scbroker import tracing
 from scbroker.errors import OverloadedError
 from scbroker.server import metrics, request_log
 from scbroker.server.answers import problem
-from scbroker.server.request_log import Entry, RequestLog
+from scbroker.server.request_log import RequestLog
 from scbroker.wire.codec import REQUEST_ID_HEADER
 
 ADMITTED: Final = "scbroker.admitted"
@@ -237,7 +238,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._gate: Gate = self.app_state["gate"]
-        self.app: Any = _admitted(cast(ASGIApp, self.app), self._gate)
+        self.app: Any = served(cast(ASGIApp, self.app), self._gate)
         self._spare = _MAX_HEAD
         """Bytes that may still arrive before the next head or piece of a body is complete."""
         self._since = self.loop.time()
@@ -395,55 +396,53 @@ _REFUSALS: Final = {
 }
 
 
-def _admitted(app: ASGIApp, gate: Gate) -> ASGIApp:
-    """Return the application for admitted requests: releases the request's slot when its response ends.
+def served(app: ASGIApp, gate: Gate) -> ASGIApp:
+    """Return the application with all that surrounds a request: slot, id, line of the log, metrics, trace.
 
     It is outermost, so that the slot is released also after an error. A pipelined request is admitted or
-    refused here. Each answer gets the request's id.
+    refused here.
     """
 
     async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        kind: Kind | None = scope.get(ADMITTED)
+
+        async def receive_noting() -> Message:
+            message = await receive()
+            entry.received += len(message.get("body", b""))
+            return message
+
+        async def send_noting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                entry.note_answer(message["status"])
+                headers = [*message.get("headers", ()), (_ID_HEADER, entry.id.encode())]
+                message = {**message, "headers": headers}
+            else:
+                entry.sent += len(message.get("body", b""))
+            if kind is None:
+                await send(message)
+                return
+            with gate.waiting_for_client(kind):  # `send` blocks while the client does not read
+                await send(message)
+
+        method, path = scope["method"], scope["path"]
         id = gate.log.id_for(_host(scope), scope["headers"])
-        with gate.log.entry(id, scope["method"]) as entry:
-            receive, send = _noting(entry, receive, send)
-            if ADMITTED not in scope:
-                kind = Kind.of(scope["method"].encode(), scope["path"].encode())
-                if not gate.enter(kind):
-                    await problem(overloaded())(scope, receive, send)
+        with gate.log.entry(id, method) as entry:
+            if kind is None:
+                asked = Kind.of(method.encode(), path.encode())
+                if not gate.enter(asked):
+                    await problem(overloaded())(scope, receive_noting, send_noting)
                     return
-                scope[ADMITTED] = kind
-            kind = scope[ADMITTED]
-
-            async def send_waiting(message: Message) -> None:
-                with gate.waiting_for_client(kind):  # `send` blocks while the client does not read
-                    await send(message)
-
+                kind = scope[ADMITTED] = asked
             try:
-                await app(scope, receive, send_waiting)
+                with tracing.served(method, path, scope["headers"]) as span:
+                    try:
+                        await app(scope, receive_noting, send_noting)
+                    finally:
+                        span.end(entry.status or 500, entry.id, entry.path)
             finally:
                 gate.leave(kind)
 
     return call
-
-
-def _noting(entry: Entry, receive: Receive, send: Send) -> tuple[Receive, Send]:
-    """Note status and sizes in the request's entry, and give the answer the request's id."""
-
-    async def receive_noting() -> Message:
-        message = await receive()
-        entry.received += len(message.get("body", b""))
-        return message
-
-    async def send_noting(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            entry.status = message["status"]
-            headers = [*message.get("headers", ()), (_ID_HEADER, entry.id.encode())]
-            message = {**message, "headers": headers}
-        else:
-            entry.sent += len(message.get("body", b""))
-        await send(message)
-
-    return receive_noting, send_noting
 
 
 class Followers:

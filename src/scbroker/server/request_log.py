@@ -11,7 +11,6 @@ import contextlib
 import contextvars
 import secrets
 import time
-import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -50,6 +49,11 @@ class Entry:
     is_fault: bool = False
     """Whether the log has a line `fault` about it."""
     started: float = field(default_factory=time.perf_counter)
+    answered: float = 0.0
+    """When the answer began."""
+
+    def note_answer(self, status: int) -> None:
+        self.status, self.answered = status, time.perf_counter()
 
     def add(self, part: Part, seconds: float) -> None:
         setattr(self, part, getattr(self, part) + seconds)
@@ -61,12 +65,6 @@ _current: Final = contextvars.ContextVar[Entry | None]("scbroker.request", defau
 def current() -> Entry | None:
     """Return the entry of the request that the caller works for; None in background work."""
     return _current.get()
-
-
-def set_user(user_id: bytes) -> None:
-    """Note the user of the present request's session."""
-    if (entry := current()) is not None:
-        entry.user = str(uuid.UUID(bytes=user_id))
 
 
 class idling:  # noqa: N801 - used as a function
@@ -133,7 +131,7 @@ class RequestLog:
 
     @contextlib.contextmanager
     def entry(self, id: str, method: str) -> Iterator[Entry]:
-        """Provide the entry of a request; at the end count its bytes and log it if it is to be logged."""
+        """Provide the entry of a request; at the end count it, and log it if it is to be logged."""
         entry = Entry(id, method)
         _current.set(entry)  # each request has a context of its own
         try:
@@ -149,7 +147,11 @@ class RequestLog:
     def _finish(self, entry: Entry) -> None:
         metrics.RECEIVED.inc(entry.received)
         metrics.SENT.inc(entry.sent)
-        seconds = time.perf_counter() - entry.started
+        ended = time.perf_counter()
+        seconds = ended - entry.started
+        if entry.path:
+            answered = (entry.answered or ended) - entry.started
+            metrics.count_answered(entry.method, entry.path, entry.status or 500, answered)
         shared: dict[str, Any] = {
             "method": entry.method,
             "path": entry.path or None,

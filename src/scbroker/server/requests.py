@@ -6,18 +6,16 @@ Spec: docs/spec/protocol.md, sections 1 to 4.
 import asyncio
 import dataclasses
 import functools
-import time
 import urllib.parse
+import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, cast
 
-import structlog
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from scbroker import errors, tracing
+from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import parse_uuid
 from scbroker.server import logs, metrics, request_log
@@ -28,7 +26,6 @@ from scbroker.server.operations import Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import parse_number, parse_query
 
-_log: Final = structlog.get_logger("scbroker.server")
 _throttled: Final = logs.Seldom()
 # By whether a store failed: users who send too many requests must not keep such a line out of the log.
 _unavailable: Final = {True: logs.Seldom(), False: logs.Seldom()}
@@ -64,50 +61,32 @@ class LargeAnswer(Response):
             self._release()
 
 
-def route(operation: Operation) -> Route:
-    """Return the route of an operation: it answers every `BrokerError` as a problem, and counts requests."""
-
-    async def endpoint(request: Request) -> Response:
-        started, status = time.perf_counter(), 500
-        entry = request_log.current()
-        if entry is not None:
-            entry.path = operation.path
-        with tracing.served(operation.method, operation.path, request.headers) as span:
-            try:
-                response = await _perform(operation, request)
-                status = response.status_code
-            except errors.BrokerError as error:
-                response = problem(error)
-                status = response.status_code
-                _note(operation, error, status)
-            finally:
-                seconds = time.perf_counter() - started
-                metrics.count_answered(operation.method, operation.path, status, seconds)
-                span.end(status, None if entry is None else entry.id)
-        return response
-
-    return Route(operation.path, endpoint, methods=[operation.method])
-
-
-def _note(operation: Operation, error: errors.BrokerError, status: int) -> None:
-    """Count an error, and log it if the operator can do something about it."""
-    metrics.count_problem(error)
-    if status >= 500:
+async def refused(request: Request, error: Exception) -> Response:
+    """Answer a `BrokerError` as a problem; count it, and log it if the operator can do something about it."""
+    del request
+    known = cast(errors.BrokerError, error)
+    response, entry = problem(known), request_log.current()
+    metrics.count_problem(known)
+    path = entry.path if entry else ""
+    if response.status_code >= 500:
         cause = repr(error.__cause__) if error.__cause__ else None
         unavailable = _unavailable[cause is not None]
-        unavailable.warning("unavailable", path=operation.path, error=str(error), cause=cause)
+        unavailable.warning("unavailable", path=path, error=str(error), cause=cause)
     elif isinstance(error, errors.ThrottledError):
-        entry = request_log.current()
-        user = None if entry is None else entry.user
-        _throttled.info("throttled", path=operation.path, user=user, error=str(error))
+        user = entry.user if entry else None
+        _throttled.info("throttled", path=path, user=user, error=str(error))
+    return response
 
 
-async def _perform(operation: Operation, request: Request) -> Response:
+async def perform(operation: Operation, request: Request) -> Response:
+    """Perform an operation for a request."""
+    if (entry := request_log.current()) is not None:
+        entry.path = operation.path
     broker: Broker = request.app.state.broker
     _check_version(request)
     api_key_hash, user = await _identify(broker, operation, request)
-    if user is not None:
-        request_log.set_user(user.id)
+    if user is not None and entry is not None:
+        entry.user = str(uuid.UUID(bytes=user.id))
     path = {
         name: parse_uuid(text).bytes if name.endswith("Id") else parse_number(text)
         for name, text in request.path_params.items()
