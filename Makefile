@@ -57,7 +57,7 @@ check: $(INSTALLED) ## Lint, check formatting, types, import contracts, and that
 	$(BIN)/ruff format --check .
 	! git grep -nE '[^_a-z](sleep|monotonic|perf_counter|process_time)\(' -- tests assurance 'examples/*/test_*.py' ':!tests/kit' \
 	  | grep -v '# about time$$'
-	$(BIN)/mypy $(CODE) $(wildcard docs/*.py)
+	$(BIN)/mypy $(CODE)
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/basedpyright --verifytypes scbroker --ignoreexternal
 	$(BIN)/lint-imports
@@ -70,16 +70,16 @@ wheel: $(INSTALLED) ## Build the wheel in dist/
 	$(BIN)/python -m hatchling build --target wheel
 
 pages: $(INSTALLED) ## Write the pages of commands and settings, from the program
-	$(BIN)/python docs/make_commands.py
-	$(BIN)/python docs/make_settings.py
+	$(BIN)/python tools/make_commands.py
+	$(BIN)/python tools/make_settings.py
 
 screenshot: $(INSTALLED) ## Write docs/images/…-page.png and example-notes.png, the real pages and window
-	$(BIN)/python -m docs.screenshot
-	$(BIN)/python -m docs.screenshot_ui
-	$(BIN)/python -m docs.notes_screenshot
+	$(BIN)/python -m tools.screenshot
+	$(BIN)/python -m tools.screenshot_ui
+	$(BIN)/python -m tools.notes_screenshot
 
 recording: $(INSTALLED) ## Write docs/images/command-line.svg and demo.svg, the real commands at a terminal
-	$(BIN)/python -m docs.recording
+	$(BIN)/python -m tools.recording
 
 # Mermaid is fetched for this target alone; the pages have its drawings. Needs npm.
 MERMAID := 11.17.2
@@ -87,7 +87,7 @@ diagrams: $(INSTALLED) ## Draw the diagrams of the pages into docs/diagrams/, in
 	folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \
 	  npm pack --silent --pack-destination "$$folder" mermaid@$(MERMAID) && \
 	  tar --extract --gzip --file "$$folder"/mermaid-*.tgz --directory "$$folder" package/dist/mermaid.min.js && \
-	  $(BIN)/python -m docs.diagrams "$$folder/package/dist/mermaid.min.js"
+	  $(BIN)/python -m tools.diagrams "$$folder/package/dist/mermaid.min.js"
 
 docs: $(INSTALLED) ## Build the site into site/; REPOSITORY=https://... links every page to the repository
 	$(BIN)/python -m zensical build --clean --strict
@@ -133,7 +133,7 @@ lock: $(BIN)/uv ## Pin the dependencies of pyproject.toml: those to run, and all
 	  --output-file requirements.txt $(LOCK)
 
 clean: ## Remove .venv and all that tools leave behind
-	rm -rf $(VENV) .cache dist site .coverage .coverage.* .fuzz .hypothesis .import_linter_cache .mypy_cache \
+	rm -rf $(VENV) .cache dist site .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
 	  .pytest_cache .ruff_cache
 	find $(CODE) -type d -name __pycache__ -prune -exec rm -rf {} +
 

@@ -18,7 +18,7 @@ from tests.kit.scripts import loaded
 ROOT: Final = Path(__file__).parent.parent
 DOCS: Final = ROOT / "docs"
 PAGES: Final = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
-DIAGRAMS: Final = loaded(DOCS / "diagrams.py")
+DIAGRAMS: Final = loaded(DOCS.parent / "tools" / "diagrams.py")
 _FENCE: Final = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 _HEADING: Final = re.compile(r"^#{1,6} (.+?)(?: *\{#([\w-]+)\})?$", re.MULTILINE)
 _LINK: Final = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")

@@ -3,7 +3,7 @@
     python -m assurance.fuzz.run --seconds 600 [--seed N] [target ...]
 
 Each target has a process of its own and its share of the time, and starts from its corpus, its seeds and
-what earlier runs found (`.fuzz/`, not part of the project). An input that fails joins the corpus. The
+what earlier runs found (`.cache/fuzz/`, not part of the project). An input that fails joins the corpus. The
 target `openapi` is a broker under requests made from its own description. The exit status is 0 if nothing
 failed.
 """
@@ -24,7 +24,7 @@ from tests.kit.waiting import PATIENCE
 
 OPENAPI: Final = "openapi"
 _ROOT: Final = Path(__file__).parents[2]
-_FOUND: Final = _ROOT / ".fuzz"
+_FOUND: Final = _ROOT / ".cache" / "fuzz"
 _MEGABYTES: Final = 4096
 _LARGEST: Final = 1 << 16
 

@@ -13,7 +13,7 @@ from tests.kit.scripts import loaded
 DOCS: Final = Path(__file__).parents[2] / "docs"
 
 
-MAKER: Final = loaded(DOCS / "make_commands.py")
+MAKER: Final = loaded(DOCS.parent / "tools" / "make_commands.py")
 COMMANDS: Final[dict[str, Any]] = dict(MAKER.leaves(MAKER.root()))
 EXTRA: Final = tomllib.loads((DOCS / "commands.toml").read_text("utf-8"))
 

@@ -1,6 +1,6 @@
 """Write docs/images/example-notes.png: the window of examples/notes with a real broker, on a virtual display.
 
-python -m docs.notes_screenshot
+python -m tools.notes_screenshot
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scbroker import NewContainer, mainQueue
 from scbroker.testing import LocalBroker
 from tests.kit.displays import screen
 
-TARGET: Final = Path(__file__).parent / "images" / "example-notes.png"
+TARGET: Final = Path(__file__).parents[1] / "docs" / "images" / "example-notes.png"
 _SECONDS: Final = 30.0
 _COLORS: Final = 64
 

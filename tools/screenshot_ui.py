@@ -1,6 +1,6 @@
 """Write the pictures of `scbroker ui` in docs/images, users-page.png and broker-sees.png, in chromium.
 
-    python -m docs.screenshot_ui [FOLDER]
+    python -m tools.screenshot_ui [FOLDER]
 
 With a folder, all views are written there instead: in light and dark, for a wide screen and for a phone.
 """
@@ -27,7 +27,7 @@ from tests.kit.people import Person, befriend
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-IMAGES: Final = Path(__file__).parent / "images"
+IMAGES: Final = Path(__file__).parents[1] / "docs" / "images"
 _WIDE: Final = {"width": 1120, "height": 720}
 _PHONE: Final = {"width": 390, "height": 844}
 _COLORS: Final = 64

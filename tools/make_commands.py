@@ -1,6 +1,6 @@
 """Write docs/commands/: a page for each command of the program, made from the program itself.
 
-    python docs/make_commands.py [FOLDER]
+    python tools/make_commands.py [FOLDER]
 
 `docs/commands.toml` adds what the program does not know: an example and the keys of the JSON output.
 """
@@ -20,7 +20,7 @@ import typer
 from scbroker.cli import app as program
 from scbroker.cli import command
 
-DOCS: Final = Path(__file__).parent
+DOCS: Final = Path(__file__).parents[1] / "docs"
 COMMON: Final = {
     "a user": ("profile", "as_json", "quiet"),
     "an operator": ("data_dir", "as_json", "quiet"),

@@ -1,6 +1,6 @@
 """Write recordings of a terminal into docs/images: command-line.svg and demo.svg, with real brokers.
 
-    python -m docs.recording [command-line] [demo]
+    python -m tools.recording [command-line] [demo]
 
 The lines appear one after another. A reader who asks for less motion sees the end at once.
 """
@@ -22,7 +22,7 @@ from rich.text import Text
 from tests.kit.brokers import BrokerProcess
 from tests.kit.people import Person
 
-IMAGES: Final = Path(__file__).parent / "images"
+IMAGES: Final = Path(__file__).parents[1] / "docs" / "images"
 _CLONE: Final = Path(__file__).parents[1]
 _COLUMNS: Final = 92
 _DEMO_COLUMNS: Final = 80

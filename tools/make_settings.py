@@ -1,6 +1,6 @@
 """Write docs/reference/settings.md and docs/reference/broker.toml from the broker's `Settings`.
 
-python docs/make_settings.py [FOLDER]
+python tools/make_settings.py [FOLDER]
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from scbroker.server.settings import PREFIX, SECRET, Settings, meanings
 
-REFERENCE: Final = Path(__file__).parent / "reference"
+REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
 _WIDTH: Final = 110
 _MADE: Final = "<!-- Made by `make pages` from src/scbroker/server/settings.py. -->"
 _HEAD: Final = """\

@@ -1,6 +1,6 @@
 """Draw the mermaid diagrams of the pages into docs/diagrams/, and put the drawings into the built site.
 
-    python -m docs.diagrams MERMAID_JS
+    python -m tools.diagrams MERMAID_JS
 
 Mermaid is a script of 3.5 MB that runs in a browser. It runs here, once for each diagram: so the site needs
 no script from another host, and prints its diagrams. A drawing is named after the hash of its source.
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-DOCS: Final = Path(__file__).parent
+DOCS: Final = Path(__file__).parents[1] / "docs"
 FOLDER: Final = DOCS / "diagrams"
 _BLOCK: Final = re.compile(r"^```mermaid\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _SETTINGS: Final = {
