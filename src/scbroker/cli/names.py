@@ -126,11 +126,15 @@ class Names:
             )
         return found
 
-    def below(self, folder: str) -> list[scbroker.Container[Any]]:
+    def below(
+        self, folder: str, known: Collection[uuid.UUID] = ()
+    ) -> list[scbroker.Container[Any]]:
         """Return the containers whose names begin with a folder, such as "photos/".
 
         A damaged container is reported as a failure, once for each command, because it could be one of the
-        folder; but not if strangers can have damaged it. Raises `NotFoundError` if none exists.
+        folder; but not if strangers can have damaged it. People in `known` are no strangers.
+
+        Raises `NotFoundError` if none exists.
         """
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
         found, damaged = [], []
@@ -142,7 +146,7 @@ class Names:
             elif each.containerId not in self._damaged:
                 self._damaged.add(each.containerId)
                 damaged.append(each)
-        for each in self.not_of_strangers(damaged):
+        for each in self.not_of_strangers(damaged, known):
             self._failed(str(each.containerId), each)
         if not found:
             raise errors.NotFoundError(
@@ -151,17 +155,21 @@ class Names:
             )
         return found
 
-    def not_of_strangers(self, damaged: Sequence[errors.BrokerError]) -> list[errors.BrokerError]:
+    def not_of_strangers(
+        self, damaged: Sequence[errors.BrokerError], known: Collection[uuid.UUID] = ()
+    ) -> list[errors.BrokerError]:
         """Return the errors of containers that strangers cannot have damaged; say how many others exist.
 
         Anybody at the broker can share a container that cannot be read, and no command may fail by that.
         """
         ids = [each.containerId for each in damaged if each.containerId is not None]
-        strangers = Strangers(self._session)
+        strangers, own = Strangers(self._session, known), self._session.getUserId().result()
         theirs = [
             each.id
             for each in desk.containers_of(self._session, ids)
-            if isinstance(each, scbroker.Container) and strangers.may_change(each)
+            if isinstance(each, scbroker.Container)
+            and each.createdBy != own
+            and strangers.may_change(each)
         ]
         if theirs:
             self._warn(

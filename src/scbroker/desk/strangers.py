@@ -129,6 +129,11 @@ def text_of_twins(name: str, newest: uuid.UUID, others: Collection[uuid.UUID]) -
     )
 
 
+def has_named(container: Container, user: uuid.UUID) -> bool:
+    """Return whether this user has given a container its name: a member with Upload may rename one."""
+    return container.headerBy in (None, user)
+
+
 def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:
     """Return the creator, and the users and groups that can change name and content."""
     if container.access is None:

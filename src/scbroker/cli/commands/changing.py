@@ -13,11 +13,19 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.commands.getting import found_containers
 from scbroker.cli.files import header_of
-from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
+from scbroker.cli.names import (
+    ContainerArgument,
+    ContainersArgument,
+    Everyone,
+    Recursive,
+    is_whole,
+    label_of,
+)
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
 from scbroker.desk.names import check_free, is_damaged, name_of
 from scbroker.desk.paths import relative_path
+from scbroker.desk.strangers import has_named
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
 _NAMED: Final = 3
@@ -34,9 +42,21 @@ def rm(
     """Delete containers for all of their members.
 
     This cannot be undone, and needs the permission Delete. `scbroker leave` gives up your own access only.
+
+    A container to which somebody else has given its name is deleted by its whole id alone.
     """
     found = found_containers(run, containers, recursive=recursive, everyone=everyone)
-    if not found:
+    own, named = run.people.own_id, []
+    for each in found:
+        if has_named(each, own) or any(is_whole(text, each.id) for text in containers):
+            named.append(each)
+        else:
+            who = run.people.name_of(each.headerBy or each.createdBy)
+            refused = errors.InvalidArgumentError(
+                f"{who} has given this name: `scbroker rm {each.id}` deletes the container."
+            )
+            run.failed(label_of(each), refused)
+    if not (found := named):
         return
     run.confirm(f"{deletion_question(run, found)} It cannot be undone.", yes)
 

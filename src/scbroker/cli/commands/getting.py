@@ -29,7 +29,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
-from scbroker.desk.strangers import Strangers
+from scbroker.desk.strangers import Strangers, has_named
 from scbroker.spelling import without_invisible
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "path": "FILE"}
@@ -112,7 +112,7 @@ def containers_below(
     run: Run, texts: Sequence[str], *, everyone: bool, known: Collection[uuid.UUID] = ()
 ) -> list[scbroker.Container[Any]]:
     """Return the containers below folders; without `everyone`, say how many strangers' are left out."""
-    found = {each.id: each for text in texts for each in run.names.below(text)}.values()
+    found = {each.id: each for text in texts for each in run.names.below(text, known)}.values()
     if everyone:
         return list(found)
     why = "people who are not your contacts can change, or have named: --everyone takes them too"
@@ -236,6 +236,10 @@ class _Item:
     def size_of(self) -> int:
         return self.container.length or 0
 
+    def is_of(self, user: uuid.UUID) -> bool:
+        """Return whether this user has made and named the container."""
+        return self.container.createdBy == user and has_named(self.container, user)
+
     def outcome(self, status: str, result: int | errors.BrokerError) -> Outcome:
         """Return the outcome of saving this number of bytes."""
         if isinstance(result, errors.BrokerError):
@@ -295,13 +299,13 @@ def _with_own_paths(
         except errors.InvalidArgumentError as error:
             run.failed(label_of(container), error)
     for items in paths.values():
-        own = [item for item in items if item.container.createdBy == user]
+        own = [item for item in items if item.is_of(user)]
         if (
             recursive and len({each.path for each in own}) == 1
         ):  # not only the last part is the same
             left = run.names.without_twins(str(items[0].path), [each.container for each in own])
             own = [each for each in own if each.container in left]
-            items = [each for each in items if each.container.createdBy != user or each in own]
+            items = [each for each in items if not each.is_of(user) or each in own]
         chosen = next((each for each in (items, own) if len(each) == 1), [])
         for item in chosen:
             several.setdefault(collision_key(str(item.path)), []).append(item)
@@ -313,7 +317,7 @@ def _with_own_paths(
                 )
                 run.failed(item.name, refused)
     for items in several.values():
-        items.sort(key=lambda item: item.container.createdBy != user)
+        items.sort(key=lambda item: not item.is_of(user))
         kept = target.folder.told_apart([item.path for item in items])
         for item in items:
             if item.path in kept:

@@ -28,6 +28,7 @@ from scbroker.cli.people import AnyHolder, capital, holder_of, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import name_of
+from scbroker.desk.strangers import has_named
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "id": "ID"}
 _SMALL: Final = 65_536
@@ -218,10 +219,11 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
     """
     own = run.people.own_id
     stored = run.names.named({file.name for file in files})
-    work, several = Work(), ""
+    work = Work()
     for file in files:
         own_ones = [each for each in stored[file.name] if each.createdBy == own]
-        found = run.names.without_twins(file.name, own_ones)
+        named = [each for each in own_ones if has_named(each, own)]
+        found = run.names.without_twins(file.name, named or own_ones)
         same = (
             each
             for each in found
@@ -230,8 +232,14 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
         )
         if (container := next(same, None)) is not None:
             work.unchanged.append((file, container))
+        elif len(found) > 1 and update:
+            run.failed(
+                file.name,
+                errors.InvalidArgumentError(
+                    f"{len(found)} of your containers have this name: choose one with --into and its id."
+                ),
+            )
         elif found:
-            several = several or file.name * (len(found) > 1)
             work.updates.append((file, found[0]))
         else:
             work.new.append(file)
@@ -241,10 +249,6 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
         raise errors.AlreadyExistsError(
             f"Your containers named {_some(map(repr, changed))} differ from the files: --update writes new "
             "versions, --name gives another name."
-        )
-    if several:
-        raise errors.InvalidArgumentError(
-            f"Several of your containers are named {several!r}: choose one with --into and its id."
         )
     _confirm_readers(run, [container for _, container in work.updates], yes)
     return work
