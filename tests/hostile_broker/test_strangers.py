@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scbroker import AccessLevel, Contacts, Link, ServerProvider
+from scbroker import AccessLevel, Contacts, Container, Link, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.hostile_broker.catalogue import attack
 from tests.kit.people import Person, befriend, offer, put, team
@@ -196,16 +196,15 @@ def test_members_of_a_group_that_a_stranger_has_made_are_strangers(
 
 @placing
 def test_a_name_that_a_member_has_given_selects_nothing_in_place_of_the_users_own(
-    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider, tmp_path: Path
+    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
 ) -> None:
     """A member with Upload renames a container that the user has made."""
     levels = [AccessLevel(alice.ring.userId, OWNER), AccessLevel(mallory.ring.userId, WRITER)]
     thesis = put(session, "thesis", b"thesis", accessLevels=levels)
     Contacts(session).add(eve.getContactCard("Mallory").result(PATIENCE)).result(PATIENCE)
     own = put(session, "tmp/a", b"mine")
-    eve.updateContainer(thesis, content=b"evil", customHeaderObject={"name": "tmp/a"}).result(
-        PATIENCE
-    )
+    eve.updateContainerContent(thesis, b"evil").result(PATIENCE)
+    eve.updateContainerHeader(thesis, {"name": "tmp/a"}).result(PATIENCE)
     alice.run("mirror", "copy", "--once")
     assert (alice.home / "copy/tmp/a").read_bytes() == b"mine"
     alice.run("get", "-r", "tmp/", status=None)
@@ -222,19 +221,6 @@ def test_a_name_that_a_member_has_given_selects_nothing_in_place_of_the_users_ow
 
 def is_shown(found: object) -> bool:
     return isinstance(found, Container) and not found.isOwnDocument
-
-
-@sharing
-def test_what_a_person_has_done_to_names_and_headers_does_not_keep_their_access(
-    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
-) -> None:
-    levels = [AccessLevel(alice.ring.userId, OWNER), AccessLevel(mallory.ring.userId, WRITER)]
-    box = put(session, "f/a", b"", accessLevels=levels)
-    eve.updateContainerHeader(box, RawHeader(b"no JSON")).result(PATIENCE)
-    refused = alice.run("revoke", "-r", "f/", "--from", str(mallory.ring.userId), status=None)
-    assert refused.status
-    assert str(box) in refused.error
-    assert "scbroker leave" not in refused.error
 
 
 def containers_of(link: Link) -> set[uuid.UUID]:

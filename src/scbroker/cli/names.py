@@ -163,18 +163,19 @@ class Names:
         Anybody at the broker can share a container that cannot be read, and no command may fail by that.
         """
         ids = [each.containerId for each in damaged if each.containerId is not None]
-        strangers, own = Strangers(self._session, known), self._session.getUserId().result()
-        theirs = [
-            each.id
+        strangers = Strangers(self._session, known)
+        theirs = {
+            each.id: each
             for each in desk.containers_of(self._session, ids)
-            if isinstance(each, scbroker.Container)
-            and each.createdBy != own
-            and strangers.may_change(each)
-        ]
+            if isinstance(each, scbroker.Container) and strangers.may_change(each)
+        }
         if theirs:
+            id, example = next(iter(theirs.items()))
+            is_own = example.createdBy == self._session.getUserId().result()
             self._warn(
                 f"Left out: {len(theirs)} containers that cannot be read, and that people who are not your "
-                f"contacts can change, such as {theirs[0]}: `scbroker leave {theirs[0]}` ends your access."
+                f"contacts can change, such as {id}: `scbroker {'info' if is_own else 'leave'} {id}` "
+                + ("shows who." if is_own else "ends your access.")
             )
         return [each for each in damaged if each.containerId not in theirs]
 
