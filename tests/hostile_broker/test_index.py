@@ -225,5 +225,7 @@ def test_a_denied_container_is_named_and_asked_for_again_by_each_list(
     with mallory.lying(VIEWS, deny), caplog.at_level(logging.WARNING):
         assert named(device, "one") == [[]]
         assert shown(device) == set()
+        assert named(device, "one") == [[]]
     assert str(one) in caplog.text
+    assert named(device, "one") == [[one]]
     assert shown(device) == {one}

@@ -82,6 +82,12 @@ class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     row: msgspec.Raw = _NOTHING
     """Nothing if the container has to be read again to be shown: damaged, denied, or of unusual size."""
     damaged: bool = False
+    denied: bool = False
+    """The name is that of before: a denial or an error may be one of the moment."""
+
+    @property
+    def has_failed(self) -> bool:
+        return self.damaged or self.denied
 
 
 class _Level(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -163,12 +169,14 @@ class Index:
         found: dict[str, list[uuid.UUID]] = {name: [] for name in names or ()}
         damaged = list[uuid.UUID]()
         async with self._lock:
-            await self._refresh({each.bytes for each in again})
+            await self._refresh({each.bytes for each in again}, named=found)
             for key, slot in self._slots.items():
-                if slot.name is not None and (names is None or slot.name in found):
-                    found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
-                elif slot.damaged:
+                if slot.damaged:
                     damaged.append(uuid.UUID(bytes=key))
+                elif slot.name is None or slot.denied:
+                    continue
+                elif names is None or slot.name in found:
+                    found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
         return found, damaged
 
     async def all(
@@ -190,7 +198,8 @@ class Index:
         return sorted(
             key
             for key, slot in slots
-            if is_wanted(slot.name or "") or (slot.name is None and slot.row == _NOTHING)
+            if is_wanted(slot.name or "")
+            or ((slot.name is None or slot.has_failed) and slot.row == _NOTHING)
         )
 
     def _entries(self, keys: list[bytes], fresh: _Fresh) -> Iterator[Container[Any] | BrokerError]:
@@ -210,18 +219,29 @@ class Index:
                 yield found
 
     async def _refresh(
-        self, stale: set[bytes], is_shown: Callable[[str], bool] | None = None, whole: bool = True
+        self,
+        stale: set[bytes],
+        is_shown: Callable[[str], bool] | None = None,
+        whole: bool = True,
+        named: Collection[str] = (),
     ) -> _Fresh:
-        """Bring the index up to date, and return what was read, also of shown names what it cannot show."""
+        """Bring the index up to date, and return what was read, also of shown names what it cannot show.
+
+        Containers that had one of these names when they could be read last are read again.
+        """
         try:
-            return await self._brought_up(stale, is_shown, whole)
+            return await self._brought_up(stale, is_shown, whole, named)
         except BaseException:
             # The places may be ahead of what was read: the next call begins with the files.
             self._number = b""
             raise
 
     async def _brought_up(
-        self, stale: set[bytes], is_shown: Callable[[str], bool] | None, whole: bool
+        self,
+        stale: set[bytes],
+        is_shown: Callable[[str], bool] | None,
+        whole: bool,
+        named: Collection[str],
     ) -> _Fresh:
         if not self._number:
             await io_thread.in_pool(self._load)
@@ -233,6 +253,8 @@ class Index:
         except errors.EventsExpiredError:
             await self._list()
         stale |= await io_thread.in_pool(self._behind)
+        slots = self._slots.items()
+        stale |= {key for key, slot in slots if slot.name in named and slot.has_failed}
         if is_shown is not None:
             stale |= await io_thread.in_pool(self._unshown, is_shown, whole)
         fresh = await self._read(stale)
@@ -372,7 +394,10 @@ class Index:
         if isinstance(found, BrokerError):
             version = 0 if mark is None or mark.left else mark.version
             head = b"" if mark is None else mark.hash[:_HASH]
-            return _Slot(version, head, damaged=not isinstance(found, errors.NotFoundError))
+            before = self._slots.get(key)
+            is_denied = isinstance(found, errors.NotFoundError)
+            name = None if before is None else before.name
+            return _Slot(version, head, name, damaged=not is_denied, denied=is_denied)
         head = mark.hash[:_HASH] if mark is not None and mark.version == found.version else b""
         name = None if found.header is None else found.header.customHeaderObject.get("name")
         is_usual = len(found.access or ()) <= _MOST_MEMBERS
