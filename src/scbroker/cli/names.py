@@ -269,3 +269,4 @@ Everyone = Annotated[
         help="With --recursive, also containers that people who are not your contacts can change.",
     ),
 ]
+OfType = Annotated[str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")]

@@ -6,7 +6,7 @@ import shlex
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import typer
 
@@ -19,6 +19,9 @@ from scbroker.cli.output import SHORT_ID
 from scbroker.cli.words import with_message
 from scbroker.desk import people as desk
 from scbroker.desk.people import Somebody
+
+if TYPE_CHECKING:
+    from scbroker.cli.run import Run
 
 CARD_PREFIX: Final = "scbroker-contact:"
 Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
@@ -83,6 +86,19 @@ def warning_of(holder: AnyHolder) -> str | None:
         f"Warning: an id alone does not say who the user {holder.id} is. Add the person's card with "
         "`scbroker contacts add`, and compare fingerprints with `scbroker contacts verify`."
     )
+
+
+def warn(run: Run, people: Sequence[AnyHolder]) -> None:
+    """Say how to make sure who these people are, except for verified contacts."""
+    for each in people:
+        if (text := warning_of(each)) is not None:
+            run.out.say(text)
+
+
+def check_others(run: Run, people: Sequence[AnyHolder], what_to_do: str) -> None:
+    """Raise `InvalidArgumentError` if the user is one of these people."""
+    if any(each.id == run.people.own_id for each in people):
+        raise errors.InvalidArgumentError(f"You are the user {run.people.own_id}. {what_to_do}")
 
 
 def named_in(error: errors.BrokerError, holders: Sequence[AnyHolder]) -> errors.BrokerError:

@@ -12,8 +12,7 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command
-from scbroker.cli.commands.card import show_card
-from scbroker.cli.groups import tell_offers
+from scbroker.cli.commands.card import Svg, show_card
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, key_file_of, secret
@@ -165,6 +164,7 @@ def login(
     --session-folder, --trust-folder and --name replace what the profile has.
     """
     from scbroker.cli import device, profiles
+    from scbroker.cli.groups import tell_offers
 
     folders = (
         absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
@@ -228,10 +228,7 @@ def logout(run: Run) -> None:
 @command(ACCOUNT)
 def whoami(
     run: Run,
-    svg: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
-    ] = None,
+    svg: Svg = None,
     usage: Annotated[
         bool, typer.Option("--usage", help="Show also how much you store, and your quotas.")
     ] = False,

@@ -9,8 +9,11 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker.cli.command import SHARING, command
 from scbroker.cli.output import Row
-from scbroker.cli.paths import new_file
 from scbroker.cli.run import Run
+
+Svg = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG.")
+]
 
 
 @command(SHARING)
@@ -22,10 +25,7 @@ def card(
             metavar="CARD", help="A contact card: the text that begins with `scbroker-contact:`."
         ),
     ],
-    svg: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
-    ] = None,
+    svg: Svg = None,
 ) -> None:
     """Check a contact card, and show what it says.
 
@@ -40,7 +40,9 @@ def show_card(
 ) -> None:
     """Write the fields of a card and more, its QR code on a terminal, and the code into a new file."""
     if svg is not None:
-        code = _qr_code(card)
+        from scbroker.cli.paths import new_file
+
+        code = qr_code(card.text.upper())
         with new_file(svg, option="--svg") as file:
             code.save(file, kind="svg", scale=4)
     run.out.fields(
@@ -54,11 +56,11 @@ def show_card(
         }
     )
     if run.out.on_terminal and not run.out.quiet:
-        _qr_code(card).terminal(sys.stdout, compact=True)
+        qr_code(card.text.upper()).terminal(sys.stdout, compact=True)
 
 
-def _qr_code(card: "scbroker.ContactCard") -> Any:
+def qr_code(text: str) -> Any:
+    """Return the QR code of a text; upper case alone takes 5.5 bits a character."""
     import segno
 
-    # Upper case fits into the QR code's alphanumeric mode, which takes 5.5 bits a character.
-    return segno.make_qr(card.text.upper(), error="m")
+    return segno.make_qr(text, error="m")

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,7 +9,7 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import SHARING, command, group
-from scbroker.cli.commands.card import show_card
+from scbroker.cli.commands.card import Svg, show_card
 from scbroker.cli.completion import complete_person
 from scbroker.cli.run import Run
 
@@ -77,14 +76,7 @@ def ls(run: Run) -> None:
 
 
 @command(name="show", of=contacts)
-def show(
-    run: Run,
-    name: NameArgument,
-    svg: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG."),
-    ] = None,
-) -> None:
+def show(run: Run, name: NameArgument, svg: Svg = None) -> None:
     """Show a contact with fingerprint, card and QR code."""
     contact = run.people.book.get(name).result()
     card = scbroker.ContactCard(contact.fingerprint, contact.serverUrl, contact.name)

@@ -15,6 +15,7 @@ from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.completion import complete_container, complete_group
 from scbroker.cli.event_logs import each_once, merged
+from scbroker.cli.names import OfType
 from scbroker.cli.output import Row, ShortId
 from scbroker.cli.run import Run
 
@@ -68,9 +69,7 @@ def events(
             autocompletion=complete_container,
         ),
     ] = None,
-    type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only events of containers of this type.")
-    ] = None,
+    type: OfType = None,
     kind: Annotated[
         str | None,
         typer.Option(

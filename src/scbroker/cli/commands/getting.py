@@ -39,6 +39,8 @@ _PIECE: Final = 8_388_608
 _HARMLESS: Final = re.compile("[\t\n\u00ad\u200c\u200d\ufeff]|\r\n")
 """Characters of plain texts that `harmless` would escape: line ends, joiners and hyphenation."""
 
+Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite files that exist.")]
+
 
 @command(CONTAINERS)
 def get(
@@ -56,9 +58,7 @@ def get(
     ] = None,
     recursive: Recursive = False,
     everyone: Everyone = False,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite files that exist.")
-    ] = False,
+    force: Force = False,
     checksum: Checksum = False,
 ) -> None:
     """Save contents to files.

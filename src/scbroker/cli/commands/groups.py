@@ -17,7 +17,7 @@ from scbroker.cli.command import SHARING, Yes, command, group
 from scbroker.cli.completion import complete_group, complete_person
 from scbroker.cli.groups import Found, GroupArgument, OfferArgument, counted
 from scbroker.cli.output import ShortId
-from scbroker.cli.people import Holder, Who, holder_of, joined, naming, warning_of
+from scbroker.cli.people import Holder, Who, check_others, holder_of, joined, naming, warn
 from scbroker.cli.run import Run
 from scbroker.cli.words import with_message
 from scbroker.desk.people import managers_after, place_of
@@ -98,9 +98,9 @@ def create(
     The broker cannot read name and description. It sees who the members and managers are.
     """
     chosen, members = _role(role), _people(run, people or [])
-    _check_others(run, members, "You become a member in any case: name other people.")
+    check_others(run, members, "You become a member in any case: name other people.")
     run.people.known.check_group_name(name)
-    _warn(run, members)
+    warn(run, members)
     roles = [MemberRole(each.who, chosen) for each in members]
 
     with naming(members):
@@ -163,8 +163,8 @@ def add(
     everything that the group could ever read. You must be a manager of the group.
     """
     chosen, found, added = _role(role), run.people.groups.find(group), _people(run, people)
-    _check_others(run, added, "You are a member already.")
-    _warn(run, added)
+    check_others(run, added, "You are a member already.")
+    warn(run, added)
     roles = [MemberRole(each.who, chosen) for each in added]
 
     try:
@@ -204,7 +204,7 @@ def remove(
     You must be a manager of the group, and an owner to remove a manager.
     """
     found, gone = run.people.groups.find(group), _people(run, people)
-    _check_others(run, gone, f"To leave it, run `scbroker groups leave {shlex.quote(group)}`.")
+    check_others(run, gone, f"To leave it, run `scbroker groups leave {shlex.quote(group)}`.")
     _check_members(run, found, gone)
     ids = [each.id for each in gone]
 
@@ -294,7 +294,7 @@ def managers(
     if wanted is not Place.owner and run.people.own_id in (each.id for each in changing):
         run.confirm(f"Give up the ownership of the group {found.name!r}?", yes)
     inside = {each.userId for each in listed}
-    _warn(run, [each for each in changing if each.id not in inside])
+    warn(run, [each for each in changing if each.id not in inside])
 
     with naming(changing):
         changed = run.session.setGroupManagers(found.ref, after).result()
@@ -495,9 +495,6 @@ def _people(run: Run, texts: Sequence[str]) -> list[Holder[Who]]:
     return list({each.id: each for each in found}.values())
 
 
-def _check_others(run: Run, people: Sequence[Holder[Who]], what_to_do: str) -> None:
-    if any(each.id == run.people.own_id for each in people):
-        raise errors.InvalidArgumentError(f"You are the user {run.people.own_id}. {what_to_do}")
 
 
 def _check_members(run: Run, found: Found, people: Sequence[Holder[Who]]) -> None:
@@ -524,10 +521,6 @@ def _check_places(
             raise errors.NotFoundError(f"{each.name} is not a manager of the group.")
 
 
-def _warn(run: Run, people: Sequence[Holder[Who]]) -> None:
-    for each in people:
-        if (text := warning_of(each)) is not None:
-            run.out.say(text)
 
 
 def _with_own_access(

@@ -14,7 +14,8 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command, group, listing
-from scbroker.cli.commands.getting import found_containers, save
+from scbroker.cli.commands.card import Svg, qr_code
+from scbroker.cli.commands.getting import Force, found_containers, save
 from scbroker.cli.commands.sharing import ids_of
 from scbroker.cli.names import LINK_MARK, ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size
@@ -37,9 +38,6 @@ _COLUMNS = {
 
 
 Qr = Annotated[bool, typer.Option("--qr", help="Show the link as a QR code on the terminal.")]
-Svg = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A new file to write the QR code to, as SVG.")
-]
 LinkName = Annotated[
     str, typer.Argument(metavar="NAME", help="The name of a link, or the id of its user.")
 ]
@@ -143,9 +141,9 @@ def _write(
     """Write the URL, which is a secret, to standard output, and its QR code where it is wanted."""
     run.out.line({"url": link.url, **_row(link, names)}, link.url)
     if file is not None:  # after the URL: the link exists also if the disk is full
-        _qr_code(link.url).save(file, kind="svg", scale=4)
+        qr_code(link.url).save(file, kind="svg", scale=4)
     if qr:
-        _qr_code(link.url).terminal(sys.stdout, compact=True)
+        qr_code(link.url).terminal(sys.stdout, compact=True)
 
 
 def _names(run: Run, links: "Sequence[scbroker.Link]") -> dict[uuid.UUID, str]:
@@ -194,9 +192,7 @@ def open_link(
             "listed.",
         ),
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", "-f", help="Overwrite files that exist.")
-    ] = False,
+    force: Force = False,
     password_file: LinkPasswordFile = None,
 ) -> None:
     """List or save what a link opens.
@@ -272,9 +268,3 @@ def _with_name(error: errors.BrokerError, names: Mapping[uuid.UUID, str]) -> err
 
 def _svg_file(path: Path | None) -> AbstractContextManager[BinaryIO | None]:
     return nullcontext() if path is None else new_file(path, option="--svg")
-
-
-def _qr_code(url: str) -> Any:
-    import segno
-
-    return segno.make_qr(url, error="m")

@@ -18,7 +18,7 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.completion import complete_container, complete_holder
 from scbroker.cli.groups import modifier_is_member, tell_offers
-from scbroker.cli.names import ContainerArgument
+from scbroker.cli.names import ContainerArgument, OfType
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
 from scbroker.cli.run import Run
 from scbroker.desk.names import is_damaged, name_of
@@ -69,9 +69,7 @@ def ls(
             autocompletion=complete_container,
         ),
     ] = None,
-    type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")
-    ] = None,
+    type: OfType = None,
     shared: Annotated[
         bool, typer.Option("--shared", help="Only containers that others can access too.")
     ] = False,

@@ -10,6 +10,7 @@ import typer
 from scbroker import errors
 from scbroker.cli.command import WATCHING, Checksum, command
 from scbroker.cli.completion import complete_folder
+from scbroker.cli.names import OfType
 from scbroker.cli.run import Run
 
 
@@ -30,9 +31,7 @@ def mirror(
     once: Annotated[
         bool, typer.Option("--once", help="Compare once, and end instead of following changes.")
     ] = False,
-    type: Annotated[
-        str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")
-    ] = None,
+    type: OfType = None,
     everyone: Annotated[
         bool,
         typer.Option(

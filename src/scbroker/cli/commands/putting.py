@@ -24,7 +24,7 @@ from scbroker.cli.files import STREAM, File, find, header_of, read_small, why_un
 from scbroker.cli.names import is_whole, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import translated
-from scbroker.cli.people import AnyHolder, capital, holder_of, warning_of
+from scbroker.cli.people import AnyHolder, holder_of, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import name_of
@@ -120,8 +120,6 @@ def put(
         work = _planned(run, found, update=update, checksum=checksum, yes=yes)
         work.type, work.access = type, _access(run, people, team)
         _tell_who_lacks(run, work, people, team)
-        if team is not None:
-            _tell_who_has(run, work, team)
     _transfer(run, work)
 
 
@@ -132,8 +130,6 @@ class Work:
     new: list[File] = field(default_factory=list)
     updates: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
     unchanged: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
-    of_others: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
-    """New files with the names of containers that others created."""
     type: str | None = None
     access: list[scbroker.AccessLevel] | None = None
 
@@ -243,7 +239,6 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
             work.updates.append((file, found[0]))
         else:
             work.new.append(file)
-            work.of_others += [(file, each) for each in stored[file.name]]
     changed = [file.name for file, _ in work.updates]
     if changed and not update:
         raise errors.AlreadyExistsError(
@@ -297,17 +292,6 @@ def _tell_who_lacks(run: Run, work: Work, people: list[AnyHolder], team: AnyHold
             f"{options} for new containers, and {len(lacking)} existed before: `scbroker share` shares "
             "those."
         )
-
-
-def _tell_who_has(run: Run, work: Work, team: AnyHolder) -> None:
-    """Name the new files whose name a container of the group already has, which somebody else created."""
-    for file, container in work.of_others[:_LISTED]:
-        if team.id in {each.userId for each in container.access or ()}:
-            creator = run.people.name_of(container.createdBy)
-            run.out.say(
-                f"{capital(team.name)} has a container named {file.name!r} already, created by {creator}: "
-                f"`scbroker put --into {container.id}` writes a new version of it."
-            )
 
 
 def _transfer(run: Run, work: Work) -> None:

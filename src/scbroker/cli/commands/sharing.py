@@ -20,10 +20,11 @@ from scbroker.cli.people import (
     AnyHolder,
     PersonArgument,
     capital,
+    check_others,
     holder_of,
     joined,
     named_in,
-    warning_of,
+    warn,
 )
 from scbroker.cli.rights import Can, Rights, permissions_of
 from scbroker.cli.run import Run
@@ -83,7 +84,7 @@ def share(
     permissions = permissions_of(can, exactly)
     end = None if until is None else dates.end_of(until)
     texts, members = _named(run, [container, *(people or ())], others, "--with")
-    _check_others(run, members, "You have access already: name another person.")
+    check_others(run, members, "You have access already: name another person.")
     ids = ids_of(run, texts, recursive, everyone, members)
     given = rights.READ if permissions is None else permissions
     found = _readable(run, ids)
@@ -114,7 +115,7 @@ def revoke(
     For several containers, name the people with --from: `scbroker revoke -r photos/ --from Bob`.
     """
     texts, members = _named(run, [container, *(people or ())], others, "--from")
-    _check_others(run, members, "To give up your own access, run `scbroker leave`.")
+    check_others(run, members, "To give up your own access, run `scbroker leave`.")
     ids = ids_of(run, texts, recursive, everyone, members)
     found = _readable(run, ids)
     users = [each.id for each in members]
@@ -205,7 +206,7 @@ def block(run: Run, person: PersonArgument) -> None:
     """
     who = run.people.find(person)
     blocked = holder_of(who)
-    _check_others(run, [blocked], "Name another person.")
+    check_others(run, [blocked], "Name another person.")
     run.session.blockUser(who).result()
     run.out.done(
         {"userId": blocked.id, "name": blocked.name},
@@ -274,11 +275,6 @@ def _named(
     return texts, list({each.id: each for each in found}.values())
 
 
-def _check_others(run: Run, people: Sequence[AnyHolder], what_to_do: str) -> None:
-    if any(each.id == run.profile.user_id for each in people):
-        raise errors.InvalidArgumentError(f"You are the user {run.profile.user_id}. {what_to_do}")
-
-
 def _readable(run: Run, ids: Mapping[uuid.UUID, str]) -> dict[uuid.UUID, "scbroker.Container[Any]"]:
     """Return the metadata of the containers that can be read; report the others."""
     found = {}
@@ -324,8 +320,7 @@ def _warn(
                 "can add others: `scbroker groups members` lists them."
             )
         return
-    if (text := warning_of(person)) is not None:
-        run.out.say(text)
+    warn(run, [person])
 
 
 def _succeeded(
