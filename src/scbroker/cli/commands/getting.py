@@ -157,6 +157,8 @@ def save(
     how: str = "scbroker get",
 ) -> None:
     """Write contents to files, or to standard output; `how` is the command that gets a single one."""
+    if output == "":  # as a path, the current folder
+        raise errors.InvalidArgumentError("--output is empty: name a file or a folder.")
     if output == STREAM:
         _write_out(run, found)
         return

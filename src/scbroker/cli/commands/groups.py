@@ -495,8 +495,6 @@ def _people(run: Run, texts: Sequence[str]) -> list[Holder[Who]]:
     return list({each.id: each for each in found}.values())
 
 
-
-
 def _check_members(run: Run, found: Found, people: Sequence[Holder[Who]]) -> None:
     inside = {each.userId for each in run.session.getGroupMembers(found.ref).result()}
     if strangers := [each for each in people if each.id not in inside]:
@@ -519,8 +517,6 @@ def _check_places(
             )
         if place is Place.member and now is None:
             raise errors.NotFoundError(f"{each.name} is not a manager of the group.")
-
-
 
 
 def _with_own_access(
