@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNNING := $(VENV)/.running
 INSTALLED := $(VENV)/.installed
+STUBS := $(wildcard src/scbroker/client/*.pyi)
 CODE := conftest.py src tests assurance tools $(wildcard examples benchmarks)
 
 # Arguments for pytest: make test TESTS="-k access -x"
@@ -26,7 +27,7 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all coverage fuzz check format wheel pages recording screenshot diagrams docs docs-serve lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install demo test test-all coverage fuzz check format wheel stubs pages recording screenshot diagrams docs docs-serve lock clean conformance attacks exhaustive flips audit bench crash scale
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +59,7 @@ check: $(INSTALLED) ## Lint, check formatting, types, import contracts, and that
 	! git grep -nE '[^_a-z](sleep|monotonic|perf_counter|process_time)\(' -- tests assurance 'examples/*/test_*.py' ':!tests/kit' \
 	  | grep -v '# about time$$'
 	$(BIN)/mypy $(CODE)
+	$(BIN)/mypy --follow-imports silent --cache-dir .mypy_cache/bodies $(STUBS:.pyi=.py) # which the stubs hide
 	$(BIN)/basedpyright --pythonpath $(BIN)/python
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/basedpyright --verifytypes scbroker --ignoreexternal
 	$(BIN)/lint-imports
@@ -68,6 +70,9 @@ format: $(INSTALLED) ## Format the code and mend what the linter can
 
 wheel: $(INSTALLED) ## Build the wheel in dist/
 	$(BIN)/python -m hatchling build --target wheel
+
+stubs: $(INSTALLED) ## Write what type checkers see of modules with operations, from their bodies
+	$(BIN)/python tools/make_stubs.py
 
 pages: $(INSTALLED) ## Write the pages of commands and settings, from the program
 	$(BIN)/python tools/make_commands.py

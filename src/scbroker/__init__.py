@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # `X as X` re-exports a name: type checkers do not compute __all__
     from scbroker.cards import ContactCard as ContactCard
-    from scbroker.client.base_provider import BaseProvider as BaseProvider
     from scbroker.client.cached_provider import CachedProvider as CachedProvider
     from scbroker.client.calls.main_queue import mainQueue as mainQueue
     from scbroker.client.calls.operation import Promise as Promise
     from scbroker.client.calls.stream import Stream as Stream
+    from scbroker.client.contacts import Contacts as Contacts
     from scbroker.client.containers.contents import ContentReader as ContentReader
     from scbroker.client.link_provider import LinkProvider as LinkProvider
     from scbroker.client.link_provider import openLink as openLink
-    from scbroker.client.people.contacts import Contacts as Contacts
+    from scbroker.client.provider import BaseProvider as BaseProvider
     from scbroker.client.provider import BrokerProvider as BrokerProvider
     from scbroker.client.server_provider import ServerProvider as ServerProvider
     from scbroker.client.users.session_store import FileSessionStore as FileSessionStore
@@ -66,13 +66,13 @@ _HOME = {
     "AccessChange": "types",
     "AccessLevel": "vocabulary",
     "Availability": "vocabulary",
-    "BaseProvider": "client.base_provider",
+    "BaseProvider": "client.provider",
     "BrokerError": "errors",
     "BrokerProvider": "client.provider",
     "CachedProvider": "client.cached_provider",
     "Contact": "types",
     "ContactCard": "cards",
-    "Contacts": "client.people.contacts",
+    "Contacts": "client.contacts",
     "Container": "types",
     "ContainerAccessLevel": "vocabulary",
     "ContainerEvent": "types",

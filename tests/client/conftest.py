@@ -11,6 +11,7 @@ import pytest
 from scbroker import BrokerError, KeyRing, Promise, ServerProvider
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers.change import own_nonce
+from scbroker.client.people import own_document
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
@@ -102,5 +103,5 @@ def drop(promise: object) -> None:
 
 def put_own_document(provider: ServerProvider, type: str, content: bytes) -> uuid.UUID:
     """Store a content as the user's own document of a type, as another program of this user could."""
-    work = provider._createContainer(content, type=type, nonce=own_nonce(type, 0))
+    work = own_document._create(provider, content, type, own_nonce(type, 0))
     return io_thread.submit("test", work).result(PATIENCE).id

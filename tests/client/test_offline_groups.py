@@ -4,14 +4,13 @@ import datetime as dt
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_overloads
+from typing import Any
 
 import pytest
 
 from scbroker import (
     AccessLevel,
     BrokerError,
-    BrokerProvider,
     CachedProvider,
     GroupManager,
     MemberRole,
@@ -22,6 +21,7 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client import cached_provider
+from scbroker.client.provider import OPERATIONS
 from scbroker.records.canonical import uuid8
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop
 from tests.kit.brokers import BrokerProcess
@@ -35,9 +35,6 @@ TRIED = {"followEvents", "getReminder", "logIn", "logout", "register", "resumeSe
 """Sent nevertheless: they need no session, end it, or wait for the broker by themselves."""
 ANSWERED = {*cached_provider.ANSWERED, "iterContainers"}
 REFUSED = {*cached_provider.REFUSED, "deleteUser"}
-OPERATIONS = {
-    name for name, kind in vars(BrokerProvider).items() if callable(kind) and get_overloads(kind)
-}
 
 
 def test_every_operation_belongs_to_one_group() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tests.conformance import typed
 from tests.conformance.interface import INTERFACE, ROOT
 
-PROVIDERS = [Path("scbroker", "client", f"{name}.py") for name in ("provider", "server_provider")]
+PROVIDERS = [Path("scbroker", "client", f"{name}.pyi") for name in ("provider", "server_provider")]
 
 
 @pytest.mark.long

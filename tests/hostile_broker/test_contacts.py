@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, Container, ServerProvider
+from scbroker.client.contacts import TYPE
 from scbroker.client.containers.change import own_nonce
-from scbroker.client.people.contacts import TYPE
 from tests.hostile_broker.accomplices import Mallory, level, records_of
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import FORK, INTEGRITY, LIST, RECORD, ROLLBACK, SUBSTITUTION

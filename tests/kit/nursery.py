@@ -296,7 +296,7 @@ def _import_everything() -> None:
     import scbroker.cli.admin.page.page
     import scbroker.cli.mirror.mirroring
     import scbroker.cli.profiles
-    import scbroker.client.people.contacts
+    import scbroker.client.contacts
     import scbroker.client.server_provider
     import scbroker.server.commands  # noqa: F401  # imported for the forks
     from scbroker.cli.app import program

@@ -45,7 +45,7 @@ def decrypted(secured: Body) -> Body:
     def call(self: Any, containerId: Any) -> Any:  # noqa: N803 - the interface's name
         async def work() -> Any:
             found = await secured(self, containerId)
-            content = await self._getContainerContent(containerId)
+            content = await self.getContainerContent(containerId)
             return dataclasses.replace(found, sealedContent=content)
 
         return work()

@@ -211,6 +211,6 @@ def updates() -> Iterator[Mutant]:
 
 def removing(operation: str) -> Callable[[Any, dict[str, Any]], Coroutine[Any, Any, Any]]:
     async def work(provider: Any, arguments: dict[str, Any]) -> None:
-        await getattr(provider, f"_{operation}")(arguments["containerId"])
+        await getattr(provider, operation)(arguments["containerId"])
 
     return work

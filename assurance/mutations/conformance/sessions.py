@@ -168,7 +168,7 @@ body("needToSyncAccount", "is always false", "needToSyncAccount", instead(false)
 
 def key_at(position: int) -> Callable[[Body], Body]:
     async def work(provider: Any, arguments: dict[str, Any]) -> Any:
-        found = await provider._getPublicKeys(arguments["userId"], arguments["keyType"])
+        found = await provider.getPublicKeys(arguments["userId"], arguments["keyType"])
         return found[position]
 
     return instead(work)

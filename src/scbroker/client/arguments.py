@@ -1,19 +1,21 @@
 """Check and copy the arguments of public operations, once and before anything is sent.
 
-`operation` calls `check_of` for each declared annotation. The functions below it tell an operation's forms
-apart, and check what a type cannot say. Every error names the argument. Callers have times as datetimes;
-records and messages have them as microseconds since 1970, UTC.
+The parameters of an operation's body are annotated with the types below: each says what callers may give, and
+has the check that returns what the body gets. Other functions check what a type cannot say. Every error names
+the argument. Callers have times as datetimes; records and messages have them as microseconds since 1970, UTC.
 """
 
 import dataclasses
 import datetime as dt
 import logging
 import os
+import re
 import time
+import types
 import unicodedata
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from scbroker import errors
 from scbroker.cards import ContactCard
@@ -45,7 +47,7 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _log = logging.getLogger("scbroker")
 Check = Callable[[str, Any], Any]
 Item = TypeVar("Item", NewContainer, AccessChange)
-Given = TypeVar("Given", MemberRole, GroupManager)
+Listed = TypeVar("Listed", MemberRole, GroupManager)
 Validator = Callable[[str], str | None]
 
 
@@ -156,103 +158,202 @@ def _group_manager(name: str, value: Any) -> GroupManager:
     return value if isinstance(value, GroupManager) else _of_user(name, value, GroupManager)
 
 
-def _of_user(name: str, value: Any, kind: Callable[[Any], Given]) -> Given:
+def _of_user(name: str, value: Any, kind: Callable[[Any], Listed]) -> Listed:
     user_of(name, value)  # its error has the name of the argument
     return kind(value)
 
 
-_CHECKS: Final[dict[str, Check]] = {
-    "uuid.UUID | str": uuid_of,
-    "GroupRef": group_of,
-    "MemberRole | UserRef | Iterable[MemberRole | UserRef]": _one_or_list_of(
-        "MemberRole", (MemberRole, uuid.UUID, str, Person), _member_role
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """How callers give a parameter that bodies get in another type."""
+
+    accepts: str
+    """The type that callers see."""
+    check: Check
+    """Return the value in the type of the body, or raise `InvalidArgumentError` with the parameter's name."""
+
+
+Card = Annotated[
+    ContactCard,
+    Given("ContactCard", _instance("a ContactCard, as ContactCard.parse returns it", ContactCard)),
+]
+Changes = Annotated[
+    list[AccessChange],
+    Given(
+        "Iterable[AccessChange]",
+        _list_of("AccessChange", _instance("an AccessChange", AccessChange)),
     ),
-    "MemberRole | Iterable[MemberRole]": _one_or_list_of(
-        "MemberRole", MemberRole, _instance("a MemberRole", MemberRole)
+]
+EventTypes = Annotated[
+    list[ContainerEventType],
+    Given("ContainerEventType | str | Iterable[ContainerEventType | str]", _event_types),
+]
+Expiry = Annotated[dt.datetime, Given("dt.datetime", aware_date)]
+GroupId = Annotated[uuid.UUID, Given("GroupRef", group_of)]
+Holders = Annotated[
+    list[uuid.UUID],
+    Given(
+        "HolderRef | Iterable[HolderRef]",
+        _one_or_list_of("UUID", (uuid.UUID, str, Person, NamedGroup), holder_of),
     ),
-    "Iterable[GroupManager | UserRef]": _list_of("GroupManager", _group_manager),
-    "UserRef": user_of,
-    "ContactCard": _instance("a ContactCard, as ContactCard.parse returns it", ContactCard),
-    "str": _instance("a str", str),
-    "int": _instance("an int", int),
-    "bool": _instance("a bool", bool),
-    "bytes": _octets,
-    "os.PathLike[str]": _instance("a pathlib.Path", os.PathLike),
-    "KeyRing": _instance("a KeyRing", KeyRing),
-    "Head": _instance("a Head", Head),
-    "Mapping[uuid.UUID, int]": _ids_by_uuid,
-    "KeyType | int | str": lambda name, value: member_of(KeyType, value, name),
-    "ContainerEventType | str | Iterable[ContainerEventType | str]": _event_types,
-    "Iterable[AccessLevel]": _list_of("AccessLevel", _instance("an AccessLevel", AccessLevel)),
-    "Iterable[NewContainer]": _list_of("NewContainer", _instance("a NewContainer", NewContainer)),
-    "Iterable[uuid.UUID | str]": _list_of("UUID", uuid_of),
-    "Iterable[UserRef]": _list_of("UUID", user_of),
-    "Iterable[HolderRef]": _list_of("UUID", holder_of),
-    "Iterable[AccessChange]": _list_of("AccessChange", _instance("an AccessChange", AccessChange)),
-    "AccessLevel | Iterable[AccessLevel]": _one_or_list_of(
-        "AccessLevel", AccessLevel, _instance("an AccessLevel", AccessLevel)
+]
+Id = Annotated[uuid.UUID, Given("uuid.UUID | str", uuid_of)]
+IdList = Annotated[list[uuid.UUID], Given("Iterable[uuid.UUID | str]", _list_of("UUID", uuid_of))]
+Ids = Annotated[
+    list[uuid.UUID],
+    Given(
+        "uuid.UUID | str | Iterable[uuid.UUID | str]",
+        _one_or_list_of("UUID", (uuid.UUID, str), uuid_of),
     ),
-    "uuid.UUID | str | Iterable[uuid.UUID | str]": _one_or_list_of(
-        "UUID", (uuid.UUID, str), uuid_of
+]
+Kind = Annotated[
+    KeyType, Given("KeyType | int | str", lambda name, value: member_of(KeyType, value, name))
+]
+LevelList = Annotated[
+    list[AccessLevel],
+    Given(
+        "Iterable[AccessLevel]", _list_of("AccessLevel", _instance("an AccessLevel", AccessLevel))
     ),
-    "UserRef | Iterable[UserRef]": _one_or_list_of("UUID", (uuid.UUID, str, Person), user_of),
-    "HolderRef | Iterable[HolderRef]": _one_or_list_of(
-        "UUID", (uuid.UUID, str, Person, NamedGroup), holder_of
+]
+Levels = Annotated[
+    list[AccessLevel],
+    Given(
+        "AccessLevel | Iterable[AccessLevel]",
+        _one_or_list_of("AccessLevel", AccessLevel, _instance("an AccessLevel", AccessLevel)),
     ),
-    "Progress": _progress,
-    "builtins.type[T]": _header_type,
-    "ContainerAccessLevel | int | str": lambda name, value: member_of(
-        ContainerAccessLevel, value, name
+]
+LinkId = Annotated[uuid.UUID, Given("Link | uuid.UUID | str", _link_user)]
+LinkText = Annotated[str, Given("Link | str", _link_url)]
+LocalPath = Annotated[
+    os.PathLike[str], Given("os.PathLike[str]", _instance("a pathlib.Path", os.PathLike))
+]
+Managers = Annotated[
+    list[GroupManager],
+    Given("Iterable[GroupManager | UserRef]", _list_of("GroupManager", _group_manager)),
+]
+Members = Annotated[
+    list[MemberRole],
+    Given(
+        "MemberRole | UserRef | Iterable[MemberRole | UserRef]",
+        _one_or_list_of("MemberRole", (MemberRole, uuid.UUID, str, Person), _member_role),
     ),
-    "dt.datetime": aware_date,
-    "Link | uuid.UUID | str": _link_user,
-    "Link | str": _link_url,
-    # `checked_content` and `encode_header` check these two.
-    "ContentSource": lambda _, value: value,
-    "object": lambda _, value: value,
-    # The constructor of a provider checks these.
-    "TrustStore | str | os.PathLike[str]": lambda _, value: value,
-    "float": lambda _, value: value,
-    "ssl_module.SSLContext": lambda _, value: value,
-    "Iterable[str]": lambda _, value: value,
+]
+NewContainers = Annotated[
+    list[NewContainer],
+    Given(
+        "Iterable[NewContainer]",
+        _list_of("NewContainer", _instance("a NewContainer", NewContainer)),
+    ),
+]
+Octets = Annotated[bytes, Given("bytes", _octets)]
+Permissions = Annotated[
+    ContainerAccessLevel,
+    Given(
+        "ContainerAccessLevel | int | str",
+        lambda name, value: member_of(ContainerAccessLevel, value, name),
+    ),
+]
+Reports = Annotated[Callable[[int, int | None], None], Given("Progress", _progress)]
+Roles = Annotated[
+    list[MemberRole],
+    Given(
+        "MemberRole | Iterable[MemberRole]",
+        _one_or_list_of("MemberRole", MemberRole, _instance("a MemberRole", MemberRole)),
+    ),
+]
+Starts = Annotated[dict[uuid.UUID, int], Given("Mapping[uuid.UUID, int]", _ids_by_uuid)]
+UserId = Annotated[uuid.UUID, Given("UserRef", user_of)]
+Users = Annotated[
+    list[uuid.UUID],
+    Given(
+        "UserRef | Iterable[UserRef]", _one_or_list_of("UUID", (uuid.UUID, str, Person), user_of)
+    ),
+]
+_GIVEN: Final[dict[str, Given]] = {
+    name: each.__metadata__[0]
+    for name, each in list(globals().items())
+    if isinstance(getattr(each, "__metadata__", (None,))[0], Given)
+}
+_SIMPLE: Final[dict[object, Check]] = {
+    str: _instance("a str", str),
+    int: _instance("an int", int),
+    bool: _instance("a bool", bool),
+    KeyRing: _instance("a KeyRing", KeyRing),
+    Head: _instance("a Head", Head),
 }
 
 
-def check_of(annotation: str) -> Check:
-    """Return the check of a declared type; KeyError, at import, if it has none."""
-    required = annotation.removesuffix(" | None")
-    check = _CHECKS[required]
-    if required == annotation:
-        return check
-    return lambda name, value: None if value is None else check(name, value)
+def accepted(annotation: str) -> str:
+    """Return the annotation of a body's parameter as callers see it."""
+    return re.sub(r"(?<![\w.])\w+", lambda found: _accepts(found[0]), annotation)
 
 
-def header_left_out(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """Return 1 for `createContainer(content, accessLevels, type)`, 0 for the form with a header.
+def _accepts(name: str) -> str:
+    return _GIVEN[name].accepts if name in _GIVEN else name
+
+
+def check_of(hint: Any) -> Check:
+    """Return the check of a parameter's type; other types than these are checked by the body."""
+    if get_origin(hint) in (Union, types.UnionType):
+        required = [each for each in get_args(hint) if each is not type(None)]
+        check = check_of(required[0]) if len(required) == 1 else _unchecked
+        return lambda name, value: None if value is None else check(name, value)
+    if get_origin(hint) is type:
+        return _header_type
+    for each in getattr(hint, "__metadata__", ()):
+        if isinstance(each, Given):
+            return each.check
+    return _SIMPLE.get(hint, _unchecked)
+
+
+def _unchecked(name: str, value: Any) -> Any:
+    del name
+    return value
+
+
+def header_left_out(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arrange the arguments of `createContainer(content, accessLevels, type)`, which leaves out the header.
 
     A list in second place is the access list if it is empty or holds an AccessLevel; None there is one if a
     type follows it.
     """
-    del named
-    second, third = (*positional, "", "", "")[1:3]
+    second, third = (*args, "", "", "")[1:3]
     if isinstance(second, (list, tuple, set, frozenset)):
-        return int(not second or any(isinstance(each, AccessLevel) for each in second))
-    return int(second is None and len(positional) == 3 and isinstance(third, str))
+        is_left_out = not second or any(isinstance(each, AccessLevel) for each in second)
+    else:
+        is_left_out = second is None and len(args) == 3 and isinstance(third, str)
+    return ((args[0], None, *args[1:]) if is_left_out else args), kwargs
 
 
-def key_ring_first(positional: tuple[object, ...], named: Collection[str]) -> int:
-    """Return 1 for `logIn(keyRing, userId)`, 0 for `logIn(userId, password, passphrase)`."""
-    return int(isinstance(positional[0], KeyRing) if positional else "keyRing" in named)
+def key_ring_first(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arrange the arguments of `logIn(keyRing, userId)`."""
+    if not args or not isinstance(args[0], KeyRing):
+        return args, kwargs
+    return args[1:], {"keyRing": args[0], **kwargs}
 
 
-_FIELDS: Final = {
-    kind: {each.name: check_of(str(each.type)) for each in dataclasses.fields(kind)}
-    for kind in (NewContainer, AccessChange)
+_FIELDS: Final[dict[type, dict[str, Check]]] = {
+    NewContainer: {
+        "content": _unchecked,
+        "customHeaderObject": _unchecked,
+        "accessLevels": check_of(LevelList | None),
+        "type": check_of(str | None),
+    },
+    AccessChange: {
+        "containerId": uuid_of,
+        "add": check_of(LevelList),
+        "remove": _list_of("UUID", holder_of),
+        "replace": check_of(LevelList | None),
+    },
 }
 
 
 def checked_fields(kind: type[Item], item: Item) -> Item:
-    """Return a copy of an item of a batch with its fields checked by their types."""
+    """Return a copy of an item of a batch with its fields checked."""
     fields = {name: check(name, getattr(item, name)) for name, check in _FIELDS[kind].items()}
     return kind(**fields)
 

@@ -16,24 +16,22 @@ import os
 import uuid
 import weakref
 from collections.abc import Callable, Iterable
-from functools import partialmethod
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import Any, Final, Self, TypeVar
 
 from scbroker import errors
-from scbroker.cards import ContactCard
-from scbroker.client.arguments import moment
-from scbroker.client.base_provider import BaseProvider, Work
+from scbroker.client.arguments import Id, moment
 from scbroker.client.cache.copies import USER, Copies
 from scbroker.client.cache.folder import CacheFolder, checked_root
 from scbroker.client.cache.offline import OfflineSession
 from scbroker.client.cache.refresh import Reach, Refresh
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.main_queue import mainQueue
-from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, operation
+from scbroker.client.calls.operation import begun, called, operation
 from scbroker.client.calls.stream import Pages
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.http.transport import answered_soon
-from scbroker.client.server_provider import ServerProvider, check_key_ring
+from scbroker.client.provider import BaseProvider, Work
+from scbroker.client.server_provider import ServerProvider
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.keys import KeyRing
@@ -100,6 +98,8 @@ REFUSED: Final = (
     "updateContainersAccessLevels",
 )
 """Operations that fail at once with `OfflineError` while the broker is away."""
+_OWN: Final = ("clear", "getCachedAt", "logIn", "resumeSession")
+"""Operations whose bodies use the methods of the CachedProvider itself."""
 _log = logging.getLogger("scbroker")
 
 
@@ -107,12 +107,12 @@ class _Cached:
     """The cache of one session: its copies, the session that reads them, and what keeps them fresh."""
 
     def __init__(self, session: Session, folder: CacheFolder, reach: Reach) -> None:
-        self.session = session
-        self.copies = Copies(folder, session)
+        self.session: Session = session
+        self.copies: Copies = Copies(folder, session)
         self.copies.attach()
-        self.offline = OfflineSession(session, self.copies)
-        self.reach = reach
-        self.refresh = Refresh(session, self.copies, reach)
+        self.offline: OfflineSession = OfflineSession(session, self.copies)
+        self.reach: Reach = reach
+        self.refresh: Refresh = Refresh(session, self.copies, reach)
 
     async def run(self, *, follow: bool) -> None:
         """Watch the broker and keep the copies fresh, as long as the session lasts."""
@@ -155,10 +155,10 @@ class CachedProvider(BaseProvider):
             raise errors.InvalidArgumentError(
                 f"provider must be a ServerProvider, not {type(provider).__name__}"
             )
-        self._provider = provider
+        self._provider: ServerProvider = provider
         self._root, self._max = checked_root(folder, maxBytes), maxBytes
         self._follow = bool(follow)
-        self._reach = Reach()
+        self._reach: Reach = Reach()
         self._cached: _Cached | None = None
         self._stop: Callable[[], object] = _nothing
         mainQueue.notice_loop()
@@ -189,44 +189,30 @@ class CachedProvider(BaseProvider):
     def __repr__(self) -> str:
         return f"<CachedProvider in {str(self._root)!r} of {self._provider!r}>"
 
-    @overload
-    def getCachedAt(self, containerId: uuid.UUID | str) -> Promise[dt.datetime | None]: ...
-    @overload
-    def getCachedAt(
-        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[dt.datetime | None]]
-    ) -> Self: ...
     @operation
-    def getCachedAt(self, *args: Any, **kwargs: Any) -> Any:
+    async def getCachedAt(self, containerId: Id) -> dt.datetime | None:
         """Return when the broker served the cache's copy of a container last; None if the cache has none.
 
         It is the time of what an operation returns while the broker is away, for those that return bytes.
 
         Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
-
-    @overload
-    def clear(self) -> Promise[None]: ...
-    @overload
-    def clear(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
-    @operation
-    def clear(self, *args: Any, **kwargs: Any) -> Any:
-        """Remove all copies of this user at this broker from the folder.
-
-        The user's own public keys stay, by which a session can begin while the broker is away.
-
-        Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
-
-    def _getCachedAt(self, containerId: uuid.UUID) -> Work[dt.datetime | None]:
         cached = self._cache()
 
         async def work() -> dt.datetime | None:
             copy = await io_thread.in_pool(cached.copies.find, containerId)
             return None if copy is None or copy.denied is not None else moment(copy.time)
 
-        return cached.session.hold(work())
+        return await cached.session.hold(work())
 
-    def _clear(self) -> Work[None]:
+    @operation
+    async def clear(self) -> None:
+        """Remove all copies of this user at this broker from the folder.
+
+        The user's own public keys stay, by which a session can begin while the broker is away.
+
+        Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
         cached = self._cache()
-        return cached.session.hold(io_thread.in_pool(cached.copies.clear))
+        await cached.session.hold(io_thread.in_pool(cached.copies.clear))
 
     def _session(self) -> Session:
         return self._cache().session
@@ -248,42 +234,41 @@ class CachedProvider(BaseProvider):
         origin = session.transport.endpoint.origin
         return CacheFolder(self._root, session.keys.ring, origin, self._max)
 
-    def _register(self, *args: Any, **kwargs: Any) -> Work[bytes]:
-        return self._noting(self._provider._register(*args, **kwargs))
+    def _perform(self, name: str, body: Callable[..., Any], given: dict[str, Any]) -> Any:
+        """Run an operation of the provider, or of the cache, by the group that it belongs to."""
+        if name in ANSWERED:
+            return self._read_either(body, given)
+        if name in REFUSED:
+            return self._change(name, body, given)
+        if name in _OWN:
+            return super()._perform(name, body, given)
+        if name == "iterContainers":
+            return self._iterate(body, given)
+        if name == "deleteUser":
+            return self._delete_user(body)
+        work = body(self._provider, **given)
+        if name == "logout":
+            begun_work = begun(work)
+            self._stop()  # else the log-out would wait for a container that is read anew
+            return _soon(begun_work)
+        return self._noting(begun(work)) if name in ("register", "getReminder") else work
 
-    def _getReminder(self, userId: uuid.UUID | None = None) -> Work[str]:
-        return self._noting(self._provider._getReminder(userId))
-
-    def _getKeyRing(self) -> Work[KeyRing]:
-        return self._provider._getKeyRing()
-
-    def _getUserId(self) -> Work[uuid.UUID]:
-        return self._provider._getUserId()
-
-    def _getKeptSessions(self) -> Work[list[uuid.UUID]]:
-        return self._provider._getKeptSessions()
-
-    def _forgetKeptSession(self, userId: uuid.UUID) -> Work[None]:
-        return self._provider._forgetKeptSession(userId)
-
-    def _getContactCard(self, name: str) -> Work[ContactCard]:
-        return self._provider._getContactCard(name)
-
-    def _logIn(
+    async def _log_in(
         self,
-        userId: uuid.UUID,
-        password: str | None = None,
-        passphrase: str | None = None,
-        keyRing: KeyRing | None = None,
-        keep: bool = False,
-    ) -> Work[bytes | None]:
-        if keyRing is None:
-            return self._noting(self._provider._logIn(userId, password, passphrase, keep=keep))
-        check_key_ring(keyRing, userId, password, passphrase)
-        return self._provider._keeping(keep, lambda: self._begin(keyRing))
+        user_id: uuid.UUID,
+        password: str | None,
+        passphrase: str,
+        ring: KeyRing | None,
+        keep: bool,
+    ) -> bytes | None:
+        if ring is not None:
+            return await self._provider._keeping(keep, lambda: self._begin(ring))
+        return await self._noting(self._provider._log_in(user_id, password, passphrase, None, keep))
 
-    def _resumeSession(self, userId: uuid.UUID | None = None) -> Work[uuid.UUID]:
-        return self._provider._resume(userId, self._begin)
+    async def _resume(
+        self, user_id: uuid.UUID | None, begin: Callable[[KeyRing], Work[None]]
+    ) -> uuid.UUID:
+        return await self._provider._resume(user_id, begin)
 
     async def _begin(self, ring: KeyRing) -> None:
         """Begin a session with a KeyRing; if the broker is away, by the public keys in the cache."""
@@ -305,24 +290,19 @@ class CachedProvider(BaseProvider):
         self._reach.found()
         return None
 
-    def _logout(self) -> Work[None]:
-        work = self._provider._logout()
-        self._stop()  # else the log-out would wait for a container that is read anew
-        return _soon(work)
-
-    def _deleteUser(self) -> Work[None]:
+    def _delete_user(self, body: Callable[..., Work[None]]) -> Work[None]:
         folder = self._cache().copies.folder
 
         async def work(deletion: Work[None]) -> None:
             await deletion
             await io_thread.in_pool(folder.clear)
 
-        return self._unless_away("deleteUser", lambda: work(self._provider._deleteUser()))
+        return self._unless_away("deleteUser", lambda: work(begun(body(self._provider))))
 
-    def _iterContainers(self, *args: Any, **kwargs: Any) -> Pages[Any]:
+    def _iterate(self, body: Callable[..., Pages[Any]], given: dict[str, Any]) -> Pages[Any]:
         cached = self._cache()
-        online = self._provider._iterContainers(*args, **kwargs)
-        offline = self._provider._with_session(cached.offline)._iterContainers(*args, **kwargs)
+        offline = body(self._provider._with_session(cached.offline), **given)
+        online = body(self._provider, **given)
         return self._pages(offline if self._reach.is_away else online, offline)
 
     async def _pages(self, pages: Pages[Any], offline: Pages[Any]) -> Pages[Any]:
@@ -342,33 +322,31 @@ class CachedProvider(BaseProvider):
             async for page in pages:
                 yield page
 
-    def _followEvents(self, *args: Any, **kwargs: Any) -> Pages[Any]:
-        return self._provider._followEvents(*args, **kwargs)
-
-    def _read_either(self, name: str, *args: Any, **kwargs: Any) -> Work[Any]:
+    def _read_either(self, body: Callable[..., Work[T]], given: dict[str, Any]) -> Work[T]:
         """Return the work of an operation that the broker answers, or the cache while it is away."""
         cached = self._cache()
 
-        def offline() -> Work[Any]:
-            return _operation(self._provider._with_session(cached.offline), name)(*args, **kwargs)
+        def offline() -> Work[T]:
+            return body(self._provider._with_session(cached.offline), **given)
 
         if self._reach.is_away:
-            return self._from_cache(offline)
-        online = _operation(self._provider, name)(*args, **kwargs)
-        asked = kwargs.get("containerIds", [kwargs.get("containerId")])
+            return self._from_cache(begun(offline()))
+        online = begun(body(self._provider, **given))
+        asked = given.get("containerIds", [given.get("containerId")])
         return self._online_first(cached, online, offline, asked)
 
     async def _online_first(
         self,
         cached: _Cached,
-        online: Work[Any],
-        offline: Callable[[], Work[Any]],
+        online: Work[T],
+        offline: Callable[[], Work[T]],
         asked: Iterable[uuid.UUID | None],
-    ) -> Any:
+    ) -> T:
         """Run an operation; if the broker does not answer, run it from the cache.
 
         If the cache lacks a requested container, the broker gets a minute, as without a cache.
         """
+        await called()
         is_cached = all(each is None or cached.copies.has(each, touch=False) for each in asked)
         try:
             with answered_soon() if is_cached else contextlib.nullcontext():
@@ -378,11 +356,12 @@ class CachedProvider(BaseProvider):
         else:
             await cached.copies.keep_chains()
             return found
-        return await self._from_cache(offline)
+        return await self._from_cache(offline())
 
-    async def _from_cache(self, offline: Callable[[], Work[Any]]) -> Any:
+    async def _from_cache(self, offline: Work[T]) -> T:
+        await called()
         try:
-            return await offline()
+            return await offline
         except errors.OfflineError:
             self._reach.needed()
             raise
@@ -395,6 +374,7 @@ class CachedProvider(BaseProvider):
 
     async def _noting(self, work: Work[T]) -> T:
         """Run work; note whether the broker answered. A broker that is away is tried shortly."""
+        await called()
         try:
             with answered_soon() if self._reach.is_away else contextlib.nullcontext():
                 found = await work
@@ -405,29 +385,25 @@ class CachedProvider(BaseProvider):
         return found
 
     async def _refused(self, name: str) -> Any:
+        await called()
         self._reach.needed()
         raise errors.OfflineError(
             f"{name} needs the broker, which has been away since {self._reach.away_since}: nothing was sent. "
             "Try again when it is back."
         )
 
-    def _change(self, name: str, /, *args: Any, **kwargs: Any) -> Work[Any]:
+    def _change(
+        self, name: str, body: Callable[..., Work[Any]], given: dict[str, Any]
+    ) -> Work[Any]:
         """Return the work of an operation that needs the broker; read anew what it changed."""
         cached = self._cache()
 
         async def work(change: Work[T]) -> T:
             found = await change
-            cached.refresh.changed(_changed(found, kwargs))
+            cached.refresh.changed(_changed(found, given))
             return found
 
-        return self._unless_away(
-            name, lambda: work(_operation(self._provider, name)(*args, **kwargs))
-        )
-
-
-def _operation(provider: ServerProvider, name: str) -> Callable[..., Work[Any]]:
-    found: Callable[..., Work[Any]] = getattr(provider, f"_{name}")
-    return found
+        return self._unless_away(name, lambda: work(begun(body(self._provider, **given))))
 
 
 def _changed(result: Any, arguments: dict[str, Any]) -> Iterable[uuid.UUID]:
@@ -459,6 +435,7 @@ async def begin(session: Session, offline: OfflineSession) -> None:
 
 async def _soon(work: Work[T]) -> T:
     """Log out without waiting for a broker that is away: the token expires by itself."""
+    await called()
     with answered_soon():
         return await work
 
@@ -469,10 +446,3 @@ async def _ready(value: T) -> T:
 
 def _nothing() -> None:
     pass
-
-
-# The methods of a group differ in nothing but the operation's name.
-for _name in ANSWERED:
-    setattr(CachedProvider, f"_{_name}", partialmethod(CachedProvider._read_either, _name))
-for _name in REFUSED:
-    setattr(CachedProvider, f"_{_name}", partialmethod(CachedProvider._change, _name))

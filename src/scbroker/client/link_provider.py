@@ -9,20 +9,20 @@ from __future__ import annotations
 import os
 import ssl as ssl_module
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, Unpack, get_overloads, overload
+from typing import Any, Final, TypeVar
 
 from scbroker import errors
-from scbroker.client.base_provider import Work
-from scbroker.client.calls.operation import Handlers, Promise, function_operation
+from scbroker.client.arguments import LinkText
+from scbroker.client.calls.operation import called, function_operation
 from scbroker.client.containers import listing
 from scbroker.client.people.link_url import LinkUrl
-from scbroker.client.provider import BrokerProvider
+from scbroker.client.provider import OPERATIONS
 from scbroker.client.server_provider import ServerProvider
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import TrustStore
-from scbroker.types import Link
 
+T = TypeVar("T")
 _PROGRAM: Final = "scbroker link"
 READING: Final = frozenset(
     {
@@ -59,34 +59,14 @@ class LinkProvider(ServerProvider):
     def _how_to_begin(self) -> str:
         return "The link was closed: call openLink to open it again."
 
-
-def _refusing(name: str) -> Callable[..., NoReturn]:
-    def refuse(self: LinkProvider, **given: Any) -> NoReturn:
-        del self, given
-        raise errors.PermissionDeniedError(
-            f"A link gives read access only, and {name} needs an account: use a ServerProvider to register "
-            "or log in, and ask a member to give that user access."
-        )
-
-    return refuse
-
-
-for _name, _each in vars(BrokerProvider).items():
-    # An operation that is new is refused until it is added to READING.
-    if _name not in READING and callable(_each) and get_overloads(_each):
-        setattr(LinkProvider, f"_{_name}", _refusing(_name))
-
-
-def _open(link: str, password: str | None = None, **options: Any) -> Work[LinkProvider]:
-    parts = LinkUrl.parse(link)
-    if parts.hasPassword and password is None:
-        raise errors.CredentialsError("The link needs its password: ask who sent the link for it.")
-    if password is not None and not parts.hasPassword:
-        raise errors.InvalidArgumentError("The link has no password: leave out password.")
-    passphrase = parts.passphrase(password)
-    name = options.pop("applicationName", _PROGRAM)
-    provider = LinkProvider(parts.apiKey, parts.serverUrl, name, **options)
-    return _opened(provider, parts, passphrase)
+    def _perform(self, name: str, body: Callable[..., T], given: dict[str, Any]) -> T:
+        # An operation that is new is refused until it is added to READING.
+        if name in OPERATIONS - READING:
+            raise errors.PermissionDeniedError(
+                f"A link gives read access only, and {name} needs an account: use a ServerProvider to "
+                "register or log in, and ask a member to give that user access."
+            )
+        return super()._perform(name, body, given)
 
 
 async def _opened(provider: LinkProvider, parts: LinkUrl, passphrase: str) -> LinkProvider:
@@ -128,33 +108,18 @@ async def _logged_in(
     return session, None
 
 
-@overload
-def openLink(
-    link: Link | str,
+@function_operation
+async def openLink(
+    link: LinkText,
     password: str | None = None,
     *,
     applicationName: str = _PROGRAM,
     trustStore: TrustStore | str | os.PathLike[str] | None = None,
-    timeout: float = 120.0,
+    timeout: float = 120.0,  # noqa: ASYNC109 - of one request, as of ServerProvider
     ssl: ssl_module.SSLContext | None = None,
     proxy: str | None = None,
     objectStoreOrigins: Iterable[str] = (),
-) -> Promise[LinkProvider]: ...
-@overload
-def openLink(
-    link: Link | str,
-    password: str | None = None,
-    *,
-    applicationName: str = _PROGRAM,
-    trustStore: TrustStore | str | os.PathLike[str] | None = None,
-    timeout: float = 120.0,
-    ssl: ssl_module.SSLContext | None = None,
-    proxy: str | None = None,
-    objectStoreOrigins: Iterable[str] = (),
-    **handlers: Unpack[Handlers[LinkProvider]],
-) -> None: ...
-@function_operation(_open)
-def openLink(*args: Any, **kwargs: Any) -> Any:
+) -> LinkProvider:
     """Open a link of `createLink`, and return a provider that reads its containers.
 
     `link` is the URL, or the Link itself. The parameters that are given by name are those of
@@ -170,3 +135,21 @@ def openLink(*args: Any, **kwargs: Any) -> Any:
 
     The broker learns that the link is opened, what it learns at `logIn`, and what it learns at
     `listContainers`."""
+    parts = LinkUrl.parse(link)
+    if parts.hasPassword and password is None:
+        raise errors.CredentialsError("The link needs its password: ask who sent the link for it.")
+    if password is not None and not parts.hasPassword:
+        raise errors.InvalidArgumentError("The link has no password: leave out password.")
+    passphrase = parts.passphrase(password)
+    provider = LinkProvider(
+        parts.apiKey,
+        parts.serverUrl,
+        applicationName,
+        trustStore=trustStore,
+        timeout=timeout,
+        ssl=ssl,
+        proxy=proxy,
+        objectStoreOrigins=objectStoreOrigins,
+    )
+    await called()
+    return await _opened(provider, parts, passphrase)

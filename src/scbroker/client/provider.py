@@ -1,8 +1,8 @@
-"""Declare every operation of a provider: its signatures, its types and its documentation.
+"""The operations of a provider: the signature, the documentation and the body of each.
 
-Each operation has two overloads for each of its forms: promise style, then callback style, which adds the
-keywords of `Handlers`. `@operation` makes one function of them: it checks the arguments by the declared
-types and runs the body, which a subclass gives as `_name`.
+`@operation` makes a method of each body that serves both call styles: as a promise, and with the keywords of
+`Handlers`. The generated `provider.pyi` shows both to type checkers. What a body does before its first
+`await` happens at the call, on the caller's thread: it checks the arguments and takes the session.
 
 Every operation raises `BrokerError`s. An error's `outcome` says whether the change that failed may have taken
 effect: once a signed record was sent, a refusal is only the broker's word. In promise style the call itself
@@ -14,27 +14,71 @@ given as a uuid.UUID or as its text, and a `UserRef` as a Contact or a ContactCa
 
 from __future__ import annotations
 
+import abc
 import builtins
-import datetime as dt
-import os
+import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack, overload, runtime_checkable
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from scbroker import errors
 from scbroker.cards import ContactCard
-from scbroker.client.arguments import header_left_out, key_ring_first
-from scbroker.client.calls.operation import (
-    Handlers,
-    Promise,
-    VoidHandlers,
-    operation,
-    operation_of_forms,
+from scbroker.client import arguments, events, following
+from scbroker.client.arguments import (
+    Changes,
+    EventTypes,
+    Expiry,
+    GroupId,
+    Holders,
+    Id,
+    IdList,
+    Ids,
+    Kind,
+    LevelList,
+    Levels,
+    LinkId,
+    LocalPath,
+    Managers,
+    Members,
+    NewContainers,
+    Octets,
+    Permissions,
+    Reports,
+    Roles,
+    Starts,
+    UserId,
+    Users,
+    Validator,
+    header_left_out,
+    key_ring_first,
 )
-from scbroker.client.calls.stream import EventHandlers, Stream, stream_operation
+from scbroker.client.calls.operation import Operations, called, operation, operation_of_forms
+from scbroker.client.calls.stream import Pages, stream_operation
+from scbroker.client.containers import contents, fetching, leaving, listing, marks, opening, writing
+from scbroker.client.containers.change import (
+    OWNER,
+    Change,
+    Grants,
+    Merge,
+    check_own_type,
+    decode_header,
+    encode_header,
+)
 from scbroker.client.containers.contents import ContentReader
-from scbroker.client.parts.content import Progress
-from scbroker.errors import BrokerError
-from scbroker.keys import KeyRing
+from scbroker.client.http.transport import Transport
+from scbroker.client.parts import downloads
+from scbroker.client.parts.content import Progress, checked_content, no_progress
+from scbroker.client.people import links
+from scbroker.client.rosters import operations as groups
+from scbroker.client.rosters import writing as group_writing
+from scbroker.client.users import accounts
+from scbroker.client.users.session import Session
+from scbroker.client.users.session_store import KeptSessions
+from scbroker.client.users.trust_store import TrustStore
+from scbroker.crypto.verify import sha256
+from scbroker.keys import KeyRing, check_key_file, checked_secret
+from scbroker.records.container_record import Role
 from scbroker.types import (
     AccessChange,
     Container,
@@ -55,48 +99,43 @@ from scbroker.types import (
     UnsettledAccess,
     Usage,
 )
-from scbroker.vocabulary import (
-    AccessLevel,
-    ContainerAccessLevel,
-    ContainerEventType,
-    GroupManager,
-    GroupRef,
-    HolderRef,
-    KeyType,
-    MemberRole,
-    UserRef,
-)
+from scbroker.vocabulary import ContainerAccessLevel, KeyType, holder_of, uuid_of
+from scbroker.wire.containers import MAX_BATCH
 
+_log = logging.getLogger("scbroker")
+T = TypeVar("T")
+Work = Coroutine[Any, Any, T]
 if TYPE_CHECKING:  # `default` is new in Python 3.13; type checkers bring typing_extensions
-    from typing_extensions import TypeVar
+    import typing_extensions
 
-    T = TypeVar("T", default=Any)
+    H = typing_extensions.TypeVar("H", default=Any)
+else:
+    H = TypeVar("H")
 
 
-@runtime_checkable
-class BrokerProvider(Protocol):
-    """A user's session against a broker.
+class BrokerProvider(Operations, abc.ABC):
+    """A user's session against a broker: a protocol, to type checkers and to `isinstance`.
 
     All operations but `register`, `logIn`, `resumeSession`, `getKeptSessions`, `forgetKeptSession` and
     `getReminder` raise `notAuthenticatedError` without a session.
     """
 
-    @overload
-    def register(
-        self, password: str, passphrase: str, reminder: str | None = None, *, keep: bool = False
-    ) -> Promise[bytes]: ...
-    @overload
-    def register(
-        self,
-        password: str,
-        passphrase: str,
-        reminder: str | None = None,
-        *,
-        keep: bool = False,
-        **handlers: Unpack[Handlers[bytes]],
-    ) -> Self: ...
+    _current: Session | None = None
+    _transport: Transport
+    _trust_store: TrustStore
+    _kept: KeptSessions
+    _validator: Validator
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> Any:
+        if cls is not BrokerProvider:
+            return NotImplemented
+        return True if all(hasattr(other, name) for name in OPERATIONS) else NotImplemented
+
     @operation
-    def register(self, *args: Any, **kwargs: Any) -> Any:
+    async def register(
+        self, password: str, passphrase: str, reminder: str | None = None, *, keep: bool = False
+    ) -> bytes:
         """Create a user with new keys, store the KeyFile on the broker, and log in.
 
         Returns the encrypted KeyFile. The password encrypts the KeyRing; the passphrase encrypts the
@@ -108,41 +147,31 @@ class BrokerProvider(Protocol):
         `sessionStoreError` if the session cannot be kept: nothing was sent then, unless `outcome` is Stored.
         The broker learns the public keys, the encrypted KeyFile, a proof of the passphrase, and the reminder
         in clear text."""
+        arguments.check_credentials(password, passphrase, reminder, self._validator)
+        await called()
+        return await self._keeping(
+            keep,
+            lambda: self._adopt(
+                accounts.register(
+                    self._transport, self._trust_store, password, passphrase, reminder
+                )
+            ),
+        )
 
-    @overload
-    def logIn(
+    @operation_of_forms(
+        key_ring_first,
+        first="userId password passphrase keep -> bytes",
+        second="keyRing userId keep -> None",
+    )
+    async def logIn(
         self,
-        userId: uuid.UUID | str,
+        userId: Id,
         password: str | None = None,
         passphrase: str | None = None,
         *,
+        keyRing: KeyRing | None = None,
         keep: bool = False,
-    ) -> Promise[bytes]: ...
-    @overload
-    def logIn(
-        self, keyRing: KeyRing, userId: uuid.UUID | str, *, keep: bool = False
-    ) -> Promise[None]: ...
-    @overload
-    def logIn(
-        self,
-        userId: uuid.UUID | str,
-        password: str | None = None,
-        passphrase: str | None = None,
-        *,
-        keep: bool = False,
-        **handlers: Unpack[Handlers[bytes]],
-    ) -> Self: ...
-    @overload
-    def logIn(
-        self,
-        keyRing: KeyRing,
-        userId: uuid.UUID | str,
-        *,
-        keep: bool = False,
-        **handlers: Unpack[VoidHandlers],
-    ) -> Self: ...
-    @operation_of_forms(key_ring_first)
-    def logIn(self, *args: Any, **kwargs: Any) -> Any:
+    ) -> bytes | None:
         """Log in with a user id and passphrase, or with a KeyRing.
 
         With `userId` and `passphrase` the client fetches the KeyFile, opens it, and returns its encrypted
@@ -162,15 +191,21 @@ class BrokerProvider(Protocol):
         Stored.
 
         The broker learns the user id, a proof of the passphrase, and from the pass which device logs in."""
+        if keyRing is not None:
+            check_key_ring(keyRing, userId, password, passphrase)
+        elif passphrase is None:
+            raise errors.CredentialsError(
+                "logIn needs the passphrase: the password alone opens nothing."
+            )
+        else:
+            checked_secret(passphrase, "passphrase")
+        if password is not None:
+            checked_secret(password, "password")
+        await called()
+        return await self._log_in(userId, password, passphrase or "", keyRing, keep)
 
-    @overload
-    def resumeSession(self, userId: uuid.UUID | str | None = None) -> Promise[uuid.UUID]: ...
-    @overload
-    def resumeSession(
-        self, userId: uuid.UUID | str | None = None, **handlers: Unpack[Handlers[uuid.UUID]]
-    ) -> Self: ...
     @operation
-    def resumeSession(self, *args: Any, **kwargs: Any) -> Any:
+    async def resumeSession(self, userId: Id | None = None) -> uuid.UUID:
         """Begin a session that `keep=True` kept on this device, and return its user's id.
 
         Needs no secret and no Argon2id. `userId` may be left out if the sessions of only one user are kept
@@ -184,25 +219,19 @@ class BrokerProvider(Protocol):
         is locked or the kept session is damaged.
 
         The broker learns the user id, and that a device of the user begins a session."""
+        await called()
+        return await self._resume(userId, self._begin)
 
-    @overload
-    def getKeptSessions(self) -> Promise[list[uuid.UUID]]: ...
-    @overload
-    def getKeptSessions(self, **handlers: Unpack[Handlers[list[uuid.UUID]]]) -> Self: ...
     @operation
-    def getKeptSessions(self, *args: Any, **kwargs: Any) -> Any:
+    async def getKeptSessions(self) -> list[uuid.UUID]:
         """Return the ids of the users whose sessions are kept on this device for this broker, ascending.
 
         Raises `sessionStoreError` if the store cannot be read. The broker learns nothing: nothing is sent."""
+        await called()
+        return await self._kept.users()
 
-    @overload
-    def forgetKeptSession(self, userId: uuid.UUID | str) -> Promise[None]: ...
-    @overload
-    def forgetKeptSession(
-        self, userId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]
-    ) -> Self: ...
     @operation
-    def forgetKeptSession(self, *args: Any, **kwargs: Any) -> Any:
+    async def forgetKeptSession(self, userId: Id) -> None:
         """Remove a user's kept session from this device; needs no session and no secret.
 
         Does nothing if none is kept. The provider's present session stays: `logout` ends it, and removes the
@@ -210,13 +239,11 @@ class BrokerProvider(Protocol):
 
         Raises `sessionStoreError` if the store cannot be written. The broker learns nothing: nothing is
         sent."""
+        await called()
+        return await self._kept.forget(userId)
 
-    @overload
-    def logout(self) -> Promise[None]: ...
-    @overload
-    def logout(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def logout(self, *args: Any, **kwargs: Any) -> Any:
+    async def logout(self) -> None:
         """End the session: forget keys and token, and revoke the token at the broker.
 
         Operations under way keep the session that they began with; it ends after the last of them. A kept
@@ -225,13 +252,16 @@ class BrokerProvider(Protocol):
         Raises `notAuthenticatedError` without a session; `sessionStoreError`, after the session has ended, if
         the kept one could not be removed; an unreachable broker is not an error.
         The broker learns that this session ended."""
+        session = self._session()
+        self._current = None
+        await called()
+        try:
+            await self._kept.forget(session.userId)
+        finally:
+            await session.close()
 
-    @overload
-    def deleteUser(self) -> Promise[None]: ...
-    @overload
-    def deleteUser(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def deleteUser(self, *args: Any, **kwargs: Any) -> Any:
+    async def deleteUser(self) -> None:
         """Delete the session's user and all their data from the broker for ever; it cannot be undone.
 
         KeyFile, reminder, sessions, events and memberships go, and every container that nobody else has
@@ -249,28 +279,30 @@ class BrokerProvider(Protocol):
         machine's clock is minutes off; `sessionStoreError`, with the `outcome` Stored, if the kept session
         could not be removed. The broker learns that the user was deleted, and keeps a signed record
         that says so to others."""
+        session = self._session()
 
-    @overload
-    def changeCredentials(
-        self,
-        password: str,
-        passphrase: str,
-        reminder: str | None = None,
-        *,
-        compromised: bool = False,
-    ) -> Promise[bytes]: ...
-    @overload
-    def changeCredentials(
-        self,
-        password: str,
-        passphrase: str,
-        reminder: str | None = None,
-        *,
-        compromised: bool = False,
-        **handlers: Unpack[Handlers[bytes]],
-    ) -> Self: ...
+        async def work() -> None:
+            await accounts.delete_user(session)
+            session.forget()
+            if self._current is session:
+                self._current = None
+            try:
+                await self._kept.forget(session.userId)
+            except errors.SessionStoreError as error:
+                error.outcome = errors.WriteOutcome.Stored
+                raise
+
+        return await session.hold(work())
+
     @operation
-    def changeCredentials(self, *args: Any, **kwargs: Any) -> Any:
+    async def changeCredentials(
+        self,
+        password: str,
+        passphrase: str,
+        reminder: str | None = None,
+        *,
+        compromised: bool = False,
+    ) -> bytes:
         """Encrypt the KeyFile under a new password and passphrase, and return its encrypted bytes.
 
         If `reminder` is None, the stored one stays; an empty one removes it. The client reads a reminder that
@@ -288,33 +320,30 @@ class BrokerProvider(Protocol):
         contains one of them; `conflictError` if the credentials were changed on another device meanwhile.
         After an `unreachableError` either the old or the new secrets are valid: try the new ones first.
         The broker learns what it learns at `register`, and the new public keys."""
+        session = self._session()
+        arguments.check_credentials(password, passphrase, reminder, self._validator)
+        return await session.hold(
+            accounts.change_credentials(
+                session, self._kept, password, passphrase, reminder, compromised
+            )
+        )
 
-    @overload
-    def getKeyRing(self) -> Promise[KeyRing]: ...
-    @overload
-    def getKeyRing(self, **handlers: Unpack[Handlers[KeyRing]]) -> Self: ...
     @operation
-    def getKeyRing(self, *args: Any, **kwargs: Any) -> Any:
+    async def getKeyRing(self) -> KeyRing:
         """Return the KeyRing of the session.
 
         Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
+        return self._session().keys.ring
 
-    @overload
-    def getUserId(self) -> Promise[uuid.UUID]: ...
-    @overload
-    def getUserId(self, **handlers: Unpack[Handlers[uuid.UUID]]) -> Self: ...
     @operation
-    def getUserId(self, *args: Any, **kwargs: Any) -> Any:
+    async def getUserId(self) -> uuid.UUID:
         """Return the user id of the session.
 
         Raises `notAuthenticatedError` without a session. The broker learns nothing: nothing is sent."""
+        return self._session().userId
 
-    @overload
-    def getContactCard(self, name: str) -> Promise[ContactCard]: ...
-    @overload
-    def getContactCard(self, name: str, **handlers: Unpack[Handlers[ContactCard]]) -> Self: ...
     @operation
-    def getContactCard(self, *args: Any, **kwargs: Any) -> Any:
+    async def getContactCard(self, name: str) -> ContactCard:
         """Return the session's own contact card, to hand to other people.
 
         The card has the user's fingerprint, `serverUrl`, and `name`: how others are to call this user, 1 to
@@ -323,15 +352,12 @@ class BrokerProvider(Protocol):
 
         Raises `invalidArgumentError` for a name that a card cannot have, `notAuthenticatedError` without a
         session. The broker learns nothing: nothing is sent."""
+        return ContactCard(
+            self._session().keys.ring.fingerprint, self._transport.endpoint.url, name
+        )
 
-    @overload
-    def getReminder(self, userId: uuid.UUID | str | None = None) -> Promise[str]: ...
-    @overload
-    def getReminder(
-        self, userId: uuid.UUID | str | None = None, **handlers: Unpack[Handlers[str]]
-    ) -> Self: ...
     @operation
-    def getReminder(self, *args: Any, **kwargs: Any) -> Any:
+    async def getReminder(self, userId: Id | None = None) -> str:
         """Return a user's reminder: by default that of the session's user. Works before log-in.
 
         Returns "" for an unknown user as for one without a reminder. Everybody who has the API key can read
@@ -339,22 +365,14 @@ class BrokerProvider(Protocol):
 
         Raises `notAuthenticatedError` without `userId` and without a session; `throttledError` after too many
         requests from this address. The broker learns whose reminder is read, but not by which user."""
+        user_id = self._session().userId if userId is None else userId
+        await called()
+        return await accounts.fetch_reminder(self._transport, user_id)
 
-    @overload
-    def createOrUpdateKeyFile(
-        self, keyFileData: bytes, password: str, passphrase: str, reminder: str | None = None
-    ) -> Promise[bytes]: ...
-    @overload
-    def createOrUpdateKeyFile(
-        self,
-        keyFileData: bytes,
-        password: str,
-        passphrase: str,
-        reminder: str | None = None,
-        **handlers: Unpack[Handlers[bytes]],
-    ) -> Self: ...
     @operation
-    def createOrUpdateKeyFile(self, *args: Any, **kwargs: Any) -> Any:
+    async def createOrUpdateKeyFile(
+        self, keyFileData: Octets, password: str, passphrase: str, reminder: str | None = None
+    ) -> bytes:
         """Store a given KeyFile in place of the one on the broker, and return the bytes stored.
 
         The password must open the KeyFile; this is checked before anything is sent. The passphrase secures it
@@ -371,13 +389,24 @@ class BrokerProvider(Protocol):
         another one of the same generation.
 
         The broker learns the encrypted KeyFile, a proof of the passphrase, and the reminder in clear text."""
+        session, secrets = self._session(), (password, passphrase)
+        try:
+            check_key_file(keyFileData, session.userId)
+        except (errors.IntegrityError, errors.KeySubstitutionError) as error:
+            raise errors.InvalidArgumentError(
+                f"keyFileData is not this user's KeyFile: {error}"
+            ) from None
+        checked_secret(password, "password")
+        checked_secret(passphrase, "passphrase")
+        arguments.check_reminder(reminder, secrets)
+        return await session.hold(
+            accounts.create_or_update(
+                session, self._kept, keyFileData, secrets, reminder, self._validator
+            )
+        )
 
-    @overload
-    def deleteKeyFile(self) -> Promise[None]: ...
-    @overload
-    def deleteKeyFile(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def deleteKeyFile(self, *args: Any, **kwargs: Any) -> Any:
+    async def deleteKeyFile(self) -> None:
         """Delete the session's KeyFile, the passphrase's verifier and the reminder from the broker.
 
         Nobody can log in with a passphrase until `createOrUpdateKeyFile` or `changeCredentials` stores
@@ -385,13 +414,11 @@ class BrokerProvider(Protocol):
 
         Raises `notAuthenticatedError` also if the keys were replaced on another device. The broker learns
         that the user deletes the KeyFile, and forgets it."""
+        session = self._session()
+        return await session.hold(accounts.delete(session))
 
-    @overload
-    def getKeyFile(self, passphrase: str) -> Promise[bytes]: ...
-    @overload
-    def getKeyFile(self, passphrase: str, **handlers: Unpack[Handlers[bytes]]) -> Self: ...
     @operation
-    def getKeyFile(self, *args: Any, **kwargs: Any) -> Any:
+    async def getKeyFile(self, passphrase: str) -> bytes:
         """Return the session's KeyFile, encrypted, as the broker stores it.
 
         The client verifies that the passphrase opens it, and that this device has not seen a newer KeyFile.
@@ -399,15 +426,12 @@ class BrokerProvider(Protocol):
         Raises `credentialsError` for a wrong passphrase or if no KeyFile is stored, `invalidArgumentError`
         for an empty passphrase, `throttledError` after too many guesses. The broker learns a proof of the
         passphrase and no more."""
+        session = self._session()
+        checked_secret(passphrase, "passphrase")
+        return await session.hold(accounts.fetch(session, passphrase))
 
-    @overload
-    def needToSyncAccount(self, userId: uuid.UUID | str, keyFileData: bytes) -> Promise[bool]: ...
-    @overload
-    def needToSyncAccount(
-        self, userId: uuid.UUID | str, keyFileData: bytes, **handlers: Unpack[Handlers[bool]]
-    ) -> Self: ...
     @operation
-    def needToSyncAccount(self, *args: Any, **kwargs: Any) -> Any:
+    async def needToSyncAccount(self, userId: Id, keyFileData: Octets) -> bool:
         """Return whether the KeyFile on the broker differs from these bytes; True if it keeps none.
 
         True means that the local copy has to be fetched again: the credentials or keys were changed on
@@ -420,49 +444,27 @@ class BrokerProvider(Protocol):
         The broker learns that this session asks for the state of its KeyFile. It answers with the SHA-256 of
         the stored KeyFile; the comparison is made here, so it learns nothing of `keyFileData`, nor the
         outcome."""
+        session = self._session()
+        if userId != session.userId:
+            raise errors.InvalidArgumentError(
+                "userId must be the session's own: the KeyFile of another user cannot be compared."
+            )
+        return await session.hold(accounts.differs(session, sha256(keyFileData)))
 
-    @overload
-    def createContainer(
+    @operation_of_forms(
+        header_left_out,
+        first="content customHeaderObject accessLevels type progress",
+        second="content accessLevels type progress",
+    )
+    async def createContainer(
         self,
         content: ContentSource | None,
         customHeaderObject: object = None,
-        accessLevels: Iterable[AccessLevel] | None = None,
+        accessLevels: LevelList | None = None,
         type: str | None = None,
         *,
-        progress: Progress | None = None,
-    ) -> Promise[SecuredContainer]: ...
-    @overload
-    def createContainer(
-        self,
-        content: ContentSource | None,
-        accessLevels: Iterable[AccessLevel] | None = None,
-        type: str | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> Promise[SecuredContainer]: ...
-    @overload
-    def createContainer(
-        self,
-        content: ContentSource | None,
-        customHeaderObject: object = None,
-        accessLevels: Iterable[AccessLevel] | None = None,
-        type: str | None = None,
-        *,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[SecuredContainer]],
-    ) -> Self: ...
-    @overload
-    def createContainer(
-        self,
-        content: ContentSource | None,
-        accessLevels: Iterable[AccessLevel] | None = None,
-        type: str | None = None,
-        *,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[SecuredContainer]],
-    ) -> Self: ...
-    @operation_of_forms(header_left_out)
-    def createContainer(self, *args: Any, **kwargs: Any) -> Any:
+        progress: Reports | None = None,
+    ) -> SecuredContainer:
         """Encrypt content and header and store them in a new container; the result has its id.
 
         The parameters go by position in either form: content, accessLevels, type, or content,
@@ -483,19 +485,16 @@ class BrokerProvider(Protocol):
 
         The broker learns the members and their permissions, the type, sizes and times; it learns nothing of
         content and header."""
+        session = self._session()
+        new = NewContainer(content, customHeaderObject, accessLevels, type)
+        change = changed_fields(new, progress, session.userId)
+        _warn_of_closed(session.userId, change, "The new container")
+        return await session.hold(writing.create(session, change))
 
-    @overload
-    def createContainers(
-        self, containers: Iterable[NewContainer]
-    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
-    @overload
-    def createContainers(
-        self,
-        containers: Iterable[NewContainer],
-        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
-    ) -> Self: ...
     @operation
-    def createContainers(self, *args: Any, **kwargs: Any) -> Any:
+    async def createContainers(
+        self, containers: NewContainers
+    ) -> list[SecuredContainer | errors.BrokerError]:
         """Create many containers in few requests; the results are in the order of the items.
 
         Each is created as by `createContainer`, independently of the others: an item that failed has its
@@ -507,34 +506,24 @@ class BrokerProvider(Protocol):
         an id of its own. The operation fails as a whole only if no record was sent.
 
         The broker learns of each what it learns at `createContainer`, and that they were made together."""
+        session = self._session()
+        changes = [_new(session.userId, number, item) for number, item in enumerate(containers)]
+        for number, change in enumerate(changes):
+            _warn_of_closed(session.userId, change, f"containers[{number}]")
+        return await session.hold(writing.create_each(session, changes))
 
-    @overload
-    def updateContainer(
-        self,
-        containerId: uuid.UUID | str,
-        content: ContentSource | None = None,
-        customHeaderObject: object = None,
-        accessLevels: Iterable[AccessLevel] | None = None,
-        type: str | None = None,
-        *,
-        ifVersion: int | None = None,
-        progress: Progress | None = None,
-    ) -> Promise[SecuredContainer]: ...
-    @overload
-    def updateContainer(
-        self,
-        containerId: uuid.UUID | str,
-        content: ContentSource | None = None,
-        customHeaderObject: object = None,
-        accessLevels: Iterable[AccessLevel] | None = None,
-        type: str | None = None,
-        *,
-        ifVersion: int | None = None,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[SecuredContainer]],
-    ) -> Self: ...
     @operation
-    def updateContainer(self, *args: Any, **kwargs: Any) -> Any:
+    async def updateContainer(
+        self,
+        containerId: Id,
+        content: ContentSource | None = None,
+        customHeaderObject: object = None,
+        accessLevels: LevelList | None = None,
+        type: str | None = None,
+        *,
+        ifVersion: int | None = None,
+        progress: Reports | None = None,
+    ) -> SecuredContainer:
         """Replace content, header, access and type together.
 
         Warning: an omitted parameter is erased or unshared, not kept. Without `content`, `customHeaderObject`
@@ -550,26 +539,13 @@ class BrokerProvider(Protocol):
         container is not at version `ifVersion` any more. After an error whose `outcome` is `Uncertain` the
         change may take effect at any time. The broker learns what it learns at `createContainer`, and records
         the result as a fetch."""
+        new = NewContainer(content, customHeaderObject, accessLevels, type)
+        return await self._update(containerId, changed_fields(new, progress), ifVersion)
 
-    @overload
-    def updateContainerHeader(
-        self,
-        containerId: uuid.UUID | str,
-        customHeaderObject: object = None,
-        *,
-        ifVersion: int | None = None,
-    ) -> Promise[SecuredContainer]: ...
-    @overload
-    def updateContainerHeader(
-        self,
-        containerId: uuid.UUID | str,
-        customHeaderObject: object = None,
-        *,
-        ifVersion: int | None = None,
-        **handlers: Unpack[Handlers[SecuredContainer]],
-    ) -> Self: ...
     @operation
-    def updateContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
+    async def updateContainerHeader(
+        self, containerId: Id, customHeaderObject: object = None, *, ifVersion: int | None = None
+    ) -> SecuredContainer:
         """Replace the header. Needs Upload.
 
         Warning: without `customHeaderObject` the header is erased. If another field was changed meanwhile,
@@ -580,28 +556,18 @@ class BrokerProvider(Protocol):
 
         The broker learns that the header changed, and its size. The result is that of `getSecuredContainer`,
         with a sealed content of up to 64 KiB: the broker records that as a fetch (`Accessed`)."""
+        change = Change(header=encode_header(customHeaderObject))
+        return await self._update(containerId, change, ifVersion)
 
-    @overload
-    def updateContainerContent(
-        self,
-        containerId: uuid.UUID | str,
-        content: ContentSource | None = None,
-        *,
-        ifVersion: int | None = None,
-        progress: Progress | None = None,
-    ) -> Promise[SecuredContainer]: ...
-    @overload
-    def updateContainerContent(
-        self,
-        containerId: uuid.UUID | str,
-        content: ContentSource | None = None,
-        *,
-        ifVersion: int | None = None,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[SecuredContainer]],
-    ) -> Self: ...
     @operation
-    def updateContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+    async def updateContainerContent(
+        self,
+        containerId: Id,
+        content: ContentSource | None = None,
+        *,
+        ifVersion: int | None = None,
+        progress: Reports | None = None,
+    ) -> SecuredContainer:
         """Replace the content. Needs Upload.
 
         Warning: without `content` the content is erased. If another field was changed meanwhile, the update
@@ -612,26 +578,17 @@ class BrokerProvider(Protocol):
 
         The broker learns that the content changed, and its size. The result is that of `getSecuredContainer`,
         with the sealed header: the broker records that as a fetch (`Accessed`)."""
+        change = Change(content=checked_content(content), progress=progress or no_progress)
+        return await self._update(containerId, change, ifVersion)
 
-    @overload
-    def updateContainerAccessLevels(
-        self,
-        containerId: uuid.UUID | str,
-        accessLevels: Iterable[AccessLevel] | None = None,
-        *,
-        ifVersion: int | None = None,
-    ) -> Promise[None]: ...
-    @overload
-    def updateContainerAccessLevels(
-        self,
-        containerId: uuid.UUID | str,
-        accessLevels: Iterable[AccessLevel] | None = None,
-        *,
-        ifVersion: int | None = None,
-        **handlers: Unpack[VoidHandlers],
-    ) -> Self: ...
     @operation
-    def updateContainerAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
+    async def updateContainerAccessLevels(
+        self,
+        containerId: Id,
+        accessLevels: LevelList | None = None,
+        *,
+        ifVersion: int | None = None,
+    ) -> None:
         """Replace the access list. Needs ModifyAccess, and every permission that is given or taken.
 
         Warning: without `accessLevels` (left out, None or empty) the container's creator alone has access
@@ -646,19 +603,13 @@ class BrokerProvider(Protocol):
         own address book or list of links. After an error whose `outcome` is `Uncertain` the new members may
         have the key, and the list may take effect at any time: make any other change to void it.
         The broker learns the new members and their permissions."""
+        change = Change(grants=arguments.checked_grants(accessLevels))
+        return await self._append(containerId, change, ifVersion)
 
-    @overload
-    def updateContainersAccessLevels(
-        self, changes: Iterable[AccessChange]
-    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
-    @overload
-    def updateContainersAccessLevels(
-        self,
-        changes: Iterable[AccessChange],
-        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
-    ) -> Self: ...
     @operation
-    def updateContainersAccessLevels(self, *args: Any, **kwargs: Any) -> Any:
+    async def updateContainersAccessLevels(
+        self, changes: Changes
+    ) -> list[SecuredContainer | errors.BrokerError]:
         """Change the access lists of many containers in few requests; the results are in their order.
 
         Each container is changed independently of the others; if the change fails, its result is the
@@ -672,22 +623,13 @@ class BrokerProvider(Protocol):
 
         The broker learns of each container what it learns at `updateContainerAccessLevels`, and that the
         containers were changed together."""
+        items = [_access_change(number, item) for number, item in enumerate(changes)]
+        return await self._update_each("changes", items)
 
-    @overload
-    def grantAccess(
-        self,
-        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        accessLevels: AccessLevel | Iterable[AccessLevel],
-    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
-    @overload
-    def grantAccess(
-        self,
-        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        accessLevels: AccessLevel | Iterable[AccessLevel],
-        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
-    ) -> Self: ...
     @operation
-    def grantAccess(self, *args: Any, **kwargs: Any) -> Any:
+    async def grantAccess(
+        self, containerIds: Ids, accessLevels: Levels
+    ) -> list[SecuredContainer | errors.BrokerError]:
         """Give users access to containers; all other users keep theirs. Needs ModifyAccess and what is given.
 
         The given permissions and expiry replace those of a user who has access already. Changes that others
@@ -702,22 +644,13 @@ class BrokerProvider(Protocol):
 
         Raises `invalidArgumentError` for a wrong argument, and for a container or user that is named twice.
         The broker learns the users and their permissions, and that the containers were shared together."""
+        merge = Merge(arguments.checked_grants(accessLevels), frozenset())
+        return await self._update_each("containerIds", [(each, merge) for each in containerIds])
 
-    @overload
-    def revokeAccess(
-        self,
-        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        userIds: HolderRef | Iterable[HolderRef],
-    ) -> Promise[list[SecuredContainer | BrokerError]]: ...
-    @overload
-    def revokeAccess(
-        self,
-        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        userIds: HolderRef | Iterable[HolderRef],
-        **handlers: Unpack[Handlers[list[SecuredContainer | BrokerError]]],
-    ) -> Self: ...
     @operation
-    def revokeAccess(self, *args: Any, **kwargs: Any) -> Any:
+    async def revokeAccess(
+        self, containerIds: Ids, userIds: Holders
+    ) -> list[SecuredContainer | errors.BrokerError]:
         """Remove users from containers; all other users keep access. Needs ModifyAccess and what is taken.
 
         Makes a new key for each container: the removed users cannot open anything that is written from now
@@ -731,32 +664,20 @@ class BrokerProvider(Protocol):
 
         Raises `invalidArgumentError` for a wrong argument, and for a container that is named twice.
         The broker learns the users, and that they were removed from these containers together."""
+        merge = Merge({}, frozenset(userIds))
+        return await self._update_each("containerIds", [(each, merge) for each in containerIds])
 
-    @overload
-    def createLink(
-        self,
-        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
-        expiresAt: dt.datetime | None = None,
-        password: str | None = None,
-        *,
-        name: str | None = None,
-        apiKey: uuid.UUID | str | None = None,
-    ) -> Promise[Link]: ...
-    @overload
-    def createLink(
-        self,
-        containerIds: uuid.UUID | str | Iterable[uuid.UUID | str],
-        permissions: ContainerAccessLevel | int | str = ContainerAccessLevel.DefaultUserPermissions,
-        expiresAt: dt.datetime | None = None,
-        password: str | None = None,
-        *,
-        name: str | None = None,
-        apiKey: uuid.UUID | str | None = None,
-        **handlers: Unpack[Handlers[Link]],
-    ) -> Self: ...
     @operation
-    def createLink(self, *args: Any, **kwargs: Any) -> Any:
+    async def createLink(
+        self,
+        containerIds: Ids,
+        permissions: Permissions = ContainerAccessLevel.DefaultUserPermissions,
+        expiresAt: Expiry | None = None,
+        password: str | None = None,
+        *,
+        name: str | None = None,
+        apiKey: Id | None = None,
+    ) -> Link:
         """Make a link: its `url` gives people without an account read access to containers.
 
         The client registers a user for the link and gives it these permissions until `expiresAt`, which is
@@ -776,13 +697,15 @@ class BrokerProvider(Protocol):
         is changed; and what `grantAccess` and `createContainer` raise. The broker learns that a user was
         registered and given access by the caller at once, and can conclude that it is a link; it learns
         neither URL nor name."""
+        session = self._session()
+        arguments.check_named_once("containerIds", containerIds)
+        if password is not None:
+            arguments.check_new("password", password, self._validator)
+        new = links.checked(containerIds, permissions, expiresAt, password, name, apiKey)
+        return await session.hold(links.create(BaseProvider._of(session), new))
 
-    @overload
-    def getLinks(self) -> Promise[list[Link]]: ...
-    @overload
-    def getLinks(self, **handlers: Unpack[Handlers[list[Link]]]) -> Self: ...
     @operation
-    def getLinks(self, *args: Any, **kwargs: Any) -> Any:
+    async def getLinks(self) -> list[Link]:
         """Return the caller's links with their URLs, oldest first, also those that have expired.
 
         They are stored in a container of the caller's own, so every device of the caller has them. A link is
@@ -791,15 +714,11 @@ class BrokerProvider(Protocol):
         Raises `integrityError` for a list that scbroker did not write, `unsupportedVersionError` for one of a
         newer version, `rollbackError` if the broker denies the list, and what `getContainer` raises.
         The broker learns that the caller reads the container in which the links are kept."""
+        session = self._session()
+        return await session.hold(links.stored(BaseProvider._of(session)))
 
-    @overload
-    def revokeLink(self, link: Link | uuid.UUID | str) -> Promise[None]: ...
-    @overload
-    def revokeLink(
-        self, link: Link | uuid.UUID | str, **handlers: Unpack[VoidHandlers]
-    ) -> Self: ...
     @operation
-    def revokeLink(self, *args: Any, **kwargs: Any) -> Any:
+    async def revokeLink(self, link: LinkId) -> None:
         """End a link: revoke its access, delete its user, and remove it from `getLinks`.
 
         `link` is a Link or its `userId`. As with `revokeAccess`, people with the link cannot open anything
@@ -812,22 +731,13 @@ class BrokerProvider(Protocol):
 
         Raises `notFoundError` if the caller has no such link, and what `revokeAccess` raises.
         The broker learns what it learns at `revokeAccess` and `deleteUser`."""
+        session = self._session()
+        return await session.hold(links.revoke(BaseProvider._of(session), link))
 
-    @overload
-    def updateContainerType(
-        self, containerId: uuid.UUID | str, type: str | None = None, *, ifVersion: int | None = None
-    ) -> Promise[None]: ...
-    @overload
-    def updateContainerType(
-        self,
-        containerId: uuid.UUID | str,
-        type: str | None = None,
-        *,
-        ifVersion: int | None = None,
-        **handlers: Unpack[VoidHandlers],
-    ) -> Self: ...
     @operation
-    def updateContainerType(self, *args: Any, **kwargs: Any) -> Any:
+    async def updateContainerType(
+        self, containerId: Id, type: str | None = None, *, ifVersion: int | None = None
+    ) -> None:
         """Replace the type label. Needs Upload and ModifyType.
 
         Warning: without `type` the label is erased.
@@ -835,26 +745,16 @@ class BrokerProvider(Protocol):
         Raises `permissionDeniedError` without these permissions, `conflictError` if the type was changed
         meanwhile, `invalidArgumentError` for a label of more than 256 bytes. After an error whose `outcome`
         is `Uncertain` the change may take effect at any time. The broker learns the new type."""
+        return await self._append(containerId, Change(type=arguments.checked_type(type)), ifVersion)
 
-    @overload
-    def getContainer(
-        self,
-        containerId: uuid.UUID | str,
-        headerType: builtins.type[T] | None = None,
-        *,
-        progress: Progress | None = None,
-    ) -> Promise[Container[T]]: ...
-    @overload
-    def getContainer(
-        self,
-        containerId: uuid.UUID | str,
-        headerType: builtins.type[T] | None = None,
-        *,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[Container[T]]],
-    ) -> Self: ...
     @operation
-    def getContainer(self, *args: Any, **kwargs: Any) -> Any:
+    async def getContainer(
+        self,
+        containerId: Id,
+        headerType: builtins.type[H] | None = None,
+        *,
+        progress: Reports | None = None,
+    ) -> Container[H]:
         """Return content, header and metadata, each None where the caller's permissions hide it.
 
         `contentAvailability` and `headerAvailability` distinguish a missing part from a hidden one.
@@ -867,27 +767,22 @@ class BrokerProvider(Protocol):
 
         The broker learns that the caller fetches the container, and when (`Accessed`)."""
 
-    @overload
-    def getContainers(
-        self,
-        containerIds: Iterable[uuid.UUID | str],
-        headerType: builtins.type[T] | None = None,
-        *,
-        content: bool = True,
-        headers: bool = True,
-    ) -> Promise[list[Container[T] | BrokerError]]: ...
-    @overload
-    def getContainers(
-        self,
-        containerIds: Iterable[uuid.UUID | str],
-        headerType: builtins.type[T] | None = None,
-        *,
-        content: bool = True,
-        headers: bool = True,
-        **handlers: Unpack[Handlers[list[Container[T] | BrokerError]]],
-    ) -> Self: ...
+        async def use(session: Session, opened: opening.Opened) -> Container[Any]:
+            header = _header(opening.read_part(opened, Role.Header), headerType)
+            content = await contents.read(session, opened, progress or no_progress)
+            return opening.container(session, opened, content, header)
+
+        return await self._read(containerId, use, header=True, content=True)
+
     @operation
-    def getContainers(self, *args: Any, **kwargs: Any) -> Any:
+    async def getContainers(
+        self,
+        containerIds: IdList,
+        headerType: builtins.type[H] | None = None,
+        *,
+        content: bool = True,
+        headers: bool = True,
+    ) -> list[Container[H] | errors.BrokerError]:
         """Read many containers in few requests; the results are in the order of the ids.
 
         Each is verified as by `getContainer`, independently of the others: one that cannot be read has its
@@ -899,28 +794,22 @@ class BrokerProvider(Protocol):
 
         The broker learns of each what it learns at `getContainer`, and that they were read together; without
         contents and headers it records no fetch (`Accessed`)."""
+        session, open_header = self._session(), partial(_header, header_type=headerType)
+        wanted = {Role.Header: headers, Role.Content: content}
+        asked = [role for role, is_wanted in wanted.items() if is_wanted]
+        return await session.hold(
+            contents.get_each(session, list(containerIds), open_header, asked)
+        )
 
-    @overload
-    def listContainers(
-        self,
-        containerType: str | None = None,
-        startAfter: uuid.UUID | str | None = None,
-        limit: int = 64,
-        headers: bool = True,
-        headerType: builtins.type[T] | None = None,
-    ) -> Promise[ContainerPage[T]]: ...
-    @overload
-    def listContainers(
-        self,
-        containerType: str | None = None,
-        startAfter: uuid.UUID | str | None = None,
-        limit: int = 64,
-        headers: bool = True,
-        headerType: builtins.type[T] | None = None,
-        **handlers: Unpack[Handlers[ContainerPage[T]]],
-    ) -> Self: ...
     @operation
-    def listContainers(self, *args: Any, **kwargs: Any) -> Any:
+    async def listContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: Id | None = None,
+        limit: int = 64,
+        headers: bool = True,
+        headerType: builtins.type[H] | None = None,
+    ) -> ContainerPage[H]:
         """Return a page of the containers that the caller has access to, by id, each verified.
 
         Containers are returned as by `getContainers`, but without content, and with `headers=False` also
@@ -938,26 +827,18 @@ class BrokerProvider(Protocol):
 
         The broker learns that the caller lists containers, of which type, and which versions this device has
         read; with `headers`, that it fetches each header, and when (`Accessed`)."""
+        session = self._session()
+        wanted = _wanted(containerType, limit, headers, headerType)
+        return await session.hold(listing.page(session, wanted, startAfter))
 
-    @overload
-    def iterContainers(
-        self,
-        containerType: str | None = None,
-        startAfter: uuid.UUID | str | None = None,
-        headers: bool = True,
-        headerType: builtins.type[T] | None = None,
-    ) -> Stream[Container[T] | BrokerError]: ...
-    @overload
-    def iterContainers(
-        self,
-        containerType: str | None = None,
-        startAfter: uuid.UUID | str | None = None,
-        headers: bool = True,
-        headerType: builtins.type[T] | None = None,
-        **handlers: Unpack[EventHandlers[Container[T] | BrokerError]],
-    ) -> Stream[Container[T] | BrokerError]: ...
     @stream_operation
-    def iterContainers(self, *args: Any, **kwargs: Any) -> Any:
+    def iterContainers(
+        self,
+        containerType: str | None = None,
+        startAfter: Id | None = None,
+        headers: bool = True,
+        headerType: builtins.type[H] | None = None,
+    ) -> Pages[Container[H] | errors.BrokerError]:
         """Return a stream of all containers that the caller has access to, by id, each verified.
 
         The entries are those of `listContainers`. Iterate with `for` or `async for`, or pass `eventHandler`,
@@ -967,20 +848,14 @@ class BrokerProvider(Protocol):
         Raises what `listContainers` raises, while it is iterated over.
 
         The broker learns what it learns at `listContainers`."""
+        session = self._session()
+        wanted = _wanted(containerType, MAX_BATCH, headers, headerType)
+        return listing.pages(session, wanted, startAfter)
 
-    @overload
-    def getContainerHeader(
-        self, containerId: uuid.UUID | str, headerType: builtins.type[T] | None = None
-    ) -> Promise[Header[T] | None]: ...
-    @overload
-    def getContainerHeader(
-        self,
-        containerId: uuid.UUID | str,
-        headerType: builtins.type[T] | None = None,
-        **handlers: Unpack[Handlers[Header[T] | None]],
-    ) -> Self: ...
     @operation
-    def getContainerHeader(self, *args: Any, **kwargs: Any) -> Any:
+    async def getContainerHeader(
+        self, containerId: Id, headerType: builtins.type[H] | None = None
+    ) -> Header[H] | None:
         """Return the decrypted header; None if the container has none or permissions hide it.
 
         `headerType` is that of `getContainer`, whose `headerAvailability` tells the two cases apart.
@@ -988,46 +863,29 @@ class BrokerProvider(Protocol):
         Raises what `getContainer` raises. The broker learns that the caller fetches the header, and when
         (`Accessed`)."""
 
-    @overload
-    def getContainerContent(
-        self, containerId: uuid.UUID | str, *, progress: Progress | None = None
-    ) -> Promise[bytes | None]: ...
-    @overload
-    def getContainerContent(
-        self,
-        containerId: uuid.UUID | str,
-        *,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[bytes | None]],
-    ) -> Self: ...
+        async def use(_: Session, opened: opening.Opened) -> Header[Any] | None:
+            return _header(opening.read_part(opened, Role.Header), headerType)
+
+        return await self._read(containerId, use, header=True)
+
     @operation
-    def getContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+    async def getContainerContent(
+        self, containerId: Id, *, progress: Reports | None = None
+    ) -> bytes | None:
         """Return the decrypted content; None if the container has none or permissions hide it.
 
         The `contentAvailability` of `getContainer` tells the two cases apart.
 
         Raises what `getContainer` raises. The broker learns that the caller fetches the content, and when
         (`Accessed`)."""
+        return await self._read(
+            containerId, partial(contents.read, progress=progress or no_progress), content=True
+        )
 
-    @overload
-    def saveContainerContent(
-        self,
-        containerId: uuid.UUID | str,
-        path: os.PathLike[str],
-        *,
-        progress: Progress | None = None,
-    ) -> Promise[int | None]: ...
-    @overload
-    def saveContainerContent(
-        self,
-        containerId: uuid.UUID | str,
-        path: os.PathLike[str],
-        *,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[int | None]],
-    ) -> Self: ...
     @operation
-    def saveContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+    async def saveContainerContent(
+        self, containerId: Id, path: LocalPath, *, progress: Reports | None = None
+    ) -> int | None:
         """Save the content to a file, in constant memory whatever its size; return its number of bytes.
 
         The client writes a temporary file in the same folder, readable by its owner alone, and renames it to
@@ -1038,17 +896,13 @@ class BrokerProvider(Protocol):
         Raises `invalidArgumentError` for a path that cannot be written, `tooLargeError` if the content does
         not fit on the disk, and what `getContainer` raises.
         The broker learns which segments of the content are fetched, and when."""
+        use = partial(
+            contents.save, target=downloads.checked_target(path), progress=progress or no_progress
+        )
+        return await self._read(containerId, use, content=True)
 
-    @overload
-    def openContainerContent(
-        self, containerId: uuid.UUID | str
-    ) -> Promise[ContentReader | None]: ...
-    @overload
-    def openContainerContent(
-        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[ContentReader | None]]
-    ) -> Self: ...
     @operation
-    def openContainerContent(self, *args: Any, **kwargs: Any) -> Any:
+    async def openContainerContent(self, containerId: Id) -> ContentReader | None:
         """Return the content as a file to read and seek in; only what is read is fetched.
 
         The reader verifies what it reads as `getContainer` does. It reads the content as of the opening: once
@@ -1056,15 +910,10 @@ class BrokerProvider(Protocol):
         container has no content or the caller's permissions hide it.
 
         Raises what `getContainer` raises. The broker learns which segments are read, and when."""
+        return await self._read(containerId, contents.reader, content=True)
 
-    @overload
-    def getContainerMetadata(self, containerId: uuid.UUID | str) -> Promise[Container[Any]]: ...
-    @overload
-    def getContainerMetadata(
-        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[Container[Any]]]
-    ) -> Self: ...
     @operation
-    def getContainerMetadata(self, *args: Any, **kwargs: Any) -> Any:
+    async def getContainerMetadata(self, containerId: Id) -> Container[Any]:
         """Return the metadata alone, verified; content and header are None and are not fetched.
 
         `hasContent` and `hasHeader` tell whether the container has them.
@@ -1072,14 +921,13 @@ class BrokerProvider(Protocol):
         Raises what `getContainer` raises. The broker learns that the caller reads the metadata, but does not
         record it as `Accessed`."""
 
-    @overload
-    def deleteContainer(self, containerId: uuid.UUID | str) -> Promise[None]: ...
-    @overload
-    def deleteContainer(
-        self, containerId: uuid.UUID | str, **handlers: Unpack[VoidHandlers]
-    ) -> Self: ...
+        async def use(session: Session, opened: opening.Opened) -> Container[Any]:
+            return opening.container(session, opened, None, None, asked=())
+
+        return await self._read(containerId, use)
+
     @operation
-    def deleteContainer(self, *args: Any, **kwargs: Any) -> Any:
+    async def deleteContainer(self, containerId: Id) -> None:
         """Delete the container for everybody. Needs Delete; cannot be undone, and the id is never used again.
 
         The broker removes content, header, type, permissions and wraps, and empties what event logs said of
@@ -1090,21 +938,10 @@ class BrokerProvider(Protocol):
         Raises `permissionDeniedError` without Delete, `notFoundError` without access, `deletedError` if it is
         deleted already. After an error whose `outcome` is `Uncertain` the deletion may take effect at any
         time. The broker learns who deletes the container, and when."""
+        return await self._append(containerId, Change(delete=True), None)
 
-    @overload
-    def leaveContainer(
-        self, containerId: uuid.UUID | str, *, abandon: bool = False
-    ) -> Promise[None]: ...
-    @overload
-    def leaveContainer(
-        self,
-        containerId: uuid.UUID | str,
-        *,
-        abandon: bool = False,
-        **handlers: Unpack[VoidHandlers],
-    ) -> Self: ...
     @operation
-    def leaveContainer(self, *args: Any, **kwargs: Any) -> Any:
+    async def leaveContainer(self, containerId: Id, *, abandon: bool = False) -> None:
         """Give up the caller's own access to a container, whatever the permissions are.
 
         The broker serves nothing of the container to the caller from then on, and other members no longer see
@@ -1121,13 +958,11 @@ class BrokerProvider(Protocol):
         `conflictError` if access was changed during each of 16 attempts. After an error whose `outcome` is
         `Uncertain` the departure may take effect as long as the access list is not changed.
         The broker learns who leaves, and when."""
+        session = self._session()
+        return await session.hold(leaving.leave(session, containerId, abandon=abandon))
 
-    @overload
-    def blockUser(self, userId: UserRef) -> Promise[None]: ...
-    @overload
-    def blockUser(self, userId: UserRef, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def blockUser(self, *args: Any, **kwargs: Any) -> Any:
+    async def blockUser(self, userId: UserId) -> None:
         """Refuse access to further containers from a user: the broker refuses their grants.
 
         A blocked user cannot give the caller access, neither to a new container nor to one that the caller
@@ -1137,48 +972,35 @@ class BrokerProvider(Protocol):
 
         Raises `notFoundError` for an unknown or deleted user, `invalidArgumentError` for the caller's own id,
         `tooLargeError` for more than 1,024 blocked users. The broker learns who blocks whom."""
+        session = self._session()
+        accounts.check_other(session, userId)
+        return await session.hold(accounts.block(session, userId))
 
-    @overload
-    def unblockUser(self, userId: UserRef) -> Promise[None]: ...
-    @overload
-    def unblockUser(self, userId: UserRef, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def unblockUser(self, *args: Any, **kwargs: Any) -> Any:
+    async def unblockUser(self, userId: UserId) -> None:
         """Let a user give the caller access again. A user who is not blocked is ignored.
 
         Raises `notAuthenticatedError` without a session. The broker learns who is unblocked."""
+        session = self._session()
+        return await session.hold(accounts.unblock(session, userId))
 
-    @overload
-    def getBlockedUsers(self) -> Promise[list[uuid.UUID]]: ...
-    @overload
-    def getBlockedUsers(self, **handlers: Unpack[Handlers[list[uuid.UUID]]]) -> Self: ...
     @operation
-    def getBlockedUsers(self, *args: Any, **kwargs: Any) -> Any:
+    async def getBlockedUsers(self) -> list[uuid.UUID]:
         """Return the users whom the caller has blocked, ascending by id. The list is the broker's word.
 
         Raises `notAuthenticatedError` without a session. The broker learns that the list is read."""
+        session = self._session()
+        return await session.hold(accounts.blocked(session))
 
-    @overload
-    def createGroup(
-        self,
-        name: str,
-        members: MemberRole | UserRef | Iterable[MemberRole | UserRef] | None = None,
-        description: str = "",
-        *,
-        managers: Iterable[GroupManager | UserRef] | None = None,
-    ) -> Promise[Group]: ...
-    @overload
-    def createGroup(
-        self,
-        name: str,
-        members: MemberRole | UserRef | Iterable[MemberRole | UserRef] | None = None,
-        description: str = "",
-        *,
-        managers: Iterable[GroupManager | UserRef] | None = None,
-        **handlers: Unpack[Handlers[Group]],
-    ) -> Self: ...
     @operation
-    def createGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def createGroup(
+        self,
+        name: str,
+        members: Members | None = None,
+        description: str = "",
+        *,
+        managers: Managers | None = None,
+    ) -> Group:
         """Create a group of users who share a key. The caller is its first owner, and a member.
 
         `members` are users, who become writers, or MemberRoles. The caller is a sharer unless `members` names
@@ -1192,15 +1014,12 @@ class BrokerProvider(Protocol):
         user's, `blockedError` if a user has blocked the caller, `tooLargeError` for more than 1,024 members
         or 16 managers, `quotaExceededError`.
         The broker learns members, roles and managers, but not name and description."""
+        session = self._session()
+        intents = groups.checked_creation(session, name, members or [], description, managers or [])
+        return await session.hold(groups.create(session, intents))
 
-    @overload
-    def getGroups(self, *, offered: bool = True) -> Promise[list[Group | BrokerError]]: ...
-    @overload
-    def getGroups(
-        self, *, offered: bool = True, **handlers: Unpack[Handlers[list[Group | BrokerError]]]
-    ) -> Self: ...
     @operation
-    def getGroups(self, *args: Any, **kwargs: Any) -> Any:
+    async def getGroups(self, *, offered: bool = True) -> list[Group | errors.BrokerError]:
         """Return the groups that the caller is a member of, offered ones included, ascending by id.
 
         An offered group has `accepted` False; `offered=False` leaves out those, and does not read them.
@@ -1209,39 +1028,31 @@ class BrokerProvider(Protocol):
 
         Raises `integrityError` if the broker's list leaves out a group of which the caller is a member.
         The broker learns that the groups are read."""
+        session = self._session()
+        return await session.hold(groups.groups(session, offered=offered))
 
-    @overload
-    def getGroupMembers(self, groupId: GroupRef) -> Promise[list[GroupMember]]: ...
-    @overload
-    def getGroupMembers(
-        self, groupId: GroupRef, **handlers: Unpack[Handlers[list[GroupMember]]]
-    ) -> Self: ...
     @operation
-    def getGroupMembers(self, *args: Any, **kwargs: Any) -> Any:
+    async def getGroupMembers(self, groupId: GroupId) -> list[GroupMember]:
         """Return the members of a group as of now, ascending by fingerprint, without users who have left.
 
         Raises `notFoundError` if the caller is not a member, `deletedError` after deletion, and an
         `untrustedError` for members whom no manager signed. The broker learns that the group is read."""
+        session = self._session()
+        return await session.hold(groups.members(session, groupId))
 
-    @overload
-    def acceptGroup(self, groupId: GroupRef) -> Promise[Group]: ...
-    @overload
-    def acceptGroup(self, groupId: GroupRef, **handlers: Unpack[Handlers[Group]]) -> Self: ...
     @operation
-    def acceptGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def acceptGroup(self, groupId: GroupId) -> Group:
         """Accept the offer of a group: from now on the caller reads and writes its containers.
 
         A group that was accepted already stays as it is.
 
         Raises `notFoundError` if the caller is not a member, `deletedError` after deletion, and an
         `untrustedError` if the group cannot be verified. The broker learns that the caller accepts it."""
+        session = self._session()
+        return await session.hold(groups.accept(session, groupId))
 
-    @overload
-    def declineGroup(self, groupId: GroupRef) -> Promise[None]: ...
-    @overload
-    def declineGroup(self, groupId: GroupRef, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def declineGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def declineGroup(self, groupId: GroupId) -> None:
         """Decline the offer of a group. A manager can offer it again.
 
         Signs a departure, as `leaveGroup` does.
@@ -1249,15 +1060,11 @@ class BrokerProvider(Protocol):
         Raises `invalidArgumentError` for a group that the caller has accepted (leave it instead) and for its
         only member; `notFoundError` if the caller is not a member, `deletedError` after deletion.
         The broker learns who declines, and when."""
+        session = self._session()
+        return await session.hold(groups.decline(session, groupId))
 
-    @overload
-    def leaveGroup(self, groupId: GroupRef, *, abandon: bool = False) -> Promise[None]: ...
-    @overload
-    def leaveGroup(
-        self, groupId: GroupRef, *, abandon: bool = False, **handlers: Unpack[VoidHandlers]
-    ) -> Self: ...
     @operation
-    def leaveGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def leaveGroup(self, groupId: GroupId, *, abandon: bool = False) -> None:
         """Leave a group: give up the membership by a signed departure. Another member must remain.
 
         From then on the broker serves the caller nothing through the group. The next change by a manager
@@ -1269,20 +1076,11 @@ class BrokerProvider(Protocol):
         `conflictError` if the group was changed during each of 16 attempts. After an error whose `outcome` is
         `Uncertain` the departure may take effect as long as the caller's membership is not changed.
         The broker learns who leaves, and when."""
+        session = self._session()
+        return await session.hold(groups.leave(session, groupId, abandon=abandon))
 
-    @overload
-    def addGroupMembers(
-        self, groupId: GroupRef, members: MemberRole | UserRef | Iterable[MemberRole | UserRef]
-    ) -> Promise[Group]: ...
-    @overload
-    def addGroupMembers(
-        self,
-        groupId: GroupRef,
-        members: MemberRole | UserRef | Iterable[MemberRole | UserRef],
-        **handlers: Unpack[Handlers[Group]],
-    ) -> Self: ...
     @operation
-    def addGroupMembers(self, *args: Any, **kwargs: Any) -> Any:
+    async def addGroupMembers(self, groupId: GroupId, members: Members) -> Group:
         """Add users to a group as writers, or with the role of their MemberRole.
 
         The caller must be a manager. Each user gets an offer and the group's key, which opens everything that
@@ -1298,28 +1096,18 @@ class BrokerProvider(Protocol):
         after 16 attempts. After an error whose `outcome` is `Uncertain`, the users may have the group's key:
         `renewGroup(newKey=True)` replaces it.
         The broker learns the users and their roles."""
+        session = self._session()
+        return await session.hold(groups.change(session, groupId, groups.checked_addition(members)))
 
-    @overload
-    def removeGroupMembers(
-        self,
-        groupId: GroupRef,
-        userIds: UserRef | Iterable[UserRef],
-        *,
-        renew: bool = False,
-        progress: Progress | None = None,
-    ) -> Promise[Group]: ...
-    @overload
-    def removeGroupMembers(
-        self,
-        groupId: GroupRef,
-        userIds: UserRef | Iterable[UserRef],
-        *,
-        renew: bool = False,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[Group]],
-    ) -> Self: ...
     @operation
-    def removeGroupMembers(self, *args: Any, **kwargs: Any) -> Any:
+    async def removeGroupMembers(
+        self,
+        groupId: GroupId,
+        userIds: Users,
+        *,
+        renew: bool = False,
+        progress: Reports | None = None,
+    ) -> Group:
         """Remove users from a group and replace its key.
 
         The caller must be a manager, and an owner to remove a manager. The broker refuses the users at once.
@@ -1333,20 +1121,12 @@ class BrokerProvider(Protocol):
         epoch, `throttledError` after 256 new keys in a day, `conflictError` if another manager changed the
         same user or after 16 attempts. After an error whose `outcome` is `Stored`, the users are removed, and
         containers are left to be renewed. The broker learns the users."""
+        session = self._session()
+        intents = groups.checked_removal(session, userIds)
+        return await session.hold(groups.remove(session, groupId, intents, renew, progress))
 
-    @overload
-    def setGroupRoles(
-        self, groupId: GroupRef, roles: MemberRole | Iterable[MemberRole]
-    ) -> Promise[Group]: ...
-    @overload
-    def setGroupRoles(
-        self,
-        groupId: GroupRef,
-        roles: MemberRole | Iterable[MemberRole],
-        **handlers: Unpack[Handlers[Group]],
-    ) -> Self: ...
     @operation
-    def setGroupRoles(self, *args: Any, **kwargs: Any) -> Any:
+    async def setGroupRoles(self, groupId: GroupId, roles: Roles) -> Group:
         """Change the roles of these members; all others keep theirs. The caller must be a manager.
 
         If a role falls, the group's key is replaced. Changes of other managers are kept. `dropped` of the
@@ -1356,20 +1136,11 @@ class BrokerProvider(Protocol):
         member, `invalidArgumentError` for a user who is named twice, `tooLargeError` in the last epoch,
         `conflictError` if another manager changed the same user or after 16 attempts.
         The broker learns the roles."""
+        session = self._session()
+        return await session.hold(groups.change(session, groupId, groups.checked_roles(roles)))
 
-    @overload
-    def setGroupManagers(
-        self, groupId: GroupRef, managers: Iterable[GroupManager | UserRef]
-    ) -> Promise[Group]: ...
-    @overload
-    def setGroupManagers(
-        self,
-        groupId: GroupRef,
-        managers: Iterable[GroupManager | UserRef],
-        **handlers: Unpack[Handlers[Group]],
-    ) -> Self: ...
     @operation
-    def setGroupManagers(self, *args: Any, **kwargs: Any) -> Any:
+    async def setGroupManagers(self, groupId: GroupId, managers: Managers) -> Group:
         """Replace the list of a group's managers. The caller must be an owner.
 
         `managers` is the whole list: 1 to 16 users or GroupManagers, one of them an owner. A manager who is
@@ -1380,21 +1151,15 @@ class BrokerProvider(Protocol):
         `keySubstitutionError` and `blockedError` as `addGroupMembers`, `tooLargeError` for more than 16,
         `conflictError` if another owner changed the managers or after 16 attempts.
         The broker learns the managers."""
+        session = self._session()
+        return await session.hold(
+            groups.change(session, groupId, groups.checked_managers(managers))
+        )
 
-    @overload
-    def renameGroup(
-        self, groupId: GroupRef, name: str | None = None, description: str | None = None
-    ) -> Promise[Group]: ...
-    @overload
-    def renameGroup(
-        self,
-        groupId: GroupRef,
-        name: str | None = None,
-        description: str | None = None,
-        **handlers: Unpack[Handlers[Group]],
-    ) -> Self: ...
     @operation
-    def renameGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def renameGroup(
+        self, groupId: GroupId, name: str | None = None, description: str | None = None
+    ) -> Group:
         """Change name or description of a group; None keeps it. The caller must be a manager.
 
         A manager to whom another manager gave a wrong key repairs the group by passing both: then the key is
@@ -1403,22 +1168,14 @@ class BrokerProvider(Protocol):
         Raises `invalidArgumentError` for a name or description that `createGroup` refuses, and for neither;
         `permissionDeniedError` if the caller is not a manager, `conflictError` if another manager changed the
         same text or after 16 attempts. The broker learns that the group was changed."""
+        session = self._session()
+        intents = groups.checked_texts(name, description)
+        return await session.hold(groups.change(session, groupId, intents))
 
-    @overload
-    def renewGroup(
-        self, groupId: GroupRef, *, newKey: bool = False, progress: Progress | None = None
-    ) -> Promise[GroupRenewal]: ...
-    @overload
-    def renewGroup(
-        self,
-        groupId: GroupRef,
-        *,
-        newKey: bool = False,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[GroupRenewal]],
-    ) -> Self: ...
     @operation
-    def renewGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def renewGroup(
+        self, groupId: GroupId, *, newKey: bool = False, progress: Reports | None = None
+    ) -> GroupRenewal:
         """Give each container of a group a new key that former members of the group do not have.
 
         The caller must be a writer or a sharer. 64 containers are renewed at a time; `progress` gets the
@@ -1428,22 +1185,13 @@ class BrokerProvider(Protocol):
         Raises `permissionDeniedError` for a reader, and with `newKey` for a caller who is not a manager;
         `notFoundError` if the caller is not a member, and what `removeGroupMembers` raises for a new key.
         The broker learns that the containers are renewed together."""
+        session = self._session()
+        return await session.hold(groups.renew(session, groupId, newKey, progress))
 
-    @overload
-    def replaceGroup(
-        self, groupId: GroupRef, newGroupId: GroupRef, *, progress: Progress | None = None
-    ) -> Promise[GroupRenewal]: ...
-    @overload
-    def replaceGroup(
-        self,
-        groupId: GroupRef,
-        newGroupId: GroupRef,
-        *,
-        progress: Progress | None = None,
-        **handlers: Unpack[Handlers[GroupRenewal]],
-    ) -> Self: ...
     @operation
-    def replaceGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def replaceGroup(
+        self, groupId: GroupId, newGroupId: GroupId, *, progress: Reports | None = None
+    ) -> GroupRenewal:
         """Replace a group by another one in each of its containers, with the same permissions.
 
         Use it for a group that nobody can manage any more, or whose key cannot be replaced any more. The
@@ -1455,13 +1203,13 @@ class BrokerProvider(Protocol):
         Raises `permissionDeniedError` if the caller is not a sharer of the old group, `notFoundError` if a
         group is unknown, `invalidArgumentError` for the same group twice.
         The broker learns that the group is replaced."""
+        session = self._session()
+        if groupId == newGroupId:
+            raise errors.InvalidArgumentError("newGroupId must name another group than groupId")
+        return await session.hold(groups.replace_group(session, groupId, newGroupId, progress))
 
-    @overload
-    def deleteGroup(self, groupId: GroupRef) -> Promise[None]: ...
-    @overload
-    def deleteGroup(self, groupId: GroupRef, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def deleteGroup(self, *args: Any, **kwargs: Any) -> Any:
+    async def deleteGroup(self, groupId: GroupId) -> None:
         """Delete a group for all members. The caller must be an owner. Nobody can undo this.
 
         The client first removes all other members, then deletes the group; a repeated call does what is left.
@@ -1471,13 +1219,11 @@ class BrokerProvider(Protocol):
         Raises `permissionDeniedError` if the caller is not an owner, `rejectedError` while a container that
         the group can share or delete has nobody else: give somebody access, or delete it; `deletedError`
         after deletion. The broker learns who deletes the group, and when."""
+        session = self._session()
+        return await session.hold(group_writing.delete(session, groupId))
 
-    @overload
-    def getUsage(self) -> Promise[Usage]: ...
-    @overload
-    def getUsage(self, **handlers: Unpack[Handlers[Usage]]) -> Self: ...
     @operation
-    def getUsage(self, *args: Any, **kwargs: Any) -> Any:
+    async def getUsage(self) -> Usage:
         """Return how many bytes and containers the caller is charged with, and the caller's quotas.
 
         The caller is charged with the encrypted bytes that the caller sent and the records that the caller
@@ -1485,15 +1231,11 @@ class BrokerProvider(Protocol):
         would exceed a quota gets a `quotaExceededError`. The client cannot verify the numbers.
 
         Raises `notAuthenticatedError` without a session. The broker learns that the usage is read."""
+        session = self._session()
+        return await session.hold(accounts.fetch_usage(session))
 
-    @overload
-    def getSentChanges(self, containerId: uuid.UUID | str) -> Promise[Sequence[SentChange]]: ...
-    @overload
-    def getSentChanges(
-        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[Sequence[SentChange]]]
-    ) -> Self: ...
     @operation
-    def getSentChanges(self, *args: Any, **kwargs: Any) -> Any:
+    async def getSentChanges(self, containerId: Id) -> Sequence[SentChange]:
         """Return what became of this device's changes whose operation failed after the record was sent.
 
         An error whose `outcome` is `Uncertain` leaves such a change. The client reads and verifies the
@@ -1505,20 +1247,12 @@ class BrokerProvider(Protocol):
 
         Raises what `getContainer` raises, but no `notFoundError` and no `deletedError`: what is known of the
         changes is then returned. The broker learns that the caller reads the metadata."""
+        session = self._session()
+        known = marks if session.groups.known(containerId) is None else groups
+        return await session.hold(known.sent_changes(session, containerId))
 
-    @overload
-    def resetContainerMark(
-        self, containerId: uuid.UUID | str, accept: Head | None = None
-    ) -> Promise[Heads]: ...
-    @overload
-    def resetContainerMark(
-        self,
-        containerId: uuid.UUID | str,
-        accept: Head | None = None,
-        **handlers: Unpack[Handlers[Heads]],
-    ) -> Self: ...
     @operation
-    def resetContainerMark(self, *args: Any, **kwargs: Any) -> Any:
+    async def resetContainerMark(self, containerId: Id, accept: Head | None = None) -> Heads:
         """Show the head that this device has verified last and the one served now; accept the latter.
 
         For a container that raises a `rollbackError`, `forkError` or `tooLargeError` although you trust the
@@ -1530,20 +1264,14 @@ class BrokerProvider(Protocol):
         Raises `conflictError` if the broker serves another head than `accept` by now; an `untrustedError` if
         the served history is not valid by itself. The broker learns that the caller reads the metadata as a
         new device does."""
+        session = self._session()
+        known = marks if session.groups.known(containerId) is None else groups
+        return await session.hold(known.reset(session, containerId, accept))
 
-    @overload
-    def confirmAccess(
-        self, containerId: uuid.UUID | str, accept: Head | None = None
-    ) -> Promise[UnsettledAccess | None]: ...
-    @overload
-    def confirmAccess(
-        self,
-        containerId: uuid.UUID | str,
-        accept: Head | None = None,
-        **handlers: Unpack[Handlers[UnsettledAccess | None]],
-    ) -> Self: ...
     @operation
-    def confirmAccess(self, *args: Any, **kwargs: Any) -> Any:
+    async def confirmAccess(
+        self, containerId: Id, accept: Head | None = None
+    ) -> UnsettledAccess | None:
         """Show a change of access by a former member of a group, and accept it.
 
         For a container whose updates raise an `unsettledAccessError`. The author acted for a group, and is
@@ -1557,21 +1285,13 @@ class BrokerProvider(Protocol):
         Raises `conflictError` if another change than `accept` is the newest one by now, and what
         `getContainer` raises. The broker learns that the caller reads the container's metadata and two of its
         access lists."""
+        session = self._session()
+        return await session.hold(marks.confirm(session, containerId, accept))
 
-    @overload
-    def resetEventMark(
-        self, accept: Head | None = None, *, groupId: GroupRef | None = None
-    ) -> Promise[Heads]: ...
-    @overload
-    def resetEventMark(
-        self,
-        accept: Head | None = None,
-        *,
-        groupId: GroupRef | None = None,
-        **handlers: Unpack[Handlers[Heads]],
-    ) -> Self: ...
     @operation
-    def resetEventMark(self, *args: Any, **kwargs: Any) -> Any:
+    async def resetEventMark(
+        self, accept: Head | None = None, *, groupId: GroupId | None = None
+    ) -> Heads:
         """Show up to which event this device has read, and where the log ends now; accept the latter.
 
         For a log that raises a `rollbackError` or `forkError` although you trust the broker's present state:
@@ -1581,24 +1301,13 @@ class BrokerProvider(Protocol):
 
         Raises `conflictError` if the log does not contain the accepted end; `integrityError` for a log with
         gaps. The broker learns that the log is read."""
+        session = self._session()
+        return await session.hold(events.reset_mark(events.Source(session, groupId), accept))
 
-    @overload
-    def getPublicKeys(
-        self,
-        userId: UserRef | None = None,
-        keyType: KeyType | int | str | None = None,
-        index: int | None = None,
-    ) -> Promise[Sequence[PublicKey]]: ...
-    @overload
-    def getPublicKeys(
-        self,
-        userId: UserRef | None = None,
-        keyType: KeyType | int | str | None = None,
-        index: int | None = None,
-        **handlers: Unpack[Handlers[Sequence[PublicKey]]],
-    ) -> Self: ...
     @operation
-    def getPublicKeys(self, *args: Any, **kwargs: Any) -> Any:
+    async def getPublicKeys(
+        self, userId: UserId | None = None, keyType: Kind | None = None, index: int | None = None
+    ) -> Sequence[PublicKey]:
         """Return all public keys that match, verified to be the user's own; by default the session's user.
 
         `keyType` is a KeyType, its value or its name. The keys of a deleted user are all retired, and kept
@@ -1606,52 +1315,36 @@ class BrokerProvider(Protocol):
 
         Raises `notFoundError` for an unknown user, `keySubstitutionError` for keys that are not theirs.
         The broker learns whose keys this session asks for."""
+        session = self._session()
+        if index is not None and index < 0:
+            raise errors.InvalidArgumentError(f"index must be 0 or more, not {index}")
+        user_id = session.userId if userId is None else userId
+        return await session.hold(session.directory.public_keys(user_id, keyType, index))
 
-    @overload
-    def getLatestActiveSigningKey(
-        self, userId: UserRef, keyType: KeyType | int | str = KeyType.Signing
-    ) -> Promise[PublicKey | None]: ...
-    @overload
-    def getLatestActiveSigningKey(
-        self,
-        userId: UserRef,
-        keyType: KeyType | int | str = KeyType.Signing,
-        **handlers: Unpack[Handlers[PublicKey | None]],
-    ) -> Self: ...
     @operation
-    def getLatestActiveSigningKey(self, *args: Any, **kwargs: Any) -> Any:
+    async def getLatestActiveSigningKey(
+        self, userId: UserId, keyType: Kind = KeyType.Signing
+    ) -> PublicKey | None:
         """Return the user's latest active public key of the type; None for an unknown or a deleted user.
 
         `keyType` is a KeyType, its value or its name.
 
         Raises `keySubstitutionError` for keys that are not theirs. The broker learns whose keys this session
         asks for."""
+        session = self._session()
+        return await session.hold(session.directory.latest_active(userId, keyType))
 
-    @overload
-    def getEvents(
-        self,
-        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
-        containerId: uuid.UUID | str | None = None,
-        containerType: str | None = None,
-        startId: int | None = None,
-        endId: int | None = None,
-        *,
-        groupId: GroupRef | None = None,
-    ) -> Promise[Sequence[ContainerEvent]]: ...
-    @overload
-    def getEvents(
-        self,
-        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
-        containerId: uuid.UUID | str | None = None,
-        containerType: str | None = None,
-        startId: int | None = None,
-        endId: int | None = None,
-        *,
-        groupId: GroupRef | None = None,
-        **handlers: Unpack[Handlers[Sequence[ContainerEvent]]],
-    ) -> Self: ...
     @operation
-    def getEvents(self, *args: Any, **kwargs: Any) -> Any:
+    async def getEvents(
+        self,
+        eventType: EventTypes | None = None,
+        containerId: Id | None = None,
+        containerType: str | None = None,
+        startId: int | None = None,
+        endId: int | None = None,
+        *,
+        groupId: GroupId | None = None,
+    ) -> Sequence[ContainerEvent]:
         """Return the events of the session's user that match, ascending; both ids are inclusive.
 
         With `groupId` they are those of a group of which the caller is a member. Containers that the caller
@@ -1669,30 +1362,20 @@ class BrokerProvider(Protocol):
         `rollbackError`, `forkError` or `integrityError` if the log contradicts what this device has seen;
         `tooLargeError` for more than a million events. The broker learns that the log is read, and with which
         criteria."""
+        session = self._session()
+        criteria = events.checked_criteria(eventType, containerId, containerType, startId, endId)
+        return await session.hold(events.events(events.Source(session, groupId), criteria))
 
-    @overload
-    def followEvents(
-        self,
-        startId: int | None = None,
-        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
-        containerId: uuid.UUID | str | None = None,
-        containerType: str | None = None,
-        *,
-        groupStartIds: Mapping[uuid.UUID, int] | None = None,
-    ) -> Stream[ContainerEvent]: ...
-    @overload
-    def followEvents(
-        self,
-        startId: int | None = None,
-        eventType: ContainerEventType | str | Iterable[ContainerEventType | str] | None = None,
-        containerId: uuid.UUID | str | None = None,
-        containerType: str | None = None,
-        *,
-        groupStartIds: Mapping[uuid.UUID, int] | None = None,
-        **handlers: Unpack[EventHandlers[ContainerEvent]],
-    ) -> Stream[ContainerEvent]: ...
     @stream_operation
-    def followEvents(self, *args: Any, **kwargs: Any) -> Any:
+    def followEvents(
+        self,
+        startId: int | None = None,
+        eventType: EventTypes | None = None,
+        containerId: Id | None = None,
+        containerType: str | None = None,
+        *,
+        groupStartIds: Starts | None = None,
+    ) -> Pages[ContainerEvent]:
         """Return a stream of the user's matching events, each once and in order, as they happen.
 
         It has the events of the user's own log, and those of the log of each group that the user has
@@ -1716,3 +1399,260 @@ class BrokerProvider(Protocol):
         `notAuthenticatedError` when the session ends. The client cannot notice that the broker withholds new
         events until the broker serves a later one. The broker learns how far this device has read the log,
         and when the device is connected."""
+        session, group_starts = self._session(), groupStartIds or {}
+        for start in (startId, *group_starts.values()):
+            events.checked_criteria(None, None, None, start, None)
+        criteria = following.Criteria(eventType, containerId, containerType)
+        return following.follow(session, startId, group_starts, criteria)
+
+    def _session(self) -> Session:
+        """Return the current session; `NotAuthenticatedError` without one."""
+        session = self._current
+        if session is None or session.keys.is_forgotten:
+            raise errors.NotAuthenticatedError(self._how_to_begin())
+        session.check_process()
+        return session
+
+    def _how_to_begin(self) -> str:
+        """Return why there is no session and how to begin one; "" for the error's own message."""
+        return ""
+
+    def _update(
+        self, containerId: uuid.UUID, change: Change, ifVersion: int | None
+    ) -> Work[SecuredContainer]:
+        session = self._session()
+        return session.hold(writing.update(session, containerId, change, ifVersion))
+
+    def _update_each(
+        self, argument: str, items: Sequence[tuple[uuid.UUID, Grants | Merge]]
+    ) -> Work[list[SecuredContainer | errors.BrokerError]]:
+        """Change the access of the containers that an argument names; raise if it names one twice."""
+        session = self._session()
+        arguments.check_named_once(argument, [container_id for container_id, _ in items])
+        changes = {container_id: Change(grants=grants) for container_id, grants in items}
+        return session.hold(writing.update_each(session, changes))
+
+    def _append(self, containerId: uuid.UUID, change: Change, ifVersion: int | None) -> Work[None]:
+        session = self._session()
+
+        async def work() -> None:
+            await writing.append(session, containerId, change, ifVersion)
+
+        return session.hold(work())
+
+    def _read(
+        self,
+        containerId: uuid.UUID,
+        use: Callable[[Session, opening.Opened], Work[T]],
+        *,
+        header: bool = False,
+        content: bool = False,
+    ) -> Work[T]:
+        """Fetch and open a container with these parts, and return what `use` makes of it."""
+        session = self._session()
+
+        async def work() -> T:
+            fetched = await fetching.fetch(session, containerId, header=header, content=content)
+            return await use(session, opening.open_fetched(session, fetched))
+
+        return session.hold(work())
+
+    async def _log_in(
+        self,
+        user_id: uuid.UUID,
+        password: str | None,
+        passphrase: str,
+        ring: KeyRing | None,
+        keep: bool,
+    ) -> bytes | None:
+        """Begin a session with a KeyRing, or with the KeyFile that the passphrase opens."""
+        if ring is not None:
+            return await self._keeping(keep, lambda: self._begin(ring))
+        return await self._keeping(
+            keep,
+            lambda: self._adopt(
+                accounts.log_in_with_key_file(
+                    self._transport, self._trust_store, user_id, password, passphrase
+                )
+            ),
+        )
+
+    def _begin(self, ring: KeyRing) -> Work[None]:
+        """Begin a session with a KeyRing, which must have exactly the published keys."""
+        return self._adopt(accounts.log_in_with_ring(self._transport, self._trust_store, ring))
+
+    async def _keeping(self, keep: bool, begin: Callable[[], Work[T]]) -> T:
+        """Begin a session, and keep it with `keep`; the store is checked before anything is sent."""
+        if keep:
+            await self._kept.check()
+        try:
+            result = await begin()
+        except accounts.SupersededError as error:
+            raise errors.RollbackError(error.message) from None
+        if not keep:
+            return result
+        ring = self._session().keys.ring
+        try:
+            await self._kept.keep(ring)
+        except errors.SessionStoreError as error:
+            # Raised in place of the result: the user is registered, or logged in, nevertheless.
+            failed = errors.SessionStoreError(
+                f"User {ring.userId} is logged in, but the session is not kept. {error}"
+            )
+            failed.outcome = errors.WriteOutcome.Stored
+            raise failed from None
+        return result
+
+    def _session_of(self, ring: KeyRing) -> Session:
+        """Return a session with these keys, before anything is requested from the broker."""
+        return accounts.session_of(self._transport, self._trust_store, ring)
+
+    async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
+        """Make a new session the current one; the one before is forgotten after its last operation."""
+        session, result = await beginning
+        session.groups.raise_owed = partial(groups.raise_owed, session)
+        before, self._current, self._is_closed = self._current, session, False
+        if before is not None:
+            before.leave()
+        return result
+
+    async def _resume(
+        self, user_id: uuid.UUID | None, begin: Callable[[KeyRing], Work[None]]
+    ) -> uuid.UUID:
+        """Begin a session with the newest of the kept KeyRings whose keys the broker accepts."""
+        kept = await self._kept.find(user_id)
+        refused: errors.BrokerError | None = None
+        for ring in kept.rings:
+            try:
+                await begin(ring)
+                return kept.user_id
+            except accounts.SupersededError as error:
+                # Only newer keys than those of the newest KeyRing prove that none of them is published. A
+                # refusal is the broker's word alone, and removes nothing: kept.py says why.
+                if ring is kept.rings[0]:
+                    await self._kept.forget_if(kept)
+                    raise errors.NotAuthenticatedError(
+                        f"The keys of user {kept.user_id} were replaced on another device: log in with the "
+                        "new passphrase and keep=True. The kept session was removed."
+                    ) from None
+                refused = error
+            except errors.CredentialsError as error:
+                refused = error
+            except errors.OfflineError:  # the cache may have the public keys of the other
+                if ring is kept.rings[-1]:
+                    raise
+        raise errors.NotAuthenticatedError(
+            f"The kept session of user {kept.user_id} could not be resumed. {refused} If the keys were "
+            "replaced on another device, log in with the new passphrase and keep=True. The kept "
+            "session stays."
+        )
+
+
+OPERATIONS: frozenset[str] = frozenset(
+    name for name, each in vars(BrokerProvider).items() if hasattr(each, "parameters")
+)
+"""The names of a provider's operations."""
+
+
+class BaseProvider(BrokerProvider):
+    """Operations over a session that a subclass provides."""
+
+    @classmethod
+    def _of(cls, session: Session) -> BaseProvider:
+        """Return a provider of one session, even after the program's provider began another one."""
+        made = cls()
+        made._current = session
+        return made
+
+
+def _header(data: bytes | None, header_type: builtins.type[Any] | None) -> Header[Any] | None:
+    if data is None:
+        return None
+    return Header(decode_header(data, Any if header_type is None else header_type))
+
+
+def _wanted(
+    type: str | None, limit: int, headers: bool, header_type: builtins.type[Any] | None
+) -> listing.Wanted:
+    """Return the checked parameters of a list."""
+    if not 1 <= limit <= MAX_BATCH:
+        raise errors.InvalidArgumentError(f"limit must be 1 to {MAX_BATCH}, not {limit}")
+    open_header = partial(_header, header_type=header_type) if headers else None
+    return listing.Wanted(arguments.checked_type(type), limit, open_header)
+
+
+def changed_fields(
+    new: NewContainer, progress: Progress | None = None, creator: uuid.UUID | None = None
+) -> Change:
+    """Return a change of all fields. Without access levels, the creator of a new container is the owner."""
+    grants = arguments.checked_grants(new.accessLevels)
+    type = arguments.checked_type(new.type)
+    if creator is not None:
+        grants = grants or {creator: OWNER}
+        check_own_type(creator, type, grants)
+    return Change(
+        header=encode_header(new.customHeaderObject),
+        content=checked_content(new.content),
+        type=type,
+        grants=grants,
+        progress=progress or no_progress,
+    )
+
+
+def _warn_of_closed(creator: uuid.UUID, change: Change, what: str) -> None:
+    """Warn if the creator of a new container will not be able to open it, which may be a mistake."""
+    grant = change.recipients.get(creator)
+    if grant is None or not grant.permissions & ContainerAccessLevel.Decrypt:
+        _log.warning(
+            "%s will not open for its creator: accessLevels gives user %s no Decrypt. Include "
+            "AccessLevel(userId, ContainerAccessLevel.DefaultOwnerPermissions) for yourself.",
+            what,
+            creator,
+        )
+
+
+def _new(creator: uuid.UUID, number: int, item: NewContainer) -> Change:
+    """Return the change that creates one item of a batch; its position is in every error."""
+    try:
+        return changed_fields(arguments.checked_fields(NewContainer, item), creator=creator)
+    except errors.InvalidArgumentError as error:
+        raise errors.InvalidArgumentError(f"containers[{number}]: {error}") from None
+
+
+def _access_change(number: int, item: AccessChange) -> tuple[uuid.UUID, Grants | Merge]:
+    """Return the container and the change of one item of a batch; every error names the item's position."""
+    try:
+        checked = arguments.checked_fields(AccessChange, item)
+        return uuid_of("containerId", checked.containerId), _grants(checked)
+    except errors.InvalidArgumentError as error:
+        raise errors.InvalidArgumentError(f"changes[{number}]: {error}") from None
+
+
+def _grants(item: AccessChange) -> Grants | Merge:
+    add, remove = list(item.add), frozenset(holder_of("remove", each) for each in item.remove)
+    if item.replace is not None:
+        if add or remove:
+            raise errors.InvalidArgumentError(
+                "replace names the whole access list: pass it without add and remove"
+            )
+        return arguments.checked_grants(item.replace, "replace")
+    grants = arguments.checked_grants(add, "add")
+    if both := remove & grants.keys():
+        raise errors.InvalidArgumentError(
+            f"add and remove both name {min(both)}: name each user or group in one of them"
+        )
+    return Merge(grants, remove)
+
+
+def check_key_ring(
+    keyRing: KeyRing, userId: uuid.UUID, password: str | None, passphrase: str | None
+) -> None:
+    """Raise `InvalidArgumentError` for a log-in with a KeyRing that is another user's, or with secrets."""
+    if password is not None or passphrase is not None:
+        raise errors.InvalidArgumentError(
+            "logIn takes a KeyRing or secrets, not both: leave out password and passphrase"
+        )
+    if keyRing.userId != userId:
+        raise errors.InvalidArgumentError(
+            f"keyRing belongs to user {keyRing.userId}, not to userId {userId}"
+        )

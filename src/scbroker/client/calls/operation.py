@@ -1,9 +1,9 @@
-"""Make one function of an operation's declaration that serves both call styles.
+"""Make one function of an operation's body that serves both call styles.
 
-`provider.py` declares an operation once, as overloads and a docstring under `@operation`. A class implements
-it as `_name(self, ...)`, an ordinary method that returns a coroutine. The function made here checks the
-arguments by their declared types, starts the coroutine on scbroker's thread, and passes its outcome to a
-`Promise` or to exactly one of two handlers.
+An operation is an `async def` under `@operation`. The function made here checks the arguments by the types
+of the parameters, starts the body, lets it go on on scbroker's thread, and passes its outcome to a `Promise`
+or to exactly one of two handlers. For type checkers, `tools/make_stubs.py` writes both styles into the
+module's `.pyi`.
 
 A promise can be awaited in any event loop, and read by `.result()` in a plain script. Each read of a failure
 raises a fresh error without inner frames: tracebacks grow with each raise, and frames hold secrets.
@@ -19,19 +19,35 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Callable, Collection, Coroutine, Generator, Set
-from typing import Any, Final, Generic, NotRequired, TypedDict, TypeVar, get_overloads
+import types
+from collections.abc import Callable, Collection, Coroutine, Generator
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    NotRequired,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    get_type_hints,
+)
 
 from scbroker import errors
-from scbroker.client.arguments import check_of
+from scbroker.client.arguments import Check, accepted, check_of
 from scbroker.client.calls.io_thread import check_process, io_thread
 from scbroker.client.calls.main_queue import MainQueue, mainQueue
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+S = TypeVar("S", bound="Operations")
 T = TypeVar("T")
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 T_co = TypeVar("T_co", covariant=True)
 OnError = Callable[[errors.BrokerError], object]
 _CALLBACK: Final = ("completionHandler", "errorHandler", "queue")
+_EITHER: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_NONE: Final = inspect.Parameter.empty
 _log = logging.getLogger("scbroker")
 
 
@@ -211,169 +227,208 @@ class VoidHandlers(TypedDict):
     queue: NotRequired[concurrent.futures.Executor | None]
 
 
-def operation(declared: F) -> F:
-    """Make an operation of a declaration whose overloads all name the same parameters by position."""
-    return operation_of_forms(lambda *_: 0)(declared)
+Body = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+
+class Operations:
+    """The base of a class that has operations."""
+
+    def _perform(self, name: str, body: Callable[..., T], given: dict[str, Any]) -> T:
+        """Run the body of an operation with checked arguments. A subclass may run it elsewhere, or refuse."""
+        del name
+        return body(self, **given)
+
+
+def operation(body: Body[S, P, T]) -> Callable[Concatenate[S, P], Promise[T]]:
+    """Make an operation of its body: a method that serves both call styles.
+
+    The call itself checks the arguments and runs the body up to its first `await`, which is that of
+    `Session.hold` or of `called`. The rest runs on scbroker's thread.
+    """
+    return operation_of_forms(lambda args, kwargs: (args, kwargs))(body)
 
 
 def operation_of_forms(
-    form_of: Callable[[tuple[object, ...], Collection[str]], int],
-) -> Callable[[F], F]:
-    """Make an operation of a declaration with several forms: overloads that differ by position.
+    arranged: Callable[[Args, Kwargs], tuple[Args, Kwargs]], **forms: str
+) -> Callable[[Body[S, P, T]], Callable[Concatenate[S, P], Promise[T]]]:
+    """Make an operation that takes its parameters in several orders.
 
-    `form_of` takes the arguments by position and the names of the others, and returns which form they
-    belong to: its number among the overloads in promise style.
+    `arranged` returns the arguments in the order of the body. `forms` has for each order the parameters, with
+    spaces between them, and the result if it is not the body's: "keyRing userId -> None".
     """
 
-    def decorate(declared: F) -> F:
-        declaration = Declaration(declared, form_of)
-        name, is_void = declaration.name, declaration.is_void
-
-        @functools.wraps(declared)
-        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            mainQueue.notice_loop()
-            style = [kwargs.pop(key, None) for key in _CALLBACK]
-            in_promise_style = all(value is None for value in style)
-            handlers = None if in_promise_style else _Handlers(name, is_void, *style)
-            try:
-                if handlers is not None:
-                    check_handler(name, "completionHandler", handlers.completion)
-                future = io_thread.submit(name, declaration.begin(self, args, kwargs), self)
-            except Exception as error:
-                if handlers is not None:
-                    handlers.fail(error)
-                    return self
-                if isinstance(error, errors.BrokerError):
-                    raise
-                raise public_error(error) from error
-            if handlers is None:
-                return Promise(name, future)
-            handlers.follow(future)
-            return self
-
-        call.__signature__ = declaration.signature  # type: ignore[attr-defined] # functions have it all the same
-        return call  # type: ignore[return-value] # the overloads are what callers see
+    def decorate(body: Body[S, P, T]) -> Callable[Concatenate[S, P], Promise[T]]:
+        parameters = Parameters(body, _CALLBACK)
+        parameters.is_void |= any(each.endswith("-> None") for each in forms.values())
+        call: Callable[Concatenate[S, P], Promise[T]] = _operation(parameters, arranged, forms)
+        functools.update_wrapper(call, body)
+        return call
 
     return decorate
 
 
-def function_operation(body: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[[F], F]:
-    """Make an operation of a function that belongs to no provider: `body` is its `_name`.
+def function_operation(body: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Promise[T]]:
+    """Make an operation of a function that belongs to no provider. In callback style it returns None."""
+    parameters = Parameters(body, _CALLBACK, is_method=False)
 
-    In callback style it returns None.
-    """
+    @functools.wraps(body)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return _call(
+            parameters, lambda: parameters.body(**parameters.checked(args, kwargs)), None, kwargs
+        )
 
-    def decorate(declared: F) -> F:
-        method = operation(declared)
-        host = type(declared.__name__, (), {f"_{declared.__name__}": staticmethod(body)})()
-
-        @functools.wraps(declared)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = method(host, *args, **kwargs)
-            return None if result is host else result
-
-        return call  # type: ignore[return-value] # the overloads are what callers see
-
-    return decorate
+    call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
+    return call
 
 
-class Declaration:
-    """The overloads of an operation: its forms, and the checks of their parameters.
+def _operation(
+    parameters: Parameters,
+    arranged: Callable[[Args, Kwargs], tuple[Args, Kwargs]],
+    forms: dict[str, str],
+) -> Any:
+    def call(self: Operations, /, *args: Any, **kwargs: Any) -> Any:
+        def begin() -> Coroutine[Any, Any, Any]:
+            given = parameters.checked(*arranged(args, kwargs))
+            return self._perform(parameters.name, parameters.body, given)
 
-    Overloads with `**handlers` show callback style to type checkers; every other overload is a form.
-    `handlers` are the keywords that replace `**handlers` at run time.
-    """
+        promise = _call(parameters, begin, self, kwargs)
+        return self if promise is None else promise
+
+    call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
+    call.parameters, call.forms = parameters, forms  # type: ignore[attr-defined]
+    return call
+
+
+def _call(
+    parameters: Parameters,
+    begin: Callable[[], Coroutine[Any, Any, Any]],
+    owner: object,
+    kwargs: dict[str, Any],
+) -> Promise[Any] | None:
+    """Start an operation; return its promise, or None if the keywords of callback style were given."""
+    mainQueue.notice_loop()
+    name = parameters.name
+    style = [kwargs.pop(key, None) for key in _CALLBACK]
+    in_promise_style = all(value is None for value in style)
+    handlers = None if in_promise_style else _Handlers(name, parameters.is_void, *style)
+    try:
+        if handlers is not None:
+            check_handler(name, "completionHandler", handlers.completion)
+        future = io_thread.submit(name, begun(begin()), owner)
+    except Exception as error:
+        if handlers is not None:
+            handlers.fail(error)
+            return None
+        if isinstance(error, errors.BrokerError):
+            raise
+        raise public_error(error) from error
+    if handlers is None:
+        return Promise(name, future)
+    handlers.follow(future)
+    return None
+
+
+class _Called:
+    """The end of what the call itself does."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+def called() -> _Called:
+    """Return what the body of an operation awaits before anything else: there the call returns."""
+    return _Called()
+
+
+def begun(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """Run a coroutine to its first `await` on this thread; return the coroutine of the rest."""
+    try:
+        step = work.send(None)
+    except StopIteration as ended:
+        return _ready(ended.value)
+    if step is not None:
+        work.close()
+        raise RuntimeError("The body of an operation has to await called() before anything else.")
+    return _rest(work)
+
+
+async def _ready(value: T) -> T:
+    return value
+
+
+async def _rest(work: Coroutine[Any, Any, T]) -> T:
+    return await _resumed(work)
+
+
+@types.coroutine
+def _resumed(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Go on with a coroutine that has begun, which `await` refuses."""
+    result: T = yield from work
+    return result
+
+
+class Parameters:
+    """The parameters of an operation's body, their checks, and the signature that callers see."""
 
     def __init__(
-        self,
-        declared: Callable[..., Any],
-        form_of: Callable[[tuple[object, ...], Collection[str]], int] = lambda *_: 0,
-        handlers: tuple[str, str, str] = _CALLBACK,
+        self, body: Callable[..., Any], handlers: Collection[str], *, is_method: bool = True
     ) -> None:
-        overloads = [_with_self(inspect.signature(each)) for each in get_overloads(declared)]
-        forms = [each for each in overloads if "handlers" not in each.parameters]
-        self.name: str = declared.__name__
-        self.takes_handlers: bool = len(forms) < len(overloads)
-        self.is_void: bool = any(form.return_annotation == "Promise[None]" for form in forms)
-        self._form_of = form_of
-        keywords = handlers if self.takes_handlers else ()
-        self._signatures = [_with_all(form, forms, keywords) for form in forms]
-        self._names = [_names(each) for each in self._signatures]
-        self._checks = {
-            key: check_of(parameter.annotation)
-            for form in forms
-            for key, parameter in list(form.parameters.items())[1:]
-        }
-
-    @property
-    def signature(self) -> inspect.Signature:
-        return self._signatures[0]
-
-    def begin(self, provider: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Check the arguments, and return what the provider's `_name` makes of them."""
-        form = self._form_of(args, kwargs)
-        signature, (by_position, required, known) = self._signatures[form], self._names[form]
-        bound = dict(zip(by_position, args, strict=False)) | kwargs
-        fits = len(bound) == len(args) + len(kwargs) and required <= bound.keys() <= known
-        if not fits:
-            bound = _bound(self.name, signature, (provider, *args), kwargs)
-        given = {
-            key: self._checks[key](key, value)
-            for key, value in bound.items()
-            if value is not signature.parameters[key].default
-        }
-        return getattr(provider, f"_{self.name}")(**given)
-
-
-def _names(form: inspect.Signature) -> tuple[list[str], Set[str], Set[str]]:
-    """Return the parameters that may be given by position, those without a default, and all of them.
-
-    By these `begin` sees whether arguments fit: `Signature.bind` takes a few times as long.
-    """
-    parameters = list(form.parameters.values())[1:]
-    by_position = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
-    required = {each.name for each in parameters if each.default is each.empty}
-    return by_position, required, {each.name for each in parameters}
-
-
-def _with_self(form: inspect.Signature) -> inspect.Signature:
-    """Return the signature of a method as it is, and that of a function with `self` before it."""
-    if "self" in form.parameters:
-        return form
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return form.replace(parameters=[own, *form.parameters.values()])
-
-
-def _with_all(
-    form: inspect.Signature, forms: list[inspect.Signature], handlers: Collection[str]
-) -> inspect.Signature:
-    """Return a form's signature with all other parameters, and those of callback style, as keywords."""
-    kind, _, result = str(form.return_annotation)[:-1].partition("[")
-    taken = "" if result == "None" else result
-    annotations = (f"Callable[[{taken}], object]", "OnError", "Executor | None")
-    parameters = dict(form.parameters)
-    for each in forms:
-        for key, parameter in each.parameters.items():
-            optional = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
-            parameters.setdefault(key, optional)
-    for key, annotation in zip(handlers, annotations, strict=False):
-        parameters[key] = inspect.Parameter(
-            key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+        self.body: Callable[..., Any] = body
+        self.name: str = body.__name__
+        own = inspect.signature(body)
+        parameters = list(own.parameters.values())[is_method:]
+        self._by_position = [each.name for each in parameters if each.kind is _EITHER]
+        self._defaults = {each.name: each.default for each in parameters}
+        result = str(own.return_annotation)
+        kind, taken = "Promise", "" if result == "None" else result
+        if result.startswith("Pages["):
+            kind, result = "Stream", result.removeprefix("Pages[")[:-1]
+            taken = result
+        annotations = (f"Callable[[{taken}], object]", "OnError", "Executor | None")
+        shown = [each.replace(annotation=accepted(str(each.annotation))) for each in parameters]
+        shown += [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
+            )
+            for key, annotation in zip(handlers, annotations, strict=False)
+        ]
+        self.result: str = f"{kind}[{result}]"
+        self.is_void: bool = result == "None"
+        returned = self.result if kind == "Stream" else f"{self.result} | Self"
+        first = [inspect.Parameter("self", _EITHER)] if is_method else []
+        self.signature: inspect.Signature = inspect.Signature(
+            [*first, *shown], return_annotation=returned
         )
-    returned = form.return_annotation if kind == "Stream" else f"{form.return_annotation} | Self"
-    return form.replace(parameters=list(parameters.values()), return_annotation=returned)
+        self._shown = inspect.Signature(shown)
 
+    @functools.cached_property
+    def _checks(self) -> dict[str, Check]:
+        hints = get_type_hints(self.body, include_extras=True)
+        return {key: check_of(hints[key]) for key in self._defaults}
 
-def _bound(
-    name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any]:
-    """Return the arguments by name, without `self`; `InvalidArgumentError` if they do not fit."""
-    try:
-        given = signature.bind(*args, **kwargs).arguments
-    except TypeError as error:
-        names = ", ".join(list(signature.parameters)[1:])
-        raise errors.InvalidArgumentError(f"{name}() {error}. It takes: {names}.") from None
-    return dict(list(given.items())[1:])
+    def checked(self, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+        """Return the arguments by name, checked; those that are a parameter's default are left out."""
+        given = dict(zip(self._by_position, args, strict=False)) | kwargs
+        if len(given) < len(args) + len(kwargs) or not given.keys() <= self._defaults.keys():
+            self._refuse(args, kwargs)
+        checks, defaults = self._checks, self._defaults
+        found = {
+            key: checks[key](key, value)
+            for key, value in given.items()
+            if value is not defaults[key]
+        }
+        if any(default is _NONE and key not in found for key, default in defaults.items()):
+            self._refuse(args, kwargs)
+        return found
+
+    def _refuse(self, args: Args, kwargs: Kwargs) -> None:
+        try:
+            self._shown.bind(*args, **kwargs)
+        except TypeError as error:
+            names = ", ".join(self._shown.parameters)
+            raise errors.InvalidArgumentError(
+                f"{self.name}() {error}. It takes: {names}."
+            ) from None
 
 
 def check_handler(name: str, key: str, handler: object) -> None:

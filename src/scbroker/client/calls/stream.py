@@ -1,4 +1,4 @@
-"""Hand out results that arrive one after another: `Stream`, and the declaration of operations that return it.
+"""Hand out results that arrive one after another: `Stream`, and operations that return it.
 
 An asynchronous generator of pages runs on scbroker's thread. It produces the next page only after the
 consumer has begun the previous one: at most one page is prefetched, so memory stays bounded. The threads
@@ -20,14 +20,25 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import Any, Final, Generic, NotRequired, Self, TypedDict, TypeVar
+from typing import (
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    NotRequired,
+    ParamSpec,
+    Self,
+    TypedDict,
+    TypeVar,
+)
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import check_process, io_thread
 from scbroker.client.calls.main_queue import MainQueue, mainQueue
 from scbroker.client.calls.operation import (
-    Declaration,
     OnError,
+    Operations,
+    Parameters,
     check_handler,
     checked_queue,
     public_error,
@@ -35,7 +46,8 @@ from scbroker.client.calls.operation import (
     would_block_loop,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+S = TypeVar("S", bound=Operations)
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 Pages = AsyncGenerator[Sequence[T], None]
@@ -297,22 +309,22 @@ class _Handlers(Generic[T]):
             self._queue.arrived(self._name)
 
 
-def stream_operation(declared: F) -> F:
-    """Make an operation that returns a Stream. A provider implements it as `_name(self, ...)`.
+def stream_operation(
+    body: Callable[Concatenate[S, P], Pages[T]],
+) -> Callable[Concatenate[S, P], Stream[T]]:
+    """Make an operation that returns a Stream of its body, which returns the generator of pages at once."""
+    parameters = Parameters(body, _HANDLERS)
+    name = parameters.name
 
-    That method is called at once with the checked arguments, and returns the generator of pages. Only an
-    operation that is declared with `EventHandlers` takes handlers.
-    """
-    declaration = Declaration(declared, handlers=_HANDLERS)
-    name, keywords = declaration.name, _HANDLERS if declaration.takes_handlers else ()
-
-    @functools.wraps(declared)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    @functools.wraps(body)
+    def call(self: Operations, /, *args: Any, **kwargs: Any) -> Any:
         mainQueue.notice_loop()
-        style = [kwargs.pop(key, None) for key in keywords]
+        style = [kwargs.pop(key, None) for key in _HANDLERS]
         handlers = None if all(each is None for each in style) else _Handlers[Any](name, *style)
         try:
-            pages = declaration.begin(self, args, kwargs)
+            pages: Pages[Any] = self._perform(
+                name, parameters.body, parameters.checked(args, kwargs)
+            )
         except Exception as error:
             if handlers is not None:
                 pages = _failing(error)
@@ -325,8 +337,9 @@ def stream_operation(declared: F) -> F:
             handlers.follow(stream, stream._feed)
         return stream
 
-    call.__signature__ = declaration.signature  # type: ignore[attr-defined] # functions have it all the same
-    return call  # type: ignore[return-value] # the overloads are what callers see
+    call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
+    call.parameters, call.forms = parameters, {}  # type: ignore[attr-defined]
+    return call
 
 
 async def _failing(error: Exception) -> Pages[Any]:

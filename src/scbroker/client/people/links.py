@@ -14,13 +14,12 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from scbroker import errors
-from scbroker.client.base_provider import BaseProvider
 from scbroker.client.people.link_url import LinkUrl, encode_base64, plain_address
 from scbroker.client.people.own_document import OwnDocument
 from scbroker.client.users import accounts
@@ -33,6 +32,9 @@ from scbroker.records.container_record import OWN_TYPES
 from scbroker.spelling import check_new
 from scbroker.types import Container, Link
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, KeyType
+
+if TYPE_CHECKING:
+    from scbroker.client.provider import BaseProvider
 
 _TYPE: Final = "scbroker.links"
 _MAX_LINKS: Final = 1000
@@ -82,13 +84,6 @@ class NewLink:
     api_key: uuid.UUID | None
 
 
-class _Bound(BaseProvider):
-    """The container operations of one session, even after the program's provider began another one."""
-
-    def __init__(self, session: Session) -> None:
-        self._current = session
-
-
 def checked(
     containers: Sequence[uuid.UUID],
     permissions: ContainerAccessLevel,
@@ -125,9 +120,10 @@ def checked(
     return NewLink(containers, permissions, expires_at.astimezone(dt.UTC), password, name, api_key)
 
 
-async def create(session: Session, new: NewLink) -> Link:
+async def create(provider: BaseProvider, new: NewLink) -> Link:
     """Keep a new link, register its user, and give that user access; undo all if any of it fails."""
-    provider, endpoint = _Bound(session), session.transport.endpoint
+    session = provider._session()
+    endpoint = session.transport.endpoint
     await _check_can_share(provider, new)
     ring = KeyRing.generate()
     url = LinkUrl(
@@ -156,25 +152,24 @@ async def create(session: Session, new: NewLink) -> Link:
         level = AccessLevel(ring.userId, new.permissions, new.expires_at)
         _raise_first(new.containers, await provider.grantAccess(new.containers, level))
     except errors.BrokerError:
-        await _undo(session, ring.userId)
+        await _undo(provider, ring.userId)
         raise
     return _link(ring.userId, entry)
 
 
-async def stored(session: Session) -> list[Link]:
+async def stored(provider: BaseProvider) -> list[Link]:
     """Return the links of the session's user, oldest first."""
-    found = await _document(_Bound(session)).read()
+    found = await _document(provider).read()
     links = (_link(user_id, entry) for user_id, entry in found.links.items())
     return sorted(links, key=lambda link: link.createdAt)
 
 
-async def revoke(session: Session, user_id: uuid.UUID) -> None:
+async def revoke(provider: BaseProvider, user_id: uuid.UUID) -> None:
     """Revoke the access of a link's user, delete the user, then forget the link.
 
     Each step can be repeated. The user is deleted also if a revocation failed, because that ends what the
     broker serves; the link is forgotten only if no revocation can succeed later.
     """
-    provider = _Bound(session)
     document = _document(provider)
     entry = (await document.read()).links.get(user_id)
     if entry is None:
@@ -182,7 +177,7 @@ async def revoke(session: Session, user_id: uuid.UUID) -> None:
             f"You have no link of user {user_id}: getLinks lists your links."
         )
     results = await provider.revokeAccess(entry.containers, user_id)
-    is_deleted = await _delete_user(session, _ring_of(entry.keys))
+    is_deleted = await _delete_user(provider._session(), _ring_of(entry.keys))
     for container, result in zip(entry.containers, results, strict=True):
         if isinstance(result, errors.NotFoundError) and not is_deleted:
             # The broker's word alone, for a link that its holder can still open.
@@ -242,10 +237,10 @@ def _raise_first(containers: Sequence[uuid.UUID], results: Sequence[object]) -> 
             raise result
 
 
-async def _undo(session: Session, user_id: uuid.UUID) -> None:
+async def _undo(provider: BaseProvider, user_id: uuid.UUID) -> None:
     """Revoke a link that could not be made. Nobody has its URL, so a failure is no more than a warning."""
     try:
-        await revoke(session, user_id)
+        await revoke(provider, user_id)
     except errors.BrokerError as error:
         _log.warning(
             "A link could not be made, and not be revoked either (%s): call revokeLink for user %s.",

@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from scbroker import errors
-from scbroker.client.base_provider import BaseProvider
-from scbroker.client.containers import fetching
-from scbroker.client.containers.change import own_nonce
+from scbroker.client.containers import fetching, writing
+from scbroker.client.containers.change import OWNER, Change, own_nonce
+from scbroker.client.parts.content import checked_content
 from scbroker.records.canonical import container_id_of, json_decoder
-from scbroker.types import Container
+from scbroker.types import Container, SecuredContainer
+
+if TYPE_CHECKING:
+    from scbroker.client.provider import BaseProvider
 
 D = TypeVar("D", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -103,7 +106,7 @@ class OwnDocument(Generic[D]):
             container = self._id(known)
             try:
                 found = await self._served(
-                    container, self._provider._getContainerMetadata(containerId=container)
+                    container, self._provider.getContainerMetadata(container)
                 )
                 if (found.version, self._head(container)) != (known.version, known.head):
                     known = await self._opened(known, found)
@@ -125,7 +128,7 @@ class OwnDocument(Generic[D]):
                 f"Container {id} has {container.length} bytes, more than the {self._limit} of a document of "
                 f"type {self._type}: it was written by another program. Delete it if you do not need it."
             )
-        found = await self._served(id, self._provider._getContainer(containerId=id))
+        found = await self._served(id, self._provider.getContainer(id))
         if [level.userId for level in found.access or ()] != [user]:
             raise errors.IntegrityError(
                 f"Others have access to container {id}, which is the user's document of type {self._type}: "
@@ -184,8 +187,10 @@ class OwnDocument(Generic[D]):
         if stored.version == 0:
             nonce = own_nonce(self._type, stored.number)
             try:
-                written = await self._provider._createContainer(
-                    content, type=self._type, nonce=nonce
+                written = await self._provider._perform(
+                    "createContainer",
+                    _create,
+                    {"content": content, "type": self._type, "nonce": nonce},
                 )
             except errors.AlreadyExistsError as error:  # another device was faster
                 conflict = errors.ConflictError(str(error))
@@ -195,12 +200,20 @@ class OwnDocument(Generic[D]):
             container = self._id(stored)
             written = await self._served(
                 container,
-                self._provider._updateContainerContent(
-                    containerId=container, content=content, ifVersion=stored.version
-                ),
+                self._provider.updateContainerContent(container, content, ifVersion=stored.version),
             )
         head = self._head(self._id(stored))
         self._known = stored._replace(version=written.version, head=head, document=document)
+
+
+async def _create(
+    provider: BaseProvider, content: bytes, type: str, nonce: bytes
+) -> SecuredContainer:
+    """Create a container for its creator alone, whose id follows from the nonce."""
+    session = provider._session()
+    change = Change(content=checked_content(content), type=type, grants={session.userId: OWNER})
+    change.nonce = nonce
+    return await session.hold(writing.create(session, change))
 
 
 async def _until_settled(work: Callable[[], Awaitable[T]]) -> T:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import check_process
+from scbroker.client.calls.operation import called
 from scbroker.client.calls.tasks import Shared
 from scbroker.client.groups.directory import GroupDirectory
 from scbroker.client.http.transport import Options, Query, Transport
@@ -319,14 +320,19 @@ class Session:
         return None
 
     def hold(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Count an operation as under way until it ends: log-out and replacement wait for it."""
+        """Count an operation as under way until it ends: log-out and replacement wait for it.
+
+        In the body of an operation, the call returns where this is awaited.
+        """
         with self._lock:
             self._operations += 1
         return self._release_after(work)
 
     async def _release_after(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            return await work
+            with contextlib.closing(work):  # also if it is cancelled before it begins
+                await called()
+                return await work
         finally:
             with self._lock:
                 self._operations -= 1

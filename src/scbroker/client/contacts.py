@@ -10,18 +10,17 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any, Final, Self, TypeVar, Unpack, overload
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from scbroker import errors
 from scbroker.cards import Address, ContactCard, Name, check_name
-from scbroker.client.arguments import moment, now
-from scbroker.client.base_provider import BaseProvider
-from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers, operation
+from scbroker.client.arguments import Card, moment, now
+from scbroker.client.calls.operation import Operations, called, operation
 from scbroker.client.people.own_document import OwnDocument
-from scbroker.client.provider import BrokerProvider
+from scbroker.client.provider import BaseProvider, BrokerProvider
 from scbroker.records.canonical import Time, parse_fingerprint, show_fingerprint
 from scbroker.spelling import comparable
 from scbroker.types import Contact
@@ -94,7 +93,7 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return _Book(tuple(each for each in self.contacts if each is not old))
 
 
-class Contacts:
+class Contacts(Operations):
     """The address book of a provider's user, kept encrypted in a container of the user's own.
 
     The operations have both call styles, like those of a provider. The provider must have a session. A name
@@ -103,26 +102,14 @@ class Contacts:
     """
 
     def __init__(self, provider: BrokerProvider) -> None:
-        self._provider = instance_of("provider", provider, "a provider", BaseProvider)
-        self._document = OwnDocument(self._provider, TYPE, _Book, _MAX_BYTES)
+        self._provider: BaseProvider = instance_of("provider", provider, "a provider", BaseProvider)
+        self._document: OwnDocument[_Book] = OwnDocument(self._provider, TYPE, _Book, _MAX_BYTES)
 
     def __repr__(self) -> str:
         return f"<Contacts of {self._provider!r}>"
 
-    @overload
-    def add(
-        self, card: ContactCard, name: str | None = None, verified: bool = False
-    ) -> Promise[Contact]: ...
-    @overload
-    def add(
-        self,
-        card: ContactCard,
-        name: str | None = None,
-        verified: bool = False,
-        **handlers: Unpack[Handlers[Contact]],
-    ) -> Self: ...
     @operation
-    def add(self, *args: Any, **kwargs: Any) -> Any:
+    async def add(self, card: Card, name: str | None = None, verified: bool = False) -> Contact:
         """Add the user of a card to the book, by default under the card's own name; return the contact.
 
         The client reads the user's keys, compares their fingerprint with the card's, and pins it. Pass
@@ -136,10 +123,6 @@ class Contacts:
         raises.
 
         The broker learns that the caller asks for the user's keys, and that the book changes."""
-
-    def _add(
-        self, card: ContactCard, name: str | None = None, verified: bool = False
-    ) -> Work[Contact]:
         chosen = card.name if name is None else name
         check_name("name", chosen)
         fingerprint = parse_fingerprint(card.fingerprint).hex()
@@ -160,11 +143,9 @@ class Contacts:
                 )
             return _Book((*book.contacts, new))
 
-        async def work() -> Contact:
-            await self._check_user(card)
-            return await self._changed(edit, lambda book: book.by_fingerprint[fingerprint])
-
-        return work()
+        await called()
+        await self._check_user(card)
+        return await self._changed(edit, lambda book: book.by_fingerprint[fingerprint])
 
     async def _check_user(self, card: ContactCard) -> None:
         """Raise an error unless the card's user exists at this broker, with the card's fingerprint."""
@@ -175,7 +156,7 @@ class Contacts:
                 "brokers cannot share containers. Use a provider of that broker."
             )
         try:
-            keys = await self._provider.getPublicKeys(card, KeyType.Encryption)
+            keys = await self._provider.getPublicKeys(card.userId, KeyType.Encryption)
         except errors.NotFoundError:
             raise errors.NotFoundError(
                 f"The broker does not know user {card.userId} of this card: ask the person whether the card "
@@ -191,34 +172,22 @@ class Contacts:
                 f"the card has {card.fingerprint}: do not share with them. Ask the person for a new card."
             )
 
-    @overload
-    def get(self, name: str) -> Promise[Contact]: ...
-    @overload
-    def get(self, name: str, **handlers: Unpack[Handlers[Contact]]) -> Self: ...
     @operation
-    def get(self, *args: Any, **kwargs: Any) -> Any:
+    async def get(self, name: str) -> Contact:
         """Return the contact with exactly this name, in any case and Unicode spelling.
 
         Raises `notFoundError`, which suggests similar names, and what `list` raises. The broker learns that
         the book is read, and nothing of the name."""
+        return await self._read(lambda book: book.get(name).contact)
 
-    def _get(self, name: str) -> Work[Contact]:
-        return self._read(lambda book: book.get(name).contact)
-
-    @overload
-    def find(self, text: str) -> Promise[Sequence[Contact]]: ...
-    @overload
-    def find(self, text: str, **handlers: Unpack[Handlers[Sequence[Contact]]]) -> Self: ...
     @operation
-    def find(self, *args: Any, **kwargs: Any) -> Any:
+    async def find(self, text: str) -> Sequence[Contact]:
         """Return the contacts that match a text, ascending by name.
 
         The text may be a part of the name, the user id, or at least four first digits of the fingerprint. Use
         it to search, not to decide with whom to share: a name may resemble another.
 
         Raises what `list` raises. The broker learns that the book is read, and nothing of the text."""
-
-    def _find(self, text: str) -> Work[Sequence[Contact]]:
         key, digits = comparable(text), re.sub(r"[\s:.-]", "", text).lower()
 
         def matches(contact: Contact) -> bool:
@@ -228,36 +197,24 @@ class Contacts:
                 key in comparable(contact.name) or is_start or contact.userId.hex == digits
             )
 
-        return self._read(lambda book: list(filter(matches, _contacts(book))))
+        return await self._read(lambda book: list(filter(matches, _contacts(book))))
 
-    @overload
-    def list(self) -> Promise[Sequence[Contact]]: ...
-    @overload
-    def list(self, **handlers: Unpack[Handlers[Sequence[Contact]]]) -> Self: ...
     @operation
-    def list(self, *args: Any, **kwargs: Any) -> Any:
+    async def list(self) -> Sequence[Contact]:
         """Return all contacts, ascending by name.
 
         Raises `integrityError` or `unsupportedVersionError` for a book that cannot be read, which is not
         overwritten then; `rollbackError` or `forkError` if the broker serves an older book than this device
         has read, or denies it; `conflictError` if other devices keep changing it. The broker learns that the
         book is read."""
+        return await self._read(_contacts)
 
-    def _list(self) -> Work[Sequence[Contact]]:
-        return self._read(_contacts)
-
-    @overload
-    def rename(self, name: str, newName: str) -> Promise[Contact]: ...
-    @overload
-    def rename(self, name: str, newName: str, **handlers: Unpack[Handlers[Contact]]) -> Self: ...
     @operation
-    def rename(self, *args: Any, **kwargs: Any) -> Any:
+    async def rename(self, name: str, newName: str) -> Contact:
         """Give a contact another name, and return the contact; it stays verified.
 
         Raises `notFoundError` without such a contact, `alreadyExistsError` if another contact has the new
         name, and what `list` raises. The broker learns that the book changes."""
-
-    def _rename(self, name: str, newName: str) -> Work[Contact]:
         check_name("newName", newName)
 
         def edit(book: _Book) -> _Book:
@@ -268,16 +225,10 @@ class Contacts:
                 )
             return book.replace(old, _replaced(old, name=newName))
 
-        return self._changed(edit, lambda book: book.get(newName))
+        return await self._changed(edit, lambda book: book.get(newName))
 
-    @overload
-    def verify(self, name: str, fingerprint: str) -> Promise[Contact]: ...
-    @overload
-    def verify(
-        self, name: str, fingerprint: str, **handlers: Unpack[Handlers[Contact]]
-    ) -> Self: ...
     @operation
-    def verify(self, *args: Any, **kwargs: Any) -> Any:
+    async def verify(self, name: str, fingerprint: str) -> Contact:
         """Compare a fingerprint that the person read out; mark the contact as verified, and return it.
 
         Spaces, hyphens, colons and upper or lower case are ignored.
@@ -285,8 +236,6 @@ class Contacts:
         Raises `keySubstitutionError` if the contact has another fingerprint: then do not share with them.
         Raises `invalidArgumentError` for a text that is not a whole fingerprint, `notFoundError` without such
         a contact, and what `list` raises. The broker learns that the book changes."""
-
-    def _verify(self, name: str, fingerprint: str) -> Work[Contact]:
         digits = parse_fingerprint(fingerprint).hex()
 
         def edit(book: _Book) -> _Book:
@@ -299,31 +248,25 @@ class Contacts:
                 )
             return book.replace(old, _replaced(old, verified=True))
 
-        return self._changed(edit, lambda book: book.get(name))
+        return await self._changed(edit, lambda book: book.get(name))
 
-    @overload
-    def remove(self, name: str) -> Promise[None]: ...
-    @overload
-    def remove(self, name: str, **handlers: Unpack[VoidHandlers]) -> Self: ...
     @operation
-    def remove(self, *args: Any, **kwargs: Any) -> Any:
+    async def remove(self, name: str) -> None:
         """Remove a contact from the book. The person keeps the access that they have to containers.
 
         Raises `notFoundError` without such a contact, and what `list` raises. The broker learns that the book
         changes."""
-
-    def _remove(self, name: str) -> Work[None]:
-        async def work() -> None:
-            await self._document.change(lambda book: book.without(book.get(name)))
-
-        return work()
+        await called()
+        await self._document.change(lambda book: book.without(book.get(name)))
 
     async def _read(self, use: Callable[[_Book], T]) -> T:
+        await called()
         return use(await self._document.read())
 
     async def _changed(
         self, edit: Callable[[_Book], _Book], entry_of: Callable[[_Book], _Entry]
     ) -> Contact:
+        await called()
         return entry_of(await self._document.change(edit)).contact
 
 

@@ -22,8 +22,8 @@ from scbroker import (
     KeyType,
     ServerProvider,
 )
-from scbroker.client.people import contacts
-from scbroker.client.people.contacts import TYPE, _Entry
+from scbroker.client import contacts
+from scbroker.client.contacts import TYPE, _Entry
 from tests.client.conftest import drop, id_of, put_own_document
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network

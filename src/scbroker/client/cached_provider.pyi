@@ -1,0 +1,167 @@
+# Written by tools/make_stubs.py: change the module, and run it.
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Self, TypeVar, Unpack, overload
+
+from scbroker.client.cache.copies import Copies
+from scbroker.client.cache.folder import CacheFolder
+from scbroker.client.cache.offline import OfflineSession
+from scbroker.client.cache.refresh import Reach, Refresh
+from scbroker.client.calls.operation import Handlers, Promise, VoidHandlers
+from scbroker.client.calls.stream import Pages
+from scbroker.client.provider import BaseProvider, Work
+from scbroker.client.server_provider import ServerProvider
+from scbroker.client.users.session import Session
+from scbroker.keys import KeyRing
+
+T = TypeVar("T")
+GIB: Final = 1073741824
+ANSWERED: Final = (
+    "getContainer",
+    "getContainerContent",
+    "getContainerHeader",
+    "getContainerMetadata",
+    "getContainers",
+    "getGroupMembers",
+    "getLinks",
+    "getPublicKeys",
+    "listContainers",
+    "openContainerContent",
+    "saveContainerContent",
+)
+REFUSED: Final = (
+    "acceptGroup",
+    "addGroupMembers",
+    "blockUser",
+    "changeCredentials",
+    "confirmAccess",
+    "createContainer",
+    "createContainers",
+    "createGroup",
+    "createLink",
+    "createOrUpdateKeyFile",
+    "declineGroup",
+    "deleteContainer",
+    "deleteGroup",
+    "deleteKeyFile",
+    "getBlockedUsers",
+    "getEvents",
+    "getGroups",
+    "getKeyFile",
+    "getLatestActiveSigningKey",
+    "getSentChanges",
+    "getUsage",
+    "grantAccess",
+    "leaveContainer",
+    "leaveGroup",
+    "needToSyncAccount",
+    "removeGroupMembers",
+    "renameGroup",
+    "renewGroup",
+    "replaceGroup",
+    "resetContainerMark",
+    "resetEventMark",
+    "revokeAccess",
+    "revokeLink",
+    "setGroupManagers",
+    "setGroupRoles",
+    "unblockUser",
+    "updateContainer",
+    "updateContainerAccessLevels",
+    "updateContainerContent",
+    "updateContainerHeader",
+    "updateContainerType",
+    "updateContainersAccessLevels",
+)
+_OWN: Final = ("clear", "getCachedAt", "logIn", "resumeSession")
+_log = logging.getLogger("scbroker")
+
+class _Cached:
+    session: Session
+    copies: Copies
+    offline: OfflineSession
+    reach: Reach
+    refresh: Refresh
+    def __init__(self, session: Session, folder: CacheFolder, reach: Reach) -> None: ...
+    async def run(self, *, follow: bool) -> None: ...
+    async def _follow(self) -> None: ...
+    ...
+
+class CachedProvider(BaseProvider):
+    _provider: ServerProvider
+    _reach: Reach
+    _cached: _Cached | None
+    _stop: Callable[[], object]
+    def __init__(
+        self,
+        provider: ServerProvider,
+        folder: str | os.PathLike[str],
+        *,
+        maxBytes: int = GIB,
+        follow: bool = True,
+    ) -> None: ...
+    @property
+    def awaySince(self) -> dt.datetime | None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(self, *_: object) -> None: ...
+    def __repr__(self) -> str: ...
+    @overload
+    def getCachedAt(self, containerId: uuid.UUID | str) -> Promise[dt.datetime | None]: ...
+    @overload
+    def getCachedAt(
+        self, containerId: uuid.UUID | str, **handlers: Unpack[Handlers[dt.datetime | None]]
+    ) -> Self: ...
+    @overload
+    def clear(self) -> Promise[None]: ...
+    @overload
+    def clear(self, **handlers: Unpack[VoidHandlers]) -> Self: ...
+    def _session(self) -> Session: ...
+    def _cache(self) -> _Cached: ...
+    def _folder(self, session: Session) -> CacheFolder: ...
+    def _perform(self, name: str, body: Callable[..., Any], given: dict[str, Any]) -> Any: ...
+    async def _log_in(
+        self,
+        user_id: uuid.UUID,
+        password: str | None,
+        passphrase: str,
+        ring: KeyRing | None,
+        keep: bool,
+    ) -> bytes | None: ...
+    async def _resume(
+        self, user_id: uuid.UUID | None, begin: Callable[[KeyRing], Work[None]]
+    ) -> uuid.UUID: ...
+    async def _begin(self, ring: KeyRing) -> None: ...
+    def _delete_user(self, body: Callable[..., Work[None]]) -> Work[None]: ...
+    def _iterate(self, body: Callable[..., Pages[Any]], given: dict[str, Any]) -> Pages[Any]: ...
+    async def _pages(self, pages: Pages[Any], offline: Pages[Any]) -> Pages[Any]: ...
+    def _read_either(self, body: Callable[..., Work[T]], given: dict[str, Any]) -> Work[T]: ...
+    async def _online_first(
+        self,
+        cached: _Cached,
+        online: Work[T],
+        offline: Callable[[], Work[T]],
+        asked: Iterable[uuid.UUID | None],
+    ) -> T: ...
+    async def _from_cache(self, offline: Work[T]) -> T: ...
+    def _unless_away(self, name: str, work: Callable[[], Work[T]]) -> Work[T]: ...
+    async def _noting(self, work: Work[T]) -> T: ...
+    async def _refused(self, name: str) -> Any: ...
+    def _change(
+        self, name: str, body: Callable[..., Work[Any]], given: dict[str, Any]
+    ) -> Work[Any]: ...
+    ...
+
+def _changed(result: Any, arguments: dict[str, Any]) -> Iterable[uuid.UUID]: ...
+async def begin(session: Session, offline: OfflineSession) -> None: ...
+async def _soon(work: Work[T]) -> T: ...
+async def _ready(value: T) -> T: ...
+def _nothing() -> None: ...
