@@ -154,7 +154,7 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_no_bar(person: NewPerson) -
     (alice.home / "big").write_bytes(bytes(3_000_000))
     shown = ended(alice.at_terminal("put", "big", TERM="dumb", NO_COLOR="1"))
     assert "━" not in shown
-    assert shown.startswith("NAME")
+    assert "NAME" in shown
 
 
 @pytest.mark.long

@@ -149,7 +149,6 @@ def test_variables_of_the_command_line_of_users_are_no_settings() -> None:
         ["serve", "--host", "", "--port", "0"],
         ["admin", "check", "--data-dir", ""],
         ["admin", "config", "show", "--data-dir="],
-        ["admin", "backup", ""],
     ],
 )
 def test_an_empty_option_is_refused(tmp_path: Path, arguments: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What the endpoints of the user's page get of a request: the session, people, and a container.
+"""Give endpoints of the user's page the session, people and a container of a request.
 
 Also the words for people and containers, which other users may have chosen.
 """
