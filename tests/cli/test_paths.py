@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scbroker import errors
 from scbroker.cli import paths
 from scbroker.cli.paths import Folder
-from scbroker.desk.paths import collision_key, container_name, file_name, relative_path
+from scbroker.desk.paths import collision_key, container_name, relative_path
 from tests.kit.cases import in_one_case
 
 P = PurePosixPath
@@ -124,20 +124,12 @@ def test_the_name_of_an_accepted_path_is_accepted_again_and_the_same(name: str) 
     except errors.InvalidArgumentError:
         return
     assert relative_path(container_name(Path(found))) == found
-    assert file_name("x") == "x"
 
 
 def test_a_windows_path_becomes_a_name_with_slashes() -> None:
     assert container_name(PureWindowsPath("a\\b.txt")) == "a/b.txt"
     with pytest.raises(errors.InvalidArgumentError):
         container_name(PureWindowsPath("C:\\a"))
-
-
-def test_a_file_of_one_content_gets_the_last_part_unless_that_is_hidden() -> None:
-    assert file_name("a/b/c.txt") == "c.txt"
-    for name in ("a/.bashrc", "../c.txt", ".."):
-        with pytest.raises(errors.InvalidArgumentError):
-            file_name(name)
 
 
 def test_names_that_macos_or_windows_take_for_the_same_have_one_key() -> None:

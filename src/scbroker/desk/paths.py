@@ -108,17 +108,6 @@ def without_marks(name: str) -> str:
     return "".join(f"(U+{ord(each):04X})" if is_invisible(each) else each for each in name)
 
 
-def file_name(name: str) -> str:
-    """Return the name for a file with one container's content: the last part of the container's name.
-
-    Raises `InvalidArgumentError` for a name that no file gets, or that would make a hidden file.
-    """
-    last = relative_path(name).name
-    if is_hidden(PurePosixPath(last)):
-        raise hidden(name)
-    return last
-
-
 def hidden(name: str) -> errors.BrokerError:
     """Return the error for a name that would make a hidden file."""
     return errors.InvalidArgumentError(

@@ -11,7 +11,6 @@ import codecs
 import contextlib
 import datetime as dt
 import re
-import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
@@ -29,7 +28,8 @@ from scbroker.cli.run import Run
 from scbroker.cli.ui.context import Container, find, path_of, provider_of, session_of
 from scbroker.cli.ui.session import UPLOAD
 from scbroker.desk.names import check_free, name_of
-from scbroker.desk.paths import file_name, relative_path
+from scbroker.desk.paths import relative_path
+from scbroker.desk.strangers import Strangers
 
 _PIECE: Final = 1_048_576
 _STALL_SECONDS: Final = 300.0
@@ -69,19 +69,21 @@ def text_of(head: bytes) -> str | None:
     return "\n".join(harmless(line.replace("\t", "    ")) for line in lines)
 
 
-def attachment(name: str | None, id: uuid.UUID) -> str:
+def _attachment(run: Run, container: Container) -> str:
     """Return the Content-Disposition of a download; a name that no file should get becomes the id."""
     try:
-        safe = file_name(name or "")
+        path = Strangers(run.session).path_of(container, name_of(container) or "", alone=True)
+        safe = path.name
     except errors.InvalidArgumentError:
-        safe = str(id)
+        safe = str(container.id)
     plain = re.sub(r"[^A-Za-z0-9._ -]", "_", safe)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(safe, safe='')}"
 
 
 async def _download(request: Request) -> Response:
     container, reader = await _open(request)
-    headers = {"Content-Disposition": attachment(name_of(container), container.id)}
+    disposition = await session_of(request).do(lambda run: _attachment(run, container))
+    headers = {"Content-Disposition": disposition}
     return _stream(request, reader, "application/octet-stream", headers, is_use=True)
 
 
