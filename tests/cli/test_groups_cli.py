@@ -580,6 +580,7 @@ def test_events_of_groups_are_listed_once_by_time_and_followed(alice: Person, bo
 def test_a_tree_has_the_files_of_groups_and_no_hidden_ones_of_strangers(
     alice: Person, bob: Person
 ) -> None:
+    knows(alice, bob)
     team(bob, "Team", alice)
     folder = bob.home / "f"
     folder.mkdir()

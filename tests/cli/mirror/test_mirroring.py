@@ -18,7 +18,7 @@ from scbroker.cli.mirror.state import Selection, State
 from scbroker.cli.output import Output
 from scbroker.cli.paths import Folder
 from scbroker.cli.run import Run
-from tests.kit.people import Person
+from tests.kit.people import Person, befriend
 from tests.kit.waiting import PATIENCE
 
 
@@ -234,6 +234,7 @@ def test_the_files_of_a_group_come_once_it_is_accepted_and_go_with_the_membershi
     mirror: Mirror, bob: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The group is offered, accepted on another device, written to, and ended, as the mirror follows."""
+    befriend(mirror._session, bob, "Bob")
     monkeypatch.setattr(mirroring, "_READ_GROUPS", 0.1)
     refresh, compare, times = mirror._refresh, mirror.compare, list[list[str]]()
 

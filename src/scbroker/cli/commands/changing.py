@@ -43,12 +43,16 @@ def rm(
 
     This cannot be undone, and needs the permission Delete. `scbroker leave` gives up your own access only.
 
-    A container to which somebody else has given its name is deleted by its whole id alone.
+    A container of yours to which somebody else has given its name is deleted by its whole id alone.
     """
     found = found_containers(run, containers, recursive=recursive, everyone=everyone)
     own, named = run.people.own_id, []
     for each in found:
-        if has_named(each, own) or any(is_whole(text, each.id) for text in containers):
+        if (
+            each.createdBy != own
+            or has_named(each, own)
+            or any(is_whole(text, each.id) for text in containers)
+        ):
             named.append(each)
         else:
             who = run.people.name_of(each.headerBy or each.createdBy)
