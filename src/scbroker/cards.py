@@ -63,7 +63,7 @@ class ContactCard(Person):
     serverUrl: str
     """The address of the user's broker, with its path."""
     name: str
-    """How the user calls themselves: 1 to 64 printable characters, none of them invisible."""
+    """The name that the user has chosen: 1 to 64 printable characters, none of them invisible."""
 
     def __post_init__(self) -> None:
         fingerprint = parse_fingerprint(self.fingerprint)

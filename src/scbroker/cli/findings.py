@@ -57,7 +57,7 @@ def write(out: Output, findings: Iterable[Finding]) -> int:
 
 
 class Probe(NamedTuple):
-    """What an answer tells, whatever it is."""
+    """The findings that follow from an answer of any kind."""
 
     ends: dt.datetime | None
     """When the server's certificate ends; None without TLS."""

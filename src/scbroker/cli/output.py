@@ -36,8 +36,8 @@ _SECRETS: Final = re.compile(
     r"(scbroker-link(?::|%3a))\s*[^\s'\"]+|(\w://)[^\s'\"]*@|(extra argument(?:s|\(s\))?) \(.*\)",
     re.IGNORECASE | re.DOTALL,
 )
-"""What a person may have typed in a wrong place: the secret of a link, the password before a host, or a word
-after the arguments of a command."""
+"""Secrets that a person may have typed in a wrong place: that of a link, the password before a host, or a
+word after the arguments of a command."""
 
 
 class Size(int):

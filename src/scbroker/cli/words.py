@@ -13,7 +13,7 @@ _MORE: Final = {
     errors.TrustStoreError.code: "`scbroker login --trust-folder FOLDER` chooses another folder.",
     errors.UnsettledAccessError.code: "`scbroker mark access` shows the change, and accepts or undoes it.",
 }
-"""What to do at the command line, by the code of an error: its message is for programs too."""
+"""The advice at the command line by the code of an error, whose message is for programs too."""
 
 
 def sentence(error: errors.BrokerError) -> str:

@@ -165,7 +165,7 @@ def _of_user(name: str, value: Any, kind: Callable[[Any], Listed]) -> Listed:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-    """How callers give a parameter that bodies get in another type."""
+    """The type that callers pass, for a parameter whose body gets another one."""
 
     accepts: str
     """The type that callers see."""

@@ -1,8 +1,8 @@
 """The operations of a provider: the signature, the documentation and the body of each.
 
 `@operation` makes a method of each body that serves both call styles: as a promise, and with the keywords of
-`Handlers`. The generated `provider.pyi` shows both to type checkers. What a body does before its first
-`await` happens at the call, on the caller's thread: it checks the arguments and takes the session.
+`Handlers`. The generated `provider.pyi` shows both to type checkers. The steps of a body before its first
+`await` run at the call, on the caller's thread: they check the arguments and take the session.
 
 Every operation raises `BrokerError`s. An error's `outcome` says whether the change that failed may have taken
 effect: once a signed record was sent, a refusal is only the broker's word. In promise style the call itself

@@ -129,9 +129,9 @@ def text_of_twins(name: str, newest: uuid.UUID, others: Collection[uuid.UUID]) -
     )
 
 
-def has_named(container: Container, user: uuid.UUID) -> bool:
-    """Return whether this user has given a container its name: a member with Upload may rename one."""
-    return container.headerBy in (None, user)
+def is_own(container: Container, user: uuid.UUID) -> bool:
+    """Return whether this user has made a container and given it its name, as a member with Upload may."""
+    return container.createdBy == user and container.headerBy in (None, user)
 
 
 def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:

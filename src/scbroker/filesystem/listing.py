@@ -73,7 +73,7 @@ class Listing:
     ) -> None:
         self.user_id = user_id
         self.strangers = strangers
-        """How many containers are left out, because strangers can change them."""
+        """The number of containers that are left out, because strangers can change them."""
         self.read_at: float = time.monotonic()
         self._named: dict[str, list[Entry]] = {}
         for name, entry in sorted(entries, key=itemgetter(0)):

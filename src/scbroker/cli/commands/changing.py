@@ -25,7 +25,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
 from scbroker.desk.names import check_free, is_damaged, name_of
 from scbroker.desk.paths import relative_path
-from scbroker.desk.strangers import has_named
+from scbroker.desk.strangers import is_own
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
 _NAMED: Final = 3
@@ -50,7 +50,7 @@ def rm(
     for each in found:
         if (
             each.createdBy != own
-            or has_named(each, own)
+            or is_own(each, own)
             or any(is_whole(text, each.id) for text in containers)
         ):
             named.append(each)

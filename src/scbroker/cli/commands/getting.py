@@ -29,7 +29,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
-from scbroker.desk.strangers import Strangers, has_named
+from scbroker.desk.strangers import Strangers, is_own
 from scbroker.spelling import without_invisible
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "path": "FILE"}
@@ -71,9 +71,9 @@ def get(
     So after an interruption, run the same command again: it skips the files that are complete, and resumes a
     large one where it stopped. With --force every file is written.
 
-    With --recursive, the command gets the containers that you, your contacts and members of your groups alone
-    can change; with --everyone, also those of other people. It gets hidden files only of containers that
-    nobody but you can change.
+    With --recursive, the command gets the containers that nobody can change but you, your contacts, and
+    members of groups that you or a contact made; with --everyone, also those of other people. It gets hidden
+    files only of containers that nobody but you can change.
     """
     found = found_containers(run, containers, recursive=recursive, everyone=everyone, newest=True)
     if recursive and not everyone:
@@ -238,10 +238,6 @@ class _Item:
     def size_of(self) -> int:
         return self.container.length or 0
 
-    def is_of(self, user: uuid.UUID) -> bool:
-        """Return whether this user has made and named the container."""
-        return self.container.createdBy == user and has_named(self.container, user)
-
     def outcome(self, status: str, result: int | errors.BrokerError) -> Outcome:
         """Return the outcome of saving this number of bytes."""
         if isinstance(result, errors.BrokerError):
@@ -301,13 +297,13 @@ def _with_own_paths(
         except errors.InvalidArgumentError as error:
             run.failed(label_of(container), error)
     for items in paths.values():
-        own = [item for item in items if item.is_of(user)]
+        own = [item for item in items if is_own(item.container, user)]
         if (
             recursive and len({each.path for each in own}) == 1
         ):  # not only the last part is the same
             left = run.names.without_twins(str(items[0].path), [each.container for each in own])
             own = [each for each in own if each.container in left]
-            items = [each for each in items if not each.is_of(user) or each in own]
+            items = [each for each in items if not is_own(each.container, user) or each in own]
         chosen = next((each for each in (items, own) if len(each) == 1), [])
         for item in chosen:
             several.setdefault(collision_key(str(item.path)), []).append(item)
@@ -319,7 +315,7 @@ def _with_own_paths(
                 )
                 run.failed(item.name, refused)
     for items in several.values():
-        items.sort(key=lambda item: not item.is_of(user))
+        items.sort(key=lambda item: not is_own(item.container, user))
         kept = target.folder.told_apart([item.path for item in items])
         for item in items:
             if item.path in kept:

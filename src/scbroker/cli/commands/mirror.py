@@ -51,9 +51,9 @@ def mirror(
     The command runs until Ctrl-C. It writes the contents of containers to files of the same names, and prints
     each change of the folder as a line. Changes go one way: what you change in the folder is not stored.
 
-    The folder gets the containers that you, your contacts and members of your groups alone can change; with
-    --everyone, also those of other people. It gets hidden files only of containers that nobody but you can
-    change.
+    The folder gets the containers that nobody can change but you, your contacts, and members of groups that
+    you or a contact made; with --everyone, also those of other people. It gets hidden files only of
+    containers that nobody but you can change.
 
     A file that the command did not write, or that was changed since, is never overwritten or removed: a new
     version goes into a file beside it, with the version in its name. If several containers have the same

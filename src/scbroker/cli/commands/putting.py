@@ -28,7 +28,7 @@ from scbroker.cli.people import AnyHolder, holder_of, warning_of
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import name_of
-from scbroker.desk.strangers import has_named
+from scbroker.desk.strangers import is_own
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "id": "ID"}
 _SMALL: Final = 65_536
@@ -218,7 +218,7 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
     work = Work()
     for file in files:
         own_ones = [each for each in stored[file.name] if each.createdBy == own]
-        named = [each for each in own_ones if has_named(each, own)]
+        named = [each for each in own_ones if is_own(each, own)]
         found = run.names.without_twins(file.name, named or own_ones)
         same = (
             each

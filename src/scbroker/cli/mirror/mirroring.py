@@ -27,7 +27,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import END_ALL
 from scbroker.desk.names import containers_of, name_of
 from scbroker.desk.paths import collision_key
-from scbroker.desk.strangers import Strangers, has_named
+from scbroker.desk.strangers import Strangers, is_own
 
 _ALIKE: Final = [PurePosixPath(each) for each in ("a", "A", "a\u200d")]
 """Names of which some folders have one at a time; the names of containers are composed alike already."""
@@ -261,8 +261,7 @@ class Mirror:
             path=strangers.path_of(container, name),
             version=container.version,
             length=container.length,
-            is_own=container.createdBy == self._selection.user
-            and has_named(container, self._selection.user),
+            is_own=is_own(container, self._selection.user),
             created=container.createdAt,
             modified=modified_of(container) or container.modifiedAt,
             changed=round(container.modifiedAt.timestamp() * 1e6),

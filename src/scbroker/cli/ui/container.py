@@ -45,7 +45,7 @@ _LONGEST: Final = 80
 
 
 class May(NamedTuple):
-    """What the user's permissions on a container allow: the page offers nothing else."""
+    """The actions that the user's permissions allow: the page offers no others."""
 
     rename: bool
     share: bool

@@ -65,11 +65,11 @@ class Done(NamedTuple):
 
     text: str
     is_fault: bool
-    """Whether it did not work, and the text says why."""
+    """True if the action failed; the text says why."""
 
 
 class Site:
-    """What the endpoints of a page share. `package` has the folders of its templates and static files."""
+    """The state that a page's endpoints share. `package` has the folders of templates and static files."""
 
     def __init__(
         self,

@@ -135,7 +135,7 @@ class _File(msgspec.Struct, array_like=True):
     """That of the rows; an index of another version of this program is made again."""
     number: bytes
     parts: int
-    """How many files have all containers."""
+    """The number of files that have all containers."""
     places: dict[Log, _Place]
     marks: Position
     """Up to where the slots were compared with the device's marks."""
@@ -152,7 +152,7 @@ class Index:
         self._places: dict[Log, _Place] = {}
         self._marks: Position = 0, b""
         self._is_far = False
-        """Whether so many marks were set since the files were written that they should be written again."""
+        """True if so many marks were set since the files were written that they are written again."""
         self._slots: dict[bytes, _Slot] = {}
         self._changes: set[bytes] = set()
         """Containers that changed since the file of all containers was written."""

@@ -42,7 +42,7 @@ _LONGEST_PAUSE: Final = 30.0
 
 
 class Reach:
-    """Whether the broker answers. Changed on scbroker's thread, and read on any."""
+    """True while the broker answers. Set on scbroker's thread, and read on any."""
 
     def __init__(self) -> None:
         self._away_since: int | None = None

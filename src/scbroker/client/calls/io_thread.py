@@ -3,7 +3,7 @@
 The thread starts with the first operation, as a daemon with an event loop of its own (uvloop if it is
 installed). At exit it gets five seconds to finish, and one warning names the operations that were dropped.
 
-The child of a fork starts a thread of its own. What was made before the fork belongs to the parent: the child
+The child of a fork starts a thread of its own. Objects from before the fork belong to the parent: the child
 must make new providers, and `check_process` refuses the others.
 """
 

@@ -295,7 +295,7 @@ def _operation(
         return self if promise is None else promise
 
     call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
-    call.parameters, call.forms = parameters, forms  # type: ignore[attr-defined]
+    call.parameters, call.forms = parameters, forms  # type: ignore[attr-defined] # as above
     return call
 
 

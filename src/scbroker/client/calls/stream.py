@@ -338,7 +338,7 @@ def stream_operation(
         return stream
 
     call.__signature__ = parameters.signature  # type: ignore[attr-defined] # functions have it all the same
-    call.parameters, call.forms = parameters, {}  # type: ignore[attr-defined]
+    call.parameters, call.forms = parameters, {}  # type: ignore[attr-defined] # as above
     return call
 
 

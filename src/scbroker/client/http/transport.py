@@ -396,8 +396,8 @@ class Transport(Connections):
         self.waits: Connections = _Waits(endpoint)
         self._budget = _RETRY_BUDGET
         self._has_answered = False
-        self.lag: int = 0
-        """Microseconds that this clock was behind the broker's at the newest answer, within a second."""
+        self._dated: tuple[str, int] = "", 0
+        """The broker's time in its newest answer, and this machine's then."""
         # One is filled or opened while the others are on the wire.
         self.sealed: Buffers = Buffers(CHUNKS_AT_ONCE + 1, MAX_CHUNK)
         self.plain: Buffers = Buffers(CHUNKS_AT_ONCE, CHUNK_SEGMENTS * SEGMENT)
@@ -468,6 +468,15 @@ class Transport(Connections):
             raise errors.UnreachableError(
                 f"The answer of {self.endpoint.origin} does not end."
             ) from None
+
+    @property
+    def lag(self) -> int:
+        """Return the microseconds that this clock was behind the broker's at the newest answer."""
+        date, then = self._dated
+        try:
+            return max(0, round(parsedate_to_datetime(date).timestamp() * 1e6) - then // 1000)
+        except (TypeError, ValueError, OverflowError):
+            return 0
 
     def _headers(self, token: str | None) -> dict[str, str]:
         headers = {
@@ -574,7 +583,7 @@ class Transport(Connections):
                         raise _unmarked(response, self.endpoint.url, size, self._has_answered)
                     _check_version(response, self.endpoint.url)
                     self._has_answered = True
-                    self.lag = _lag(response)
+                    self._dated = response.headers.get("Date", ""), time.time_ns()
                     if response.status < 300:
                         if target is not None:
                             return await _read_into(response, target, moved)
@@ -589,14 +598,6 @@ class Transport(Connections):
                 _why_unreachable(error, self.endpoint.url, self._has_answered),
                 sent=not isinstance(error, aiohttp.ClientConnectorError),
             ) from None
-
-
-def _lag(response: aiohttp.ClientResponse) -> int:
-    try:
-        date = parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
-    except (TypeError, ValueError, OverflowError):
-        return 0
-    return max(0, round(date * 1_000_000) - time.time_ns() // 1000)
 
 
 def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -> str:

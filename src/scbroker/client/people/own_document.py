@@ -45,7 +45,7 @@ class _Stored(NamedTuple, Generic[D]):
 
     fingerprint: bytes
     number: int
-    """How many documents of this type the user has deleted before."""
+    """The number of documents of this type that the user has deleted before."""
     version: int
     """The container's version; 0 if the document is not stored."""
     head: bytes

@@ -46,9 +46,9 @@ class Intents:
     name: str | None = None
     description: str | None = None
     new_epoch: bool = False
-    """Whether the group's key is replaced in any case."""
+    """True if the group's key is replaced in any case."""
     only_author: bool = False
-    """Whether everybody but the author loses the group, which is deleted next."""
+    """True if everybody but the author loses the group, which is deleted next."""
 
     @property
     def replaces_texts(self) -> bool:

@@ -270,7 +270,7 @@ class _Log:
         self._set: list[tuple[str, bytes]] = []
         """Kind and key of the marks in the order in which they were set, since the file was compacted."""
         self._passed: dict[Position, int] = {}
-        """How many of these are set at each position."""
+        """The number of these that are set at each position."""
         self._ends: list[Position] = []
         """Where the files ended that were compacted into this one, the latest last."""
         self._keep(open_own(found_at or path))
