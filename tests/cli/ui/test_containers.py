@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
-from scbroker.cli.ui.content import uploaded
+from scbroker.cli.ui.upload import _file
 from tests.kit.cases import in_one_case
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
@@ -128,7 +128,7 @@ def test_an_uploaded_file_is_stored_with_name_time_and_type_and_comes_back(
 def test_the_time_of_an_uploaded_file_is_stored(milliseconds: str, stored: str) -> None:
     query = f"name=letter.txt&modified={milliseconds}".encode()
     request = Request({"type": "http", "headers": [], "query_string": query})
-    assert uploaded(request).header()["modified"] == stored
+    assert _file(request).header()["modified"] == stored
 
 
 @pytest.mark.long
