@@ -67,6 +67,8 @@ def program(arguments: Sequence[str] = ()) -> typer.Typer:
     To import all modules, and to have Typer build all commands, takes longer than to import Typer.
     """
     wanted = arguments[0] if arguments else ""
+    if wanted == "--version":
+        return app
     modules = [module for module, names in _MODULES.items() if wanted in names]
     for module in modules or _MODULES:
         importlib.import_module(f"scbroker.cli.{module}")

@@ -20,7 +20,6 @@ import os
 import re
 import shlex
 import stat
-import tempfile
 import tomllib
 import uuid
 from collections.abc import Iterator
@@ -164,6 +163,8 @@ def new_name(given: str | None) -> str:
     with _locked():
         if name in read().profiles:
             raise _taken(name)
+        import tempfile
+
         tempfile.TemporaryFile(dir=_real_path().parent).close()
     return name
 
@@ -311,6 +312,8 @@ def _real_path() -> Path:
 
 def _replace(file: Path, text: str) -> None:
     """Replace a file in one step, so that a crash leaves the one before or the one after."""
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")  # mode 0600
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as written:
