@@ -12,12 +12,10 @@ CODE := conftest.py src tests assurance tools $(wildcard examples benchmarks)
 TESTS ?=
 # For make test-all: which parts, of those in tools/run_tests.py: make test-all PARTS="long cluster"
 PARTS ?= all
-# How long all searches take, and which run: make fuzz SECONDS=60 TARGETS="container openapi"
-SECONDS ?= 600
-TARGETS ?=
-# Arguments for the measurements: make bench BENCH="--only small crowd"
+# Arguments for a long search: make fuzz SEARCH="--seconds 60 container", make attacks SEARCH="--attack 3"
+SEARCH ?=
+# Arguments for the measurements: make bench BENCH="--only small crowd", make scale SCALE="--engine sqlite"
 BENCH ?=
-# Arguments for it beside a million containers: make scale SCALE="--engine sqlite"
 SCALE ?=
 # Arguments for the resolver: make lock LOCK=--upgrade
 LOCK ?=
@@ -27,10 +25,11 @@ LOCK ?=
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all coverage fuzz check format wheel stubs pages recording screenshot diagrams docs docs-serve lock clean conformance attacks exhaustive flips audit bench crash scale
+.PHONY: help install demo test test-all check format pages images docs lock audit clean \
+  fuzz attacks conformance exhaustive flips crash bench scale
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 install: $(INSTALLED) ## Set up .venv with everything pinned, and this project in it
 
@@ -43,15 +42,6 @@ test: $(INSTALLED) ## Run the everyday tests (3 min)
 test-all: $(INSTALLED) ## Run all tests, or some PARTS; goes on where it stopped (1 h; see CONTRIBUTING.md)
 	$(UV) --group windows
 	$(BIN)/python tools/run_tests.py "$(PARTS)" $(TESTS)
-
-coverage: ## Run all tests, and fail under 95 % of branches, or 100 % of crypto and wire
-	$(MAKE) test-all TESTS="--cov --cov-append --cov-report= --cov-fail-under=0"
-	$(BIN)/coverage report --include '*/scbroker/crypto/*,*/scbroker/wire/*' --fail-under 100
-	$(BIN)/coverage report --fail-under 95
-
-fuzz: $(INSTALLED) ## Search for inputs that break a decoder or the broker, for SECONDS (Linux on x86-64)
-	$(UV) --group fuzz
-	$(BIN)/python -m assurance.fuzz.run --seconds $(SECONDS) $(TARGETS)
 
 check: $(INSTALLED) ## Lint, check formatting, types, import contracts, and that no test reads a clock
 	$(BIN)/ruff check .
@@ -68,56 +58,37 @@ format: $(INSTALLED) ## Format the code and mend what the linter can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-wheel: $(INSTALLED) ## Build the wheel in dist/
-	$(BIN)/python -m hatchling build --target wheel
-
-stubs: $(INSTALLED) ## Write what type checkers see of modules with operations, from their bodies
+pages: $(INSTALLED) ## Write what is made from the code: stubs of operations, pages of commands and settings
 	$(BIN)/python tools/make_stubs.py
-
-pages: $(INSTALLED) ## Write the pages of commands and settings, from the program
 	$(BIN)/python tools/make_commands.py
 	$(BIN)/python tools/make_settings.py
 
-screenshot: $(INSTALLED) ## Write docs/images/…-page.png and example-notes.png, the real pages and window
-	$(BIN)/python -m tools.screenshot
-	$(BIN)/python -m tools.screenshot_ui
-	$(BIN)/python -m tools.notes_screenshot
-
-recording: $(INSTALLED) ## Write docs/images/command-line.svg and demo.svg, the real commands at a terminal
-	$(BIN)/python -m tools.recording
-
-# Mermaid is fetched for this target alone; the pages have its drawings. Needs npm.
+# Mermaid is fetched for this target alone; the pages have its drawings. Needs npm and Debian's chromium.
 MERMAID := 11.17.2
-diagrams: $(INSTALLED) ## Draw the diagrams of the pages into docs/diagrams/, in Debian's chromium
+images: $(INSTALLED) ## Write the images of the pages: diagrams, screenshots and recordings of the real program
 	folder=$$(mktemp -d) && trap 'rm -r "$$folder"' EXIT && \
 	  npm pack --silent --pack-destination "$$folder" mermaid@$(MERMAID) && \
 	  tar --extract --gzip --file "$$folder"/mermaid-*.tgz --directory "$$folder" package/dist/mermaid.min.js && \
 	  $(BIN)/python -m tools.diagrams "$$folder/package/dist/mermaid.min.js"
+	for program in screenshot screenshot_ui notes_screenshot recording; do \
+	  $(BIN)/python -m tools.$$program || exit; done
 
 docs: $(INSTALLED) ## Build the site into site/; REPOSITORY=https://... links every page to the repository
 	$(BIN)/python -m zensical build --clean --strict
 
-docs-serve: $(INSTALLED) ## Serve the site at http://127.0.0.1:8000, and build a page again when it changes
-	$(BIN)/python -m zensical serve
-
-conformance: $(INSTALLED) ## Break each operation in turn, expect its row's tests to fail, write docs/mutants.md (8 min)
-	$(BIN)/python -m assurance.mutations.conformance.run --jobs 2
-
-attacks: $(INSTALLED) ## Take out each defence, expect its test to fail, write docs/attacks.md (30 min)
-	$(BIN)/python -m assurance.mutations.attacks.run --jobs 2
-
-exhaustive: $(INSTALLED) ## Try every small history on the rules of validity, print how many there were (1 h)
-	$(BIN)/python -m assurance.exhaustive
-
-flips: $(INSTALLED) ## Flip every byte that a broker keeps, read everything after each (1 h)
-	$(BIN)/python -m assurance.flips.population --part 1/2 & \
-	  $(BIN)/python -m assurance.flips.population --part 2/2 && wait $$!
+PROGRAM_fuzz := fuzz.run
+PROGRAM_attacks := mutations.attacks.run --jobs 2
+PROGRAM_conformance := mutations.conformance.run --jobs 2
+PROGRAM_exhaustive := exhaustive
+PROGRAM_flips := flips.population
+fuzz attacks conformance exhaustive flips: $(INSTALLED) ## Search long for faults: see assurance/README.md
+	$(if $(filter fuzz,$@),$(UV) --group fuzz)
+	$(BIN)/python -m assurance.$(PROGRAM_$@) $(SEARCH)
 
 crash: $(INSTALLED) ## Kill brokers and databases under load, compare with all that was acknowledged (20 min)
-	$(BIN)/python -m assurance.faults.crash --kills 200
-	$(BIN)/python -m assurance.faults.crash --kills 50 --engine postgresql
-	$(BIN)/python -m assurance.faults.histories --histories 20
-	$(BIN)/python -m assurance.faults.histories --histories 20 --engine postgresql
+	for engine in sqlite postgresql; do \
+	  $(BIN)/python -m assurance.faults.crash --kills 100 --engine $$engine && \
+	  $(BIN)/python -m assurance.faults.histories --histories 20 --engine $$engine || exit; done
 
 bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performance.md (30 min and more)
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --json docs/performance.json --plots docs/images \

@@ -65,7 +65,7 @@ def test_the_pinned_packages_have_all_that_they_need() -> None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel that `make wheel` builds."""
+    """The wheel that the README builds."""
     folder = tmp_path_factory.mktemp("wheel")
     command = "hatchling build --target wheel"
     assert f"-m {command}\n" in (ROOT / "Makefile").read_text("utf-8")

@@ -113,7 +113,7 @@ def test_the_footer_has_the_version_of_the_project() -> None:
 
 
 def test_every_diagram_is_drawn_and_no_drawing_is_left_over() -> None:
-    """If this fails, run `make diagrams`."""
+    """If this fails, run `make images`."""
     wanted = {DIAGRAMS.file_of(source).name for source in DIAGRAMS.sources()}
     assert wanted == {file.name for file in (DOCS / "diagrams").glob("*.svg")}
 

@@ -53,7 +53,7 @@ def drawn(source: str, *_: Any, **__: Any) -> str:
     try:
         drawing = file_of(source).read_text("utf-8")
     except FileNotFoundError:
-        raise SuperFencesException("A diagram is not drawn yet: run `make diagrams`.") from None
+        raise SuperFencesException("A diagram is not drawn yet: run `make images`.") from None
     width = drawing.partition(' width="')[2].partition('"')[0]
     return f'<div class="diagram" style="--width: {width}px">{drawing}</div>'
 

@@ -15,7 +15,7 @@ from scbroker import errors
 from scbroker.records.canonical import Fingerprint, UserId, encode_object
 from scbroker.records.container_record import list_hash, record_hash, wrap_hash
 from scbroker.server.broker import Call, SessionUser
-from scbroker.server.containers.storing import Incoming, parse_incoming
+from scbroker.server.containers.incoming import Incoming, parse_incoming
 from scbroker.server.settings import Settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.codec import decode

@@ -1,6 +1,6 @@
 """A running broker under requests made from its own OpenAPI document: it answers all as described.
 
-For longer, and on both engines: `make fuzz TARGETS=openapi`.
+For longer, and on both engines: `make fuzz SEARCH=openapi`.
 """
 
 import os

@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -134,30 +133,6 @@ def test_any_worker_answers_for_all_also_after_one_was_killed(
     assert count(broker) >= 20
     wait_until(lambda: of(broker).total("scbroker_requests_limit") == 256)
     assert of(broker).total("scbroker_build_info") == 1
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_workers_that_start_and_end_during_a_read_do_not_fail_it(start_broker: StartBroker) -> None:
-    broker = start_broker(workers=2)
-    folder = metrics_folder(broker)
-    (folder / "counter_1.db").touch()  # as a worker's file is until the library sets its size
-    highest = int(Path("/proc/sys/kernel/pid_max").read_text("ascii"))
-    ended = [folder / f"gauge_livesum_{highest + i}.db" for i in range(200)]
-    for path in ended:
-        path.touch()
-    with ThreadPoolExecutor(8) as threads:  # several find and remove the same files
-        readings = list(threads.map(lambda _: of(broker), range(16)))
-    assert all(reading.total("scbroker_build_info") == 1 for reading in readings)
-    assert not any(path.exists() for path in ended)
-
-
-def metrics_folder(broker: BrokerProcess) -> Path:
-    """Return the folder that the broker's workers write their metrics to."""
-    ((pid,), *_) = of(broker).by("process_resident_memory_bytes", "pid")
-    variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    [folder] = [v for v in variables if v.startswith(b"PROMETHEUS_MULTIPROC_DIR=")]
-    return Path(os.fsdecode(folder.partition(b"=")[2]))
 
 
 def count(broker: BrokerProcess) -> float:

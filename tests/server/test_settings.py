@@ -74,7 +74,7 @@ def test_an_object_store_is_one_that_keeps_what_it_took(url: str) -> None:
 @pytest.mark.parametrize(
     "name, value, named",
     [
-        ("gueses", "3", "gueses"),
+        ("gueses", "3", "GUESES"),
         ("database_url", "mysql://nobody@localhost/x", "database_url"),
         ("object_store_url", "ftp://localhost/x", "object_store_url"),
         ("object_store_url", "memory:///", "object_store_url"),

@@ -1,4 +1,7 @@
-"""Every operation answers what is wrong with a request in the documented way, and changes nothing."""
+"""What surrounds every operation: limits, bodies that break off, paths, and the fixed headers of answers.
+
+The conformance kit spoils a valid request of every operation; `tests/conformance` asks this broker.
+"""
 
 import importlib.metadata
 import platform
@@ -38,10 +41,8 @@ def _each(operations: Iterable[Operation]) -> pytest.MarkDecorator:
 
 
 every_operation = _each(OPERATIONS)
-every_session = _each(o for o in OPERATIONS if o.session)
 every_body = _each(o for o in OPERATIONS if o.message is not None)
 every_message = _each(o for o in OPERATIONS if o.message not in (None, bytes))
-without_body = _each(o for o in OPERATIONS if o.message is None)
 
 
 @dataclass
@@ -164,169 +165,6 @@ def test_any_other_protocol_version_is_refused(
     with unchanged():
         for value in (None, "", "0", "2", "1.0", "1, 1", "one"):
             _problem(request.send(wire, headers={"Scbroker-Protocol": value}), "version")
-
-
-@pytest.mark.sampled
-@every_operation
-def test_a_missing_or_unknown_api_key_is_refused(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request, right = request_of(operation), str(wire.broker.api_key)
-    wrong = [None, "", str(uuid.uuid4()), right.upper(), right.replace("-", ""), f"{{{right}}}"]
-    with unchanged():
-        for value in wrong:
-            _problem(request.send(wire, headers={"Scbroker-Api-Key": value}), "api-key")
-
-
-UNPRINTABLE = [
-    "%00", "%1F", "%7F", "%C2%80", "%C2%9F", "%D8%9C", "%E2%80%8E", "%E2%80%A8", "%E2%80%AE",
-    "%E2%81%A9", "%ED%A0%80", "%FF",
-]  # fmt: skip
-"""Controls, marks of direction, a line separator; half a surrogate pair and what is not UTF-8."""
-
-
-@pytest.mark.sampled  # this is checked before the operation is looked at
-@every_operation
-def test_a_missing_blank_overlong_or_unprintable_application_name_is_invalid(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    with unchanged():
-        for value in (None, "", "x" * 257, "%20", *(f"a{quoted}b" for quoted in UNPRINTABLE)):
-            _problem(request.send(wire, headers={"Scbroker-Application": value}), "invalid")
-
-
-@pytest.mark.sampled
-@every_session
-def test_operations_that_need_a_session_are_refused_without_one(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    with unchanged():
-        for value in (None, "", "Bearer", f"Bearer {'x' * 43}", "Basic eDp5", f"Bearer {'ä' * 43}"):
-            _problem(request.send(wire, headers={"Authorization": value}), "session")
-
-
-@pytest.mark.sampled  # this is checked before the operation is looked at
-@every_operation
-def test_an_id_has_one_spelling_and_a_number_another_none(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    wrong_ids = (
-        ID.upper(), ID.replace("-", ""), f"%7B{ID}%7D", f"urn:uuid:{ID}", ID[:-1], f"{ID}0", "x", f"{ID}%0A",
-    )  # fmt: skip
-    paths = [request.path.replace(ID, wrong) for wrong in wrong_ids if ID in request.path]
-    for end in ("/records/1", "/chunks/0"):
-        if request.path.endswith(end):
-            stem = request.path[: request.path.rindex("/")]
-            numbers = ("-1", "01", "1.0", "x", "+1", "%20", "1%0A", "\u0661", "1" * 17)
-            paths += [f"{stem}/{number}" for number in map(_quoted, numbers)]
-    with unchanged():
-        for path in paths:
-            _problem(request.send(wire, path=path), "invalid")
-
-
-def _quoted(text: str) -> str:
-    return "".join(c if c.isascii() else "".join(f"%{b:02X}" for b in c.encode()) for c in text)
-
-
-@pytest.mark.sampled  # this is checked before the operation is looked at
-@every_operation
-def test_unknown_and_doubled_query_parameters_are_invalid(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    queries = [f"{request.query}&{extra}".strip("&") for extra in ("unknown=1", "=", "a", "%00=1")]
-    for info in msgspec.structs.fields(operation.query):
-        if info.required:
-            queries += [request.query + f"&{info.encode_name}=1", ""]
-            queries += [
-                f"{info.encode_name}={wrong}" for wrong in ("", "x", "-1", "1.5", "%31%30x")
-            ]
-    with unchanged():
-        for query in queries:
-            _problem(request.send(wire, query=query), "invalid")
-
-
-@pytest.mark.sampled
-@every_body
-def test_another_content_type_is_invalid(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    wrong = [
-        None,
-        "",
-        "application/json",
-        f"{MESSAGE}; charset=utf-8",
-        MESSAGE.upper(),
-        "text/plain",
-    ]
-    wrong.append(MESSAGE if operation.message is bytes else OCTETS)
-    with unchanged():
-        for value in wrong:
-            _problem(request.send(wire, headers={"Content-Type": value}), "invalid")
-
-
-@pytest.mark.sampled
-@without_body
-def test_an_operation_without_a_message_takes_no_body(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    with unchanged():
-        for body in (b"x", [b"x"], []):  # the lists are sent in chunks
-            _problem(request.send(wire, body=body), "invalid")
-
-
-@pytest.mark.sampled
-@every_message
-def test_unknown_doubled_missing_and_mistyped_fields_are_invalid(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    good = msgspec.msgpack.decode(request.body)
-    bodies = {
-        "unknown": _map([*good.items(), ("unknown", 1)]),
-        "array": msgspec.msgpack.encode(list(good.values())),
-        "nothing": b"",
-        "nil": b"\xc0",
-        "trailing": request.body + b"\xc0",
-        "long map": b"\xde" + len(good).to_bytes(2, "big") + request.body[1:],
-        "no message": b"\xc1",
-        "json": b"{}",
-        "deep": b"\x91" * 100_000 + b"\xc0",
-        "integer key": _map([*good.items(), (1, 1)]),
-        "extension": b"\xc7\x01\x05\x00",
-        "claims 2^32 entries": b"\xdf\xff\xff\xff\xff",
-    }
-    for name, value in good.items():
-        rest = [item for item in good.items() if item[0] != name]
-        bodies[f"without {name}"] = _map(rest)
-        bodies[f"doubled {name}"] = _map([*good.items(), (name, value)])
-        for wrong in (1.5, [[1]], {"a": 1}, "\ud800x"):
-            bodies[f"{name} {wrong!r}"] = _map([*rest, (name, wrong)])
-        if isinstance(value, bytes):
-            bodies[f"{name} as text"] = _map([*rest, (name, value.decode("latin-1"))])
-            bodies[f"{name} too long"] = _map([*rest, (name, bytes(70_000))])
-    with unchanged():
-        for name, body in bodies.items():
-            answer = request.send(wire, body=body)
-            assert answer.status == 400, (name, answer)
-            _problem(answer, "invalid")
-
-
-def _map(items: list[tuple[Any, Any]]) -> bytes:
-    """A MessagePack map as it stands, doubled keys and broken text included."""
-    body = bytearray([0x80 + len(items)])
-    for key, value in items:
-        body += msgspec.msgpack.encode(key)
-        if value == "\ud800x":
-            body += b"\xa4\xed\xa0\x80x"  # a lone surrogate
-        else:
-            body += msgspec.msgpack.encode(value)
-    return bytes(body)
 
 
 @pytest.mark.sampled

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import functools
 import gc
+import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
@@ -19,9 +20,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from scbroker import errors, tracing
-from scbroker.server import logs, measuring, metrics, request_log, requests
+from scbroker.server import logs, metrics, request_log, requests
+from scbroker.server.admin import health, usage
 from scbroker.server.answers import answer, problem
-from scbroker.server.broker import CLOCK_BOUND, SECOND, Broker
+from scbroker.server.broker import CLOCK_BOUND, SECOND, Broker, now
 from scbroker.server.capacity import Gate
 from scbroker.server.containers import ended_groups, tombstones
 from scbroker.server.events import log, pages
@@ -29,6 +31,7 @@ from scbroker.server.operations import OPERATIONS, document
 from scbroker.server.parts import sweeping
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
+from scbroker.server.storage.driver import Connection
 from scbroker.server.users import deletion, sessions
 
 _log: Final = structlog.get_logger("scbroker.server")
@@ -66,6 +69,29 @@ USE_API_KEY: Final = sql.change(
     t.api_keys.c.key_hash == b("hash"),
     t.api_keys.c.last_used_at.is_(None) | (t.api_keys.c.last_used_at < b("used")),
     last_used_at=b("used"),
+)
+
+_MOST: Final = 100_000
+"""Rows that wait for the sweeper are counted up to this number."""
+
+
+def _counted(column: Any, *conditions: Any) -> sa.Select[Any]:
+    found = sa.select(column).where(column <= b("before"), *conditions).limit(_MOST).subquery()
+    return sa.select(sa.func.count()).select_from(found)
+
+
+_OBJECTS_DUE: Final = _counted(t.pending_blobs.c.since)
+_REPLACED: Final = _counted(t.parts.c.replaced_at)
+_ABANDONED: Final = _counted(t.parts.c.touched_at, ~t.parts.c.committed)
+# Groups have rows of `users` as well.
+_USERS: Final = sa.select(
+    sa.func.count(t.users.c.id).filter(t.users.c.group_version.is_(None)).label("users"),
+    sa.func.count(t.users.c.group_version).label("groups"),
+).where(~t.users.c.deleted)
+# A role without pg_monitor reads the rows of standbys without their positions.
+_REPLICATION: Final = sa.text(
+    "SELECT count(*), coalesce(max(extract(epoch FROM replay_lag)), 0), "
+    "coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)), 0) FROM pg_stat_replication"
 )
 
 
@@ -126,8 +152,8 @@ async def _background_work(broker: Broker) -> AsyncIterator[None]:
             ("check connections", _CHECK, _check_connections),
             ("scrub", _CHECK, _scrub),
             ("check the clock", _SWEEP, check_clock),
-            ("read the broker's key", _KEYS, _read_keys),
-            ("measure storage", _SWEEP, measuring.measure),
+            ("read the broker's key", _KEYS, lambda broker: broker.database.read(broker.keys.at)),
+            ("measure storage", _SWEEP, _measure),
             ("drop events", _SWEEP, pages.drop_old),
             ("record uses of API keys", _SWEEP, record_api_key_uses),
             ("delete users", _SWEEP, deletion.finish),
@@ -178,10 +204,6 @@ async def _check_connections(broker: Broker) -> None:
     broker.database.count_load()
 
 
-async def _read_keys(broker: Broker) -> None:
-    await broker.database.read(broker.keys.at)
-
-
 async def record_api_key_uses(broker: Broker) -> None:
     """Write when API keys were used last, rounded down to the minute."""
     uses = sorted(broker.api_key_uses.items())  # always in this order: no deadlock
@@ -192,6 +214,41 @@ async def record_api_key_uses(broker: Broker) -> None:
     for key_hash, moment in uses:
         if broker.api_key_uses[key_hash] == moment:  # not used again meanwhile
             del broker.api_key_uses[key_hash]
+
+
+async def _measure(broker: Broker) -> None:
+    """Set the metrics of what is stored, of free disks, and of PostgreSQL's standbys."""
+    found = await broker.database.read(lambda c: _stored(c, broker), large=True)
+    for name, value in found.items():
+        metrics.STORED[name].set(value)
+    for of, folder in health.folders(broker.settings).items():
+        metrics.DISK_FREE.labels(of).set(shutil.disk_usage(folder).free)
+
+
+def _stored(connection: Connection, broker: Broker) -> dict[str, float]:
+    moment, settings = now(), broker.settings
+
+    def count(statement: sa.Select[Any], seconds: int) -> int:
+        values = {"before": moment - seconds * SECOND}
+        return int(connection.execute(statement, values).scalar_one())
+
+    total, users_and_groups = usage.total(connection), connection.execute(_USERS).one()
+    found: dict[str, float] = {
+        "stored_bytes": total.bytes,
+        "containers": total.containers,
+        "users": users_and_groups.users,
+        "groups": users_and_groups.groups,
+        "objects_due": count(_OBJECTS_DUE, sweeping.DUE_AFTER // SECOND),
+        "parts_due": (
+            count(_REPLACED, settings.part_grace_seconds)
+            + count(_ABANDONED, settings.upload_seconds)
+        ),
+    }
+    if connection.dialect.name == "postgresql":
+        names = ("replicas", "replication_lag_seconds", "replication_lag_bytes")
+        row = connection.execute(_REPLICATION).one()
+        found |= {name: float(value) for name, value in zip(names, row, strict=True)}
+    return found
 
 
 async def _sweep(broker: Broker) -> None:

@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import itertools
 import secrets
+import time
 from collections.abc import Callable, Collection, Iterator
 from enum import IntEnum
 from types import SimpleNamespace
@@ -56,7 +56,6 @@ _STALLED_SECONDS: Final = 20.0
 """For 64 to 320 KiB of buffered data: a client that reads slower than 16 KiB/s is disconnected."""
 _PIPELINED: Final = 8
 _SPARE: Final = 32
-_VARIANTS: Final = 16
 # Takes the place of a request's cycle. Uvicorn drops the rest of a request whose response is complete.
 _REFUSED: Final = cast(Any, SimpleNamespace(response_complete=True, message_event=asyncio.Event()))
 _SLOTS_OF_A_USER: Final = 4
@@ -67,7 +66,6 @@ _MAX_UNREAD: Final = 128 * 1_048_576
 _MAX_UNREAD_OF_A_USER: Final = 16 * 1_048_576
 _FOLLOWERS_OF_A_USER: Final = 32
 _READING_FOLLOWERS: Final = 8
-_SPREAD_SECONDS: Final = 2.0
 _CONTINUE: Final = b"HTTP/1.1 100 "
 _LENGTH: Final = b"\r\ncontent-length: "
 _ID_HEADER: Final = REQUEST_ID_HEADER.lower().encode()
@@ -150,9 +148,15 @@ class Gate:
     def leave(self, kind: Kind) -> None:
         self._present[kind] -= 1
 
-    def waiting_for_client(self, kind: Kind) -> _Waiting:
-        """Count the request as waiting while it receives its body or sends its response."""
-        return _Waiting(self, self._present, kind)
+    @contextlib.contextmanager
+    def waiting_for_client(self, kind: Kind) -> Iterator[None]:
+        """Count a request as waiting, not as present, while it receives its body or sends its response."""
+        self.waiting += 1
+        try:
+            with self.following(kind):
+                yield
+        finally:
+            self.waiting -= 1
 
     @contextlib.contextmanager
     def following(self, kind: Kind) -> Iterator[None]:
@@ -178,25 +182,6 @@ class Gate:
         now = asyncio.get_running_loop().time()
         for connection in list(self.connections):
             connection.check(now)
-
-
-class _Waiting(request_log.idling):
-    """Counts a request as waiting for its client in place of being present, for the length of a block."""
-
-    __slots__ = ("_gate", "_kind", "_present")
-
-    def __init__(self, gate: Gate, present: list[int], kind: Kind) -> None:
-        self._gate, self._present, self._kind = gate, present, kind
-
-    def __enter__(self) -> None:
-        self._present[self._kind] -= 1
-        self._gate.waiting += 1
-        super().__enter__()
-
-    def __exit__(self, *error: object) -> None:
-        super().__exit__(*error)
-        self._gate.waiting -= 1
-        self._present[self._kind] += 1
 
 
 class _Joining:
@@ -323,8 +308,7 @@ class Connection(HttpToolsProtocol):
         self._since = self.loop.time()
         closes = self._surplus or self.expect_100_continue or not self.parser.should_keep_alive()
         id = self._gate.log.id_for(_host(self.scope), self.headers)
-        head, rest = next(_REFUSALS[closes])
-        self._refusals += head + id.encode() + rest
+        self._refusals += _refusal(id, closes=closes)
         self._gate.log.refused(id, self.parser.get_method().decode(), kind.name.lower())
         # A quarter of the connections is never kept waiting: proxies open new ones if all others wait.
         if closes or 4 * self._gate.refusing >= 3 * self._gate.max_connections:
@@ -374,26 +358,20 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
 
-def _refusal(*, closes: bool) -> tuple[bytes, bytes]:
-    """Return the bytes of a refusal before and after the request's id."""
+def _refusal(id: str, *, closes: bool) -> bytes:
+    """Return the response to the request of this id, with a random wait."""
     response = problem(overloaded())
-    headers = response.headers | ({"Connection": "close"} if closes else {})
+    headers = {**response.headers, REQUEST_ID_HEADER: id}
+    if closes:
+        headers["Connection"] = "close"
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    head = f"HTTP/1.1 503 Service Unavailable\r\n{lines}{REQUEST_ID_HEADER}: "
-    return head.encode(), b"\r\n\r\n" + bytes(response.body)
+    return f"HTTP/1.1 503 Service Unavailable\r\n{lines}\r\n".encode() + bytes(response.body)
 
 
 def _host(scope: Any) -> str | None:
     """Return the address of the other end of the connection, which may be a proxy."""
     client = scope.get("client")
     return None if client is None else str(client[0])
-
-
-# Encoded once, with different waits: refusing must cost next to nothing.
-_REFUSALS: Final = {
-    closes: itertools.cycle([_refusal(closes=closes) for _ in range(_VARIANTS)])
-    for closes in (False, True)
-}
 
 
 def served(app: ASGIApp, gate: Gate) -> ASGIApp:
@@ -413,7 +391,7 @@ def served(app: ASGIApp, gate: Gate) -> ASGIApp:
 
         async def send_noting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                entry.note_answer(message["status"])
+                entry.status, entry.answered = message["status"], time.perf_counter()
                 headers = [*message.get("headers", ()), (_ID_HEADER, entry.id.encode())]
                 message = {**message, "headers": headers}
             else:
@@ -449,7 +427,7 @@ class Followers:
     """The requests of a process that wait for an event of their user.
 
     A waiting request uses no slot, thread or database connection. Only a few woken requests read at a time,
-    so that a change of a container with a thousand members does not delay other requests.
+    so that a change of a container with a thousand members, or a notice to all, does not delay others.
     """
 
     def __init__(self, most: int) -> None:
@@ -458,7 +436,6 @@ class Followers:
         self.count: int = 0
         self.is_ending: bool = False
         """Whether the process stops, so that no request may wait any longer."""
-        self._is_waking_all = self._wakes_all_again = False
         self.reading: asyncio.Semaphore = asyncio.Semaphore(_READING_FOLLOWERS)
 
     def add(self, user_id: bytes, group_id: bytes | None = None) -> tuple[asyncio.Event, Release]:
@@ -476,9 +453,7 @@ class Followers:
         if group_id is not None:
             self._of_user.setdefault(group_id, []).append(woken)
         self.count += 1
-        if (
-            self.is_ending
-        ):  # `end` has run: nothing else would wake the request before its heartbeat
+        if self.is_ending:  # nothing else would wake the request before its heartbeat
             woken.set()
         return woken, functools.partial(self._remove, user_id, group_id, woken)
 
@@ -493,41 +468,15 @@ class Followers:
                 del self._of_user[each]
 
     def wake(self, users: Collection[bytes] | None) -> None:
-        """Wake the requests of these users; for None those of all users, within four seconds."""
-        if users is None:
-            self._wake_all()
-            return
-        for user_id in users:
+        """Wake the requests of these users; for None those of all users."""
+        for user_id in list(self._of_user) if users is None else users:
             for woken in self._of_user.get(user_id, ()):
                 woken.set()
 
-    def _wake_all(self) -> None:
-        """Wake all requests, spread over two seconds; once more after that if called again meanwhile.
-
-        Any role of the PostgreSQL server may send notices, as many as it likes: with timers of its own each
-        would take memory.
-        """
-        self._wakes_all_again = self._is_waking_all
-        if self._is_waking_all:
-            return
-        self._is_waking_all = True
-        loop = asyncio.get_running_loop()
-        for woken in itertools.chain.from_iterable(self._of_user.values()):
-            loop.call_later(_SPREAD_SECONDS * secrets.randbelow(1001) / 1000, woken.set)
-        loop.call_later(_SPREAD_SECONDS, self._end_waking_all)
-
-    def _end_waking_all(self) -> None:
-        self._is_waking_all = False
-        if self._wakes_all_again:
-            self._wake_all()
-
     def end(self) -> None:
-        """Wake all requests at once, for the last time."""
-        if self.is_ending:
-            return
+        """Wake all requests for the last time."""
         self.is_ending = True
-        for woken in itertools.chain.from_iterable(self._of_user.values()):
-            woken.set()
+        self.wake(None)
 
 
 class _Usage:

@@ -37,13 +37,18 @@ class _StandardError:
 
 def configure() -> None:
     """Configure the log of this process."""
+    renderers: list[Processor] = [structlog.processors.JSONRenderer()]
+    if sys.stderr.isatty():
+        # Rich's tracebacks, the default if rich is installed, show the values of variables.
+        plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        renderers = [_printable, plain]
     structlog.configure(
         processors=[
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.add_log_level,
             _add_request,
             structlog.processors.format_exc_info,
-            *_renderers(),
+            *renderers,
         ],
         logger_factory=structlog.WriteLoggerFactory(cast(TextIO, _StandardError())),
     )
@@ -69,14 +74,6 @@ class _OfTraces(logging.Handler):
         _traces.info("traces", text=record.getMessage())
 
 
-def _renderers() -> list[Processor]:
-    if not sys.stderr.isatty():
-        return [structlog.processors.JSONRenderer()]
-    # Rich's tracebacks, the default if rich is installed, show the values of variables.
-    plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-    return [_printable, plain]
-
-
 def _add_request(logger: object, name: str, event: EventDict) -> EventDict:
     """Add the id of the request for which a line is written."""
     del logger, name
@@ -92,12 +89,11 @@ def _printable(logger: object, name: str, event: EventDict) -> EventDict:
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             lines = value.split("\n") if key == "exception" else [value]
-            event[key] = "\n".join(map(_escaped, lines))
+            event[key] = "\n".join(
+                each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+                for each in lines
+            )
     return event
-
-
-def _escaped(text: str) -> str:
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 @contextlib.contextmanager
@@ -107,21 +103,21 @@ def noting_stop() -> Iterator[Callable[[], str]]:
     Enter it after uvicorn has set its handlers: they are still called.
     """
     received: list[int] = []
+    handlers: dict[int, Any] = {}
 
-    def note(handler: Any) -> Callable[[int, FrameType | None], None]:
-        def call(number: int, frame: FrameType | None) -> None:
-            received.append(number)
-            handler(number, frame)
+    def note(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        handlers[number](number, frame)
 
-        return call
-
-    with contextlib.ExitStack() as stack:
-        if threading.current_thread() is threading.main_thread():
-            for each in _SIGNALS:
-                if callable(handler := signal.getsignal(each)):
-                    signal.signal(each, note(handler))
-                    stack.callback(signal.signal, each, handler)
+    for each in _SIGNALS if threading.current_thread() is threading.main_thread() else ():
+        if callable(handler := signal.getsignal(each)):
+            handlers[each] = handler
+            signal.signal(each, note)
+    try:
         yield lambda: signal.Signals(received[0]).name if received else "the server ended"
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 class Seldom:

@@ -143,13 +143,6 @@ for _action in ("put", "get", "head", "delete", "list", "sign"):
 
 
 @functools.cache
-def _of_operation(
-    method: str, path: str, status: int
-) -> tuple[prometheus.Counter, prometheus.Histogram]:
-    return _REQUESTS.labels(method, path, str(status)), _REQUEST_SECONDS.labels(method, path)
-
-
-@functools.cache
 def durations(part: Literal["database", "store"], action: str) -> prometheus.Histogram:
     """Return the histogram of an action's seconds in the database or the object store."""
     return _DURATIONS[part].labels(action)
@@ -157,9 +150,8 @@ def durations(part: Literal["database", "store"], action: str) -> prometheus.His
 
 def count_answered(method: str, path: str, status: int, seconds: float) -> None:
     """Count one answered request of an operation, and its duration in seconds."""
-    count, durations = _of_operation(method, path, status)
-    count.inc()
-    durations.observe(seconds)
+    _REQUESTS.labels(method, path, str(status)).inc()
+    _REQUEST_SECONDS.labels(method, path).observe(seconds)
 
 
 def count_problem(error: BrokerError) -> None:
@@ -173,9 +165,14 @@ def page() -> bytes:
     folder = os.environ.get(_FOLDER)
     if folder is None:
         return prometheus.generate_latest(_REGISTRY)
-    _forget_ended_workers(Path(folder))
+    for pid in _pids(Path(folder)):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:  # its counters stay
+            with contextlib.suppress(FileNotFoundError):  # another request does the same
+                multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]
     registry = prometheus.CollectorRegistry()
-    registry.register(_Values(Path(folder)))
+    multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     registry.register(_Processes(Path(folder)))
     return prometheus.generate_latest(registry)
 
@@ -194,35 +191,6 @@ def shared_by_workers() -> Iterator[None]:
 def _pids(folder: Path) -> set[int]:
     """Return the workers whose gauges are in the folder."""
     return {int(path.stem.rpartition("_")[2]) for path in folder.glob("gauge_live*.db")}
-
-
-def _forget_ended_workers(folder: Path) -> None:
-    """Remove the gauges of workers that were killed; their counters stay."""
-    for pid in _pids(folder):
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            for path in folder.glob(f"gauge_live*_{pid}.db"):
-                path.unlink(missing_ok=True)  # another request may have removed it
-
-
-class _Values(Collector):
-    """The metrics of all workers together, without empty files.
-
-    The library's own collector fails on a file that a starting worker has created and not yet sized.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def collect(self) -> Iterable[Metric]:
-        filled = []
-        for path in self._folder.glob("*.db"):
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_size:
-                    filled.append(str(path))
-        merged: Iterable[Metric] = multiprocess.MultiProcessCollector.merge(filled)  # type: ignore[no-untyped-call]
-        return merged
 
 
 class _Processes(Collector):

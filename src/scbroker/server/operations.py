@@ -11,18 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import appending, group_views, leaving, listing, views
+from scbroker.server.containers import appending, group_views, leaving, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
-from scbroker.server.users import (
-    blocks,
-    challenges,
-    deletion,
-    key_files,
-    registration,
-    sessions,
-    usage,
-)
+from scbroker.server.users import accounts, challenges, deletion, key_files, sessions
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
@@ -63,7 +55,7 @@ class Operation:
 
 
 OPERATIONS: Final = (
-    Operation("POST", "/v1/users", registration.register, "Register a user",
+    Operation("POST", "/v1/users", accounts.register, "Register a user",
               u.Registration, u.Registered, session=False, status=201),
     Operation("POST", "/v1/session-challenges", challenges.challenge, "Ask for a nonce",
               u.ChallengeRequest, u.Challenge, session=False),
@@ -80,16 +72,16 @@ OPERATIONS: Final = (
               u.KeyFileStoring, status=204),
     Operation("POST", "/v1/key-file/deletion", key_files.delete, "Remove the KeyFile",
               u.KeyFileDeletion, status=204),
-    Operation("GET", _USER + "/reminder", registration.reminder, "Get a user's reminder",
+    Operation("GET", _USER + "/reminder", accounts.reminder, "Get a user's reminder",
               None, u.ReminderAnswer, session=False),
-    Operation("GET", "/v1/reminder", registration.own_reminder, "Get the session's own reminder",
+    Operation("GET", "/v1/reminder", accounts.own_reminder, "Get the session's own reminder",
               None, u.ReminderAnswer),
-    Operation("PUT", _BLOCK, blocks.block, "Block a user", status=204),
-    Operation("DELETE", _BLOCK, blocks.unblock, "Unblock a user", status=204),
-    Operation("GET", "/v1/blocks", blocks.list_blocked, "List blocked users",
+    Operation("PUT", _BLOCK, accounts.block, "Block a user", status=204),
+    Operation("DELETE", _BLOCK, accounts.unblock, "Unblock a user", status=204),
+    Operation("GET", "/v1/blocks", accounts.list_blocked, "List blocked users",
               None, u.BlockedUsers),
-    Operation("GET", "/v1/usage", usage.own_usage, "Read the user's own usage and quotas", None, u.Usage),
-    Operation("POST", "/v1/key-records", registration.read_key_records, "Read users' key records",
+    Operation("GET", "/v1/usage", accounts.own_usage, "Read the user's own usage and quotas", None, u.Usage),
+    Operation("POST", "/v1/key-records", accounts.read_key_records, "Read users' key records",
               u.KeyRecordsRequest, u.KeyRecords),
     Operation("PUT", _CONTAINER + "/records/{version}", appending.append, "Append a record",
               c.RecordRequest, c.RecordReceipt, status=201, limit=codec.MAX_MESSAGE),
@@ -119,7 +111,7 @@ OPERATIONS: Final = (
               c.RecordsRequest, c.RecordsAnswer, limit=codec.MAX_MESSAGE),
     Operation("POST", "/v1/batches/views", views.read_views, "Read several containers",
               c.ViewsRequest, c.ViewsAnswer, large=True),
-    Operation("POST", "/v1/containers/list", listing.list_containers, "List own containers",
+    Operation("POST", "/v1/containers/list", views.list_containers, "List own containers",
               c.ListRequest, c.ContainerList, large=True),
     Operation("POST", "/v1/groups/views", group_views.read_views, "Read several groups",
               g.GroupViewsRequest, g.GroupViews, large=True),

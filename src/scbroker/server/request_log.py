@@ -52,12 +52,6 @@ class Entry:
     answered: float = 0.0
     """When the answer began."""
 
-    def note_answer(self, status: int) -> None:
-        self.status, self.answered = status, time.perf_counter()
-
-    def add(self, part: Part, seconds: float) -> None:
-        setattr(self, part, getattr(self, part) + seconds)
-
 
 _current: Final = contextvars.ContextVar[Entry | None]("scbroker.request", default=None)
 
@@ -100,7 +94,7 @@ class measured:  # noqa: N801 - used as a function
         self._span.__exit__(*error)
         metrics.durations(self._part, self._action).observe(seconds)
         if (entry := current()) is not None:
-            entry.add(self._part, seconds)
+            setattr(entry, self._part, getattr(entry, self._part) + seconds)
 
 
 def count_wait(seconds: float) -> None:

@@ -3,22 +3,20 @@
 `SCBROKER_DATABASE_URL` sets `database_url`, and so on for every field. An unknown name or a wrong value is an
 error at start, never ignored.
 
-The text after each field is its description in docs/reference/settings.md and `scbroker admin config show`:
+The text of each field is its description in docs/reference/settings.md and `scbroker admin config show`:
 meaning, unit, and the reason for the default if it needs one.
 """
 
-import ast
-import difflib
-import functools
-import inspect
+# ruff: noqa: RUF009  # `_setting` declares a field, as `field` does
+
 import ipaddress
-import itertools
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, NamedTuple, cast
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -43,95 +41,105 @@ _DAY: Final = 86_400
 _LONGEST: Final = 3650 * _DAY
 _STORES: Final = ("s3://", "gs://", "az://", "file:///")
 
+T = TypeVar("T")
 Positive = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[int, Meta(ge=1, le=_LONGEST)]
 
 
-class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+def _setting(default: T, meaning: str) -> T:
+    """Declare a field with its description."""
+    made: T = field(default_factory=lambda: default, metadata={"meaning": meaning})
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Settings:
     """The settings of a broker. Sizes are in bytes, times in seconds."""
 
-    host: str = "127.0.0.1"
-    """The address to listen on. By default only programs of this machine, such as a TLS proxy, reach it."""
-    port: Annotated[int, Meta(ge=0, le=65535)] = 8400
-    """The port to listen on; 0 chooses a free one."""
-    workers: Positive = 1
-    """Processes that serve. More than one needs PostgreSQL: SQLite allows one."""
-    data_dir: str = ""
-    """The folder for database, objects and broker's key, unless another setting says where they are; if
-    empty, the platform's folder for the user's data, such as ~/.local/share/scbroker."""
-    database_url: str = ""
-    """postgresql://… or sqlite:///…; if empty, a SQLite file in data_dir."""
-    object_store_url: str = ""
-    """s3://…, gs://…, az://… or file:///…; if empty, a folder in data_dir."""
-    direct_transfer: bool = True
-    """Whether clients that ask for presigned URLs get them, if the object store is an S3."""
-    transfer_seconds: Annotated[int, Meta(ge=1, le=3600)] = 900
-    """Seconds for which a presigned URL is valid: long enough for a chunk on a slow line."""
-    broker_key: str = ""
-    """64 hexadecimal digits, the same for all brokers of a database; if empty, broker.key in data_dir."""
-    broker_key_next: str = ""
-    """The new key during a rotation, 64 hexadecimal digits; if empty, broker.key.next in data_dir."""
-    origins: list[str] = []
-    """The origins of clients' serverUrl, as https://broker.example:443; if empty, that of host and port."""
-    api_key: str = ""
-    """An API key that the start adds; if empty, the first start creates one and prints it."""
-    session_seconds: Seconds = 3600
-    """Seconds after which a session ends, and a stolen token with it. Clients log in again by themselves."""
-    guesses: Positive = 10
-    """Wrong passphrases for one user from one address, or with one device pass, in guess_seconds."""
-    guesses_user: Positive = 100
-    """Wrong passphrases for one user without a device pass in guess_seconds; as many again with one."""
-    guesses_address: Positive = 100
-    """Wrong passphrases from one address for all users, without a device pass, in guess_seconds."""
-    reminders_address: Positive = 100
-    """Reminders that one address may read in guess_seconds."""
-    registrations_address: Positive = 1000
-    """Users that one address may register in guess_seconds."""
-    guess_seconds: Seconds = 900
-    """The window, in seconds, in which wrong passphrases, reminders and registrations are counted."""
-    max_new_grants: Positive = 10_000
-    """New grants of access to others that one user may make in an hour."""
-    max_key_records: Positive = 64
-    """Key records that one user may add in 30 days; changeCredentials with compromised=True adds four."""
-    trusted_proxies: str = ""
-    """Addresses or networks of the proxies whose X-Forwarded-For and X-Request-Id the broker trusts,
-    comma-separated; "*" means all."""
-    max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = MAX_ENTRIES
-    """Entries of an access list; the protocol allows no more than the default."""
-    max_listed_groups: Annotated[int, Meta(ge=0, le=MAX_GROUPS)] = MAX_GROUPS
-    """Groups in an access list; the protocol allows no more than the default."""
-    max_group_members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = MAX_MEMBERS
-    """Members of a group; the protocol allows no more than the default."""
-    max_new_epochs: Positive = 256
-    """How often the key of one group may change in a day."""
-    max_content: Positive = 2**40
-    """Bytes that one content may have."""
-    max_pending_parts: Positive = 256
-    """Unfinished uploads of one user; one session may have at most three quarters of them."""
-    max_pending_bytes: Positive = 2**41
-    """Bytes of one user's unfinished uploads; one session may have at most three quarters of them."""
-    max_requests: Positive = 128
-    """Requests that a process admits at once; further ones are refused at their head (503)."""
-    max_transfers: Positive = 32
-    """Large requests and answers, mostly of up to 8 MiB, that a process handles at once."""
-    max_connections: Positive = 900
-    """Connections to a process; a further one is answered only on the operator's paths, and closed."""
-    max_followers: Positive = 512
-    """Requests of a process that wait for events, each on a connection of its own."""
-    database_connections: Positive = 16
-    """Connections of a process to PostgreSQL."""
-    database_wait_seconds: Seconds = 5
-    """Seconds that a request waits for the database; then it is refused and has no effect."""
-    part_grace_seconds: Seconds = 3600
-    """Seconds for which a replaced content is kept for readers that have started to read it."""
-    upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = 172_800
-    """Seconds for which the chunks of an unfinished upload are kept after its last chunk; a day or more."""
-    slow_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] = 2.0
-    """Seconds after which a request is logged as slow, without the time that it waits for its client."""
-    access_log: bool = False
-    """Whether the log has a line for each request, with its user, operation and time."""
-    event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = 0
-    """Seconds for which events are kept: a day or more, or 0 to keep them for ever."""
+    # fmt: off
+    host: str = _setting("127.0.0.1",
+        "The address to listen on. By default only programs of this machine, such as a TLS proxy, reach it.")
+    port: Annotated[int, Meta(ge=0, le=65535)] = _setting(8400,
+        "The port to listen on; 0 chooses a free one.")
+    workers: Positive = _setting(1,
+        "Processes that serve. More than one needs PostgreSQL: SQLite allows one.")
+    data_dir: str = _setting("",
+        "The folder for database, objects and broker's key, unless another setting says where they are; if "
+        "empty, the platform's folder for the user's data, such as ~/.local/share/scbroker.")
+    database_url: str = _setting("",
+        "postgresql://… or sqlite:///…; if empty, a SQLite file in data_dir.")
+    object_store_url: str = _setting("",
+        "s3://…, gs://…, az://… or file:///…; if empty, a folder in data_dir.")
+    direct_transfer: bool = _setting(True,
+        "Whether clients that ask for presigned URLs get them, if the object store is an S3.")
+    transfer_seconds: Annotated[int, Meta(ge=1, le=3600)] = _setting(900,
+        "Seconds for which a presigned URL is valid: long enough for a chunk on a slow line.")
+    broker_key: str = _setting("",
+        "64 hexadecimal digits, the same for all brokers of a database; if empty, broker.key in data_dir.")
+    broker_key_next: str = _setting("",
+        "The new key during a rotation, 64 hexadecimal digits; if empty, broker.key.next in data_dir.")
+    origins: list[str] = _setting([],
+        "The origins of clients' serverUrl, as https://broker.example:443; if empty, that of host and port.")
+    api_key: str = _setting("",
+        "An API key that the start adds; if empty, the first start creates one and prints it.")
+    session_seconds: Seconds = _setting(3600,
+        "Seconds after which a session ends, and a stolen token with it. Clients log in again by themselves.")
+    guesses: Positive = _setting(10,
+        "Wrong passphrases for one user from one address, or with one device pass, in guess_seconds.")
+    guesses_user: Positive = _setting(100,
+        "Wrong passphrases for one user without a device pass in guess_seconds; as many again with one.")
+    guesses_address: Positive = _setting(100,
+        "Wrong passphrases from one address for all users, without a device pass, in guess_seconds.")
+    reminders_address: Positive = _setting(100,
+        "Reminders that one address may read in guess_seconds.")
+    registrations_address: Positive = _setting(1000,
+        "Users that one address may register in guess_seconds.")
+    guess_seconds: Seconds = _setting(900,
+        "The window, in seconds, in which wrong passphrases, reminders and registrations are counted.")
+    max_new_grants: Positive = _setting(10_000,
+        "New grants of access to others that one user may make in an hour.")
+    max_key_records: Positive = _setting(64,
+        "Key records that one user may add in 30 days; changeCredentials with compromised=True adds four.")
+    trusted_proxies: str = _setting("",
+        "Addresses or networks of the proxies whose X-Forwarded-For and X-Request-Id the broker trusts, "
+        'comma-separated; "*" means all.')
+    max_members: Annotated[int, Meta(ge=1, le=MAX_ENTRIES)] = _setting(MAX_ENTRIES,
+        "Entries of an access list; the protocol allows no more than the default.")
+    max_listed_groups: Annotated[int, Meta(ge=0, le=MAX_GROUPS)] = _setting(MAX_GROUPS,
+        "Groups in an access list; the protocol allows no more than the default.")
+    max_group_members: Annotated[int, Meta(ge=1, le=MAX_MEMBERS)] = _setting(MAX_MEMBERS,
+        "Members of a group; the protocol allows no more than the default.")
+    max_new_epochs: Positive = _setting(256,
+        "How often the key of one group may change in a day.")
+    max_content: Positive = _setting(2**40,
+        "Bytes that one content may have.")
+    max_pending_parts: Positive = _setting(256,
+        "Unfinished uploads of one user; one session may have at most three quarters of them.")
+    max_pending_bytes: Positive = _setting(2**41,
+        "Bytes of one user's unfinished uploads; one session may have at most three quarters of them.")
+    max_requests: Positive = _setting(128,
+        "Requests that a process admits at once; further ones are refused at their head (503).")
+    max_transfers: Positive = _setting(32,
+        "Large requests and answers, mostly of up to 8 MiB, that a process handles at once.")
+    max_connections: Positive = _setting(900,
+        "Connections to a process; a further one is answered only on the operator's paths, and closed.")
+    max_followers: Positive = _setting(512,
+        "Requests of a process that wait for events, each on a connection of its own.")
+    database_connections: Positive = _setting(16,
+        "Connections of a process to PostgreSQL.")
+    database_wait_seconds: Seconds = _setting(5,
+        "Seconds that a request waits for the database; then it is refused and has no effect.")
+    part_grace_seconds: Seconds = _setting(3600,
+        "Seconds for which a replaced content is kept for readers that have started to read it.")
+    upload_seconds: Annotated[int, Meta(ge=_DAY, le=_LONGEST)] = _setting(172_800,
+        "Seconds for which the chunks of an unfinished upload are kept after its last chunk; a day or more.")
+    slow_seconds: Annotated[float, Meta(gt=0, le=_LONGEST)] = _setting(2.0,
+        "Seconds after which a request is logged as slow, without the time that it waits for its client.")
+    access_log: bool = _setting(False,
+        "Whether the log has a line for each request, with its user, operation and time.")
+    event_retention_seconds: Annotated[int, Meta(ge=0, le=_LONGEST)] = _setting(0,
+        "Seconds for which events are kept: a day or more, or 0 to keep them for ever.")
+    # fmt: on
 
     def __post_init__(self) -> None:
         if 0 < self.event_retention_seconds < _DAY:
@@ -208,7 +216,7 @@ def changed(settings: Settings) -> dict[str, str]:
     defaults = Settings()
     return {
         name: _shown(name, getattr(settings, name))
-        for name in Settings.__struct_fields__
+        for name in meanings()
         if getattr(settings, name) != getattr(defaults, name)
     }
 
@@ -256,24 +264,14 @@ def _listed(name: str, value: object) -> object:
 
 
 def _known(name: str, given: str) -> str:
-    """Return the name of a setting; raise `InvalidArgumentError` with the nearest name for any other."""
-    if name in Settings.__struct_fields__:
+    """Return the name of a setting; raise `InvalidArgumentError` for any other."""
+    if name in meanings():
         return name
-    hint = "`scbroker admin config show` lists the settings."
-    for near in difflib.get_close_matches(name, Settings.__struct_fields__, 1):
-        hint = f"did you mean {near if given == name else PREFIX + near.upper()}?"
-    meant = "" if given == name else f" ({name})"
-    raise InvalidArgumentError(f"{given} is not a setting{meant}: {hint}")
+    raise InvalidArgumentError(
+        f"{given} is not a setting: `scbroker admin config show` lists the settings."
+    )
 
 
-@functools.cache
 def meanings() -> dict[str, str]:
-    """Return the text after each field of `Settings`, in one line."""
-    definition = cast(ast.ClassDef, ast.parse(inspect.getsource(Settings)).body[0])
-    found: dict[str, str] = {}
-    for field, text in itertools.pairwise(definition.body):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
-            found[field.target.id] = ""
-            if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant):
-                found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
+    """Return the description of each setting, by name."""
+    return {each.name: each.metadata["meaning"] for each in fields(Settings)}

@@ -17,7 +17,7 @@ from scbroker.records.judge import Known
 from scbroker.server.broker import Broker
 from scbroker.server.containers import tombstones
 from scbroker.server.containers.appending import append_each
-from scbroker.server.containers.storing import Incoming
+from scbroker.server.containers.incoming import Incoming
 from scbroker.server.events import log as event_log
 from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.tables import metadata
@@ -383,7 +383,8 @@ def telling(
 
         monkeypatch.setattr(found.database, "write", paused)
         access = (story.id, session_of(reader).id)
-        await event_log._record(found, {access: "reader"}, [(access, "reader")])
+        found.accesses[access] = "reader"
+        await event_log.record_accesses(found)
 
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(beside, broker, tell)

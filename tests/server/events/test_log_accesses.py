@@ -168,7 +168,10 @@ def test_fetches_wait_while_postgresql_is_away_and_are_recorded_when_it_is_back(
 
 @pytest.mark.long
 @both_engines
-def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(noted: Scene) -> None:
+def test_fetches_that_the_database_refuses_are_given_up_and_keep_back_no_others(
+    noted: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_ACCESSES_AT_ONCE", 1)
     refused = {
         "sqlite": "CREATE TRIGGER refuse BEFORE INSERT ON events WHEN NEW.application = 'no' "
         "BEGIN SELECT RAISE(ABORT, 'no'); END",
@@ -184,37 +187,6 @@ def test_one_that_the_database_refuses_is_given_up_and_takes_no_other_with_it(no
 
     noted.run(work)
     del noted.noted[first]
-    _check_all(noted)
-
-
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_a_fetch_at_which_the_database_fails_waits_behind_the_others(
-    noted: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "_ACCESSES_AT_ONCE", 2)
-    query(
-        noted.url,
-        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS "
-        "'BEGIN RAISE internal_error; END'",
-    )
-    query(
-        noted.url,
-        "CREATE TRIGGER fail BEFORE INSERT ON events FOR EACH ROW "
-        "WHEN (NEW.application = 'no') EXECUTE FUNCTION fail()",
-    )
-    first = next(iter(noted.noted))
-    noted.noted[first] = "no"
-
-    async def work(broker: Broker) -> None:
-        for _ in range(3):
-            with pytest.raises(DBAPIError):
-                await record_accesses(broker)
-            assert first in broker.accesses
-        assert broker.accesses == {first: "no"}
-        await _change(noted.url, "DROP TRIGGER fail ON events")
-        await record_accesses(broker)
-
-    noted.run(work)
     _check_all(noted)
 
 

@@ -22,12 +22,11 @@ from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import AccessList, Part, Role, type_hash, wrap_hash
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.admin import audit, usage
-from scbroker.server.admin.check_groups import FIND_PENDING_GROUP, GroupCheck
+from scbroker.server.admin.check_groups import FIND_PENDING_GROUP, GroupCheck, acting_of
 from scbroker.server.admin.stores import open_stores
 from scbroker.server.broker import ChainCache, now
 from scbroker.server.containers.members import StoredList, actor_of, leaver_of
 from scbroker.server.containers.storing import check_sealed
-from scbroker.server.groups.history import acting_of
 from scbroker.server.keys import KEY_FILE, BrokerKeys, find_keys
 from scbroker.server.parts.chunks import hashes_of
 from scbroker.server.settings import Settings

@@ -13,11 +13,13 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import IntegrityError
 from scbroker.records import group, judge, merkle, roster
 from scbroker.records.canonical import stored_user_id
+from scbroker.records.container_record import Via
 from scbroker.records.group import GroupChain, Served
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.server.broker import now
 from scbroker.server.containers.members import StoredList
 from scbroker.server.groups import memberships
+from scbroker.server.groups.proofs import position_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection, Row
@@ -27,6 +29,13 @@ b: Final = bindparam
 _MORE_THAN_ANY: Final = 100_000
 FIND_PENDING_GROUP: Final = select(t.pending_groups).where(t.pending_groups.c.group_id == b("id"))
 ANY_LEAF: Final = select(t.leaves.c.version).where(t.leaves.c.group_id == b("group")).limit(1)
+# The version that began the epoch after one.
+END_OF_EPOCH: Final = (
+    select(t.rosters.c.version)
+    .where(sql.of(t.rosters, "group"), t.rosters.c.epoch > b("epoch"))
+    .order_by(t.rosters.c.version)
+    .limit(1)
+)
 Chains = Callable[[bytes, str], KeyChain]
 """Returns the keys of the user with a fingerprint; the text names the user in a report."""
 
@@ -195,3 +204,33 @@ class GroupCheck:
 
     def _any(self, statement: Any) -> bool:
         return self._connection.execute(statement, self._at).first() is not None
+
+
+def acting_of(connection: Connection, via: Via, author: bytes) -> judge.Acting:
+    """Return the group for which an author acted; raise `IntegrityError` unless it is stored (V2)."""
+    group_id = stored_user_id(via.group)
+    group = sql.one(connection, sql.FIND_GROUP, id=group_id)
+    known = _record(connection, group_id, via.version)
+    if group is None or group.fingerprint != via.group or known is None or known.hash != via.hash:
+        raise IntegrityError("It names a record of a group that is not stored (V2).")
+    leaves = memberships.leaves_at(connection, group_id, via.version)
+    position = position_of(leaves, author)
+    if position is None:
+        raise IntegrityError("The leaf of its author in the group is missing (V2).")
+    found = sql.one(connection, sql.ROSTER_AT, group=group_id, number=via.version)
+    if found is None or found.epoch != via.epoch:
+        raise IntegrityError("It names another epoch than the record of its group (V2).")
+    role = roster.parse_member(memberships.salted(leaves[position]).member).role
+    head = _record(connection, group_id, group.group_version)
+    deleted = head.record.time if head is not None and head.record.tombstone else None
+    after = {"group": group_id, "epoch": via.epoch}
+    end = connection.execute(END_OF_EPOCH, after).scalar_one_or_none()
+    ended = None if end is None else _record(connection, group_id, end)
+    return judge.Acting(
+        via.group, role, known.record.time, None if ended is None else ended.record.time, deleted
+    )
+
+
+def _record(connection: Connection, group_id: bytes, version: int) -> judge.Known | None:
+    row = sql.one(connection, sql.FIND_RECORD, container=group_id, number=version)
+    return None if row is None else judge.Known.parse(row.body)

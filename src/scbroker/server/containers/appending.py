@@ -1,12 +1,13 @@
 """Append records to containers, one or many at once. Spec: docs/spec/container.md, section 10.
 
-A record is parsed, its signature is verified, then `storing` judges and stores it. All records of a request
-are stored in one transaction; a single record is a batch of one. In a batch each record is judged as it would
-be alone, and has a receipt or a problem of its own (docs/spec/protocol.md, section 5).
+A record is parsed (`incoming`), its signature is verified, then `storing` judges and stores it. All records
+of a request are stored in one transaction; a single record is a batch of one. In a batch each record is
+judged as it would be alone, and has a receipt or a problem of its own (docs/spec/protocol.md, section 5).
 """
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
@@ -21,8 +22,8 @@ from scbroker.server import metrics
 from scbroker.server.answers import answer
 from scbroker.server.broker import Broker, Call, now
 from scbroker.server.charges import Charges
-from scbroker.server.containers import ended_groups, members, rosters, storing, tombstones
-from scbroker.server.containers.storing import Incoming, Transaction, parse_incoming
+from scbroker.server.containers import ended_groups, members, storing, tombstones
+from scbroker.server.containers.incoming import Incoming, Transaction, parse_incoming
 from scbroker.server.parts.sweeping import sweep_at_once
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import NewRows, Work
@@ -32,8 +33,9 @@ from scbroker.wire.codec import encode
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.problems import item_problem_of
 
-_ATTEMPTS: Final = 4
 _VERIFIED_AT_ONCE: Final = 16
+_SECONDS: Final = 10.0
+"""How long a deletion purges before it is answered."""
 Outcome = bool | errors.BrokerError
 """Whether a record is new, or why it was refused."""
 
@@ -78,32 +80,23 @@ async def append_records(
     return wire.RecordsAnswer(records=answers)
 
 
-async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome]:
-    """Append records of one author in order, in one transaction. A refused record does not affect others."""
-    length = items[0].user.chain_length
-    for _ in range(_ATTEMPTS):
-        try:
-            return await _append_once(broker, items, length)
-        except storing.KeysChangedError as changed:  # nothing was stored: verify with the new keys
-            length = changed.length
-    raise errors.OverloadedError("Your keys changed several times meanwhile: try again.", 1)
-
-
 async def _sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
     """Purge the containers and groups that these records deleted, and sweep their parts."""
     deleted = {item.container_id for item in items if item.record.tombstone}
     if deleted:
+        deadline = time.monotonic() + _SECONDS
         with contextlib.suppress(errors.BrokerError):  # the background repeats what fails here
-            await ended_groups.purge_at_once(broker, deleted)
-            await tombstones.purge_at_once(broker, deleted)
+            for purge in (ended_groups.purge_some, tombstones.purge_some):
+                await tombstones.purge_each(broker, purge, deleted, deadline)
             await sweep_at_once(broker)
 
 
-async def _append_once(
-    broker: Broker, items: Sequence[Incoming], chain_length: int
-) -> list[Outcome]:
-    """Verify with the author's chain of this length; store only if it is still their chain."""
-    author = items[0].user.id
+async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome]:
+    """Append records of one author in order, in one transaction. A refused record does not affect others.
+
+    They are verified with the author's present chain, and stored only if it is still their chain then.
+    """
+    author, chain_length = items[0].user.id, items[0].user.chain_length
     cached = broker.chains.cached(author, chain_length)
     if cached is not None and _has_one_signature(items):
         # Verified without a look at what is stored: that would take longer than the signature.
@@ -219,7 +212,8 @@ def _store(
     named = {name for item in items for name in item.named}
     groups = {each for row in rows for each in members.group_ids_of(row)}
     users = members.users_of(connection, named, sql.SHARE_USERS, groups)
-    tx = Transaction(connection, broker, chain_length, containers, users, now(), taken)
+    storing.check_same_keys(users[items[0].user.fingerprint], chain_length)
+    tx = Transaction(connection, broker, containers, users, now(), taken)
     if len(items) == 1:
         outcomes: list[Outcome] = [_store_in(tx, items[0], _next(tx, items[0]))]
     else:
@@ -228,15 +222,13 @@ def _store(
     times: dict[bytes, int] = {}
     for item, new in zip(items, outcomes, strict=True):
         if new is True:
-            for name in (
-                item.user.fingerprint,
-                *([item.record.via.group] if item.record.via else ()),
-            ):
+            group = [item.record.via.group] if item.record.via else []
+            for name in (item.user.fingerprint, *group):
                 times[name] = max(item.record.time, times.get(name, 0))
     # A key must not be retired, nor an epoch end, before a record that was made with it. In the order of
     # names: two batches through the same groups would otherwise wait for each other.
-    for name, time in sorted(times.items()):
-        storing.raise_signed_until(connection, users[name], time)
+    for name, latest in sorted(times.items()):
+        storing.raise_signed_until(connection, users[name], latest)
     if not charge_each:
         tx.charges.apply(connection)
     return outcomes
@@ -248,7 +240,7 @@ def _store_or_refuse(tx: Transaction, item: Incoming, *, charge_each: bool) -> O
     A new container without uploaded content and other members only adds rows to those that wait.
     """
     container = _next(tx, item)
-    is_alone = len(item.named) == 1 and not rosters.is_of_group(item, container)
+    is_alone = len(item.named) == 1 and not item.is_of_group(container)
     if container is None and is_alone and not (charge_each or item.has_uploaded_content):
         try:
             return _store_in(tx, item, container)
@@ -274,8 +266,7 @@ def _next(tx: Transaction, item: Incoming) -> Row | None:
     is_locked = item.container_id in tx.containers
     container = tx.containers.pop(item.container_id, None)
     is_other_kind = (container is None) != (sql.ADD_CONTAINER in tx.new)
-    is_of_group = rosters.is_of_group(item, container)
-    if not is_locked or item.record.tombstone or is_other_kind or is_of_group:
+    if not is_locked or item.record.tombstone or is_other_kind or item.is_of_group(container):
         tx.new.write(tx.connection)
     if not is_locked:
         container = sql.one(tx.connection, sql.LOCK_CONTAINER, id=item.container_id)
@@ -287,9 +278,7 @@ def _store_in(
 ) -> bool:
     """Store a record in its container; return whether it is new, raise what it is refused with."""
     new, charges = NewRows(), Charges()
-    is_of_group = rosters.is_of_group(item, container)
-    keep = rosters.store if is_of_group else storing.store
-    if not keep(tx, item, container, new, charges):
+    if not storing.store(tx, item, container, new, charges):
         return False
     parts = [row["part_id"] for row in new.of(sql.ADD_PART)]
     groups = {row.id for row in tx.users.values() if row.group_version is not None}
@@ -299,7 +288,7 @@ def _store_in(
     tx.new.take(new)
     tx.charges.take(charges)
     tx.parts_taken.update(parts)
-    if is_of_group:  # a later record may name the group, or its new epoch
+    if item.is_of_group(container):  # a later record may name the group, or its new epoch
         found = tx.connection.execute(sql.FIND_USERS, {"ids": [item.container_id]})
         tx.users.update({row.fingerprint: row for row in found})
     return True

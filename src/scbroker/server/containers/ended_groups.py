@@ -8,7 +8,7 @@ record for the group: readers judge these records by them. Once no container has
 the group, everything is deleted. When a container is purged, its deleted groups are pending deletion again.
 """
 
-import time
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
@@ -28,7 +28,6 @@ from scbroker.server.storage.driver import Connection, Row
 
 _ROWS: Final = 2_000
 _GROUPS: Final = 50
-_SECONDS: Final = 10.0
 _LAST: Final = NUMBERED + b"\xff" * (HASH_SIZE - len(NUMBERED))
 """The highest place that is a number: every fingerprint is above it."""
 _NOTHING: Final[dict[str, Any]] = {
@@ -57,10 +56,6 @@ LOCK_PENDING_GROUP: Final = (
     sa.select(t.pending_groups).where(sql.of(t.pending_groups, "group")).with_for_update()
 )
 PENDING_GROUPS: Final = sql.after(t.pending_groups.c.group_id)
-# Which of some groups are pending deletion.
-PENDING_AMONG: Final = sa.select(t.pending_groups.c.group_id).where(
-    sql.among(t.pending_groups.c.group_id)
-)
 FORGET_GROUP: Final = sa.delete(t.pending_groups).where(sql.of(t.pending_groups, "group"))
 # Leaves whose places come after `leaf`, in their order.
 LEAVES_BEHIND: Final = (
@@ -125,31 +120,9 @@ def _end(connection: Connection, container: Row, charges: Charges) -> None:
     stored_groups.end(connection, container.id, charges)
 
 
-async def purge_at_once(broker: Broker, groups: Iterable[bytes]) -> None:
-    """Purge the deleted groups among these for some seconds; the background purges what is left."""
-    deadline = time.monotonic() + _SECONDS
-    values = {"some": sorted(groups)}
-    pending = await broker.database.query(lambda c: c.execute(PENDING_AMONG, values).scalars())
-    for group_id in pending:
-        while time.monotonic() < deadline and await tombstones.purge_one(
-            broker, purge_some, group_id
-        ):
-            pass
-
-
-async def purge_next(broker: Broker) -> bool:
-    """Purge some rows of any deleted group; return whether there may be more."""
-    values = {"last": b"", "count": 1}
-    found = await broker.database.query(lambda c: c.execute(PENDING_GROUPS, values).scalars().all())
-    if not found:
-        return False
-    await tombstones.purge_one(broker, purge_some, found[0])
-    return True
-
-
-async def finish(broker: Broker) -> int:
+async def finish(broker: Broker, deadline: float = math.inf) -> int:
     """Purge what is left of all deleted groups; return how many were pending."""
-    return await tombstones.purge_all(broker, PENDING_GROUPS, purge_some)
+    return await tombstones.purge_all(broker, PENDING_GROUPS, purge_some, deadline)
 
 
 def purge_some(connection: Connection, group_id: bytes) -> bool:

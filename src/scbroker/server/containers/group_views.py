@@ -110,7 +110,10 @@ def _view(
     membership = departure = None
     if asked.membership and records.is_whole:
         membership = _membership(connection, call, group_id, records)
-        departure = None if membership else _own_departure(connection, call, group_id)
+        if membership is None:  # it tells the user's other devices why they are no member
+            own = sql.one(connection, OWN_GROUP_DEPARTURE, group=group_id, user=call.session.id)
+            if own is not None:
+                departure = SignedObject.of(Signed(own.departure, own.departure_signature))
     view = groups.GroupView(
         records=records.served,
         last=records.row.version,
@@ -201,12 +204,6 @@ def _membership(
         owed=[_state(row.user_id, row.chain_length) for row in owed],
         accepted=own.accepted,
     )
-
-
-def _own_departure(connection: Connection, call: Call, group_id: bytes) -> SignedObject | None:
-    """Return the departure of the session's user: it tells their other devices why they are no member."""
-    own = sql.one(connection, OWN_GROUP_DEPARTURE, group=group_id, user=call.session.id)
-    return None if own is None else SignedObject.of(Signed(own.departure, own.departure_signature))
 
 
 def _state(user_id: bytes, chain_length: int) -> KeyChainState:

@@ -18,6 +18,7 @@ from scbroker import errors
 from scbroker.records import group as rules
 from scbroker.records import judge
 from scbroker.records.canonical import ContainerId, stored_user_id
+from scbroker.records.container_record import GROUP_TYPE
 from scbroker.records.departure import Departure, parse_departure
 from scbroker.records.key_record import CLOCK_TOLERANCE, KeyChain, Signed
 from scbroker.records.roster import GroupDeparture, parse_group_departure
@@ -31,7 +32,8 @@ from scbroker.server.broker import (
     now,
     refusing,
 )
-from scbroker.server.containers import members, rosters, stored_groups, storing
+from scbroker.server.containers import members, stored_groups, storing
+from scbroker.server.containers.incoming import Stored
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
@@ -42,7 +44,6 @@ from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType, KeyTyp
 from scbroker.wire.containers import DEPARTURE_SIZE, DepartureRequest
 from scbroker.wire.groups import GroupDepartureRequest
 
-_ATTEMPTS: Final = 4
 _LIST_CHANGED: Final = "The access list of the container was changed meanwhile: read it again."
 _MEMBERSHIP_CHANGED: Final = "Your membership was changed meanwhile: read the group again."
 _GROUP_CHANGED: Final = "The group was changed meanwhile: read it again."
@@ -113,17 +114,10 @@ async def _leave(
     """
     if leaving.departure.fingerprint != leaving.call.session.fingerprint:
         raise errors.PermissionDeniedError("Only the user who leaves can send the departure.")
-    for _ in range(_ATTEMPTS):
-        verified = partial(verify, broker=broker, leaving=leaving)
-        length = await broker.database.read(verified, large=True)
-        if length is None:
-            return
-        try:
-            await broker.database.write(partial(store, leaving=leaving, chain_length=length))
-        except storing.KeysChangedError:  # nothing was stored: verify with the new keys
-            continue
-        return
-    raise errors.OverloadedError("Your keys changed several times meanwhile: try again.", 1)
+    verified = partial(verify, broker=broker, leaving=leaving)
+    length = await broker.database.read(verified, large=True)
+    if length is not None:
+        await broker.database.write(partial(store, leaving=leaving, chain_length=length))
 
 
 def _check_dated(leaving: _Leaving[D, M], since: int) -> None:
@@ -144,12 +138,6 @@ def _keys_of(connection: Connection, broker: Broker, leaving: _Leaving[D, M]) ->
             "The departure is not signed with the latest active signing key: sign it with that key."
         )
     return keys
-
-
-def _check_same_keys(user: Row, chain_length: int) -> None:
-    """Raise `KeysChangedError` unless the user still has the keys that verified the signature."""
-    if user.chain_length != chain_length:
-        raise storing.KeysChangedError(user.chain_length)
 
 
 # From a container
@@ -217,7 +205,7 @@ def _store(connection: Connection, leaving: _OfContainer, chain_length: int) -> 
     if _is_stored(connection, leaving):
         return
     container, member = _check_member(connection, leaving, locked, moment)
-    _check_same_keys(user, chain_length)
+    storing.check_same_keys(user, chain_length)
     log.record_expiry(connection, [container], moment)
     row = {
         "container_id": container.id,
@@ -248,7 +236,7 @@ def _verify_of_group(connection: Connection, broker: Broker, leaving: _OfGroup) 
     Returns None if it is stored already.
     """
     said, group_id = leaving.departure, leaving.call.group_id
-    found = _members(connection, group_id)
+    found = stored_groups.members_of(connection, group_id)
     if _is_stored_of_group(leaving, found):
         return None
     row = sql.one(connection, sql.FIND_GROUP, id=group_id)
@@ -261,7 +249,7 @@ def _verify_of_group(connection: Connection, broker: Broker, leaving: _OfGroup) 
 
     head, known = read(container.version), read(said.version)
     in_force = members.in_force(connection, container.id, head)
-    stored = storing.Stored(container, head, in_force)
+    stored = Stored(container, head, in_force)
     group = stored_groups.read(connection, stored, row, found)
     _check_dated(leaving, known.record.time)
     keys = _keys_of(connection, broker, leaving)
@@ -271,11 +259,6 @@ def _verify_of_group(connection: Connection, broker: Broker, leaving: _OfGroup) 
     with refusing():
         rules.verify_departure(leaving.signed, chain, group.parsed, keys, leaving.call.now)
     return len(keys.records)
-
-
-def _members(connection: Connection, group_id: ContainerId) -> dict[bytes, Row]:
-    rows = connection.execute(sql.GROUP_MEMBERS, {"group": group_id})
-    return {bytes(row.user_id): row for row in rows}
 
 
 def _is_stored_of_group(leaving: _OfGroup, found: dict[bytes, Row]) -> bool:
@@ -295,8 +278,8 @@ def _check_group_member(
     if own.permissions & ContainerAccessLevel.ModifyAccess:
         # Another owner may have left or stepped down meanwhile. The client has to read the group again, to
         # warn that no owner would remain.
-        if leaving.message.departures != sum(row.departure is not None for row in found.values()):
-            raise errors.ConflictError(rosters.LEFT)
+        if leaving.message.departures != stored_groups.departures(found):
+            raise errors.ConflictError(storing.LEFT)
         if leaving.message.last != container.version:
             raise errors.ConflictError(_GROUP_CHANGED)
     others = (row for row in found.values() if row is not own)
@@ -314,11 +297,11 @@ def _store_of_group(connection: Connection, leaving: _OfGroup, chain_length: int
     container = sql.one(connection, sql.LOCK_CONTAINER, id=group_id)
     group = sql.one(connection, sql.LOCK_GROUP, id=group_id)
     user = check_active(sql.the(connection, sql.SHARE_USERS, ids=[leaving.call.session.id]))
-    found = _members(connection, group_id)
+    found = stored_groups.members_of(connection, group_id)
     if _is_stored_of_group(leaving, found):
         return
     container, _ = _check_group_member(leaving, container, group, found)
-    _check_same_keys(user, chain_length)
+    storing.check_same_keys(user, chain_length)
     values: dict[str, Any] = {
         "group": group_id,
         "user": user.id,
@@ -328,9 +311,8 @@ def _store_of_group(connection: Connection, leaving: _OfGroup, chain_length: int
         "departure_signature": leaving.signed.signature,
     }
     connection.execute(sql.SET_GROUP_MEMBER, values)
-    who = user.id, leaving.call.application
-    kind = ContainerEventType.Deleted
-    row = log.group_row(group_id, user.id, kind, container.version, now(), *who)
+    of_group, who = (group_id, GROUP_TYPE, container.version), (user.id, leaving.call.application)
+    row = log.event_row(user.id, ContainerEventType.Deleted, *of_group, now(), *who)
     connection.execute(sql.ADD_EVENTS, [row])
     # Requests of the leaver that wait for the group's events end.
     wake_after_commit(connection, [user.id, group_id])

@@ -11,7 +11,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
-from scbroker.records.canonical import ContainerId, UserId
+from scbroker.records.canonical import UserId
 from scbroker.server.broker import now
 from scbroker.server.charges import Charges
 from scbroker.server.containers import members, tombstones
@@ -97,7 +97,10 @@ def leave_some(
     if not found:
         return False
     locked = connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
-    some = _first_of(found, {row.id: row.version for row in locked})
+    # The first of them that have at most _RECORDS records in all, but at least one container.
+    records = {row.id: row.version for row in locked}
+    sums = list(accumulate(records.get(each, 0) for each in found))
+    some = found[: max(1, bisect_right(sums, _RECORDS))]
     values = {"user": user_id, "now": moment, "some": some}
     shared = set(connection.execute(WITH_OTHER_MEMBERS, values).scalars())
     if groups := [row.id for row in locked if row.is_group]:
@@ -150,11 +153,3 @@ def purge_containers(
         connection.execute(purge, values)
     unused = sorted(row.id for row in containers if row.creator_id in (None, user_id))
     connection.execute(DROP_CONTAINERS, {"some": unused})
-
-
-def _first_of(
-    found: Sequence[ContainerId], records: dict[ContainerId, int]
-) -> Sequence[ContainerId]:
-    """Return the first containers that have at most _RECORDS records in all, but at least one container."""
-    sums = list(accumulate(records.get(container, 0) for container in found))
-    return found[: max(1, bisect_right(sums, _RECORDS))]

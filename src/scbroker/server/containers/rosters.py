@@ -1,8 +1,8 @@
-"""Judge a record of a group with its roster, and store both. Spec: docs/spec/groups.md, sections 4 and 11.
+"""Judge the records of groups with their rosters. Spec: docs/spec/groups.md, sections 4 and 11.
 
 The container of a group has records, lists and authors as any other container, and no rows of `members`.
-So every other operation on containers answers as for an unknown id. `appending` calls `store` in its
-transaction.
+So every other operation on containers answers as for an unknown id. `storing.store` calls what is here for
+what only a record of a group has.
 """
 
 from __future__ import annotations
@@ -17,30 +17,28 @@ from sqlalchemy import bindparam as b
 from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records import group as rules
-from scbroker.records import judge, roster
+from scbroker.records import roster
 from scbroker.records.canonical import stored_user_id, user_id_of
-from scbroker.records.container_record import AccessList, sealed_size
+from scbroker.records.container_record import sealed_size
 from scbroker.records.key_record import READER_TOLERANCE
 from scbroker.records.roster import Roster, SaltedMember
 from scbroker.server.broker import SECOND, add_to_counter, not_found, refusing
 from scbroker.server.charges import Charges
 from scbroker.server.containers import members as lists
-from scbroker.server.containers import stored_groups, storing, tombstones
+from scbroker.server.containers import stored_groups, tombstones
+from scbroker.server.containers.incoming import Incoming, Transaction
 from scbroker.server.containers.stored_groups import ChangedGroup, StoredGroup
-from scbroker.server.containers.storing import Incoming, Transaction
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows
-from scbroker.server.storage.driver import Row
+from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel
-from scbroker.wire.containers import MAX_GOVERNING, MAX_GOVERNING_WITHOUT_DELETE, governing_size
 from scbroker.wire.rosters import RosterRequest
 
 _DAY: Final = 86_400 * SECOND
 _LAST_EPOCHS: Final = 1024
 """The number of last epochs that are kept for authors with Delete."""
-LEFT: Final = "A member left the group meanwhile: read it again."
 
 _OTHER_ENTRY: Final = t.members.alias("other_entry")
 # A container that the group can change or delete, and nobody else can reach.
@@ -64,131 +62,20 @@ STRANDED: Final = (
 )
 
 
-def is_of_group(incoming: Incoming, row: Row | None) -> bool:
-    """Return whether a record is one of a group: of a stored one, or the first of a new one."""
-    if row is not None:
-        return bool(row.is_group)
-    return incoming.is_first and incoming.has_group_type
+def lock(connection: Connection, incoming: Incoming, row: Row) -> tuple[Row, Mapping[bytes, Row]]:
+    """Lock the group; return its row of `users`, and its members by user id.
 
-
-def store(
-    tx: Transaction, incoming: Incoming, row: Row | None, new: NewRows, charges: Charges
-) -> bool:
-    """Store a record of a group with its roster, unless it is stored already; return whether it is new.
-
-    Rows are written at once, because a later record of the transaction may act through the group. Events to
-    add are added to `new`.
+    From here on no record that is made through the group is stored, until this transaction ends. Raises if
+    the group is deleted, or the author is none of its managers.
     """
-    if row is None:
-        before = None
-    else:
-        before = _read(tx, incoming, row)
-        if before is None:
-            return False
-    record, moment = incoming.record, tx.moment
-    storing.check_time(record, before.stored.head.record if before else None, moment)
-    if before is not None:
-        _check_allowed(incoming, before)
-    _check_sizes(tx, incoming, before)
-    if before is not None and not record.tombstone:
-        left = sum(member.departure is not None for member in before.members.values())
-        if incoming.message.departures != left:
-            raise errors.ConflictError(LEFT)
-    after = _judge(incoming, before, moment)
-    if after.new_epoch:
-        _check_last_epochs(incoming, after)
-    governing_bytes = _governing_bytes(incoming, before)
-    users = storing.concerned_users(tx, incoming, before.stored if before else None)
-    request, text = incoming.message.roster, incoming.message.type
-    if incoming.access is not None:
-        _check_managers(incoming.access, before, users)
-    if record.tombstone:
-        _check_end(tx, incoming, before)
-    elif request is not None:
-        _check_members(tx, incoming, request, before, after, users)
-    if after.new_epoch or record.tombstone:
-        _check_end_of_epoch(incoming, before)
-    if before is not None and after.new_epoch:
-        _count_epoch(tx, incoming, before)
-    _write_record(tx, incoming, before, after, governing_bytes, charges)
-    stored_groups.add_events(incoming, before, after, new, moment)
-    if before is not None and record.tombstone:
-        if before.stored.row.creator_id is not None:
-            charges.add(before.stored.row.creator_id, containers=-1)
-        tombstones.add_purge(tx.connection, record.containerId, record.version, record.time)
-        state = {"user": incoming.container_id, "group_version": record.version}
-        tx.connection.execute(sql.SET_USER, state)
-        stored_groups.end(tx.connection, incoming.container_id, charges)
-        return True
-    stored_groups.write_group(tx, incoming, before, after)
-    if request is not None and text is not None:
-        stored_groups.write_roster(tx, incoming, request, text.salt, before, after, charges)
-    stored_groups.write_members(tx, incoming, before, after, charges)
-    if before is None:
-        memberships.check_accepted(tx.connection, incoming.user.id)
-    return True
-
-
-def _write_record(
-    tx: Transaction,
-    incoming: Incoming,
-    before: StoredGroup | None,
-    after: ChangedGroup,
-    governing_bytes: int,
-    charges: Charges,
-) -> None:
-    """Write record and list of managers, and charge the author for them."""
-    rows, stored = NewRows(), before.stored if before else None
-    in_force, sent = after.chain.in_force, incoming.message.accessList
-    storing.store_record(tx, incoming, stored, in_force, rows, governing_bytes, is_group=True)
-    size = len(incoming.signed.body) + len(incoming.signed.signature)
-    if incoming.access is not None and sent is not None:
-        salted = (item.salted for item in sent)
-        whole = lists.StoredList.whole(incoming.access.entryHashes, salted).encode()
-        place = {"container_id": incoming.container_id, "access_version": incoming.record.version}
-        rows.add(sql.ADD_LIST, [{**place, "entries": whole}])
-        size += len(whole)
-    rows.write(tx.connection)
-    is_new, refusable = before is None, not incoming.record.tombstone
-    charges.add(incoming.user.id, size=size, containers=is_new, refusable=refusable)
-
-
-def _read(tx: Transaction, incoming: Incoming, row: Row) -> StoredGroup | None:
-    """Lock and return the group; None if this very record is stored already.
-
-    Raises the error that refuses the record if it cannot follow the stored ones.
-    """
-    version, connection = incoming.record.version, tx.connection
-    if version <= row.version:
-        if storing.is_stored(connection, incoming):
-            return None
-        if incoming.is_first:
-            raise errors.AlreadyExistsError("This container id is taken.")
     if row.deleted:
         raise errors.DeletedError()
-    # From here on no record that is made through the group is stored, until this transaction ends.
     locked = sql.the(connection, sql.LOCK_GROUP, id=row.id)
-    rows = connection.execute(sql.GROUP_MEMBERS, {"group": row.id})
-    found = {bytes(member.user_id): member for member in rows}
+    found = stored_groups.members_of(connection, row.id)
     own = found.get(incoming.user.id)
     if own is None or own.gone or not own.permissions:
         raise not_found()
-    if version != row.version + 1:
-        raise errors.ConflictError(storing.CHANGED)
-    stored = storing.read_stored(connection, incoming, row)
-    return stored_groups.read(connection, stored, locked, found)
-
-
-def _check_allowed(incoming: Incoming, before: StoredGroup) -> None:
-    """Check the author's permissions in the list in force. No entry of it expires (C3)."""
-    in_force = before.stored.in_force
-    entry = in_force.access.entries.get(incoming.user.fingerprint)
-    if entry is None:
-        raise not_found()
-    needed = judge.needed_permissions(incoming.record, in_force)
-    missing = ContainerAccessLevel(needed & ~entry.permissions)
-    if missing:
-        raise errors.PermissionDeniedError(f"Your access to this group lacks {missing.name}.")
+    return locked, found
 
 
 def _check_sizes(tx: Transaction, incoming: Incoming, before: StoredGroup | None) -> None:
@@ -205,31 +92,25 @@ def _check_sizes(tx: Transaction, incoming: Incoming, before: StoredGroup | None
         raise errors.TooLargeError(f"This broker takes at most {limit} members in a group.")
 
 
-def _judge(incoming: Incoming, before: StoredGroup | None, moment: int) -> ChangedGroup:
+def judged(tx: Transaction, incoming: Incoming, before: StoredGroup | None) -> ChangedGroup:
     """Judge the record by C1 to C9; return the group with it, or raise the error that refuses it.
 
     C10 is the comparison of keys in `_check_members`.
     """
+    _check_sizes(tx, incoming, before)
     message, record = incoming.message, incoming.record
-    if message.type is not None and message.roster is None and incoming.has_group_type:
+    if message.roster is None and incoming.has_group_type:
         raise errors.InvalidArgumentError("The request lacks the roster that its type names.")
-    if message.header is not None or message.content is not None:
-        raise errors.InvalidArgumentError("Sealed bytes were sent without a new part.")
     leaves, changed = _leaves_after(incoming, before)
     text = None if message.type is None else (message.type.salt, message.type.type)
     data = None if message.roster is None else message.roster.roster
     served = rules.Served(incoming.known, incoming.access, text, data)
     removed = () if message.roster is None else message.roster.removed
-    if record.governing is not None:
-        named = before.chain.in_force.governing.type if before else None
-        if (record.governing.type != named) != (text is not None):
-            fault = "has a type, and its record keeps" if text else "lacks the text of"
-            raise errors.InvalidArgumentError(f"The request {fault} the type.")
     with refusing():
         chain = (
-            rules.begin(served, moment)
+            rules.begin(served, tx.moment)
             if before is None
-            else rules.extend(before.chain, served, moment)
+            else rules.extend(before.chain, served, tx.moment)
         )
         if data is None:
             members = before.parsed if before else {}
@@ -267,14 +148,27 @@ def _leaves_after(
     return {name: stored[name] for name in sorted(stored)}, changed.keys()
 
 
-def _check_managers(access: AccessList, before: StoredGroup | None, users: lists.Users) -> None:
-    """Check the users of a new list of managers: no group may be among them."""
-    for name in access.entries:
-        user = users.get(name)
-        if user is not None and user.group_version is not None:
-            raise errors.NotFoundError(f"The broker knows no user {user_id_of(name)}.")
-    known = before.stored.in_force.access if before else None
-    lists.check_recipients(access, known, users)
+def check(
+    tx: Transaction,
+    incoming: Incoming,
+    before: StoredGroup | None,
+    after: ChangedGroup,
+    users: lists.Users,
+) -> None:
+    """Compare a judged record with the users whom it names, and with what is stored of the group."""
+    people = {name: user for name, user in users.items() if user.group_version is None}
+    if incoming.access is not None:
+        known = before.stored.in_force.access if before else None
+        lists.check_recipients(incoming.access, known, people)
+    if before is not None and after.new_epoch:
+        _count_epoch(tx, incoming, before, after)
+    tombstone = incoming.record.tombstone
+    if tombstone:
+        _check_end(tx, incoming, before)
+    elif incoming.message.roster is not None:
+        _check_members(tx, incoming, incoming.message.roster, before, after, people)
+    if before is not None and (after.new_epoch or tombstone):
+        _check_end_of_epoch(incoming, before)
 
 
 def _check_members(
@@ -283,19 +177,18 @@ def _check_members(
     request: RosterRequest,
     before: StoredGroup | None,
     after: ChangedGroup,
-    users: lists.Users,
+    people: lists.Users,
 ) -> None:
-    """Check what a new roster says of users; `_judge` has checked its form (C7 to C9)."""
+    """Check what a new roster says of users; `judged` has checked its form (C7 to C9)."""
     old = before.parsed if before else {}
     for name, member in after.changed.items():
-        user = users.get(name)
-        if user is None or user.deleted or user.group_version is not None:
+        user = people.get(name)
+        if user is None or user.deleted:
             raise errors.NotFoundError(f"The broker knows no user {user_id_of(name)}.")
         known = old.get(name)
         is_new = known is None or known.keyIndex != member.keyIndex
         if is_new and member.keyIndex != user.encryption_index:
             raise errors.StaleKeysError(f"User {user_id_of(name)} has newer keys: read them again.")
-    stored = before.members if before else {}
     if before is not None:
         if not after.new_epoch and memberships.is_owed(tx.connection, incoming.container_id):
             raise errors.StaleKeysError(
@@ -303,7 +196,7 @@ def _check_members(
                 "the epoch."
             )
         _check_leavers(incoming, before, after)
-    _check_wraps(request, stored, after)
+    _check_wraps(request, before.members if before else {}, after)
     _check_info(request, before.chain.roster if before else None, after.chain.roster)
 
 
@@ -356,54 +249,34 @@ def _check_info(request: RosterRequest, before: Roster | None, after: Roster) ->
         )
 
 
-def _check_end_of_epoch(incoming: Incoming, before: StoredGroup | None) -> None:
+def _check_end_of_epoch(incoming: Incoming, before: StoredGroup) -> None:
     """Raise `ClockError` if a stored record would then be dated after the end of its epoch (V4, V7)."""
-    if before is not None and before.row.signed_until >= incoming.record.time + READER_TOLERANCE:
+    if before.row.signed_until >= incoming.record.time + READER_TOLERANCE:
         raise errors.ClockError(
             "A stored record that was made through the group has a later time: wait until your clock has "
             "passed it."
         )
 
 
-def _check_last_epochs(incoming: Incoming, after: ChangedGroup) -> None:
-    """Raise `TooLargeError` for one of the last epochs if the author has no Delete."""
-    author = after.chain.in_force.access.entries.get(incoming.user.fingerprint)
-    may_delete = author is not None and author.allows(ContainerAccessLevel.Delete)
-    if after.chain.roster.epoch > roster.LAST_EPOCH - _LAST_EPOCHS and not may_delete:
-        raise errors.TooLargeError(
-            "The key of this group was changed so often that only an owner may change it again: create "
-            "another group, and replace this one by it."
-        )
-
-
-def _count_epoch(tx: Transaction, incoming: Incoming, before: StoredGroup) -> None:
+def _count_epoch(
+    tx: Transaction, incoming: Incoming, before: StoredGroup, after: ChangedGroup
+) -> None:
     """Count a new epoch; raise `ThrottledError` if the group has had its number for a day.
 
-    Half of them are left to owners: another manager could otherwise use up all of them, each day again, so
-    that nobody can remove this manager.
+    Half of them, and the last ones of all, are left to owners: another manager could otherwise use up all of
+    them, each day again, so that nobody can remove this manager.
     """
     limit = tx.broker.settings.max_new_epochs
     if not before.chain.is_owner(incoming.user.fingerprint):
         limit = -(-limit // 2)
+        if after.chain.roster.epoch > roster.LAST_EPOCH - _LAST_EPOCHS:
+            raise errors.TooLargeError(
+                "The key of this group was changed so often that only an owner may change it again: create "
+                "another group, and replace this one by it."
+            )
     what = f"The key of this group was changed more than {limit} times in a day"
     bucket = tx.broker.keyed("epochs", incoming.container_id)
     add_to_counter(tx.connection, bucket, limit, _DAY, tx.moment, what=what)
-
-
-def _governing_bytes(incoming: Incoming, before: StoredGroup | None) -> int:
-    """Return the size of the group's records with this one; raise `TooLargeError` above the bound."""
-    stored = 0 if before is None else int(before.stored.row.governing_bytes)
-    if incoming.record.tombstone:
-        return stored
-    entries = 0 if incoming.access is None else len(incoming.access.entries)
-    data = None if incoming.message.roster is None else incoming.message.roster.roster
-    size = stored + governing_size(incoming.signed, entries, data)
-    is_owner = before is None or before.chain.is_owner(incoming.user.fingerprint)
-    if size > (MAX_GOVERNING if is_owner else MAX_GOVERNING_WITHOUT_DELETE):
-        raise errors.TooLargeError(
-            "This group was changed too often: create another group, and replace this one by it."
-        )
-    return size
 
 
 def _check_end(tx: Transaction, incoming: Incoming, before: StoredGroup | None) -> None:
@@ -416,3 +289,28 @@ def _check_end(tx: Transaction, incoming: Incoming, before: StoredGroup | None) 
         raise errors.RejectedError(
             f"Nobody else has access to container {UUID(bytes=found)}: give somebody access, or delete it."
         )
+
+
+def write(
+    tx: Transaction,
+    incoming: Incoming,
+    before: StoredGroup | None,
+    after: ChangedGroup,
+    new: NewRows,
+    charges: Charges,
+) -> None:
+    """Write what a group has besides its record and its list of managers; add its events to `new`."""
+    record, connection, group_id = incoming.record, tx.connection, incoming.container_id
+    request, text = incoming.message.roster, incoming.message.type
+    stored_groups.add_events(incoming, before, after, new, tx.moment)
+    if before is not None and record.tombstone:
+        tombstones.add_purge(connection, group_id, record.version, record.time)
+        connection.execute(sql.SET_USER, {"user": group_id, "group_version": record.version})
+        stored_groups.end(connection, group_id, charges)
+        return
+    stored_groups.write_group(tx, incoming, before, after)
+    if request is not None and text is not None:
+        stored_groups.write_roster(tx, incoming, request, text.salt, before, after, charges)
+    stored_groups.write_members(tx, incoming, before, after, charges)
+    if before is None:
+        memberships.check_accepted(connection, incoming.user.id)

@@ -15,11 +15,12 @@ from sqlalchemy import bindparam as b
 from scbroker.crypto.verify import WRAP_SIZE
 from scbroker.records import roster
 from scbroker.records.canonical import UserId, stored_user_id
+from scbroker.records.container_record import GROUP_TYPE
 from scbroker.records.group import GroupChain, Moments
 from scbroker.records.roster import Member, SaltedMember
 from scbroker.server.charges import Charges
 from scbroker.server.containers import members as lists
-from scbroker.server.containers.storing import Incoming, Stored, Transaction
+from scbroker.server.containers.incoming import Incoming, Stored, Transaction
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
 from scbroker.server.storage import statements as sql
@@ -29,19 +30,6 @@ from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import Change
 from scbroker.wire.rosters import RosterRequest
-
-_COLUMNS: Final = (
-    "version",
-    "role",
-    "key_index",
-    "permissions",
-    "accepted",
-    "gone",
-    "wrap",
-    "wrap_author_id",
-    "departure",
-    "departure_signature",
-)
 
 ADD_GROUP_MEMBERS: Final = sa.insert(t.group_members)
 DROP_GROUP_MEMBER: Final = sa.delete(t.group_members).where(
@@ -86,6 +74,17 @@ class ChangedGroup(NamedTuple):
     """New and changed members, by fingerprint."""
     removed: Collection[bytes]
     new_epoch: bool
+
+
+def members_of(connection: Connection, group_id: bytes) -> dict[bytes, Row]:
+    """Return the rows of a group's members, by user id."""
+    rows = connection.execute(sql.GROUP_MEMBERS, {"group": group_id})
+    return {bytes(row.user_id): row for row in rows}
+
+
+def departures(members: Mapping[bytes, Row]) -> int:
+    """Return how many of the members of a roster have left."""
+    return sum(member.departure is not None for member in members.values())
 
 
 def read(
@@ -197,31 +196,19 @@ def write_members(
     request, group_id = incoming.message.roster, incoming.container_id
     wraps = {item.fingerprint: item.wrap for item in request.wraps} if request else {}
     old = before.members if before else {}
-    rows, kept = [], set[bytes]()
+    kept, rows = set[bytes](), dict[bytes, dict[str, Any]]()
     for name in after.leaves:
         user_id = stored_user_id(name)
-        known = old.get(user_id)
         kept.add(user_id)
-        if known is not None and _stays(after, name, known):
-            continue
+        known = old.get(user_id)
         row = _row_of(incoming, after, name, known, wraps.get(name))
-        if known is None or any(getattr(known, each) != row[each] for each in _COLUMNS):
-            rows.append({"group_id": group_id, "user_id": user_id, **row})
-    changed = {row["user_id"]: row for row in rows}
-    gone = sorted(old.keys() - kept)
-    replaced = sorted(old.keys() & changed.keys())
-    _drop_members(
-        tx.connection, group_id, [old[each] for each in gone + replaced], changed, charges
-    )
-    tx.connection.execute(ADD_GROUP_MEMBERS, rows)
+        if known is None or any(getattr(known, each) != value for each, value in row.items()):
+            rows[user_id] = row
+    gone = sorted(old.keys() - kept) + sorted(old.keys() & rows.keys())
+    _drop_members(tx.connection, group_id, [old[each] for each in gone], rows, charges)
+    added = [{"group_id": group_id, "user_id": each, **row} for each, row in rows.items()]
+    tx.connection.execute(ADD_GROUP_MEMBERS, added)
     charges.add(incoming.user.id, size=WRAP_SIZE * len(wraps))
-
-
-def _stays(after: ChangedGroup, name: bytes, known: Row) -> bool:
-    """Return whether a member's row stays: within an epoch new leaves and managers alone change theirs."""
-    manager = after.chain.managers.get(name)
-    is_same_member = not (known.gone or after.new_epoch or name in after.changed)
-    return is_same_member and known.permissions == (0 if manager is None else manager.permissions)
 
 
 def _row_of(
@@ -293,18 +280,16 @@ def add_events(
     rows: list[dict[str, Any]] = []
 
     def add(user_id: bytes, kind: ContainerEventType, changes: Collection[Change] = ()) -> None:
+        group = record.containerId, GROUP_TYPE, record.version
         who = incoming.user.id, incoming.application
-        rows.append(
-            log.group_row(record.containerId, user_id, kind, record.version, moment, *who, changes)
-        )
+        rows.append(log.event_row(user_id, kind, *group, moment, *who, changes))
 
     were = {user_id for user_id, member in old.items() if not (member.gone or member.deleted)}
     if record.tombstone:
         for user_id in sorted(were):
             add(user_id, ContainerEventType.Deleted)
     else:
-        are = {stored_user_id(name) for name in after.changed}
-        for user_id in sorted(are - were):
+        for user_id in sorted({stored_user_id(name) for name in after.changed} - were):
             add(user_id, ContainerEventType.Added)
         for user_id in sorted(were & {stored_user_id(name) for name in after.removed}):
             add(user_id, ContainerEventType.Deleted)
@@ -312,5 +297,4 @@ def add_events(
             changes: list[Change] = ["access"] if record.changes_access else []
             changes += ["type"] if incoming.message.roster is not None else []
             add(incoming.container_id, ContainerEventType.Updated, changes)
-    new.add(sql.ADD_EVENTS, rows)
-    new.woken.update(UserId(row["user_id"]) for row in rows)
+    log.add_events(new, rows)

@@ -1,11 +1,10 @@
-"""Parse one record, judge it against what is stored, and store it. Spec: docs/spec/container.md, section 10.
+"""Judge a record against what is stored, and store it. Spec: docs/spec/container.md, section 10.
 
-`parse_incoming` checks everything that needs no database. `appending` verifies signatures and runs the
-transaction, in which it calls `store` for one record after the other.
+`incoming` has parsed the record. `appending` verifies signatures and runs the transaction, in which it calls
+`store` for one record after the other. What only groups have is in `rosters`.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -16,34 +15,16 @@ from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records import container_record as grammar
 from scbroker.records import judge, roster
-from scbroker.records.canonical import ContainerId, UserId, container_id_of, stored_user_id
-from scbroker.records.container_record import (
-    AccessList,
-    ContainerRecord,
-    Entry,
-    Part,
-    Role,
-    Via,
-    bare_body,
-    wrap_hash,
-)
-from scbroker.records.key_record import CLOCK_TOLERANCE, Signed
-from scbroker.records.roster import SaltedMember
-from scbroker.server.broker import (
-    SECOND,
-    Broker,
-    Call,
-    SessionUser,
-    check_active,
-    check_unexpired,
-    not_found,
-    refusing,
-)
+from scbroker.records.canonical import stored_user_id
+from scbroker.records.container_record import ContainerRecord, Entry, Part, Role, Via, bare_body
+from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.server.broker import SECOND, check_active, check_unexpired, not_found, refusing
 from scbroker.server.charges import Charges
-from scbroker.server.containers import members, tombstones
+from scbroker.server.containers import members, rosters, stored_groups, tombstones
+from scbroker.server.containers.incoming import Incoming, Stored, Transaction
+from scbroker.server.containers.stored_groups import StoredGroup
 from scbroker.server.events import log
 from scbroker.server.groups import memberships
-from scbroker.server.settings import Settings
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import NewRows
@@ -53,15 +34,12 @@ from scbroker.wire.containers import (
     MAX_GOVERNING,
     MAX_GOVERNING_WITHOUT_DELETE,
     MAX_INLINE,
-    AccessEntry,
-    RecordReceipt,
-    RecordRequest,
     governing_size,
 )
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK
 
 CHANGED: Final = "The container was changed meanwhile: read it again."
-LEFT: Final = "Somebody left the container meanwhile: read it again."
+LEFT: Final = "Somebody left meanwhile: read it again."
 _SIGNED_AHEAD: Final = 60 * SECOND
 PART_TAKEN: Final = "The part id is used already: a new part needs a new id."
 
@@ -101,242 +79,75 @@ COUNT_CHUNKS: Final = sa.select(
 ).where(sql.of(t.chunks, "part"))
 
 
-class KeysChangedError(Exception):
-    """The author's key records changed since the signature was verified; `length` is their number now."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.length = length
-
-
-@dataclass(frozen=True, slots=True)
-class Incoming:
-    """A parsed record with what was sent with it. Its signature is not verified yet."""
-
-    known: judge.Known
-    signed: Signed
-    access: AccessList | None
-    message: RecordRequest
-    user: SessionUser
-    application: str
-    leaves: Mapping[bytes, SaltedMember] = field(default_factory=dict)
-    """New and changed leaves of a group, by fingerprint, in their order."""
-
-    @property
-    def record(self) -> ContainerRecord:
-        return self.known.record
-
-    @property
-    def container_id(self) -> ContainerId:
-        return ContainerId(self.record.containerId)
-
-    @property
-    def is_first(self) -> bool:
-        return self.record.version == 1
-
-    @property
-    def inline_parts(self) -> list[bytes]:
-        """The ids of the parts whose sealed bytes came with the record."""
-        sent = {Role.Header: self.message.header, Role.Content: self.message.content}
-        named = {role: self.record.part(role) for role in Role if sent[role] is not None}
-        return [part.partId for part in named.values() if part is not None]
-
-    @property
-    def has_uploaded_content(self) -> bool:
-        """True if the record may have a new content that was sent in chunks."""
-        return self.record.content is not None and self.message.content is None
-
-    @property
-    def receipt(self) -> RecordReceipt:
-        return RecordReceipt(version=self.record.version, hash=self.known.hash)
-
-    @property
-    def named(self) -> set[bytes]:
-        """The names of the author, their group, the entries of the new list, and members with new leaves."""
-        listed = self.access.entries if self.access else ()
-        group = {self.record.via.group} if self.record.via else set()
-        return {self.user.fingerprint, *listed, *self.leaves, *group}
-
-    @property
-    def group_id(self) -> UserId | None:
-        """The id of the group for which the author acts."""
-        return None if self.record.via is None else stored_user_id(self.record.via.group)
-
-    @property
-    def has_group_type(self) -> bool:
-        """Whether the record comes with a type that only the container of a group may have."""
-        return self.message.type is not None and roster.is_group_type(self.message.type.type)
-
-
-@dataclass(slots=True)
-class Transaction:
-    """State that the records of one transaction share. All records have one author."""
-
-    connection: Connection
-    broker: Broker
-    chain_length: int
-    """The number of the author's key records when their signatures were verified."""
-    containers: dict[bytes, Row | None]
-    """Locked containers of which no record was judged yet; None for one that does not exist."""
-    users: dict[bytes, Row]
-    """The author, all users and groups in new lists, and members with new leaves, by name. Locked."""
-    moment: int
-    """The time after the locks were taken, so that records of one container are stored in its order."""
-    parts_taken: set[bytes]
-    """Ids of parts in these records that are stored, also by records before in this transaction.
-
-    A part that another transaction stores meanwhile makes the database raise an IntegrityError.
-    """
-    new: NewRows = field(default_factory=NewRows)
-    """Rows to insert, of the records that were stored so far."""
-    charges: Charges = field(default_factory=Charges)
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """A container as it is stored: its locked row, its head, and the governing record in force."""
-
-    row: Row
-    head: judge.Known
-    in_force: judge.InForce
-
-
-def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
-    """Parse the record of a request; it must be the one that the path names, if the path names one."""
-    signed = message.record.signed
-    with refusing():
-        known, access = judge.Known.parse(signed.body), _access_of(message.accessList)
-    record = known.record
-    if call.path and (record.containerId, record.version) != (call.container_id, call.version):
-        raise errors.InvalidArgumentError(
-            "The record has another container or version than the path."
-        )
-    if record.nonce and container_id_of(record.author, record.nonce).bytes != record.containerId:
-        raise errors.RejectedError("The container id is not derived from its creator (rule 1).")
-    if record.author != call.session.fingerprint:
-        raise errors.PermissionDeniedError("Only the author of a record can send it.")
-    if (access is not None) != record.changes_access:
-        fault = (
-            "has an access list and does not change"
-            if access
-            else "lacks the access list and changes"
-        )
-        raise errors.InvalidArgumentError(f"The request {fault} access.")
-    if access is not None and len(access.entries) > settings.max_members:
-        raise errors.TooLargeError(
-            f"This broker takes at most {settings.max_members} users in a container."
-        )
-    if record.content is not None and record.content.paddedLength > settings.max_content:
-        raise errors.TooLargeError(
-            f"This broker takes contents of at most {settings.max_content} bytes."
-        )
-    if message.type is not None:
-        salt, text = message.type.salt, message.type.type
-        if text is not None and len(text.encode()) > grammar.MAX_TYPE:
-            raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
-        # Whether the container may have a group's type is known once the container is found.
-        if not roster.is_group_type(text):
-            with refusing():
-                grammar.check_type(text)
-        named = record.governing.type if record.governing is not None else None
-        if named != grammar.type_hash(record.containerId, salt, text):
-            raise errors.RejectedError("The type does not match the hash in the record.")
-    leaves = _leaves_of(message)
-    return Incoming(known, signed, access, message, call.session, call.application, leaves)
-
-
-def _leaves_of(message: RecordRequest) -> dict[bytes, SaltedMember]:
-    """Return the leaves that came with a record; refuse a roster without the type of a group."""
-    if message.roster is None:
-        return {}
-    if message.type is None or not roster.is_group_type(message.type.type):
-        raise errors.InvalidArgumentError(
-            "A roster needs the type of a group beside it: send both."
-        )
-    found: dict[bytes, SaltedMember] = {}
-    last = b""
-    for item in message.roster.leaves:
-        with refusing():
-            name = roster.parse_member(item.member).fingerprint
-        if name <= last:
-            raise errors.InvalidArgumentError("leaves is not in strictly ascending order.")
-        found[name], last = item.salted, name
-    return found
-
-
-def _access_of(sent: Sequence[AccessEntry] | None) -> AccessList | None:
-    if sent is None:
-        return None
-    access = AccessList.whole([item.salted for item in sent])
-    for entry, item in zip(access.entries.values(), sent, strict=True):
-        if entry.wrapHash != (None if item.wrap is None else wrap_hash(item.wrap)):
-            raise errors.IntegrityError("A wrap does not match the hash in its entry.")
-    return access
-
-
 def store(
     tx: Transaction, incoming: Incoming, row: Row | None, new: NewRows, charges: Charges
 ) -> bool:
     """Store a record unless it is stored already; return whether it is new, raise what it is refused with.
 
     The container's `row` must be locked; None if it does not exist. Rows to insert are added to `new`, which
-    the caller writes before it reads anything of this container; what they cost is added to `charges`.
+    the caller writes before it reads anything of this container; what they cost is added to `charges`. Those
+    of a group are written at once: a later record of the transaction may act through it.
     """
-    record, message = incoming.record, incoming.message
-    if _was_stored(tx, incoming, row):
+    record, connection, moment = incoming.record, tx.connection, tx.moment
+    if _was_stored(connection, incoming, row):
         return False
-    stored = acting = author = None
+    stored = group = acting = author = None
     if row is not None:
-        stored = read_stored(tx.connection, incoming, row)
-        if record.via is not None:
-            acting = acting_of(tx.connection, record, record.via)
-        author = _check_allowed(incoming, stored.in_force, acting, tx.moment)
-        _check_departures(incoming, stored)
+        if row.is_group:
+            locked = rosters.lock(connection, incoming, row)
+            stored = _read_stored(connection, incoming, row)
+            group = stored_groups.read(connection, stored, *locked)
+        else:
+            _check_access(tx, incoming, row)
+            stored = _read_stored(connection, incoming, row)
+            if record.via is not None:
+                acting = acting_of(connection, record, record.via)
+        author = _check_allowed(incoming, stored, acting, moment)
+        _check_departures(incoming, stored, group)
     parent = stored.head.record if stored else None
-    check_time(record, None if acting else parent, tx.moment)
-    after = _judge(incoming, stored, acting, tx.moment)
-    _check_own_type(incoming, stored)
+    check_time(record, None if acting else parent, moment)
+    _check_type(incoming, stored)
+    changed = rosters.judged(tx, incoming, group) if incoming.is_of_group(row) else None
+    after = changed.chain.in_force if changed else _judge(incoming, stored, acting, moment)
     governing_bytes = _governing_bytes(incoming, stored, author)
-    users = concerned_users(tx, incoming, stored)
-    if stored is not None:
-        _check_container_key(incoming, stored, users)
-    groups = None if row is None else row.groups
-    if incoming.access is not None:
-        known = stored.in_force.access if stored else None
-        members.check_recipients(incoming.access, known, users)
-        found = members.groups_among(incoming.access, users)
-        limit = tx.broker.settings.max_listed_groups
-        if len(found) > limit:
-            raise errors.TooLargeError(
-                f"This broker takes at most {limit} groups in an access list."
-            )
-        groups = b"".join(found) or None
-        if row is not None:
-            members.release_groups(tx.connection, {*members.group_ids_of(row)} - {*found})
-    if stored is not None and stored.in_force.access.has_expired(tx.moment):
-        log.record_expiry(tx.connection, [stored.row], tx.moment)
+    users = _concerned_users(tx, incoming, stored)
+    groups = None
+    if changed is not None:
+        rosters.check(tx, incoming, group, changed, users)
+    else:
+        groups = _check_list(tx, incoming, stored, users)
+    if stored is not None and stored.in_force.access.has_expired(moment):
+        log.record_expiry(connection, [stored.row], moment)
     # The container's row comes first: of two transactions that insert it, the second waits for the first.
-    store_record(tx, incoming, stored, after, new, governing_bytes, groups=groups)
-    type_before = None if row is None else row.type
-    _store_access(tx, incoming, users, new, type_before)
+    _store_record(tx, incoming, stored, after, new, governing_bytes, groups)
+    if incoming.access is not None:
+        salted = (item.salted for item in incoming.message.accessList or ())
+        whole = members.StoredList.whole(incoming.access.entryHashes, salted)
+        place = {"container_id": incoming.container_id, "access_version": record.version}
+        new.add(sql.ADD_LIST, [{**place, "entries": whole.encode()}])
+    if changed is None:
+        _store_members(tx, incoming, stored, users, new)
+        log.record_change(
+            new,
+            record,
+            parent,
+            stored.in_force if stored else None,
+            after,
+            type_before=stored.row.type if stored and not record.tombstone else None,
+            type_now=_type_now(incoming, stored),
+            author=incoming.user.id,
+            application=incoming.application,
+            living={fingerprint for fingerprint, user in users.items() if not user.deleted},
+            moment=moment,
+        )
     _store_parts(tx, incoming, parent, new, charges)
-    log.record_change(
-        new,
-        record,
-        parent,
-        stored.in_force if stored else None,
-        after,
-        type_before=None if record.tombstone else type_before,
-        type_now=type_before if message.type is None else message.type.type,
-        author=incoming.user.id,
-        application=incoming.application,
-        living={fingerprint for fingerprint, user in users.items() if not user.deleted},
-        moment=tx.moment,
-    )
     _charge(incoming, stored, new, charges)
-    if record.tombstone and row is not None:
-        new.write(tx.connection)
-        tombstones.empty(tx.connection, record, members.group_ids_of(row), tx.moment)
+    if changed is not None:
+        new.write(connection)
+        rosters.write(tx, incoming, group, changed, new, charges)
+    elif record.tombstone and stored is not None:
+        new.write(connection)
+        tombstones.empty(connection, record, members.group_ids_of(stored.row), moment)
     return True
 
 
@@ -370,18 +181,23 @@ def is_stored(connection: Connection, incoming: Incoming) -> bool:
     return row is not None and bare_body(row.body) == incoming.known.bare
 
 
-def _was_stored(tx: Transaction, incoming: Incoming, row: Row | None) -> bool:
-    """Return whether this record is stored already; raise if it cannot follow what is stored."""
+def _was_stored(connection: Connection, incoming: Incoming, row: Row | None) -> bool:
+    """Return whether this record is stored already; raise if it is the first of a container that exists."""
     if row is None:
         if incoming.is_first:
             return False
         raise not_found()
-    version = incoming.record.version
-    if version <= row.version:
-        if is_stored(tx.connection, incoming):
-            return True
+    if incoming.record.version > row.version:
+        return False
+    if not is_stored(connection, incoming):
         if incoming.is_first:
             raise errors.AlreadyExistsError("This container id is taken.")
+        return False
+    return True
+
+
+def _check_access(tx: Transaction, incoming: Incoming, row: Row) -> None:
+    """Raise unless the author, or the group for which they act, has an entry, and the container exists."""
     group_id = incoming.group_id
     if group_id is not None:
         memberships.check(tx.connection, group_id, incoming.user.id)
@@ -389,18 +205,17 @@ def _was_stored(tx: Transaction, incoming: Incoming, row: Row | None) -> bool:
     check_unexpired(sql.one(tx.connection, sql.FIND_MEMBER, **names), tx.moment)
     if row.deleted:
         raise errors.DeletedError()
-    if version != row.version + 1:
-        raise errors.ConflictError(CHANGED)
-    return False
 
 
-def read_stored(connection: Connection, incoming: Incoming, row: Row) -> Stored:
+def _read_stored(connection: Connection, incoming: Incoming, row: Row) -> Stored:
     """Return the container with its verified access list; raise unless its head is the record's parent."""
 
     def read(version: int) -> judge.Known:
         found = sql.the(connection, sql.FIND_RECORD, container=row.id, number=version)
         return judge.Known.parse(found.body)
 
+    if incoming.record.version != row.version + 1:
+        raise errors.ConflictError(CHANGED)
     head = read(row.version)
     if incoming.record.parent != head.hash:
         raise errors.ConflictError(CHANGED)
@@ -454,33 +269,38 @@ def check_time(record: ContainerRecord, parent: ContainerRecord | None, moment: 
 
 
 def _check_allowed(
-    incoming: Incoming, before: judge.InForce, acting: judge.Acting | None, moment: int
+    incoming: Incoming, stored: Stored, acting: judge.Acting | None, moment: int
 ) -> Entry:
     """Return the entry by which the author acts; a group's is cut by the author's role.
 
-    `judge_next` checks this as well. Here it is answered with an error that a user understands.
+    The rules of validity check this as well. Here it is answered with an error that a user understands.
     """
+    before, is_group = stored.in_force, stored.row.is_group
     entry = before.entry_of(acting.group if acting else incoming.user.fingerprint, moment)
     if entry is None:
         raise not_found()
     if acting is not None:
         entry = replace(entry, permissions=roster.cut(entry.permissions, acting.role))
     needed = judge.needed_permissions(incoming.record, before)
-    if incoming.record.changes_access:
+    if incoming.record.changes_access and not is_group:
         needed &= ~ContainerAccessLevel.ModifyAccess  # a renewal needs none; rule 5 decides
     missing = ContainerAccessLevel(needed & ~entry.permissions)
     if missing:
-        raise errors.PermissionDeniedError(f"Your access to this container lacks {missing.name}.")
+        what = "group" if is_group else "container"
+        raise errors.PermissionDeniedError(f"Your access to this {what} lacks {missing.name}.")
     return entry
 
 
-def _check_departures(incoming: Incoming, stored: Stored) -> None:
-    """Raise `ConflictError` if the author of a new list or a new part has not seen every departure.
+def _check_departures(incoming: Incoming, stored: Stored, group: StoredGroup | None) -> None:
+    """Raise `ConflictError` if the author of a new list, part or roster has not seen every departure.
 
     The author may have drafted the record before somebody left; the client then honours the departure.
     """
-    is_new = incoming.record.changes_access or _has_new_part(incoming, stored)
-    if is_new and incoming.message.departures != len(stored.in_force.left):
+    left, record = len(stored.in_force.left), incoming.record
+    is_new = record.changes_access or _has_new_part(incoming, stored)
+    if group is not None:
+        left, is_new = stored_groups.departures(group.members), not record.tombstone
+    if is_new and incoming.message.departures != left:
         raise errors.ConflictError(LEFT)
 
 
@@ -492,8 +312,7 @@ def _judge(
     incoming: Incoming, stored: Stored | None, acting: judge.Acting | None, moment: int
 ) -> judge.InForce:
     """Return what the record puts in force; raise what it is refused with."""
-    record, access = incoming.record, incoming.access
-    before = stored.in_force if stored else None
+    access = incoming.access
     with refusing():
         if stored is not None:
             after = judge.judge_next(
@@ -507,29 +326,56 @@ def _judge(
             raise errors.IntegrityError(
                 "This container is not a group's: it cannot have such a type."
             )
-    changes_type = record.governing is not None and (
-        before is None or before.governing.type != record.governing.type
-    )
-    if changes_type != (incoming.message.type is not None):
-        fault = "lacks the text of" if changes_type else "has a text and does not change"
-        raise errors.InvalidArgumentError(f"The request {fault} the type.")
+    _check_own_type(incoming, stored)
     return after
+
+
+def _check_type(incoming: Incoming, stored: Stored | None) -> None:
+    """Raise unless the request has the text of a type exactly if the record changes the type's hash."""
+    governing, before = incoming.record.governing, stored.in_force.governing if stored else None
+    changes = governing is not None and (before is None or before.type != governing.type)
+    if changes != (incoming.message.type is not None):
+        fault = "lacks the text of" if changes else "has a text and does not change"
+        raise errors.InvalidArgumentError(f"The request {fault} the type.")
 
 
 def _check_own_type(incoming: Incoming, stored: Stored | None) -> None:
     """Refuse that others get access to a container of a type for a user's own documents."""
-    sent = incoming.message.type
-    text = sent.type if sent else stored.row.type if stored else None
-    if not (text or "").startswith(grammar.OWN_TYPES):
+    if not (_type_now(incoming, stored) or "").startswith(grammar.OWN_TYPES):
         return
     access = incoming.access or (stored.in_force.access if stored else None)
     others = {*access.entries} if access else set[bytes]()
-    if sent is None and stored is not None:
+    if incoming.message.type is None and stored is not None:
         others -= stored.in_force.access.entries.keys()
     if others - {incoming.user.fingerprint}:
         raise errors.InvalidArgumentError(
             f"A type that begins with {grammar.OWN_TYPES} is for containers that nobody else has access to."
         )
+
+
+def _type_now(incoming: Incoming, stored: Stored | None) -> str | None:
+    """Return the container's type after the record."""
+    sent = incoming.message.type
+    return sent.type if sent else stored.row.type if stored else None
+
+
+def _check_list(
+    tx: Transaction, incoming: Incoming, stored: Stored | None, users: members.Users
+) -> bytes | None:
+    """Check the users of a new list, or the keys of the one in force; return the ids of the list's groups."""
+    if stored is not None:
+        _check_container_key(incoming, stored, users)
+    if incoming.access is None:
+        return stored.row.groups if stored else None
+    known = stored.in_force.access if stored else None
+    members.check_recipients(incoming.access, known, users)
+    found = members.groups_among(incoming.access, users)
+    limit = tx.broker.settings.max_listed_groups
+    if len(found) > limit:
+        raise errors.TooLargeError(f"This broker takes at most {limit} groups in an access list.")
+    if stored is not None:
+        members.release_groups(tx.connection, {*members.group_ids_of(stored.row)} - {*found})
+    return b"".join(found) or None
 
 
 def _check_container_key(incoming: Incoming, stored: Stored, users: members.Users) -> None:
@@ -554,14 +400,15 @@ def _governing_bytes(incoming: Incoming, stored: Stored | None, author: Entry | 
     if incoming.record.governing is None:
         return before
     entries = 0 if incoming.access is None else len(incoming.access.entries)
-    size = before + governing_size(incoming.signed, entries)
+    data = None if incoming.message.roster is None else incoming.message.roster.roster
+    size = before + governing_size(incoming.signed, entries, data)
     limit = MAX_GOVERNING
     if author is not None and not author.allows(ContainerAccessLevel.Delete):
         limit = MAX_GOVERNING_WITHOUT_DELETE
     if size > limit:
         raise errors.TooLargeError(
-            "Access or type of this container was changed too often: have a member with Delete create the "
-            "container anew and delete this one."
+            "Access, type or members were changed too often: have a member with Delete create the container "
+            "or group anew, and delete this one."
         )
     return size
 
@@ -570,31 +417,30 @@ def _part_ids(record: ContainerRecord) -> set[bytes]:
     return {part.partId for part in (record.header, record.content) if part is not None}
 
 
-def concerned_users(tx: Transaction, incoming: Incoming, stored: Stored | None) -> dict[bytes, Row]:
+def _concerned_users(
+    tx: Transaction, incoming: Incoming, stored: Stored | None
+) -> dict[bytes, Row]:
     """Return the author and all users in the old and the new list, as far as the broker knows them.
 
-    Raises `KeysChangedError` unless the author still has the key records that verified the signature. Members
-    who are in the old list alone need no lock: whatever deletes them waits for the lock of the container.
+    Members who are in the old list alone need no lock: whatever deletes them waits for the lock of the
+    container.
     """
-    author, named = check_active(tx.users[incoming.user.fingerprint]), incoming.named
-    if author.chain_length != tx.chain_length:
-        raise KeysChangedError(author.chain_length)
+    check_active(tx.users[incoming.user.fingerprint])
+    named = incoming.named
     users = {name: tx.users[name] for name in named if name in tx.users}
     if stored is not None and (others := stored.in_force.access.entries.keys() - named):
         users |= members.users_of(tx.connection, others)
     return users
 
 
-def store_record(
+def _store_record(
     tx: Transaction,
     incoming: Incoming,
     stored: Stored | None,
     after: judge.InForce,
     new: NewRows,
     governing_bytes: int,
-    *,
-    groups: bytes | None = None,
-    is_group: bool = False,
+    groups: bytes | None,
 ) -> None:
     """Store record and state of the container, and name the user in `authors`.
 
@@ -613,7 +459,8 @@ def store_record(
     if text is not None:
         state |= {"type": text.type, "type_salt": text.salt}
     if stored is None:
-        created = {"id": record.containerId, "creator_id": user.id, "is_group": is_group or None}
+        is_group = incoming.is_of_group(None) or None
+        created = {"id": record.containerId, "creator_id": user.id, "is_group": is_group}
         new.add(sql.ADD_CONTAINER, [{**created, **state}])
     else:
         tx.connection.execute(sql.SET_CONTAINER, {"container": record.containerId, **state})
@@ -636,10 +483,10 @@ def store_record(
     new.add(ADD_RECORD, [row])
 
 
-def _store_access(
-    tx: Transaction, incoming: Incoming, users: members.Users, new: NewRows, type_before: str | None
+def _store_members(
+    tx: Transaction, incoming: Incoming, stored: Stored | None, users: members.Users, new: NewRows
 ) -> None:
-    """Add the new list, which readers judge by, and a row for each group and each user who is not deleted.
+    """Add a row for each group and each user of a new list who is not deleted.
 
     A member whose entry has expired already has the event of it, if another broker's clock is ahead of this
     one.
@@ -651,16 +498,9 @@ def _store_access(
             values = {"container": container_id, "text": given.type}
             tx.connection.execute(SET_TYPE_OF_MEMBERS, values)
         return
-    text = type_before if given is None else given.type
-    whole = members.StoredList.whole(access.entryHashes, (item.salted for item in sent))
-    row = {
-        "container_id": container_id,
-        "access_version": incoming.record.version,
-        "entries": whole.encode(),
-    }
-    new.add(sql.ADD_LIST, [row])
-    if not incoming.is_first:
+    if stored is not None:
         new.add(DROP_MEMBERS, [{"container": container_id}])
+    text = _type_now(incoming, stored)
     rows = [
         {
             "container_id": container_id,
@@ -774,6 +614,12 @@ def check_sealed(part: Part, size: int, hashes: bytes) -> None:
             "The sealed bytes have another size than the length of their part gives."
         )
     grammar.check_segment_hashes(part, hashes)
+
+
+def check_same_keys(author: Row, chain_length: int) -> None:
+    """Raise `OverloadedError` if the author's key records changed since the signature was verified."""
+    if author.chain_length != chain_length:
+        raise errors.OverloadedError("Your keys changed meanwhile: try again.", 1)
 
 
 def raise_signed_until(connection: Connection, author: Row, time: int) -> None:

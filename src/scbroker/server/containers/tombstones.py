@@ -7,6 +7,7 @@ Until then `views` serves no more than what stays.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +32,6 @@ _RECORDS: Final = 500
 _EVENTS: Final = 500
 _ACCESSES: Final = 2_000
 _PENDING: Final = 100
-_SECONDS: Final = 10.0
 Purge = Callable[[Connection, Any], bool]
 """Deletes some rows of what has this id, and returns whether there may be more."""
 
@@ -146,47 +146,33 @@ def add_purge(connection: Connection, container_id: bytes, version: int, deleted
     connection.execute(ADD_PURGE, purge)
 
 
-async def purge_at_once(broker: Broker, containers: Iterable[ContainerId]) -> None:
-    """Purge these containers for some seconds; the background purges what is left."""
-    deadline = time.monotonic() + _SECONDS
-    for container_id in containers:
-        while time.monotonic() < deadline and await purge_one(broker, purge_some, container_id):
-            pass
-
-
-async def purge_next(broker: Broker) -> bool:
-    """Purge some of any deleted container; return whether there may be more."""
-    found = await _pending(broker, PURGES, b"")
-    if not found:
-        return False
-    await purge_one(broker, purge_some, found[0])
-    return True
-
-
-async def finish(broker: Broker) -> int:
+async def finish(broker: Broker, deadline: float = math.inf) -> int:
     """Purge what is left of all deleted containers; return how many there were."""
-    return await purge_all(broker, PURGES, purge_some)
+    return await purge_all(broker, PURGES, purge_some, deadline)
 
 
-async def purge_all(broker: Broker, pending: Any, purge: Purge) -> int:
+async def purge_all(broker: Broker, pending: Any, purge: Purge, deadline: float) -> int:
     """Purge everything whose id the statement `pending` finds; return how many ids it found."""
-    last, count = b"", 0
-    while found := await _pending(broker, pending, last):
-        for each in found:
-            while await purge_one(broker, purge, each):
-                pass
-        last, count = found[-1], count + len(found)
+    values, count = {"last": b"", "count": _PENDING}, 0
+
+    def find(connection: Connection) -> Sequence[bytes]:
+        return connection.execute(pending, values).scalars().all()
+
+    while time.monotonic() < deadline and (found := await broker.database.query(find)):
+        await purge_each(broker, purge, found, deadline)
+        values["last"], count = found[-1], count + len(found)
     return count
 
 
-async def purge_one(broker: Broker, purge: Purge, pending_id: bytes) -> bool:
-    """Run one short transaction of a purge; return whether there may be more."""
+async def purge_each(broker: Broker, purge: Purge, ids: Iterable[bytes], deadline: float) -> None:
+    """Purge what has these ids, in short transactions; the background purges what is left."""
+    for each in ids:
+        while time.monotonic() < deadline and await _purge_one(broker, purge, each):
+            pass
+
+
+async def _purge_one(broker: Broker, purge: Purge, pending_id: bytes) -> bool:
     return await broker.database.write(lambda c: purge(c, pending_id))
-
-
-async def _pending(broker: Broker, pending: Any, last: bytes) -> Sequence[bytes]:
-    values = {"last": last, "count": _PENDING}
-    return await broker.database.query(lambda c: c.execute(pending, values).scalars().all())
 
 
 def delete_some(

@@ -1,6 +1,6 @@
-"""Serve containers to their readers, one or many at once.
+"""Serve containers to their readers: one, several by their ids, or a page of those that a user has access to.
 
-Spec: docs/spec/protocol.md, section 5; container.md, 4 and 8.
+Spec: docs/spec/protocol.md, section 5; container.md, 4 and 8; groups.md, 12.
 
 A reader gets what they need to judge the head, and no entry of an access list beyond what they may see. In a
 batch each container is answered as it would be alone, with a view or a problem of its own.
@@ -15,12 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker.crypto.verify import HASH_SIZE
-from scbroker.errors import BrokerError, ConflictError, NotFoundError
+from scbroker.errors import BrokerError, ConflictError, InvalidArgumentError, NotFoundError
 from scbroker.records import container_record as grammar
 from scbroker.records.canonical import ContainerId, UserId, parse_uuid, stored_user_id, user_id_of
 from scbroker.records.container_record import ContainerRecord, Role
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
+from scbroker.records.roster import LAST_EPOCH
 from scbroker.server import metrics
 from scbroker.server.broker import SECOND, Broker, Call, check_unexpired, not_found
 from scbroker.server.containers.members import (
@@ -32,6 +33,7 @@ from scbroker.server.containers.members import (
     leaver_of,
 )
 from scbroker.server.events import log
+from scbroker.server.groups import memberships
 from scbroker.server.groups.proofs import Group, Proofs
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
@@ -47,6 +49,7 @@ _DELETED: Final = "The container was deleted meanwhile: read it again."
 _CHANGED: Final = "The container was changed meanwhile: read it again."
 _PAGING: Final = 15 * 60 * SECOND
 _FEW_VERSIONS: Final = 8
+_ANY_INDEX: Final = LAST_EPOCH + 1
 _READ_AT_ONCE: Final = 16
 """Containers of a batch whose rows are in memory at once."""
 _PAGE_RECORDS: Final = wire.PAGE_BYTES // 3000
@@ -155,6 +158,16 @@ GROUPS_WITH_WRAP: Final = (
     .where(sql.of(t.members, "container"), t.members.c.wrap.is_not(None), ~sql.IS_USER)
     .order_by(t.users.c.id)
 )
+# A user's containers in the order of ids. LISTED_OF_TYPE finds only containers whose type the user may see.
+# `below` limits the key index of the entry: of a group's, to those of epochs that have ended.
+LISTED_CONTAINERS: Final = sql.after(
+    t.members.c.container_id,
+    sql.of(t.members, "user"),
+    t.LISTED,
+    sql.UNEXPIRED,
+    t.members.c.key_index < b("below"),
+)
+LISTED_OF_TYPE: Final = LISTED_CONTAINERS.where(t.members.c.type == b("type"))
 
 
 @dataclass(slots=True)
@@ -211,6 +224,58 @@ async def read_views(broker: Broker, call: Call, message: ViewsRequest) -> Views
     return ViewsAnswer(views=answers)
 
 
+async def list_containers(
+    broker: Broker, call: Call, message: wire.ListRequest
+) -> wire.ContainerList:
+    """Return a page of the containers that the user may read with this `via`, by id, of about PAGE_BYTES."""
+    since = {parse_uuid(item.containerId).bytes: item.since for item in message.known}
+    limit, header = message.limit, int(message.header)
+    if message.via is None and message.stale:
+        raise InvalidArgumentError("stale needs a via: name the group in via.")
+
+    def read(connection: Connection) -> tuple[list[ContainerId], list[ViewOrError]]:
+        ids = _listed(connection, call, message)
+        asked = [
+            (each, wire.ViewQuery(since=since.get(each), header=header, via=message.via))
+            for each in ids[:limit]
+        ]
+        return ids, views_of(connection, call, asked)
+
+    ids, found = await broker.database.read(read, large=True)
+    listed = []
+    for container_id, result in zip(ids, found, strict=False):
+        view, problem = outcome_of(broker, call, container_id, result)
+        name = str(UUID(bytes=container_id))
+        listed.append(wire.ListedContainer(containerId=name, view=view, problem=problem))
+    following = listed[-1].containerId if len(listed) < len(ids) else None
+    return wire.ContainerList(containers=listed, next=following)
+
+
+def _listed(connection: Connection, call: Call, message: wire.ListRequest) -> list[ContainerId]:
+    """Return the ids of a page, and one more if others follow."""
+    last = b"" if message.after is None else parse_uuid(message.after).bytes
+    values: dict[str, Any] = {
+        "now": call.now,
+        "last": last,
+        "count": message.limit + 1,
+        "below": _ANY_INDEX,
+    }
+    if message.via is None:
+        groups = connection.execute(sql.ACCEPTED_GROUPS, {"user": call.session.id}).scalars()
+        holders = [call.session.id, *groups]
+    else:
+        group_id = parse_uuid(message.via).bytes
+        holders = [group_id]
+        epoch = memberships.check(connection, group_id, call.session.id).epoch
+        values["below"] = epoch if message.stale else _ANY_INDEX
+    statement = LISTED_CONTAINERS
+    if message.type is not None:
+        statement, values["type"] = LISTED_OF_TYPE, message.type
+    # Read a page for each holder: one statement for all of them would sort all containers of the user.
+    pages = [connection.execute(statement, {**values, "user": each}).scalars() for each in holders]
+    return sorted(set().union(*pages))[: message.limit + 1]
+
+
 def outcome_of(
     broker: Broker, call: Call, container_id: ContainerId, result: ViewOrError
 ) -> tuple[wire.ContainerView | None, ItemProblem | None]:
@@ -231,7 +296,7 @@ def _view_at_once(
     the list in force was made through a group, it is read in the snapshot of the records.
     """
     since, wanted = query.since, bool(query.header or query.content)
-    values = {**_reader_of(call, call.container_id, query), "wanted": wanted}
+    values = {**_named(call, query.via), "container": call.container_id, "wanted": wanted}
     row = check_unexpired(sql.one(connection, CONTAINER_AT_ONCE, **values), call.now)
     first_is_in_force = since is None and row.governing_version == 1
     is_whole = row.entries is not None and not row.somebody_left
@@ -375,10 +440,6 @@ def _named(call: Call, via: str | None, *, own: bool = False) -> dict[str, Any]:
     if via is not None:
         named = UserId(parse_uuid(via).bytes)
     return {"user": call.session.id, "named": named, "now": call.now}
-
-
-def _reader_of(call: Call, container_id: bytes, query: Query) -> dict[str, Any]:
-    return {**_named(call, query.via), "container": container_id}
 
 
 def _readable(connection: Connection, call: Call, via: str | None) -> "_Served":

@@ -4,15 +4,15 @@ An event is one row for each user whom it concerns. It is inserted without a num
 """
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sa
 import structlog
 
-from scbroker.errors import OverloadedError
 from scbroker.records.canonical import ContainerId, UserId, stored_user_id
-from scbroker.records.container_record import GROUP_TYPE, ContainerRecord, Entry, Role
+from scbroker.records.container_record import ContainerRecord, Entry, Role
 from scbroker.records.judge import InForce
 from scbroker.server.broker import SECOND, Access, Broker, Call, now
 from scbroker.server.storage import statements as sql
@@ -84,21 +84,25 @@ def record_change(
                 continue
         # A user who lost access gets the type that they could see before.
         text = type_before if entry is None else type_now
-        row = {
-            "user_id": stored_user_id(fingerprint),
-            "event_type": kind.value,
-            "container_id": record.containerId,
-            "container_type": text if _sees_type(entry or was) else None,
-            "date": moment,
-            "version": record.version,
-            "related_user_id": author,
-            "application": application,
-            "changes": visible,
-            "previous_type": type_before if visible & _TYPE and _sees_type(was) else None,
-        }
-        rows.append(row)
+        row = event_row(
+            stored_user_id(fingerprint),
+            kind,
+            record.containerId,
+            text if _sees_type(entry or was) else None,
+            record.version,
+            moment,
+            author,
+            application,
+        )
+        shown = type_before if visible & _TYPE and _sees_type(was) else None
+        rows.append({**row, "changes": visible, "previous_type": shown})
+    add_events(new, rows)
+
+
+def add_events(new: NewRows, rows: Sequence[dict[str, Any]]) -> None:
+    """Add events to the rows that are to be inserted, and wake the requests that wait for them."""
     new.add(sql.ADD_EVENTS, rows)
-    new.woken.update(UserId(row["user_id"]) for row in rows)
+    new.woken.update(row["user_id"] for row in rows)
 
 
 def _add(connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
@@ -165,37 +169,28 @@ def _row(
     application: str = "",
 ) -> dict[str, Any]:
     """Return the row of an event that changes nothing, as this member may know of it."""
-    sees_type = member.permissions & ContainerAccessLevel.ViewType
-    return {
-        "user_id": member.user_id,
-        "event_type": kind.value,
-        "container_id": container.id,
-        "container_type": container.type if sees_type else None,
-        "date": date,
-        "version": container.version,
-        "related_user_id": related_user_id,
-        "application": application,
-        "changes": 0,
-        "previous_type": None,
-    }
+    text = container.type if member.permissions & ContainerAccessLevel.ViewType else None
+    user_id, version = member.user_id, container.version
+    return event_row(user_id, kind, container.id, text, version, date, related_user_id, application)
 
 
-def group_row(
-    group_id: bytes,
+def event_row(
     user_id: bytes,
     kind: ContainerEventType,
+    container_id: bytes,
+    container_type: str | None,
     version: int,
     date: int,
-    related_user_id: UserId,
+    related_user_id: UserId | None,
     application: str,
     changes: Collection[Change] = (),
 ) -> dict[str, Any]:
-    """Return the row of an event of a group, in the log of a user or its own (groups.md, 13)."""
+    """Return the row of an event in the log of a user, or of a group."""
     return {
         "user_id": user_id,
         "event_type": kind.value,
-        "container_id": group_id,
-        "container_type": GROUP_TYPE,
+        "container_id": container_id,
+        "container_type": container_type,
         "date": date,
         "version": version,
         "related_user_id": related_user_id,
@@ -236,49 +231,26 @@ async def record_accesses(broker: Broker) -> None:
         while waiting:
             some = sorted(islice(waiting.items(), _ACCESSES_AT_ONCE))
             try:
-                await _record(broker, waiting, some)
-            except OverloadedError:
-                raise
-            except Exception:
-                # A fetch that cannot be written must not keep back the others.
-                await _record_each(broker, waiting, some)
+                await broker.database.write(partial(_record, some=some))
+            except Exception as error:
+                if is_of_database(error):
+                    raise
+                # What the database refuses must not keep back others for ever.
+                _log.warning("fetches were not recorded", count=len(some), error=repr(error))
+            for access, _ in some:
+                del waiting[access]
     finally:
         kept = {**waiting, **broker.accesses}
         broker.accesses = dict(islice(kept.items(), _MAX_WAITING))
 
 
-async def _record_each(broker: Broker, waiting: dict[Access, str], some: list[Fetch]) -> None:
-    """Record fetches one by one. One at which the database fails is put at the end, others are dropped."""
-    failed: Exception | None = None
-    for access, application in some:
-        try:
-            await _record(broker, waiting, [(access, application)])
-        except OverloadedError:
-            raise
-        except Exception as error:
-            del waiting[access]
-            if is_of_database(error):
-                failed, waiting[access] = error, application
-            else:
-                _log.warning("a fetch was not recorded", error=repr(error))
-    if failed is not None:
-        raise failed
-
-
-async def _record(broker: Broker, waiting: dict[Access, str], some: list[Fetch]) -> None:
-    """Record fetches in one transaction; these wait no longer then."""
-
-    def write(connection: Connection) -> None:
-        fetched = {"some": sorted({container_id for (container_id, _), _ in some})}
-        locked = {row.id: row for row in connection.execute(sql.SHARE_CONTAINERS, fetched)}
-        moment = now()
-        for (container_id, reader_id), application in some:
-            if container_id in locked:
-                _record_access(connection, locked[container_id], reader_id, application, moment)
-
-    await broker.database.write(write)
-    for access, _ in some:
-        del waiting[access]
+def _record(connection: Connection, some: Sequence[Fetch]) -> None:
+    fetched = {"some": sorted({container_id for (container_id, _), _ in some})}
+    locked = {row.id: row for row in connection.execute(sql.SHARE_CONTAINERS, fetched)}
+    moment = now()
+    for (container_id, reader_id), application in some:
+        if container_id in locked:
+            _record_access(connection, locked[container_id], reader_id, application, moment)
 
 
 def _record_access(

@@ -252,21 +252,18 @@ class Blobs:
                 self._failure = None
                 try:
                     async with asyncio.timeout(_CHECK_SECONDS):
-                        await self._write_and_read()
+                        if time.monotonic() >= self._writable_until:
+                            await self.put(_CHECK, b"scbroker")
+                        try:
+                            await self.get(_CHECK, 0, 1)
+                        except LookupError:  # the store is new, or was restored
+                            await self.put(_CHECK, b"scbroker")
                 except (OverloadedError, TimeoutError) as error:
                     self._failure = error
                 self._checked_until = time.monotonic() + _SAME_ANSWER
             if self._failure is not None:
                 text = "The broker's object store is not available."
                 raise OverloadedError(text, retryAfter=1) from self._failure
-
-    async def _write_and_read(self) -> None:
-        if time.monotonic() >= self._writable_until:
-            await self.put(_CHECK, b"scbroker")
-        try:
-            await self.get(_CHECK, 0, 1)
-        except LookupError:  # the store is new, or was restored
-            await self.put(_CHECK, b"scbroker")
 
 
 class Folder(Blobs):
@@ -306,11 +303,11 @@ class Folder(Blobs):
 
     async def remove(self, names: list[str]) -> dict[str, bool]:
         """Delete objects, and the incomplete files that a killed broker left of them."""
-        staged = [self._root / f"{name}{_STAGED}" for name in names]
         try:
             with self._locked(fcntl.LOCK_SH | fcntl.LOCK_NB):
                 tried = await super().remove(names)
-                await asyncio.to_thread(_unlink, staged)
+                for name in names:
+                    (self._root / f"{name}{_STAGED}").unlink(missing_ok=True)
                 return tried
         except BlockingIOError:
             raise OverloadedError(
@@ -339,19 +336,12 @@ class Folder(Blobs):
 
 
 def _read(path: Path, start: int, end: int) -> memoryview:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        found = os.pread(descriptor, end - start, start)
-    finally:
-        os.close(descriptor)
+    with path.open("rb", buffering=0) as file:
+        file.seek(start)
+        found = file.read(end - start)
     if len(found) < end - start:
         raise OSError(f"{path} has fewer than {end} bytes")
     return memoryview(found)
-
-
-def _unlink(paths: list[Path]) -> None:
-    for path in paths:
-        path.unlink(missing_ok=True)
 
 
 def sync(*paths: Path) -> None:

@@ -10,9 +10,10 @@ and the client asks again (docs/adr/0016).
 
 import asyncio
 import base64
+import contextlib
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import structlog
@@ -70,26 +71,26 @@ class Notices:
                     self._wake(None)
                     while True:
                         await self._send(driver)
-                        await self._until_more()
+                        with contextlib.suppress(TimeoutError):
+                            async with asyncio.timeout(_CHECK_SECONDS):
+                                await self._more.wait()
+                            await asyncio.sleep(_COALESCED_SECONDS)
             except Exception as error:
                 failures += 1
                 _log.warning("the connection for events is lost", error=repr(error))
-            await asyncio.sleep(min(0.1 * 2**failures, _LONGEST_PAUSE) * _jitter())
-
-    async def _until_more(self) -> None:
-        try:
-            async with asyncio.timeout(_CHECK_SECONDS):
-                await self._more.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(_COALESCED_SECONDS)
+            jitter = 0.5 + secrets.randbelow(1001) / 1000
+            await asyncio.sleep(min(0.1 * 2**failures, _LONGEST_PAUSE) * jitter)
 
     async def _send(self, driver: Any) -> None:
         """Send the unsent notices; if none exists, check that the connection works."""
         self._more.clear()
         sending, self._unsent = self._unsent, set()
         try:
-            payloads = list(self._payloads(sending))
+            ordered = sorted(map(_name, sending))
+            starts = range(0, len(ordered), _USERS)
+            payloads = [" ".join(ordered[start : start + _USERS]) for start in starts]
+            if not self._is_started:
+                payloads = [_EVERYBODY]
             for payload in payloads:
                 await driver.execute(_NOTIFY, payload, timeout=_ANSWER_SECONDS)
             if not payloads:
@@ -98,14 +99,6 @@ class Notices:
             self._unsent |= sending
             raise
         self._is_started = True
-
-    def _payloads(self, users: Collection[bytes]) -> Iterator[str]:
-        if not self._is_started:
-            yield _EVERYBODY
-            return
-        ordered = sorted(users)
-        for at in range(0, len(ordered), _USERS):
-            yield " ".join(map(_name, ordered[at : at + _USERS]))
 
     def _receive(self, driver: Any, process: int, channel: str, payload: str) -> None:
         del channel
@@ -136,7 +129,3 @@ def notify_brokers(connection: Connection, user_id: bytes | None = None) -> None
 
 def _name(user_id: bytes) -> str:
     return base64.b64encode(user_id).decode()[:22]
-
-
-def _jitter() -> float:
-    return 0.5 + secrets.randbelow(1001) / 1000

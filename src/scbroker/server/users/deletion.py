@@ -9,6 +9,7 @@ the last such container is purged, its deleted authors are pending deletion agai
 """
 
 import contextlib
+import math
 import time
 from typing import Final
 from uuid import UUID
@@ -148,14 +149,11 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 async def purge(broker: Broker, user_id: UserId, seconds: float) -> None:
     """Delete rows and objects of a deleted user for at most `seconds`; background work deletes the rest."""
     deadline = time.monotonic() + seconds
-    more = True
-    while more and time.monotonic() < deadline:
-        more = (
-            await tombstones.purge_one(broker, purge_some, user_id)
-            or await ended_groups.purge_next(broker)
-            or await tombstones.purge_next(broker)
-            or await sweep_at_once(broker)
-        )
+    await tombstones.purge_each(broker, purge_some, [user_id], deadline)
+    await ended_groups.finish(broker, deadline)
+    await tombstones.finish(broker, deadline)
+    while time.monotonic() < deadline and await sweep_at_once(broker):
+        pass
 
 
 async def _check_closes(
@@ -200,7 +198,7 @@ def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:
 
 async def finish(broker: Broker) -> int:
     """Delete the rows of all users pending deletion; return how many users these were."""
-    return await tombstones.purge_all(broker, PENDING_USERS, purge_some)
+    return await tombstones.purge_all(broker, PENDING_USERS, purge_some, math.inf)
 
 
 def end(

@@ -95,7 +95,10 @@ async def store(broker: Broker, call: Call, message: wire.KeyFileStoring) -> Non
     check_reminder(message.reminder)
     records = tuple(item.signed for item in message.keyRecords)
     user_id = call.session.id
-    await _cache_chain(broker, call)
+    # Verify the caller's key chain before the write needs it: a long one would occupy the writer.
+    length = call.session.chain_length
+    if broker.chains.cached(user_id, length) is None:
+        await broker.database.read(lambda c: broker.chains.get(c, user_id, length), large=True)
 
     def write(connection: Connection) -> None:
         keys = broker.keys.at(connection, writing=True)
@@ -207,15 +210,6 @@ def _add_counted(
             connection, bucket, limit, _MONTH, call.now, more=len(records), what=what
         )  # fmt: skip
     add_key_records(connection, user_id, records, first)
-
-
-async def _cache_chain(broker: Broker, call: Call) -> None:
-    """Verify the caller's key chain before the write needs it: a long one would occupy the writer."""
-    session = call.session
-    if broker.chains.cached(session.id, session.chain_length) is None:
-        await broker.database.read(
-            lambda c: broker.chains.get(c, session.id, session.chain_length), large=True
-        )
 
 
 def check_reminder(reminder: str | None) -> None:

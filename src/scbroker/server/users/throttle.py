@@ -9,7 +9,6 @@ import ipaddress
 import os
 from typing import Final
 
-import sqlalchemy as sa
 from sqlalchemy import bindparam as b
 
 from scbroker.records.canonical import UserId
@@ -20,8 +19,12 @@ from scbroker.server.storage.driver import Connection
 
 _ID_SIZE: Final = 16
 
-FIND_GUESSES: Final = sa.select(t.guesses).where(t.guesses.c.bucket == b("key")).with_for_update()
-SET_GUESSES: Final = sa.update(t.guesses).where(t.guesses.c.bucket == b("key"))
+FORGIVE: Final = sql.change(
+    t.guesses,
+    t.guesses.c.bucket == b("key"),
+    t.guesses.c.guesses > 0,
+    guesses=t.guesses.c.guesses - 1,
+)
 
 
 def new_pass(broker: Broker, user_id: UserId) -> bytes:
@@ -77,14 +80,8 @@ async def count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
 
 async def forgive_guess(broker: Broker, limits: dict[bytes, int]) -> None:
     """Subtract a guess that was right from its counters."""
-
-    def forgive(connection: Connection) -> None:
-        for bucket in sorted(limits):
-            row = sql.one(connection, FIND_GUESSES, key=bucket)
-            if row is not None and row.guesses:
-                connection.execute(SET_GUESSES, {"key": bucket, "guesses": row.guesses - 1})
-
-    await broker.database.write(forgive)
+    rows = [{"key": bucket} for bucket in sorted(limits)]  # in the order of `count`: no deadlock
+    await broker.database.write(lambda c: c.execute(FORGIVE, rows))
 
 
 def buckets_of(broker: Broker, user_id: UserId) -> list[bytes]:

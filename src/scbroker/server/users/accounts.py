@@ -1,10 +1,14 @@
-"""Register users; serve reminders and key records. Spec: docs/spec/protocol.md, section 5; ids.md, 4.
+"""Register users; serve reminders, key records and usage; keep blocks.
+
+Spec: docs/spec/protocol.md, section 5; ids.md, 4.
 
 The broker learns a user's public keys, the KeyFile, a proof of the passphrase, and the reminder. KeyFile and
-proof are stored under a key that is not in the database.
+proof are stored under a key that is not in the database. A user who is blocked cannot give the blocking user
+access: `containers.members` refuses such a record.
 """
 
 from typing import Final
+from uuid import UUID
 
 import sqlalchemy as sa
 from sqlalchemy import bindparam as b
@@ -12,7 +16,8 @@ from sqlalchemy import bindparam as b
 from scbroker import errors
 from scbroker.records.canonical import UserId, parse_uuid
 from scbroker.records.key_record import Signed
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Broker, Call, check_active
+from scbroker.server.charges import quota_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
@@ -23,6 +28,25 @@ from scbroker.wire.codec import NoQuery, SignedObject
 
 FIND_REMINDER: Final = sa.select(t.key_files.c.reminder).where(
     t.key_files.c.user_id == b("user_id")
+)
+# Blocked users: `blocked` cannot give `user` access.
+ADD_BLOCK: Final = sql.if_new(user=t.blocks.c.user_id, blocked=t.blocks.c.blocked_id)
+COUNT_BLOCKS: Final = (
+    sa.select(sa.func.count()).select_from(t.blocks).where(sql.of(t.blocks, "user"))
+)
+BLOCKED_BY: Final = (
+    sa.select(t.blocks.c.blocked_id).where(sql.of(t.blocks, "user")).order_by(t.blocks.c.blocked_id)
+)
+# A user without a row of usage has used nothing.
+FIND_USAGE: Final = (
+    sa.select(
+        sa.func.coalesce(t.usage.c.bytes, 0).label("bytes"),
+        sa.func.coalesce(t.usage.c.containers, 0).label("containers"),
+        *sql.QUOTAS,
+    )
+    .select_from(t.users)
+    .outerjoin(t.usage, t.usage.c.user_id == t.users.c.id)
+    .where(t.users.c.id == b("user"))
 )
 
 
@@ -124,3 +148,62 @@ async def read_key_records(
     if not users:  # mostly no user has new records
         users = await broker.database.read(lambda c: read(c, new_too=True), large=True)
     return wire.KeyRecords(users=users)
+
+
+async def block(broker: Broker, call: Call, query: NoQuery) -> None:
+    """Block a user; blocking the same user again changes nothing.
+
+    Both users are locked in the order of their ids, so neither is deleted meanwhile. A record that gives the
+    session's user access takes a shared lock on that user: so it is stored before the block, or refused.
+    """
+    del query
+    user_id, blocked = call.session.id, call.user_id
+    if user_id == blocked:
+        raise errors.InvalidArgumentError("userId is your own: a user cannot block themselves.")
+
+    def write(connection: Connection) -> None:
+        for each in sorted((user_id, blocked)):
+            if each == user_id:
+                check_active(sql.the(connection, sql.LOCK_USER, id=each))
+            else:
+                other = sql.one(connection, sql.SHARE_USERS, ids=[each])
+                if other is None or other.deleted or other.group_version is not None:
+                    raise errors.NotFoundError(f"The broker knows no user {UUID(bytes=each)}.")
+        connection.execute(ADD_BLOCK, {"user": user_id, "blocked": blocked})
+        if connection.execute(COUNT_BLOCKS, {"user": user_id}).scalar_one() > wire.MAX_BLOCKED:
+            raise errors.TooLargeError(
+                f"A user blocks at most {wire.MAX_BLOCKED} others: unblock somebody first."
+            )
+
+    await broker.database.write(write)
+
+
+async def unblock(broker: Broker, call: Call, query: NoQuery) -> None:
+    """Remove a block; without one this changes nothing."""
+    del query
+    names = {"user": call.session.id, "blocked": call.user_id}
+    await broker.database.write(lambda c: c.execute(sql.DROP_BLOCK, names))
+
+
+async def list_blocked(broker: Broker, call: Call, query: NoQuery) -> wire.BlockedUsers:
+    """Return the users whom the session's user has blocked."""
+    del query
+    asked = {"user": call.session.id}
+    found = await broker.database.read(lambda c: c.execute(BLOCKED_BY, asked).scalars().all())
+    return wire.BlockedUsers(users=[str(UUID(bytes=each)) for each in found])
+
+
+async def own_usage(broker: Broker, call: Call, query: NoQuery) -> wire.Usage:
+    """Return the usage and the quotas of the session's user."""
+    del query
+
+    def read(connection: Connection) -> wire.Usage:
+        row = sql.the(connection, FIND_USAGE, user=call.session.id)
+        return wire.Usage(
+            bytes=max(0, row.bytes),
+            containers=max(0, row.containers),
+            quotaBytes=quota_of(row, "bytes"),
+            quotaContainers=quota_of(row, "containers"),
+        )
+
+    return await broker.database.query(read)

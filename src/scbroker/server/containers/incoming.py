@@ -1,0 +1,190 @@
+"""Parse a record that a user sends, with what comes with it. Spec: docs/spec/container.md, section 10.
+
+Everything is checked here that needs no database.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scbroker import errors
+from scbroker.records import container_record as grammar
+from scbroker.records import judge, roster
+from scbroker.records.canonical import ContainerId, UserId, container_id_of, stored_user_id
+from scbroker.records.container_record import AccessList, ContainerRecord, Role, wrap_hash
+from scbroker.records.key_record import Signed
+from scbroker.records.roster import SaltedMember
+from scbroker.server.broker import Broker, Call, SessionUser, refusing
+from scbroker.server.charges import Charges
+from scbroker.server.settings import Settings
+from scbroker.server.storage.database import NewRows
+from scbroker.server.storage.driver import Connection, Row
+from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A parsed record with what was sent with it. Its signature is not verified yet."""
+
+    known: judge.Known
+    signed: Signed
+    access: AccessList | None
+    message: RecordRequest
+    user: SessionUser
+    application: str
+    leaves: Mapping[bytes, SaltedMember] = field(default_factory=dict)
+    """New and changed leaves of a group, by fingerprint, in their order."""
+
+    @property
+    def record(self) -> ContainerRecord:
+        return self.known.record
+
+    @property
+    def container_id(self) -> ContainerId:
+        return ContainerId(self.record.containerId)
+
+    @property
+    def is_first(self) -> bool:
+        return self.record.version == 1
+
+    @property
+    def inline_parts(self) -> list[bytes]:
+        """The ids of the parts whose sealed bytes came with the record."""
+        sent = {Role.Header: self.message.header, Role.Content: self.message.content}
+        named = {role: self.record.part(role) for role in Role if sent[role] is not None}
+        return [part.partId for part in named.values() if part is not None]
+
+    @property
+    def has_uploaded_content(self) -> bool:
+        """True if the record may have a new content that was sent in chunks."""
+        return self.record.content is not None and self.message.content is None
+
+    @property
+    def receipt(self) -> RecordReceipt:
+        return RecordReceipt(version=self.record.version, hash=self.known.hash)
+
+    @property
+    def named(self) -> set[bytes]:
+        """The names of the author, their group, the entries of the new list, and members with new leaves."""
+        listed = self.access.entries if self.access else ()
+        group = {self.record.via.group} if self.record.via else set()
+        return {self.user.fingerprint, *listed, *self.leaves, *group}
+
+    @property
+    def group_id(self) -> UserId | None:
+        """The id of the group for which the author acts."""
+        return None if self.record.via is None else stored_user_id(self.record.via.group)
+
+    def is_of_group(self, row: Row | None) -> bool:
+        """Return whether this is a record of a group: of a stored one, or the first of a new one."""
+        if row is not None:
+            return bool(row.is_group)
+        return self.is_first and self.has_group_type
+
+    @property
+    def has_group_type(self) -> bool:
+        """Whether the record comes with a type that only the container of a group may have."""
+        return self.message.type is not None and roster.is_group_type(self.message.type.type)
+
+
+@dataclass(slots=True)
+class Transaction:
+    """State that the records of one transaction share. All records have one author."""
+
+    connection: Connection
+    broker: Broker
+    containers: dict[bytes, Row | None]
+    """Locked containers of which no record was judged yet; None for one that does not exist."""
+    users: dict[bytes, Row]
+    """The author, all users and groups in new lists, and members with new leaves, by name. Locked."""
+    moment: int
+    """The time after the locks were taken, so that records of one container are stored in its order."""
+    parts_taken: set[bytes]
+    """Ids of parts in these records that are stored, also by records before in this transaction.
+
+    A part that another transaction stores meanwhile makes the database raise an IntegrityError.
+    """
+    new: NewRows = field(default_factory=NewRows)
+    """Rows to insert, of the records that were stored so far."""
+    charges: Charges = field(default_factory=Charges)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A container as it is stored: its locked row, its head, and the governing record in force."""
+
+    row: Row
+    head: judge.Known
+    in_force: judge.InForce
+
+
+def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> Incoming:
+    """Parse the record of a request; it must be the one that the path names, if the path names one."""
+    signed = message.record.signed
+    with refusing():
+        known, access = judge.Known.parse(signed.body), _access_of(message.accessList)
+    record = known.record
+    if call.path and (record.containerId, record.version) != (call.container_id, call.version):
+        raise errors.InvalidArgumentError(
+            "The record has another container or version than the path."
+        )
+    if record.nonce and container_id_of(record.author, record.nonce).bytes != record.containerId:
+        raise errors.RejectedError("The container id is not derived from its creator (rule 1).")
+    if record.author != call.session.fingerprint:
+        raise errors.PermissionDeniedError("Only the author of a record can send it.")
+    if (access is not None) != record.changes_access:
+        fault = (
+            "has an access list and does not change"
+            if access
+            else "lacks the access list and changes"
+        )
+        raise errors.InvalidArgumentError(f"The request {fault} access.")
+    if access is not None and len(access.entries) > settings.max_members:
+        raise errors.TooLargeError(
+            f"This broker takes at most {settings.max_members} users in a container."
+        )
+    if record.content is not None and record.content.paddedLength > settings.max_content:
+        raise errors.TooLargeError(
+            f"This broker takes contents of at most {settings.max_content} bytes."
+        )
+    if message.type is not None:
+        salt, text = message.type.salt, message.type.type
+        if text is not None and len(text.encode()) > grammar.MAX_TYPE:
+            raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
+        # Whether the container may have a group's type is known once the container is found.
+        if not roster.is_group_type(text):
+            with refusing():
+                grammar.check_type(text)
+        named = record.governing.type if record.governing is not None else None
+        if named != grammar.type_hash(record.containerId, salt, text):
+            raise errors.RejectedError("The type does not match the hash in the record.")
+    leaves = _leaves_of(message)
+    return Incoming(known, signed, access, message, call.session, call.application, leaves)
+
+
+def _leaves_of(message: RecordRequest) -> dict[bytes, SaltedMember]:
+    """Return the leaves that came with a record; refuse a roster without the type of a group."""
+    if message.roster is None:
+        return {}
+    if message.type is None or not roster.is_group_type(message.type.type):
+        raise errors.InvalidArgumentError(
+            "A roster needs the type of a group beside it: send both."
+        )
+    found: dict[bytes, SaltedMember] = {}
+    last = b""
+    for item in message.roster.leaves:
+        with refusing():
+            name = roster.parse_member(item.member).fingerprint
+        if name <= last:
+            raise errors.InvalidArgumentError("leaves is not in strictly ascending order.")
+        found[name], last = item.salted, name
+    return found
+
+
+def _access_of(sent: Sequence[AccessEntry] | None) -> AccessList | None:
+    if sent is None:
+        return None
+    access = AccessList.whole([item.salted for item in sent])
+    for entry, item in zip(access.entries.values(), sent, strict=True):
+        if entry.wrapHash != (None if item.wrap is None else wrap_hash(item.wrap)):
+            raise errors.IntegrityError("A wrap does not match the hash in its entry.")
+    return access
