@@ -139,8 +139,9 @@ class BrokerProvider(Operations, abc.ABC):
         """Create a user with new keys, store the KeyFile on the broker, and log in.
 
         Returns the encrypted KeyFile. The password encrypts the KeyRing; the passphrase encrypts the
-        password. With the passphrase the user can log in from any device; nobody can reset it. Takes about
-        0.4 s (Argon2id). `keep=True` keeps the session on this device, as at `logIn`.
+        password. With the passphrase the user can log in from any device. The operator cannot reset it; a
+        device that is logged in can (`changeCredentials`). Save the KeyFile: with it, the password logs in
+        too. Takes about 0.4 s (Argon2id). `keep=True` keeps the session on this device, as at `logIn`.
 
         Raises `invalidArgumentError` for a missing or weak secret, for a passphrase that is the password, for
         a reminder that contains one of them, and if the broker takes no log-ins at serverUrl;

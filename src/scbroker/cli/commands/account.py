@@ -76,8 +76,8 @@ def register(
 
     The broker's operator gives you its address and an API key. You choose a password and a passphrase. Each
     needs at least 8 characters of 3 kinds: lower case, upper case, digits, others. The passphrase logs you in
-    on other devices; the password opens saved copies of your keys (`scbroker key-file`). Nobody can reset
-    them.
+    on other devices; the password opens saved copies of your keys (`scbroker key-file`). The
+    operator cannot reset them; a device that is logged in can, with `scbroker change-credentials`.
 
     The broker and the user are saved as a profile: `default`, or the name that --profile gives.
     """
@@ -123,8 +123,8 @@ def register(
         "`scbroker put FILE` stores a file."
     )
     run.out.say(
-        "Keep password and passphrase safe: nobody can reset them. `scbroker key-file export FILE` saves an "
-        "encrypted copy of your keys."
+        "Keep password and passphrase safe: the operator cannot reset them; a device that is logged in can. "
+        "`scbroker key-file export FILE` saves an encrypted copy of your keys."
     )
 
 

@@ -74,7 +74,10 @@ async def _register(request: Request) -> Response:
         await asyncio.to_thread(session_of(request).register, **given, **secrets)
     except errors.BrokerError as error:
         return fault(request, error, REGISTER)
-    text = "You are registered. Keep password and passphrase safe: nobody can reset them."
+    text = (
+        "You are registered. Keep password and passphrase safe: the broker's operator cannot reset them; "
+        "a device that is logged in can."
+    )
     return done(request, text, HOME, in_new_session=True)
 
 
