@@ -200,7 +200,7 @@ def _shown(tab: Page) -> None:
     "words, page, heading",
     [
         ("revokeAccess", "/guide/sharing-many.html", ""),
-        ("what can the broker see", "/faq.html", "#what-can-the-broker-see"),
+        ("what each request shows", "/what-the-broker-sees.html", "#what-each-request-shows"),
     ],
 )
 def test_the_search_finds_a_page_and_a_link_leads_there(

@@ -125,7 +125,7 @@ async def _broker(request: Request) -> Response:
     """Show what the broker can see of a container, and what it cannot.
 
     Both sides come from the container itself: from the bytes that the broker serves, and from what the user's
-    keys open. docs/security.md has the list ("What the broker sees").
+    keys open. docs/what-the-broker-sees.md has the whole list.
     """
     container, people = await container_of(request), await people_of(request)
     stored = await provider_of(request).getSecuredContainer(container.id)
