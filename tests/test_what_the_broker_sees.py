@@ -1,4 +1,4 @@
-"""The list of what the broker sees is whole: it names each table that it stores and each request that it answers."""
+"""The list of what the broker sees is whole: it names each table and each request of the protocol."""
 
 import re
 from pathlib import Path
