@@ -21,7 +21,7 @@ from benchmarks.result import Result, amount, rate
 from benchmarks.small import CONTENT, HEADER, device, processor_seconds
 from scbroker import BrokerError, ServerProvider
 from scbroker.client.calls.io_thread import _new_loop
-from scbroker.client.http.transport import Transport
+from scbroker.client.http import requests
 from tests.kit.brokers import BrokerProcess
 
 _CLIENTS: Final = 32
@@ -132,10 +132,10 @@ def _made(devices: Sequence[ServerProvider], broker: BrokerProcess, creates: int
     gets: list[Request] = []
     for provider in devices:
         made = provider.createContainer(CONTENT, HEADER).result(_PATIENCE)
-        with patch.object(Transport, "_once", _noting(gets, host, once=False)):
+        with patch.object(requests.Requests, "_once", _noting(gets, host, once=False)):
             provider.getContainer(made.id).result(_PATIENCE)
     kept: list[Request] = []
-    with patch.object(Transport, "_once", _noting(kept, host, once=True)):
+    with patch.object(requests.Requests, "_once", _noting(kept, host, once=True)):
         for number in range(creates):
             with contextlib.suppress(_HeldBackError):
                 devices[number % len(devices)].createContainer(CONTENT, HEADER).result(_PATIENCE)
@@ -147,10 +147,15 @@ class _HeldBackError(BrokerError):
 
 
 def _noting(into: list[Request], host: str, *, once: bool) -> Any:
-    send = Transport._once
+    send = requests.Requests._once
 
     async def noting(
-        self: Transport, method: str, url: str, headers: dict[str, str], body: Any, *others: Any
+        self: requests.Requests,
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        body: Any,
+        *others: Any,
     ) -> Any:
         parts = urllib.parse.urlsplit(url)
         path = parts.path + (f"?{parts.query}" if parts.query else "")

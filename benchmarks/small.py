@@ -16,7 +16,7 @@ from benchmarks import floors
 from benchmarks.floors import FloorServer
 from benchmarks.result import Result, amount, cost, interleaved
 from scbroker import AccessLevel, ContainerAccessLevel, MemoryTrustStore, ServerProvider
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from tests.kit.brokers import BrokerProcess
 
 CONTENT: Final = bytes(1024)
@@ -38,16 +38,16 @@ class Traffic:
 @contextmanager
 def traffic() -> Iterator[Traffic]:
     """Count the client's requests and bytes."""
-    counted, once = Traffic(), Transport._once
+    counted, once = Traffic(), Requests._once
 
-    async def counting(self: Transport, *arguments: Any) -> Any:
+    async def counting(self: Requests, *arguments: Any) -> Any:
         answer = await once(self, *arguments)
         counted.sent += len(arguments[3] or b"")
         counted.received += len(answer)
         counted.requests += 1
         return answer
 
-    with patch.object(Transport, "_once", counting):
+    with patch.object(Requests, "_once", counting):
         yield counted
 
 

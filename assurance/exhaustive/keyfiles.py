@@ -82,7 +82,7 @@ class _Stub:
         accounts.keep_mark(self.marks, ring, used.data)
         self.keys = SimpleNamespace(ring=ring, replace=_ignore)
         self.directory = SimpleNamespace(latest_own=self._chain, set_own=_ignore)
-        self.transport = self
+        self.requests = self
 
     async def _chain(self) -> _Chain:
         return _Chain()

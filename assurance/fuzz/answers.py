@@ -26,7 +26,7 @@ from scbroker import errors
 from scbroker.client import events
 from scbroker.client.containers.change import decode_header, encode_header
 from scbroker.client.http.endpoint import Endpoint
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.wire.codec import encode
@@ -220,7 +220,7 @@ def _header_bombs() -> Iterator[bytes]:
 _PAGES: Final = msgspec.msgpack.Decoder(tuple[bool, list[bytes], list[bytes]])
 
 
-class _Pages(Transport):
+class _Pages(Requests):
     def __init__(self, pages: list[bytes]) -> None:
         super().__init__(
             Endpoint("https://broker.example", uuid.UUID(int=1), "fuzz", None, None, 1.0)
@@ -245,7 +245,7 @@ def _events(data: bytes) -> None:
     session.token.value, session.token.expires = "token", float("inf")
     logs, highest = [], 0
     for pages in (first, second):
-        session.transport = _Pages(pages)
+        session.requests = _Pages(pages)
         criteria: events.Criteria = {"containerType": "note"} if filtered else {}
         logs.append(asyncio.run(events.events(events.Source(session), criteria)))
         ids = [event.id for event in logs[-1]]

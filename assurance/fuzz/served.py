@@ -16,7 +16,7 @@ from assurance.fuzz.messagepack import write
 from assurance.fuzz.stage import PEOPLE, author_of, mark_of, public_key_of, stage
 from assurance.fuzz.target import feed
 from scbroker.client.http.endpoint import Endpoint
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records.canonical import container_id_of
@@ -208,8 +208,8 @@ def salted(entries: Any) -> list[SaltedEntry]:
     return found
 
 
-class Served(Transport):
-    """A transport whose answers come from a document, whatever the client asks for."""
+class Served(Requests):
+    """Requests whose answers come from a document, whatever the client asks for."""
 
     def __init__(self, document: v.Document, fixups: int) -> None:
         super().__init__(_ENDPOINT)

@@ -11,7 +11,7 @@ from scbroker import (
     ContainerEventType,
     ServerProvider,
 )
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
@@ -27,11 +27,11 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
 
     Of log-ins, which differ by their nonce, the first answer alone.
     """
-    honest, seen = Transport._once, set[Request]()
+    honest, seen = Requests._once, set[Request]()
     sent: list[Request] = []
 
     async def once(
-        self: Transport, method: str, url: str, headers: Any, body: bytes | None, *limits: Any
+        self: Requests, method: str, url: str, headers: Any, body: bytes | None, *limits: Any
     ) -> Any:
         known_body = None if body is None else bytes(body)
         request = (method, url, known_body)
@@ -43,7 +43,7 @@ def lossy(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
             raise BrokerError.unreachableError("lost")
         return answer
 
-    monkeypatch.setattr(Transport, "_once", once)
+    monkeypatch.setattr(Requests, "_once", once)
     be_impatient(monkeypatch)
     return sent
 

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import AccessLevel, BrokerError, NewContainer, SecuredContainer, ServerProvider
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.wire.containers import RecordReceipt, RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyRecords
@@ -57,9 +57,9 @@ def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
     hers, his = ids(alice, notes(2, alice, carol)), ids(bob, notes(2, bob, carol))
-    honest = Transport.call
+    honest = Requests.call
 
-    async def call(self: Transport, method: str, path: str, answer: Any, **options: Any) -> Any:
+    async def call(self: Requests, method: str, path: str, answer: Any, **options: Any) -> Any:
         users = getattr(options.get("message"), "users", ())
         if answer is KeyRecords and str(bob_id) in {each.userId for each in users}:
             raise BrokerError.notFoundError("The broker knows no such user.")
@@ -67,7 +67,7 @@ def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone
 
     bob_id = id_of(bob)
     with MemoryDevice(carol) as fresh, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Transport, "call", call)
+        patched.setattr(Requests, "call", call)
         assert contents(get(fresh, [hers[0], his[0], hers[1], his[1]])) == [
             b"0", BrokerError.integrityError, b"1", BrokerError.integrityError,
         ]  # fmt: skip

@@ -22,7 +22,7 @@ from scbroker import (
     MemoryTrustStore,
     ServerProvider,
 )
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import SEALED_SEGMENT
@@ -42,9 +42,9 @@ Lie = Callable[[Any], Any]
 @contextmanager
 def lying(lie: Lie, about: tuple[type, ...] = (ContainerView,)) -> Iterator[list[object]]:
     """Give every client `lie(answer)` in place of an answer of these kinds."""
-    honest, told = Transport.call, []
+    honest, told = Requests.call, []
 
-    async def call(self: Transport, method: str, path: str, answer: Any, **options: Any) -> Any:
+    async def call(self: Requests, method: str, path: str, answer: Any, **options: Any) -> Any:
         found = await honest(self, method, path, answer, **options)
         if isinstance(found, about):
             told.append(found)
@@ -52,7 +52,7 @@ def lying(lie: Lie, about: tuple[type, ...] = (ContainerView,)) -> Iterator[list
         return found
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Transport, "call", call)
+        patched.setattr(Requests, "call", call)
         yield told
 
 

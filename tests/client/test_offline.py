@@ -29,7 +29,7 @@ from scbroker import (
 from scbroker.client.cache import offline
 from scbroker.client.cache.copies import Copy
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http import transport
+from scbroker.client.http import requests
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
@@ -46,7 +46,7 @@ NewCache = Callable[..., CachedProvider]
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let only a refused connection say that the broker is away, not its slowness."""
-    monkeypatch.setattr(transport, "_SOON", PATIENCE)
+    monkeypatch.setattr(requests, "_SOON", PATIENCE)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from scbroker import (
     Promise,
     ServerProvider,
 )
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.impatience import be_impatient
@@ -64,7 +64,7 @@ class Story:
         new_provider: NewProvider,
         folder: Path,
         permissions: ContainerAccessLevel,
-        cut: set[Transport],
+        cut: set[Requests],
     ) -> None:
         self._new_provider, self._folder, self._cut = new_provider, folder, cut
         self.ring = broker.new_user()
@@ -145,8 +145,8 @@ class Story:
         self.cache = self._device()
 
     def _offline(self, container: uuid.UUID) -> None:
-        transport = self.cache._provider._transport
-        self._cut.add(transport)
+        requests = self.cache._provider._requests
+        self._cut.add(requests)
         try:
             found = self.cache.getContainer(container).result(PATIENCE)
         except (BrokerError.unreachableError, BrokerError.notFoundError):
@@ -158,7 +158,7 @@ class Story:
             assert found.header is not None
             assert found.header.customHeaderObject == 0
         finally:
-            self._cut.discard(transport)
+            self._cut.discard(requests)
             self.cache._reach.needed()
             wait_until(lambda: self.cache.awaySince is None)
 
@@ -180,16 +180,16 @@ def state(found: Any) -> tuple[Any, ...]:
 
 
 @pytest.fixture
-def cut(monkeypatch: pytest.MonkeyPatch) -> set[Transport]:
+def cut(monkeypatch: pytest.MonkeyPatch) -> set[Requests]:
     """The connections that are cut at present."""
-    honest, found = Transport._once, set[Transport]()
+    honest, found = Requests._once, set[Requests]()
 
-    async def once(self: Transport, *about: Any) -> Any:
+    async def once(self: Requests, *about: Any) -> Any:
         if self in found:
             raise BrokerError.unreachableError("cut", sent=False)
         return await honest(self, *about)
 
-    monkeypatch.setattr(Transport, "_once", once)
+    monkeypatch.setattr(Requests, "_once", once)
     be_impatient(monkeypatch)
     monkeypatch.setattr("scbroker.client.cache.refresh._FIRST_PAUSE", 0.01)
     return found
@@ -207,7 +207,7 @@ def test_a_cache_answers_as_the_broker_or_with_what_was_verified_last_whatever_h
     broker: BrokerProcess,
     new_provider: NewProvider,
     tmp_path_factory: pytest.TempPathFactory,
-    cut: set[Transport],
+    cut: set[Requests],
     permissions: ContainerAccessLevel,
     steps: list[tuple[str, int]],
 ) -> None:

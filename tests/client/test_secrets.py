@@ -65,7 +65,7 @@ def test_no_result_of_a_call_shows_a_secret(
     ring = provider.getKeyRing().result(PATIENCE)
     objects = [
         provider, made, promise, secured, found, ring, *ring.signing, *ring.encryption,
-        provider._current, provider._endpoint, provider._transport,
+        provider._current, provider._endpoint, provider._requests,
     ]  # fmt: skip
     everything += [form(each) for each in objects for form in (repr, str, "{}".format)]
     text = "\n".join(everything)

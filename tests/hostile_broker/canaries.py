@@ -238,7 +238,7 @@ class _Day:
         session: Any = device._current
         self.evidence.show(
             ring, *ring.signing, *ring.encryption, session,
-            session.directory, session.marks, device._transport, device._endpoint,
+            session.directory, session.marks, device._requests, device._endpoint,
         )  # fmt: skip
 
     def create(self) -> tuple[uuid.UUID, uuid.UUID]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.http import transport
+from scbroker.client.http import requests
 from scbroker.client.parts.downloads import RUN
 from scbroker.records.container_record import SEGMENT
 from tests.hostile_broker.accomplices import Mallory
@@ -31,7 +31,7 @@ SEGMENTS = 2 * RUN // SEGMENT + 3
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of three chunks, of which the last is read after the first was sent."""
-    monkeypatch.setattr(transport, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(requests, "CHUNKS_AT_ONCE", 1)
     path = tmp_path / "file"
     path.write_bytes(OLD * SEGMENTS)
     return path

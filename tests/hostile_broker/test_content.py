@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError, Header, ServerProvider
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.http.transport import CHUNKS_AT_ONCE
+from scbroker.client.http.requests import CHUNKS_AT_ONCE
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.containers import ContainerView

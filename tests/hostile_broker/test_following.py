@@ -16,7 +16,7 @@ import pytest
 
 from scbroker import BrokerError, ServerProvider
 from scbroker.client import following
-from scbroker.client.http import transport
+from scbroker.client.http import requests
 from scbroker.wire.events import HEARTBEAT, Events
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import Exchange
@@ -146,7 +146,7 @@ def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
     mallory: Mallory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The layer between forwards complete answers only, so the client gets no heartbeat."""
-    monkeypatch.setattr(transport._Waits, "read_seconds", 0.5)
+    monkeypatch.setattr(requests, "_SILENT_SECONDS", 0.5)
     monkeypatch.setattr(following, "_LONGEST_PAUSE", 0.1)
     [alice] = mallory.people(1)
     device = mallory.device_of(alice)

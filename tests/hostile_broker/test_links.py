@@ -209,7 +209,7 @@ def test_the_whole_fingerprint_of_a_link_is_compared_and_not_only_its_user_id(
     other = ring.rawFingerprint[:-1] + bytes([ring.rawFingerprint[-1] ^ 1])
     parts = LinkUrl(creator.serverUrl, creator.apiKey, other, b"s" * 32, False)
     assert parts.userId == ring.userId
-    work = accounts.publish(creator._transport, ring, "password", parts.passphrase(None), None)
+    work = accounts.publish(creator._requests, ring, "password", parts.passphrase(None), None)
     io_thread.submit("test", work).result(PATIENCE)
     creator.grantAccess(box_of(creator), AccessLevel(ring.userId)).result(PATIENCE)
     refused(parts.text, SUBSTITUTION)

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
-from scbroker.client.http import transport
+from scbroker.client.http import requests
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import Link, parse_record
@@ -166,7 +166,7 @@ def test_a_large_answer_of_the_smallest_things_takes_a_bounded_multiple_of_itsel
     body = msgspec.msgpack.encode(message)
     assert len(body) > 1_800_000
     with little_memory(20 * len(body)), suppress(INVALID):
-        codec.decode(kind, body, transport.MAX_ANSWER)
+        codec.decode(kind, body, requests.MAX_ANSWER)
     with little_memory(MIB), pytest.raises(BrokerError.tooLargeError):
         codec.decode(kind, body, len(body) - 1)
 

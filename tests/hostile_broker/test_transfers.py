@@ -245,7 +245,7 @@ def test_a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_
         device = device_at(mallory, store, ring=ring)
         if times == 1:  # an answer that never comes ends by the timeout
             endpoint = replace(device._endpoint, timeout=3.0)
-            monkeypatch.setattr(device._transport, "endpoint", endpoint)
+            monkeypatch.setattr(device._requests, "endpoint", endpoint)
         count = len(mallory.heard)
         with addressing(mallory, lambda _: f"{store.url}/it?{SECRET}"):
             for attempt in (

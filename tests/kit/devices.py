@@ -18,8 +18,8 @@ import pytest
 
 from scbroker import BrokerError, ContainerEvent, MemoryTrustStore, Promise, ServerProvider, Stream
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http import transport
-from scbroker.client.http.transport import Transport
+from scbroker.client.http import requests
+from scbroker.client.http.requests import Requests
 from scbroker.crypto.seal import Octets
 from scbroker.keys import KeyRing
 from scbroker.records.container_record import parse_bare, parse_record, record_hash
@@ -73,10 +73,10 @@ class Post:
 
     @contextmanager
     def at_work(self) -> Iterator[Self]:
-        honest = Transport._once
+        honest = Requests._once
 
         async def once(
-            sender: Transport, method: str, url: str, headers: Any, body: Any, *limits: Any
+            sender: Requests, method: str, url: str, headers: Any, body: Any, *limits: Any
         ) -> Octets:
             if method != "PUT" or "/records/" not in url:
                 return await honest(sender, method, url, headers, body, *limits)
@@ -91,9 +91,9 @@ class Post:
                     raise BrokerError.unreachableError("The answer was lost.")
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Transport, "_once", once)
+            patch.setattr(Requests, "_once", once)
             be_impatient(patch)
-            patch.setattr(transport, "pause_before_retry", lambda *_: self.pause)
+            patch.setattr(requests, "pause_before_retry", lambda *_: self.pause)
             yield self
 
     def history(self, head: bytes) -> list[bytes]:

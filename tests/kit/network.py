@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.crypto.seal import Octets
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
@@ -44,10 +44,10 @@ class Network:
         self._patched = pytest.MonkeyPatch()
 
     def __enter__(self) -> Self:
-        honest, network = Transport._once, self
+        honest, network = Requests._once, self
 
         async def once(
-            self: Transport, method: str, url: str, headers: Any, body: Any, *limits: Any
+            self: Requests, method: str, url: str, headers: Any, body: Any, *limits: Any
         ) -> Octets:
             path = urlsplit(url).path
             # A chunk's buffer is used again for another.
@@ -61,7 +61,7 @@ class Network:
                     return await treatment(go)
             return await go()
 
-        self._patched.setattr(Transport, "_once", once)
+        self._patched.setattr(Requests, "_once", once)
         be_impatient(self._patched)
         return self
 

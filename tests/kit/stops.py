@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pytest
 
 from scbroker import BrokerError
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.crypto.seal import Octets
 from scbroker.wire.codec import APPLICATION_HEADER
 from tests.kit.impatience import be_impatient
@@ -65,10 +65,10 @@ class Stops:
         self._patched = pytest.MonkeyPatch()
 
     def __enter__(self) -> Self:
-        honest, stops = Transport._once, self
+        honest, stops = Requests._once, self
 
         async def once(
-            self: Transport, method: str, url: str, headers: Any, body: Any, *limits: Any
+            self: Requests, method: str, url: str, headers: Any, body: Any, *limits: Any
         ) -> Octets:
             async def go() -> Octets:
                 return await honest(self, method, url, headers, body, *limits)
@@ -78,7 +78,7 @@ class Stops:
             is_act = method != "GET" and any(each in url for each in _ACTS)
             return await stops.treat(go, is_act=is_act)
 
-        self._patched.setattr(Transport, "_once", once)
+        self._patched.setattr(Requests, "_once", once)
         if self.act is None:
             be_impatient(self._patched)
         return self

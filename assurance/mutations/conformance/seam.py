@@ -16,7 +16,7 @@ from assurance.mutations.conformance.mutants import (
 from assurance.mutations.conformance.sessions import BY_PASSPHRASE
 from scbroker import BaseProvider, BrokerError, BrokerProvider, Promise, ServerProvider
 from scbroker.client import server_provider
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from tests.conformance.interface import INTERFACE
 
 MUTANTS: Final = Mutants()
@@ -83,14 +83,14 @@ def _() -> None:
 @add("K1", "any API key is taken")
 def _() -> None:
     known: list[Any] = []
-    honest = Transport.__init__
+    honest = Requests.__init__
 
     @functools.wraps(honest)
     def changed(self: Any, endpoint: Any, *args: Any, **kwargs: Any) -> None:
         known.append(endpoint)
         honest(self, known[0], *args, **kwargs)
 
-    Transport.__init__ = changed  # type: ignore[method-assign]
+    Requests.__init__ = changed  # type: ignore[method-assign]
 
 
 @add("P6", "a ServerProvider lacks an operation")

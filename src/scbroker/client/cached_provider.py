@@ -29,7 +29,7 @@ from scbroker.client.calls.main_queue import mainQueue
 from scbroker.client.calls.operation import begun, called, operation
 from scbroker.client.calls.stream import Pages
 from scbroker.client.calls.tasks import all_or_first_error
-from scbroker.client.http.transport import answered_soon
+from scbroker.client.http.requests import answered_soon
 from scbroker.client.provider import BaseProvider, Work
 from scbroker.client.server_provider import ServerProvider
 from scbroker.client.users import accounts
@@ -231,7 +231,7 @@ class CachedProvider(BaseProvider):
         return cached
 
     def _folder(self, session: Session) -> CacheFolder:
-        origin = session.transport.endpoint.origin
+        origin = session.requests.endpoint.origin
         return CacheFolder(self._root, session.keys.ring, origin, self._max)
 
     def _perform(self, name: str, body: Callable[..., Any], given: dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from scbroker import errors
 from scbroker.client import events
 from scbroker.client.calls.stream import Pages
 from scbroker.client.events import Source
-from scbroker.client.http.transport import MAX_ANSWER
+from scbroker.client.http.requests import MAX_ANSWER
 from scbroker.client.users.session import Session
 from scbroker.records.container_record import GROUP_TYPE
 from scbroker.types import ContainerEvent

@@ -88,7 +88,7 @@ async def _opened(provider: LinkProvider, parts: LinkUrl, passphrase: str) -> Li
 async def _logged_in(
     provider: LinkProvider, parts: LinkUrl, passphrase: str
 ) -> tuple[Session, None]:
-    end = provider._transport, provider._trust_store
+    end = provider._requests, provider._trust_store
     try:
         session, _ = await accounts.log_in_with_key_file(*end, parts.userId, None, passphrase)
     except errors.CredentialsError:

@@ -66,7 +66,7 @@ from scbroker.client.containers.change import (
     encode_header,
 )
 from scbroker.client.containers.contents import ContentReader
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.parts import downloads
 from scbroker.client.parts.content import Progress, checked_content, no_progress
 from scbroker.client.people import links
@@ -121,7 +121,7 @@ class BrokerProvider(Operations, abc.ABC):
     """
 
     _current: Session | None = None
-    _transport: Transport
+    _requests: Requests
     _trust_store: TrustStore
     _kept: KeptSessions
     _validator: Validator
@@ -153,9 +153,7 @@ class BrokerProvider(Operations, abc.ABC):
         return await self._keeping(
             keep,
             lambda: self._adopt(
-                accounts.register(
-                    self._transport, self._trust_store, password, passphrase, reminder
-                )
+                accounts.register(self._requests, self._trust_store, password, passphrase, reminder)
             ),
         )
 
@@ -353,9 +351,7 @@ class BrokerProvider(Operations, abc.ABC):
 
         Raises `invalidArgumentError` for a name that a card cannot have, `notAuthenticatedError` without a
         session. The broker learns nothing: nothing is sent."""
-        return ContactCard(
-            self._session().keys.ring.fingerprint, self._transport.endpoint.url, name
-        )
+        return ContactCard(self._session().keys.ring.fingerprint, self._requests.endpoint.url, name)
 
     @operation
     async def getReminder(self, userId: Id | None = None) -> str:
@@ -368,7 +364,7 @@ class BrokerProvider(Operations, abc.ABC):
         requests from this address. The broker learns whose reminder is read, but not by which user."""
         user_id = self._session().userId if userId is None else userId
         await called()
-        return await accounts.fetch_reminder(self._transport, user_id)
+        return await accounts.fetch_reminder(self._requests, user_id)
 
     @operation
     async def createOrUpdateKeyFile(
@@ -1473,14 +1469,14 @@ class BrokerProvider(Operations, abc.ABC):
             keep,
             lambda: self._adopt(
                 accounts.log_in_with_key_file(
-                    self._transport, self._trust_store, user_id, password, passphrase
+                    self._requests, self._trust_store, user_id, password, passphrase
                 )
             ),
         )
 
     def _begin(self, ring: KeyRing) -> Work[None]:
         """Begin a session with a KeyRing, which must have exactly the published keys."""
-        return self._adopt(accounts.log_in_with_ring(self._transport, self._trust_store, ring))
+        return self._adopt(accounts.log_in_with_ring(self._requests, self._trust_store, ring))
 
     async def _keeping(self, keep: bool, begin: Callable[[], Work[T]]) -> T:
         """Begin a session, and keep it with `keep`; the store is checked before anything is sent."""
@@ -1506,7 +1502,7 @@ class BrokerProvider(Operations, abc.ABC):
 
     def _session_of(self, ring: KeyRing) -> Session:
         """Return a session with these keys, before anything is requested from the broker."""
-        return accounts.session_of(self._transport, self._trust_store, ring)
+        return accounts.session_of(self._requests, self._trust_store, ring)
 
     async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:
         """Make a new session the current one; the one before is forgotten after its last operation."""

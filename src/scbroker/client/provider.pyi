@@ -18,7 +18,7 @@ from scbroker.client.calls.stream import EventHandlers, Stream
 from scbroker.client.containers import listing, opening
 from scbroker.client.containers.change import Change, Grants, Merge
 from scbroker.client.containers.contents import ContentReader
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.parts.content import Progress
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import KeptSessions
@@ -831,7 +831,7 @@ OPERATIONS: frozenset[str] = frozenset(
 
 class BaseProvider(BrokerProvider, Operations):
     _current: Session | None = None
-    _transport: Transport
+    _requests: Requests
     _trust_store: TrustStore
     _kept: KeptSessions
     _validator: Validator

@@ -24,7 +24,7 @@ from scbroker.client.calls.main_queue import mainQueue
 from scbroker.client.calls.operation import operation
 from scbroker.client.containers import fetching, opening
 from scbroker.client.http.endpoint import Endpoint, checked_endpoint
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.provider import BaseProvider
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import KeptSessions, SessionStore, checked_session_store
@@ -77,8 +77,8 @@ class ServerProvider(BaseProvider):
         self._trust_store = checked_trust_store(trustStore)
         self._kept = KeptSessions(checked_session_store(sessionStore), self._endpoint.origin)
         self._validator = secretValidator
-        self._transport = Transport(self._endpoint)
-        weakref.finalize(self, _abandon, self._transport).atexit = False
+        self._requests = Requests(self._endpoint)
+        weakref.finalize(self, _abandon, self._requests).atexit = False
         mainQueue.notice_loop()
 
     @classmethod
@@ -115,7 +115,7 @@ class ServerProvider(BaseProvider):
         A connection on which nothing moves may take longer to close than this waits.
         """
         self._forget()
-        closing = io_thread.submit("close", self._transport.close())
+        closing = io_thread.submit("close", self._requests.close())
         concurrent.futures.wait([closing], _CLOSE_SECONDS)
 
     def __enter__(self) -> Self:
@@ -129,7 +129,7 @@ class ServerProvider(BaseProvider):
 
     async def __aexit__(self, *_: object) -> None:
         self._forget()
-        await asyncio.wrap_future(io_thread.submit("close", self._transport.close()))
+        await asyncio.wrap_future(io_thread.submit("close", self._requests.close()))
 
     def _forget(self) -> None:
         session, self._current, self._is_closed = self._current, None, True
@@ -170,6 +170,6 @@ class ServerProvider(BaseProvider):
         return await session.hold(work())
 
 
-def _abandon(transport: Transport) -> None:
+def _abandon(requests: Requests) -> None:
     """Close the connections of a provider that was dropped without `close`."""
-    io_thread.submit("close", transport.close())
+    io_thread.submit("close", requests.close())

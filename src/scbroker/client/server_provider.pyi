@@ -12,7 +12,7 @@ from urllib.parse import ParseResult, SplitResult
 from scbroker.client.arguments import Validator, validate_secret
 from scbroker.client.calls.operation import Handlers, Promise
 from scbroker.client.http.endpoint import Endpoint
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.provider import BaseProvider
 from scbroker.client.users.session import Session
 from scbroker.client.users.session_store import SessionStore
@@ -67,4 +67,4 @@ class ServerProvider(BaseProvider):
     ) -> Self: ...
     ...
 
-def _abandon(transport: Transport) -> None: ...
+def _abandon(requests: Requests) -> None: ...

@@ -49,7 +49,7 @@ def test_origins_come_from_the_environment_unless_the_caller_gives_some() -> Non
 
     def origins(**options: Any) -> frozenset[str]:
         made = ServerProvider.fromEnvironment(environment, **options)
-        return made._transport.endpoint.stores
+        return made._requests.endpoint.stores
 
     assert origins() == frozenset()
     environment["SCBROKER_OBJECT_STORE_ORIGINS"] = f"{STORE},http://127.0.0.1:9000"

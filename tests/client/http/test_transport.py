@@ -14,7 +14,7 @@ import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider, WriteOutcome
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http import transport
+from scbroker.client.http import requests
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.wire import codec
 from scbroker.wire.problems import MAX_PROBLEM
@@ -160,7 +160,7 @@ def test_a_proxys_limit_of_bodies_is_named_with_the_size_and_the_outcome_is_unce
 def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    monkeypatch.setattr(requests, "_PATIENCE", 60.0)
     with BadBroker([GOOD, *[cut] * 40, GOOD]) as broker, device_of(broker) as device:
         for _ in range(2):
             assert device.getReminder(USER).result(PATIENCE) == "it works"
@@ -171,7 +171,7 @@ def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
 def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transport, "_PATIENCE", 60.0)
+    monkeypatch.setattr(requests, "_PATIENCE", 60.0)
     with BadBroker([http(503, b"", b"")]) as broker, device_of(broker) as device:
         with pytest.raises(BrokerError.unreachableError, match="proxy"):
             device.getReminder(USER).result(PATIENCE)
@@ -180,7 +180,7 @@ def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
 
 def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """It passes when the sixth request has come."""
-    monkeypatch.setattr(transport, "_PATIENCE", PATIENCE)
+    monkeypatch.setattr(requests, "_PATIENCE", PATIENCE)
     timeouts: dict[float, asyncio.Timeout] = {}
 
     def timeout(seconds: float) -> asyncio.Timeout:
@@ -194,7 +194,7 @@ def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.Monkey
         hang(connection)
 
     replaced = SimpleNamespace(**{**vars(asyncio), "timeout": timeout})
-    monkeypatch.setattr(transport, "asyncio", replaced)
+    monkeypatch.setattr(requests, "asyncio", replaced)
     full = problem("overloaded", "the disk is full", 503)
     with BadBroker([*[full] * 5, late]) as broker, device_of(broker) as device:
         with pytest.raises(BrokerError.overloadedError, match="the disk is full"):

@@ -9,11 +9,13 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from multidict import CIMultiDict
 from yarl import URL
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.endpoint import checked_endpoint
-from scbroker.client.http.transport import PIECE, Buffers, Connections, Transport
+from scbroker.client.http.requests import Buffers, ObjectStore, Requests
+from scbroker.client.http.transport import PIECE, Response, mounted
 from tests.client.http.test_transport import KEY, device_of
 from tests.kit.tcp import PROTOCOL, BadBroker
 from tests.kit.waiting import PATIENCE, tick, until, wait_until
@@ -162,8 +164,8 @@ def test_a_broker_that_answers_early_never_gets_what_the_memory_has_afterwards()
     early = Early()
     memory = memoryview(bytearray(b"a" * 16_000_000))
     with _Unread([early]) as broker, device_of(broker) as provider:
-        transport: Transport = provider._transport
-        io_thread.submit("put", transport.send("PUT", "/v1/x", octets=memory)).result(PATIENCE)
+        requests: Requests = provider._requests
+        io_thread.submit("put", requests.send("PUT", "/v1/x", octets=memory)).result(PATIENCE)
         memory[:] = b"b" * len(memory)
         early.read_on.set()
         wait_until(lambda: early.body is not None)
@@ -172,34 +174,39 @@ def test_a_broker_that_answers_early_never_gets_what_the_memory_has_afterwards()
     assert len(early.body) < len(memory)
 
 
-class _Client:
-    """Takes the body of a request, and sends nothing."""
+class _Keeping:
+    """A transport that keeps the body of a request, and sends nothing."""
 
     def __init__(self) -> None:
-        self.data: Any = None
+        self.body: Any = None
+        self.given: Any = None
 
     @contextlib.asynccontextmanager
-    async def request(self, *_: object, data: Any, **__: object) -> AsyncIterator[None]:
-        self.data = data
-        yield
+    async def request(self, *request: Any) -> AsyncIterator[Response]:
+        self.body = request[-1]
+        self.given = self.body if isinstance(self.body, bytes) else await anext(self.body)
+        yield Response(204, CIMultiDict(), self._nothing(), lambda: None)
+
+    async def close(self) -> None: ...
+
+    async def _nothing(self) -> AsyncIterator[bytes]:
+        yield b""
 
 
 @pytest.mark.parametrize("size", [1000, 2 * PIECE], ids=["small", "large"])
-def test_a_connection_gets_copies_of_a_body_and_none_after_its_request(
-    size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_gets_copies_of_a_body_and_none_after_its_request(size: int) -> None:
     """From Python 3.12 on, asyncio keeps references to bytes that it could not write at once."""
-    client, memory = _Client(), memoryview(bytearray(b"a" * size))
-    monkeypatch.setattr(Connections, "_client", lambda _: client)
+    keeping, memory = _Keeping(), memoryview(bytearray(b"a" * size))
 
     async def work() -> None:
-        connections = Connections(checked_endpoint(KEY, "http://127.0.0.1:1", "x", None, None, 9))
-        async with connections.request("PUT", URL("http://127.0.0.1:1"), {}, memory):
-            given = client.data if size < PIECE else await anext(client.data)
+        endpoint = checked_endpoint(KEY, "http://localhost", "x", None, None, 9)
+        with mounted(endpoint.url, keeping):
+            store = ObjectStore(endpoint)
+        await store.put(URL("http://localhost"), memory)
         memory[:] = b"b" * size
-        assert set(given) == set(b"a")
+        assert set(keeping.given) == set(b"a")
         if size > PIECE:
             with pytest.raises(ValueError, match="released"):
-                await anext(client.data)
+                await anext(keeping.body)
 
     run(work())

@@ -10,7 +10,8 @@ import pytest
 
 from scbroker import BrokerError
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.transport import PIECE, StoreError, Transport
+from scbroker.client.http.requests import Requests, StoreError
+from scbroker.client.http.transport import PIECE
 from tests.client.http.test_transport import device_of
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import PROTOCOL, BadBroker
@@ -55,8 +56,8 @@ def test_headers_and_trailers_without_end_are_not_read_on(start: bytes) -> None:
     importlib.import_module("opentelemetry.trace")
     sent: list[int] = []
     with BadBroker([flood(start, sent)]) as broker, device_of(broker) as provider:
-        transport: Transport = provider._transport
-        asked = transport.send("GET", "/v1/anything")
+        requests: Requests = provider._requests
+        asked = requests.send("GET", "/v1/anything")
         with pytest.raises(BrokerError.unreachableError):
             io_thread.submit("get", asked).result(PATIENCE)
     assert sent
@@ -85,15 +86,15 @@ def test_a_body_whose_connection_was_dropped_is_sent_again_whole_or_not_at_all(
 ) -> None:
     drop = Dropping(read)
     with BadBroker([drop, WHOLE]) as broker, device_of(broker) as provider:
-        transport: Transport = provider._transport
+        requests: Requests = provider._requests
 
         async def put(body: bytes) -> None:
             if to == "broker":
-                await transport.send("PUT", "/v1/anything", octets=body)
+                await requests.send("PUT", "/v1/anything", octets=body)
             else:
                 from yarl import URL
 
-                await transport.store.put(URL(broker.url), memoryview(body))
+                await requests.store.put(URL(broker.url), memoryview(body))
 
         async def both() -> None:
             await put(b"first")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from scbroker.client.http import transport as module
+from scbroker.client.http import requests as module
 from scbroker.wire import codec
 from scbroker.wire.users import ReminderAnswer
 from tests.kit.tcp import PROTOCOL, BadBroker, cut, http

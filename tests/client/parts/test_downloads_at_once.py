@@ -70,10 +70,10 @@ class Stuck:
 @contextlib.contextmanager
 def under_way(provider: ServerProvider) -> Iterator[Callable[[], bool]]:
     """Have one more transfer, so that memory is kept; yield a function that says if it is the only one."""
-    transport, stack = provider._transport, contextlib.ExitStack()
+    requests, stack = provider._requests, contextlib.ExitStack()
 
     async def begin() -> None:
-        for memory in (transport.sealed, transport.plain):
+        for memory in (requests.sealed, requests.plain):
             stack.enter_context(memory.transfer())
 
     async def end() -> None:
@@ -81,7 +81,7 @@ def under_way(provider: ServerProvider) -> Iterator[Callable[[], bool]]:
 
     io_thread.submit("begin", begin()).result(PATIENCE)
     try:
-        yield lambda: transport.sealed._transfers == transport.plain._transfers == 1
+        yield lambda: requests.sealed._transfers == requests.plain._transfers == 1
     finally:
         io_thread.submit("end", end()).result(PATIENCE)
 

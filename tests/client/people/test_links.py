@@ -25,7 +25,7 @@ from scbroker import (
     openLink,
     types,
 )
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.people import links
 from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import accounts
@@ -162,9 +162,9 @@ def test_the_key_file_of_a_link_opens_with_its_passphrase_alone(
     published: list[tuple[str, str]] = []
     honest = accounts.publish
 
-    async def noted(transport: Any, ring: Any, password: str, passphrase: str, *rest: Any) -> Any:
+    async def noted(requests: Any, ring: Any, password: str, passphrase: str, *rest: Any) -> Any:
         published.append((password, passphrase))
-        return await honest(transport, ring, password, passphrase, *rest)
+        return await honest(requests, ring, password, passphrase, *rest)
 
     monkeypatch.setattr(accounts, "publish", noted)
     box = box_of(alice)
@@ -339,15 +339,15 @@ class Crash:
     """All requests of a process after the first `alive` ones get no answer: as if it had ended there."""
 
     def __init__(self, alive: int, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, self.alive, honest = 0, alive, Transport._once
+        self.count, self.alive, honest = 0, alive, Requests._once
 
-        async def once(transport: Transport, *about: Any) -> Any:
+        async def once(requests: Requests, *about: Any) -> Any:
             self.count += 1
             if self.count > self.alive:
                 raise BrokerError.brokerFaultError("The process has ended.")
-            return await honest(transport, *about)
+            return await honest(requests, *about)
 
-        monkeypatch.setattr(Transport, "_once", once)
+        monkeypatch.setattr(Requests, "_once", once)
 
 
 def crash_everywhere(act: Callable[[], object], check: Callable[[bool], object]) -> int:

@@ -500,7 +500,7 @@ def index_of(session: Session) -> Index | None:
     """Return the index of a session; None if its marks are not in files, or no folder can be used."""
     if session.folder is None or not isinstance(session.marks, LoggedMarks):
         return None
-    origin = session.transport.endpoint.origin
+    origin = session.requests.endpoint.origin
     try:
         root = checked_root(session.folder.with_name("names"), _MAX_BYTES)
         folder = CacheFolder(root, session.keys.ring, origin, _MAX_BYTES)

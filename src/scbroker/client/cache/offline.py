@@ -25,7 +25,7 @@ from scbroker.client.cache.copies import (
 )
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers.fetching import mark_of
-from scbroker.client.http.transport import Options, Query
+from scbroker.client.http.requests import Options, Query
 from scbroker.client.users.session import Keys, Session
 from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import SEALED_SEGMENT, Role
@@ -47,7 +47,7 @@ class OfflineSession(Session):
     is_offline: ClassVar[bool] = True
 
     def __init__(self, online: Session, copies: Copies) -> None:
-        super().__init__(online.transport, online.keys.ring, online.marks, online.folder)
+        super().__init__(online.requests, online.keys.ring, online.marks, online.folder)
         self.keys: Keys = online.keys
         self._online, self._copies = online, copies
         self._times: dict[uuid.UUID, int] = {}

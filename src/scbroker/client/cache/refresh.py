@@ -27,7 +27,7 @@ from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers import fetching, opening
 from scbroker.client.containers.opening import Fetched
-from scbroker.client.http.transport import answered_soon
+from scbroker.client.http.requests import answered_soon
 from scbroker.client.parts.content import no_progress
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session

@@ -25,7 +25,7 @@ import msgspec
 
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import NewPart
-from scbroker.client.http.transport import Query
+from scbroker.client.http.requests import Query
 from scbroker.client.parts.content import Content, Progress, Segment, no_progress
 from scbroker.client.parts.downloads import RUN
 from scbroker.client.parts.uploads import Upload, send, start

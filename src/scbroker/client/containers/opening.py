@@ -15,7 +15,7 @@ from scbroker.client.containers.change import is_own_document
 from scbroker.client.core.judging import State, open_container_key, open_type
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.groups.opening import OpenGroup, query_of
-from scbroker.client.http.transport import Query
+from scbroker.client.http.requests import Query
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import sha256
 from scbroker.errors import DecryptionError, IntegrityError

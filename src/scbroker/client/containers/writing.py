@@ -444,7 +444,7 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
 
 def _check_ends(session: Session, change: Change) -> None:
     """Raise `ClockError` for access that ends before now by the broker's clock, which enforces the end."""
-    grants, lag = change.grants, session.transport.lag
+    grants, lag = change.grants, session.requests.lag
     added = grants.add if isinstance(grants, Merge) else grants if grants is not KEEP else {}
     end = now() + lag
     if any(each.expiresAt is not None and each.expiresAt <= end for each in added.values()):

@@ -15,7 +15,7 @@ from scbroker.client.arguments import now
 from scbroker.client.core import group_judging, group_keys
 from scbroker.client.core.judging import Unwrap
 from scbroker.client.groups import marks as kept
-from scbroker.client.http.transport import Query
+from scbroker.client.http.requests import Query
 from scbroker.client.users.directory import Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.seal import DecryptionKey

@@ -25,7 +25,7 @@ import msgspec
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import Shared, all_or_first_error
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.http.transport import Moved, Query, Taken
+from scbroker.client.http.requests import Moved, Query, Taken
 from scbroker.client.own_files import Journal, open_own
 from scbroker.client.parts.content import Meter, Progress
 from scbroker.client.parts.presigned import PresignedUrls
@@ -89,8 +89,8 @@ class Download:
 
     async def run(self, sink: Sink, progress: Progress, skip: Collection[int] = ()) -> None:
         """Pass all runs but those in `skip` to `sink`, in any order."""
-        transport = self._session.transport
-        with transport.sealed.transfer() as sealed, transport.plain.transfer() as plain:
+        requests = self._session.requests
+        with requests.sealed.transfer() as sealed, requests.plain.transfer() as plain:
             await self._run(sink, progress, skip, sealed, plain)
 
     async def _run(

@@ -15,7 +15,7 @@ import tenacity
 
 from scbroker import errors
 from scbroker.client.http.endpoint import allowed
-from scbroker.client.http.transport import Moved, Query, StoreError
+from scbroker.client.http.requests import Moved, Query, StoreError
 from scbroker.client.users.session import Session
 from scbroker.records.container_record import SEALED_SEGMENT
 from scbroker.wire import parts
@@ -51,8 +51,8 @@ class PresignedUrls:
         count: int | None,
         skip: Collection[int] = (),
     ) -> None:
-        self._store, self._session = session.transport.store, session
-        self._timeout = session.transport.endpoint.timeout
+        self._store, self._session = session.requests.store, session
+        self._timeout = session.requests.endpoint.timeout
         self._path, self._query = path, query
         self._count, self._sent = count, set(skip)
         self._known: dict[int, _Presigned] = {}
@@ -141,7 +141,7 @@ class PresignedUrls:
 
     def _log_retry(self, state: tenacity.RetryCallState) -> None:
         if state.outcome is not None and (failure := state.outcome.exception()) is not None:
-            self._session.transport.retry_log.retry(
+            self._session.requests.retry_log.retry(
                 StoreError(f"The object store failed ({failure})."), state.upcoming_sleep
             )
 

@@ -18,7 +18,7 @@ import msgspec
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import NewPart
-from scbroker.client.http.transport import CHUNKS_AT_ONCE, Buffers, Query, Taken
+from scbroker.client.http.requests import CHUNKS_AT_ONCE, Buffers, Query, Taken
 from scbroker.client.own_files import Journal
 from scbroker.client.parts.content import Content, Meter, Progress, Segment
 from scbroker.client.parts.downloads import RUN, path_of
@@ -203,7 +203,7 @@ async def send(
         run = io_thread.in_own_thread
         memory = Buffers(CHUNKS_AT_ONCE + 1, MAX_CHUNK, kept_seconds=0)
     else:
-        run, memory = io_thread.in_pool, session.transport.sealed
+        run, memory = io_thread.in_pool, session.requests.sealed
     try:
         with memory.transfer() as buffers:
             async with all_or_first_error() as sending:

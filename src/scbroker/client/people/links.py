@@ -123,7 +123,7 @@ def checked(
 async def create(provider: BaseProvider, new: NewLink) -> Link:
     """Keep a new link, register its user, and give that user access; undo all if any of it fails."""
     session = provider._session()
-    endpoint = session.transport.endpoint
+    endpoint = session.requests.endpoint
     await _check_can_share(provider, new)
     ring = KeyRing.generate()
     url = LinkUrl(
@@ -148,7 +148,7 @@ async def create(provider: BaseProvider, new: NewLink) -> Link:
         passphrase = url.passphrase(new.password)
         # The KeyFile's own password is thrown away: only the passphrase opens it.
         password = encode_base64(random_bytes(KEY_SIZE))
-        await accounts.publish(session.transport, ring, password, passphrase, None)
+        await accounts.publish(session.requests, ring, password, passphrase, None)
         level = AccessLevel(ring.userId, new.permissions, new.expires_at)
         _raise_first(new.containers, await provider.grantAccess(new.containers, level))
     except errors.BrokerError:
@@ -255,7 +255,7 @@ async def _delete_user(session: Session, ring: KeyRing) -> bool:
     Somebody with the link may have replaced the keys.
     """
     try:
-        own, _ = await accounts.log_in_with_ring(session.transport, MemoryTrustStore(), ring)
+        own, _ = await accounts.log_in_with_ring(session.requests, MemoryTrustStore(), ring)
         await accounts.delete_user(own)
         own.forget()
     except (errors.CredentialsError, errors.NotAuthenticatedError, errors.RollbackError):

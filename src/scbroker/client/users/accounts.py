@@ -21,7 +21,7 @@ from scbroker.client.arguments import (
     now,
 )
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.transport import Transport
+from scbroker.client.http.requests import Requests
 from scbroker.client.users.session import Session, log_in_again
 from scbroker.client.users.session_store import KeptSessions
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
@@ -92,12 +92,12 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 async def register(
-    transport: Transport, store: TrustStore, password: str, passphrase: str, reminder: str | None
+    requests: Requests, store: TrustStore, password: str, passphrase: str, reminder: str | None
 ) -> tuple[Session, bytes]:
     """Create a user; return the session and the KeyFile."""
     ring = KeyRing.generate()
-    chain, key_file = await publish(transport, ring, password, passphrase, reminder)
-    session = session_of(transport, store, ring)
+    chain, key_file = await publish(requests, ring, password, passphrase, reminder)
+    session = session_of(requests, store, ring)
     session.directory.set_own(chain)
     await session.token.get()
     _keep_pass(store, session)
@@ -106,7 +106,7 @@ async def register(
 
 
 async def publish(
-    transport: Transport, ring: KeyRing, password: str, passphrase: str, reminder: str | None
+    requests: Requests, ring: KeyRing, password: str, passphrase: str, reminder: str | None
 ) -> tuple[KeyChain, bytes]:
     """Register a user with new keys, without a session; return the published chain and the KeyFile."""
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, ring.userId)
@@ -118,37 +118,33 @@ async def publish(
         keyFile=key_file,
         auth=keys.auth,
         reminder=reminder,
-        origin=transport.endpoint.origin,
+        origin=requests.endpoint.origin,
     )
-    answer = await transport.call("POST", "/v1/users", wire.Registered, message=message)
+    answer = await requests.call("POST", "/v1/users", wire.Registered, message=message)
     if answer.userId != str(ring.userId):
         raise errors.BrokerFaultError("The broker registered another user than the one asked for.")
     return KeyChain.verify(records, now()), key_file
 
 
 async def log_in_with_key_file(
-    transport: Transport,
-    store: TrustStore,
-    user_id: uuid.UUID,
-    password: str | None,
-    passphrase: str,
+    requests: Requests, store: TrustStore, user_id: uuid.UUID, password: str | None, passphrase: str
 ) -> tuple[Session, bytes]:
     """Fetch the KeyFile with the passphrase, open it, and return a session with its keys."""
     device_pass = store.read_pass(user_id)
     if device_pass is not None and len(device_pass) != wire.DEVICE_PASS_SIZE:
         device_pass = None
-    key_file, ring = await _open_stored(transport, user_id, passphrase, password, device_pass)
-    session = session_of(transport, store, ring)
+    key_file, ring = await _open_stored(requests, user_id, passphrase, password, device_pass)
+    session = session_of(requests, store, ring)
     keep_mark(session.marks, ring, key_file)
     await _log_in(session, store)
     return session, key_file
 
 
 async def log_in_with_ring(
-    transport: Transport, store: TrustStore, ring: KeyRing
+    requests: Requests, store: TrustStore, ring: KeyRing
 ) -> tuple[Session, None]:
     """Return a session with these keys, and no KeyFile."""
-    session = session_of(transport, store, ring)
+    session = session_of(requests, store, ring)
     await _log_in(session, store)
     return session, None
 
@@ -173,18 +169,18 @@ def check_published(ring: KeyRing, chain: KeyChain) -> None:
         raise
 
 
-async def fetch_reminder(transport: Transport, user_id: uuid.UUID) -> str:
+async def fetch_reminder(requests: Requests, user_id: uuid.UUID) -> str:
     """Return the stored reminder of any user; "" for an unknown user as for one without."""
-    answer = await transport.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
+    answer = await requests.call("GET", f"/v1/users/{user_id}/reminder", wire.ReminderAnswer)
     return answer.reminder
 
 
-def session_of(transport: Transport, store: TrustStore, ring: KeyRing) -> Session:
+def session_of(requests: Requests, store: TrustStore, ring: KeyRing) -> Session:
     """Return a session with these keys, before anything is requested from the broker."""
     # Journals of unfinished transfers are beside the marks if the marks are in files.
     folder = store.directory / "transfers" if isinstance(store, FileTrustStore) else None
     marks = store.open(ring.userId, ring.signing[0].derive("trust-store"))
-    return Session(transport, ring, marks, folder)
+    return Session(requests, ring, marks, folder)
 
 
 def _keep_pass(store: TrustStore, session: Session) -> None:
@@ -253,14 +249,14 @@ async def create_or_update(
 async def fetch(session: Session, passphrase: str) -> bytes:
     """Return the stored KeyFile after it opened and proved to be no older than this device has seen."""
     key_file, ring = await _open_stored(
-        session.transport, session.userId, passphrase, None, session.token.device_pass
+        session.requests, session.userId, passphrase, None, session.token.device_pass
     )
     keep_mark(session.marks, ring, key_file)
     return key_file
 
 
 async def _open_stored(
-    transport: Transport,
+    requests: Requests,
     user_id: uuid.UUID,
     passphrase: str,
     password: str | None,
@@ -270,7 +266,7 @@ async def _open_stored(
     keys = await io_thread.in_pool(PassphraseKeys.derive, passphrase, user_id)
     message = wire.KeyFileOpening(auth=keys.auth, devicePass=device_pass)
     path = f"/v1/users/{user_id}/key-file/open"
-    answer = await transport.call("POST", path, wire.KeyFileAnswer, message=message)
+    answer = await requests.call("POST", path, wire.KeyFileAnswer, message=message)
     ring = await io_thread.in_pool(open_key_file, answer.keyFile, user_id, keys, password)
     return answer.keyFile, ring
 
@@ -301,7 +297,7 @@ async def delete_user(session: Session) -> None:
         message = msgspec.structs.replace(unsigned, authorization=authorization)
         with log_in_again():
             path = f"/v1/users/{session.userId}/deletion"
-            await session.transport.send("POST", path, message=message)
+            await session.requests.send("POST", path, message=message)
 
 
 def keep_mark(marks: Marks, ring: KeyRing, key_file: bytes) -> None:

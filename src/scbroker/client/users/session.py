@@ -22,7 +22,7 @@ from scbroker.client.calls.io_thread import check_process
 from scbroker.client.calls.operation import called
 from scbroker.client.calls.tasks import Shared
 from scbroker.client.groups.directory import GroupDirectory
-from scbroker.client.http.transport import Options, Query, Transport
+from scbroker.client.http.requests import Options, Query, Requests
 from scbroker.client.users.directory import REPLACED, Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.seal import DecryptionKey, Octets
@@ -95,8 +95,8 @@ class Keys:
 class Token:
     """The bearer token of a session: requested when one is needed, renewed before it expires."""
 
-    def __init__(self, transport: Transport, keys: Keys) -> None:
-        self._transport, self._keys = transport, keys
+    def __init__(self, requests: Requests, keys: Keys) -> None:
+        self._requests, self._keys = requests, keys
         self.value: str | None = None
         self.expires: float = 0.0
         """Seconds since 1970."""
@@ -137,10 +137,10 @@ class Token:
         self, label: str, kind: Callable[..., wire.Statement | wire.Order], *more: object
     ) -> tuple[bytes, bytes]:
         """Get a nonce, and sign a statement that is built here alone, never bytes from a broker."""
-        challenge = await self._transport.call(
+        challenge = await self._requests.call(
             "POST", "/v1/session-challenges", wire.Challenge, message=wire.ChallengeRequest()
         )
-        ring, origin = self._keys.ring, self._transport.endpoint.origin
+        ring, origin = self._keys.ring, self._requests.endpoint.origin
         index = len(ring.signing) - 1  # the latest (ids.md, 4)
         statement = encode_object(kind(origin, ring.rawFingerprint, index, challenge.nonce, *more))
         return statement, ring.signing[index].sign(label, statement)
@@ -156,7 +156,7 @@ class Token:
         """Get a token for a signed statement."""
         statement, signature = await self.sign(wire.SESSION_LABEL, wire.Statement)
         message = wire.SessionRequest(statement=statement, signature=signature)
-        session = await self._transport.call("POST", "/v1/sessions", wire.Session, message=message)
+        session = await self._requests.call("POST", "/v1/sessions", wire.Session, message=message)
         self.value, self.expires = session.token, session.expiresAt / 1e6
         self.device_pass = session.devicePass
         self.had_one = True
@@ -179,19 +179,19 @@ class Keeper(Protocol):
 
 
 class Session:
-    """Keys, token, marks and transport of an authenticated user."""
+    """Keys, token and marks of an authenticated user, and what sends their requests."""
 
     is_offline: ClassVar[bool] = False
     """Whether a cache answers the requests in the broker's place."""
 
     def __init__(
-        self, transport: Transport, ring: KeyRing, marks: Marks, folder: Path | None = None
+        self, requests: Requests, ring: KeyRing, marks: Marks, folder: Path | None = None
     ) -> None:
-        self.transport = transport
+        self.requests = requests
         self.userId: uuid.UUID = ring.userId
         self.fingerprint: bytes = ring.rawFingerprint
         self.keys: Keys = Keys(ring)
-        self.token: Token = Token(transport, self.keys)
+        self.token: Token = Token(requests, self.keys)
         self.marks = marks
         self.folder = folder
         """Where the journals of unfinished transfers are; None if they are not kept."""
@@ -244,7 +244,7 @@ class Session:
     async def call(self, method: str, path: str, answer: type[M], **options: Unpack[Options]) -> M:
         """Make a request under the token; return the answer's message."""
         await self._until_begun(options.get("message"))
-        return await self._with_token(self.transport.call, method, path, answer, **options)
+        return await self._with_token(self.requests.call, method, path, answer, **options)
 
     async def _until_begun(self, message: Message | None) -> None:
         """Before a change, wait until the streams that were opened earlier know where their logs begin."""
@@ -269,7 +269,7 @@ class Session:
     async def send(self, method: str, path: str, **options: Unpack[Options]) -> Octets:
         """Make a request under the token; return the answer's octets."""
         await self._until_begun(options.get("message"))
-        return await self._with_token(self.transport.send, method, path, **options)
+        return await self._with_token(self.requests.send, method, path, **options)
 
     async def wait(self, path: str, seconds: float, query: Query) -> Octets:
         """Make a request that waits for an event, under the token; return the answer's octets.
@@ -278,7 +278,7 @@ class Session:
         but not for this request.
         """
         waiting = asyncio.ensure_future(
-            self._with_token(self.transport.wait, path, seconds, query=query)
+            self._with_token(self.requests.wait, path, seconds, query=query)
         )
         self._waits.add(waiting)
         try:
@@ -350,7 +350,7 @@ class Session:
         self.forget()
         if token is not None:
             with contextlib.suppress(errors.BrokerError):  # it expires by itself
-                await self.transport.send("DELETE", "/v1/sessions/current", token=token)
+                await self.requests.send("DELETE", "/v1/sessions/current", token=token)
 
     def leave(self) -> None:
         """Forget the keys once no operation is under way; the token expires by itself."""
