@@ -1,17 +1,18 @@
-"""Real brokers for the tests: a process of its own each, on a real loopback socket.
+"""Real brokers for the tests: in a process of its own on a loopback socket, or in the tests' own process.
 
     with BrokerProcess(tmp_path) as broker:
         wire = Wire(broker)
         ring = broker.new_user()
 
 `BrokerProcess` starts `scbroker serve` as an operator does and reads the address from its first
-line. `Wire` sends requests by hand, for claims about the protocol itself; everything else uses a
-provider.
+line. `InProcess` is the same broker without process and socket. `Wire` sends requests by hand, for
+claims about the protocol itself; everything else uses a provider.
 """
 
 from __future__ import annotations
 
 import http.client
+import itertools
 import json
 import os
 import signal
@@ -21,16 +22,21 @@ import threading
 import time
 import urllib.parse
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, Protocol, Self, TypeVar
+from typing import IO, Any, Final, Protocol, Self, TypeVar, cast
 
 import msgspec
+from yarl import URL
 
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.http.transport import Body, Response, mounted
 from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
+from scbroker.testing.in_process import ASGITransport, serving
 from scbroker.wire import codec
 from scbroker.wire import users as u
 from scbroker.wire.codec import Message, SignedObject
@@ -262,6 +268,76 @@ class BrokerProcess:
         return process.wait()
 
 
+class InProcess(BrokerProcess):
+    """The same broker in the process of the tests, without a socket: for what needs no process.
+
+    It has no process id, no port and no log file, and follows the clock of the tests.
+    """
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, directory: Path, database_url: str = "", **settings: Any) -> None:
+        super().__init__(directory, database_url, **settings)
+        assert self._workers == 1
+        assert not self._ahead
+        self._url = f"http://broker-{next(self._numbers)}.localhost"
+        self._serving, self._mounted = ExitStack(), ExitStack()
+        self._transport: ASGITransport | None = None
+
+    def __enter__(self) -> Self:
+        # Providers keep this transport while the broker is stopped and started again.
+        self._mounted.enter_context(mounted(self.url, self))
+        return super().__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        with self._mounted:
+            self.stop()
+
+    @property
+    def url(self) -> str:
+        return self._url
+
+    def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        variables = environment(self.settings, self.variables)
+        found = serving(variables, self.directory, self.url)
+        self._transport = self._serving.enter_context(found)
+
+    def stop(self) -> int:
+        self._serving.close()
+        return 0
+
+    def request(
+        self, method: str, url: URL, headers: Mapping[str, str], body: Body
+    ) -> AbstractAsyncContextManager[Response]:
+        assert self._transport is not None
+        return self._transport.request(method, url, headers, body)
+
+    async def close(self) -> None: ...
+
+    def answer(
+        self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]
+    ) -> Answer:
+        """Send one request by hand, and return what the broker answers."""
+        if isinstance(body, bytes):
+            headers = {"Content-Length": str(len(body)), **headers}
+        elif body is not None:
+            headers = {"Transfer-Encoding": "chunked", **headers}
+
+        async def pieces() -> AsyncIterator[memoryview]:
+            for piece in cast(Iterable[bytes], body):
+                yield memoryview(piece)
+
+        async def work() -> Answer:
+            sent = body if body is None or isinstance(body, bytes) else pieces()
+            url = URL(self.url + path, encoded=True)
+            async with self.request(method, url, headers, sent) as response:
+                names = {name.lower(): value for name, value in response.headers.items()}
+                return Answer(response.status, names, b"".join([p async for p in response.pieces]))
+
+        return io_thread.submit("request by hand", work()).result(PATIENCE)
+
+
 def new_user(at: Address, auth: bytes | None = None, key_file: bytes | None = None) -> KeyRing:
     """A registered user at a broker, or at several; see `BrokerProcess.new_user`."""
     ring = KeyRing.generate()
@@ -370,6 +446,8 @@ class Wire:
         headers: Mapping[str, str | None] = {},
     ) -> Answer:
         """One request; bytes that come in an iterable go out in chunks of their own."""
+        if isinstance(self.broker, InProcess):
+            return self.broker.answer(method, path, body, self.headers(headers))
         if time.monotonic() - self._used > _IDLE_SECONDS:
             self.close()
         if self._connection is None:

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import functools
-import gc
 import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -103,7 +102,6 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[dict[str, Gate]]:
         app.state.broker = broker = await opened()
-        gc.freeze()  # what exists now lives as long as the process: do not scan it for garbage again
         started = time.monotonic()
         wake = broker.wake
         # After a second Ctrl-C uvicorn skips the shutdown, and asyncio cancels this task. Suppress that:

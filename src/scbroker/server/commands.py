@@ -6,6 +6,7 @@
 import asyncio
 import contextlib
 import datetime
+import gc
 import importlib.metadata
 import multiprocessing
 import os
@@ -15,13 +16,14 @@ import socket
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 import structlog
 import tenacity
 import uvicorn
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 from uvicorn.supervisors import Multiprocess
 
 from scbroker import tracing
@@ -104,7 +106,7 @@ def _serve(
     _greet(address, settings, key if is_first else None, users)
     if settings.workers == 1:
         tracing.start("scbroker")
-        app = create_app(lambda: open_broker(settings, origins))
+        app = create_app(lambda: _lasting_broker(settings, origins))
         uvicorn.Server(_configuration(settings, app)).run(sockets=listeners)
         return
     # Workers are new processes, which load the settings from their environment.
@@ -124,7 +126,7 @@ def worker_app() -> Starlette:
     tracing.start("scbroker")
     threading.Thread(target=_end_with_parent, daemon=True).start()
     settings = load_settings()
-    return create_app(lambda: open_broker(settings, frozenset(settings.origins)))
+    return create_app(lambda: _lasting_broker(settings, frozenset(settings.origins)))
 
 
 def _end_with_parent() -> None:
@@ -150,6 +152,39 @@ def _configuration(settings: Settings, app: Any, **options: Any) -> uvicorn.Conf
         ws="none",
         **options,
     )
+
+
+@contextlib.asynccontextmanager
+async def in_process(
+    variables: Mapping[str, str], data_dir: str, origin: str
+) -> AsyncIterator[tuple[ASGIApp, dict[str, Any]]]:
+    """Open a broker in this process, for tests; yield its ASGI application and the state of its requests.
+
+    It has no log of its own: unless this process has configured structlog, lines go to `logging`.
+    """
+    settings = load_settings(variables, data_dir=data_dir)
+    if not structlog.is_configured():
+        structlog.configure(
+            processors=[structlog.stdlib.render_to_log_kwargs],
+            logger_factory=structlog.stdlib.LoggerFactory(),
+        )
+    prepare(settings)
+    with stores.only_broker(settings):
+        await _provision(settings, uuid.uuid4())
+        app = create_app(lambda: open_broker(settings, frozenset(settings.origins or [origin])))
+        async with app.router.lifespan_context(app) as found:
+            state = dict(found or {})
+            try:
+                yield capacity.served(app, state["gate"]), state
+            finally:
+                state["gate"].followers.end()
+
+
+async def _lasting_broker(settings: Settings, origins: frozenset[str]) -> Broker:
+    """Open a broker that lives as long as the process."""
+    broker = await open_broker(settings, origins)
+    gc.freeze()  # do not scan what exists now for garbage again
+    return broker
 
 
 async def open_broker(settings: Settings, origins: frozenset[str]) -> Broker:

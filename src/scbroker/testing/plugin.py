@@ -1,18 +1,21 @@
-"""Give pytest the fixture `scbroker_broker`. The entry point `pytest11` loads this module at each start."""
+"""Give pytest the fixtures of a broker. The entry point `pytest11` loads this module at each start."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
+from typing import TypeVar
 
 import pytest
 
-from scbroker.testing import LocalBroker
+from scbroker.testing import Broker, InProcessBroker, LocalBroker
+
+B = TypeVar("B", bound=Broker)
 
 
 @pytest.fixture(scope="session")
 def scbroker_settings() -> Mapping[str, object]:
-    """Return the settings of `scbroker_broker`, as {"max_content": 1_000_000}; override it in conftest.py."""
+    """Return the settings of the brokers, as {"max_content": 1_000_000}; override it in conftest.py."""
     return {}
 
 
@@ -22,18 +25,25 @@ def scbroker_broker(scbroker_settings: Mapping[str, object]) -> Iterator[LocalBr
 
     `scbroker_broker.new_user()` registers a user and returns the provider with the user's session.
     """
-    with ExitStack() as stack:
-        broker = _started(stack, LocalBroker(**scbroker_settings))
-        if isinstance(broker, str):  # outside the `except`, so that pytest shows the reason alone
-            pytest.fail(broker, pytrace=False)
-        yield broker
+    yield from _running(LocalBroker(**scbroker_settings))
 
 
-def _started(stack: ExitStack, broker: LocalBroker) -> LocalBroker | str:
-    """Start a broker, or return the reason why it does not start."""
+@pytest.fixture(scope="session")
+def scbroker_in_process(scbroker_settings: Mapping[str, object]) -> Iterator[InProcessBroker]:
+    """Return a broker in this process, shared by all tests of the session."""
+    yield from _running(InProcessBroker(**scbroker_settings))
+
+
+def _running(broker: B) -> Iterator[B]:
+    """Run a broker for a fixture; if it does not start, fail with the reason alone."""
     from scbroker import BrokerError
 
-    try:
-        return stack.enter_context(broker)
-    except BrokerError as error:
-        return str(error)
+    why = None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(broker)
+        except BrokerError as error:
+            why = str(error)
+        if why is not None:  # outside the `except`, so that pytest shows the reason alone
+            pytest.fail(why, pytrace=False)
+        yield broker

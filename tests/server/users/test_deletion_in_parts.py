@@ -4,7 +4,6 @@ What goes and what stays is `test_deletion`'s matter. Spec: docs/spec/protocol.m
 """
 
 import asyncio
-import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -229,10 +228,7 @@ def test_a_running_broker_continues_a_deletion_that_another_started(
         async with found.router.lifespan_context(found):
             await asyncio.to_thread(wait_until, lambda: not rows())
 
-    try:
-        beside(broker, run)
-    finally:
-        gc.unfreeze()  # a broker freezes what is there when it starts
+    beside(broker, run)
     for user in users:
         _assert_forgotten(broker.database_url, user, set())
 
