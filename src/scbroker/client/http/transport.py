@@ -147,8 +147,10 @@ class AiohttpTransport:
 
 
 async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    # `iter_any` would join what has arrived first.
-    async for piece, _ in response.content.iter_chunks():
+    # `iter_any` would join what has arrived first, and `iter_chunks` never ends for the second empty body.
+    content = response.content
+    while not content.at_eof():
+        piece, _ = await content.readchunk()
         yield piece
 
 
