@@ -42,7 +42,7 @@ from tests.kit.writers import (
 from tests.kit.writers import READER as MAY_READ
 from tests.kit.writers import WRITER as MAY_WRITE
 from tests.server.conftest import NewUser, Unchanged
-from tests.server.users.test_blocks import block
+from tests.server.users.test_accounts_blocks import block
 
 LIST = "/v1/containers/list"
 
@@ -164,28 +164,6 @@ def test_a_user_with_an_entry_of_their_own_reads_by_it_until_it_expires(
     row = "UPDATE members SET expires_at = ? WHERE container_id = ? AND user_id = ?"
     query(broker.database_url, row, clock() - 1, story.id, writer.ring.userId.bytes)
     assert view(writer, story).via == group.group_id
-
-
-def test_a_reader_who_is_not_a_member_or_names_no_group_gets_not_found(
-    scene: Scene, new_user: NewUser
-) -> None:
-    story, stranger = scene.story, new_user()
-    other = Group(scene.writer).created()
-    for user, group_id in (
-        (stranger, scene.group.group_id),
-        (scene.owner, scene.group.group_id),
-        (scene.writer, other.group_id),
-        (scene.writer, str(uuid4())),
-        (scene.owner, scene.owner.id),
-    ):
-        for path in (story.path, f"{story.path}/governing", f"{story.path}/records"):
-            pages = "from=1&to=1" if path.endswith("governing") else "from=1&count=1"
-            asked = "" if path == story.path else pages
-            user.wire.call("GET", f"{path}?via={group_id}&{asked}").expect(404, "not-found")
-        listed = ListRequest(via=group_id)
-        if group_id != other.group_id:
-            user.wire.call("POST", LIST, listed).expect(404, "not-found")
-            user.wire.call("GET", f"/v1/events?via={group_id}").expect(404, "not-found")
 
 
 def test_governing_records_and_bodies_are_read_through_a_group(scene: Scene) -> None:
@@ -583,32 +561,6 @@ def test_a_batch_makes_a_group_and_then_acts_through_it(new_user: NewUser) -> No
 def listed(by: User, /, **fields: Any) -> list[str]:
     found = by.wire.call("POST", LIST, ListRequest(**fields)).expect(200).message(ContainerList)
     return [item.containerId for item in found.containers]
-
-
-def test_the_containers_of_a_group_are_listed_with_their_views(scene: Scene) -> None:
-    via = scene.group.group_id
-    message = ListRequest(via=via, header=True)
-    answer = scene.reader.wire.call("POST", LIST, message).expect(200).message(ContainerList)
-    [item] = answer.containers
-    assert item.view is not None
-    assert item.view.via == via
-    assert item.view.header is not None
-    assert listed(scene.reader) == []
-    assert listed(scene.reader, via=via, type="letter") == [str(scene.story.uuid)]
-    assert listed(scene.reader, via=via, type="note") == []
-
-
-@pytest.mark.long
-def test_stale_containers_are_found(scene: Scene) -> None:
-    group, story, owner = scene.group, scene.story, scene.owner
-    via = group.group_id
-    fresh = Story(owner)
-    group.tell(scene.sharer, group.follow(scene.sharer, raises=True))
-    fresh.created({owner: OWNER, group: OWNER}, type="letter")
-    assert listed(scene.writer, via=via) == sorted(str(each.uuid) for each in (fresh, story))
-    assert listed(scene.writer, via=via, stale=True) == [str(story.uuid)]
-    assert listed(scene.writer, via=via, stale=True, type="letter") == [str(story.uuid)]
-    owner.wire.call("POST", LIST, ListRequest(stale=True)).expect(400, "invalid")
 
 
 # Large contents

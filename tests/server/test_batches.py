@@ -12,9 +12,8 @@ from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server.broker import Call
 from scbroker.server.containers.appending import append_records
 from scbroker.vocabulary import KeyType
-from scbroker.wire.codec import MAX_MESSAGE, encode
+from scbroker.wire.codec import encode
 from scbroker.wire.containers import (
-    MAX_BATCH,
     PAGE_BYTES,
     ContainerView,
     RecordOutcome,
@@ -32,7 +31,6 @@ from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.waiting import wait_until
 from tests.kit.writers import (
-    MINUTE,
     OWNER,
     READER,
     Grant,
@@ -98,36 +96,6 @@ def test_all_records_of_a_batch_are_stored_and_answered_in_their_order(new_user:
     ]
     told = [event.containerId for event in alice.events()]
     assert told == [str(uuid.UUID(bytes=story.id)) for story in stories]
-
-
-def test_a_refused_record_of_a_batch_does_not_affect_the_others(new_user: NewUser) -> None:
-    """For its bytes, for a rule, for its signature, and late, when rows of it had been written."""
-    alice, bob = new_user(), new_user()
-    taken = Story(alice).created()
-    reused = Story(alice)
-    part = reused.begin(header=b"1")
-    late = replace(part, header=None)  # its part is missing once all else has been written
-    spoilt = Story(alice).begin()
-    forged = replace(spoilt.record, signature=bytes(3373))
-    batch = [
-        Story(alice).begin(),
-        Story(bob).begin(),
-        replace(spoilt, record=replace(spoilt.record, body=b"\x01\x80")),
-        taken.begin(type="other"),
-        replace(spoilt, record=forged),
-        late,
-        Story(alice).begin(),
-        Story(alice).begin(keyIndex=7),
-        Story(alice).begin(time=clock() + 6 * MINUTE),
-        Story(alice).begin({alice: OWNER, User(bob.ring, bob.wire): Grant(READER, key_index=4)}),
-    ]
-    assert codes(append(alice, batch)) == [
-        None, "permission", "rejected", "exists", "rejected", "invalid", None, "rejected", "clock",
-        "stale-keys",
-    ]  # fmt: skip
-    assert len(alice.events()) == 3
-    assert bob.events() == []
-    reused.tell(alice, part)
 
 
 @on_sqlite
@@ -257,37 +225,6 @@ def test_the_same_batch_again_gives_the_same_receipts_and_changes_nothing(
 
 
 @on_sqlite
-def test_a_batch_has_one_to_64_records_and_nothing_else(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice = new_user()
-    request = Story(alice).begin()
-    with unchanged():
-        post(alice, []).expect(400, "invalid")
-        post(alice, [request] * (MAX_BATCH + 1)).expect(400, "invalid")
-        wrong: list[dict[str, object]] = [
-            {"records": [request], "more": 1},
-            {"views": []},
-            {},
-            {"records": [{"record": request.record, "path": "x"}]},
-        ]
-        for message in wrong:
-            alice.wire.call("POST", RECORDS, message).expect(400, "invalid")
-        alice.wire.call("POST", RECORDS, b"\x90" * (MAX_MESSAGE + 1)).expect(413, "too-large")
-        wrong = [
-            {"views": []},
-            {"views": [asked(Story(alice))] * (MAX_BATCH + 1)},
-            {"views": [{"containerId": "x"}]},
-            {"views": [{"containerId": str(uuid.uuid4()), "since": 0}]},
-            {"views": [asked(Story(alice))], "more": 1},
-        ]
-        for message in wrong:
-            alice.wire.call("POST", VIEWS, message).expect(400, "invalid")
-    assert len(encode(RecordsRequest(records=[request] * MAX_BATCH))) < MAX_MESSAGE
-    assert codes(append(alice, [request] * MAX_BATCH)) == [None] * MAX_BATCH
-
-
-@on_sqlite
 def test_a_batch_has_no_more_access_entries_than_one_record_may_have(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
@@ -297,18 +234,6 @@ def test_a_batch_has_no_more_access_entries_than_one_record_may_have(
     half = replace(request, accessList=entries * 513)
     with unchanged():
         post(alice, [half, half]).expect(413, "too-large")
-
-
-@on_sqlite
-def test_a_batch_needs_a_session(new_user: NewUser) -> None:
-    alice = new_user()
-    _, requests = begun(alice, 2)
-    answer = alice.wire.call("POST", RECORDS, RecordsRequest(records=requests), Authorization="")
-    answer.expect(401, "session")
-    answer = alice.wire.call(
-        "POST", VIEWS, ViewsRequest(views=[asked(Story(alice))]), Authorization=""
-    )
-    answer.expect(401, "session")
 
 
 def test_records_signed_with_a_retired_key_are_refused_beside_those_of_the_next_key(
@@ -448,23 +373,6 @@ def test_the_views_of_a_batch_are_those_that_come_alone(new_user: NewUser) -> No
             assert replace(outcome.view, keyChains=[]) == replace(alone, keyChains=[])
             named = {each.userId: each.sequence for each in alone.keyChains}
             assert {each.userId: each.sequence for each in outcome.view.keyChains} == named
-
-
-@pytest.mark.long
-def test_a_container_without_access_is_a_problem_beside_other_views(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    mine, shared, buried = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(3))
-    mine.tell(alice, mine.follow(alice, grants={alice: OWNER}))
-    buried.tell(alice, buried.follow(alice, tombstone=True))
-    soon = Story(alice).created({alice: OWNER, bob: Grant(READER, clock() + MINUTE // 120)})
-    while clock() < (soon.grants[bob].expires_at or 0):
-        pass
-    outcomes = view(bob, [asked(each) for each in (Story(alice), mine, shared, buried, soon)])
-    assert codes(outcomes) == ["not-found", "not-found", None, None, "not-found"]
-    assert outcomes[2].view is not None
-    assert outcomes[2].view.content == shared.requests[0].content
-    assert outcomes[3].view is not None
-    assert (outcomes[3].view.wrap, outcomes[3].view.content) == (None, None)
 
 
 @on_sqlite

@@ -25,7 +25,7 @@ from tests.kit.quotas import read, write
 from tests.kit.tables import count_rows
 from tests.kit.writers import OWNER, Story, closing, delete_user
 from tests.server.conftest import NewUser, Unchanged
-from tests.server.users.test_blocks import blocked
+from tests.server.users.test_accounts_blocks import blocked
 
 
 @pytest.fixture

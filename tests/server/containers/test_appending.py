@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import Link, Role, bare_body, record_hash, sealed_size
+from scbroker.records.container_record import Link, Role, bare_body, sealed_size
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import AccessEntry, RecordReceipt, RecordRequest, SignedRecord
@@ -18,14 +18,6 @@ from tests.kit.tables import count_rows, query
 from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User, rotate
 from tests.server.conftest import NewUser, Unchanged, at_once
-
-
-def test_a_first_record_is_taken_and_its_receipt_names_its_hash(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice)
-    request = story.begin(header=b"{}", type="note")
-    receipt = story.send(alice, request).expect(201).message(RecordReceipt)
-    assert receipt == RecordReceipt(version=1, hash=record_hash(request.record.body))
 
 
 def test_every_kind_of_change_is_taken(new_user: NewUser) -> None:
@@ -286,17 +278,6 @@ def test_after_all_refusals_the_next_good_record_is_taken(scene: Scene) -> None:
     scene.story.tell(scene.alice, scene.story.follow(scene.alice, content=b"good"))
 
 
-def test_a_record_is_for_the_container_and_version_of_the_path(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice = new_user()
-    story, other = Story(alice).created(), Story(alice).created()
-    request = story.follow(alice, content=b"x")
-    with unchanged():
-        story.send(alice, request, 3).expect(400, "invalid")
-        other.send(alice, request, 2).expect(400, "invalid")
-
-
 def test_nobody_begins_a_container_under_an_id_that_is_not_theirs(
     new_user: NewUser, unchanged: Unchanged
 ) -> None:
@@ -347,19 +328,6 @@ def test_a_deleted_user_who_is_in_the_list_may_stay_in_it_without_a_wrap(
     story.tell(alice, story.follow(alice, grants=grants))
 
 
-def test_wraps_go_to_the_latest_key_and_to_no_other(
-    new_user: NewUser, broker: BrokerProcess, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created()
-    bob = rotate(broker.database_url, bob, encryption=1)
-    with unchanged():
-        grants: Grants = {alice: OWNER, bob: Grant(READER, key_index=0)}
-        request = story.follow(alice, grants=grants)
-        story.send(alice, request).expect(409, "stale-keys")
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: READER}))
-
-
 def test_a_record_signed_with_a_retired_key_is_refused_with_any_date(
     new_user: NewUser, broker: BrokerProcess, unchanged: Unchanged
 ) -> None:
@@ -404,17 +372,6 @@ def test_permissions_say_what_a_user_may_append(new_user: NewUser, unchanged: Un
             story.send(bob, request).expect(403, "permission")
         request = story.follow(bob, grants={alice: OWNER, bob: OWNER})
         story.send(bob, request).expect(422, "rejected")
-
-
-def test_an_outsider_learns_nothing_of_a_container(new_user: NewUser, unchanged: Unchanged) -> None:
-    alice, bob = new_user(), new_user()
-    story, nothing = Story(alice).created(), Story(alice)
-    with unchanged():
-        known = story.send(bob, story.follow(bob, content=b"x")).expect(404, "not-found")
-        nothing.records = story.records
-        request = nothing.follow(bob, content=b"x", containerId=nothing.id)
-        unknown = nothing.send(bob, request).expect(404, "not-found")
-    assert known.body == unknown.body
 
 
 def test_an_expired_entry_is_no_access(new_user: NewUser, broker: BrokerProcess) -> None:

@@ -1,7 +1,5 @@
 """Views and lists of groups at the broker, page by page (groups.md, 12)."""
 
-from uuid import uuid4
-
 import pytest
 
 from scbroker.records import group as rules
@@ -10,18 +8,10 @@ from scbroker.records.roster import check_group_type
 from scbroker.server.broker import Call
 from scbroker.server.containers import group_views
 from scbroker.wire.containers import PAGE_BYTES
-from scbroker.wire.groups import (
-    MAX_ACCEPTED,
-    GroupList,
-    GroupRecord,
-    GroupView,
-    GroupViewRequest,
-    GroupViews,
-    GroupViewsRequest,
-)
+from scbroker.wire.groups import MAX_ACCEPTED, GroupList, GroupRecord, GroupView, GroupViewRequest
 from tests.kit.beside import beside
 from tests.kit.brokers import BrokerProcess, clock
-from tests.kit.groups import MANAGER, READER, SHARER, VIEWS, WRITER, Group, groups_of
+from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Group, groups_of
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, User, session_of
 from tests.server.conftest import NewUser
@@ -78,32 +68,6 @@ def test_a_view_begins_at_the_mark_with_list_and_roster_in_force(long: Group) ->
     assert Known.parse(head.record.body).record.version == 5
 
 
-def test_several_groups_are_read_at_once_each_with_its_problem(
-    long: Group, new_user: NewUser
-) -> None:
-    alice = long.creator
-    other = Group(new_user()).created()
-    asked = [
-        GroupViewRequest(groupId=name, membership=True)
-        for name in (other.group_id, str(uuid4()), alice.id, long.group_id)
-    ]
-    answer = alice.wire.call("POST", VIEWS, GroupViewsRequest(groups=asked)).expect(200)
-    found = answer.message(GroupViews).groups
-    assert [each.problem and each.problem.code for each in found] == [
-        None, "not-found", "not-found", None,
-    ]  # fmt: skip
-    assert found[0].view is not None
-    assert found[0].view.membership is None
-    assert found[3].view is not None
-    assert found[3].view.membership is not None
-
-
-def test_a_group_is_named_once_in_a_request(long: Group) -> None:
-    twice = [GroupViewRequest(groupId=long.group_id)] * 2
-    answer = long.creator.wire.call("POST", VIEWS, GroupViewsRequest(groups=twice))
-    answer.expect(400, "invalid")
-
-
 def test_an_answer_has_about_two_mebibytes_and_at_least_one_view(
     broker: BrokerProcess, long: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,19 +119,6 @@ def test_groups_are_listed_page_by_page(new_user: NewUser) -> None:
     assert ([each.groupId for each in last.groups], last.next) == (names[2:], None)
     assert all(each.accepted for each in groups_of(alice).groups)
     assert isinstance(last, GroupList)
-
-
-def test_a_group_is_accepted_by_its_members_alone(new_user: NewUser) -> None:
-    alice, bob, stranger = (new_user() for _ in range(3))
-    group = Group(alice).created({alice: SHARER, bob: READER})
-    group.accept(stranger).expect(404, "not-found")
-    group.accept(bob).expect(204)
-    group.accept(bob).expect(204)
-    group.tell(alice, group.follow(alice, roles={bob: WRITER}))
-    assert [each.accepted for each in groups_of(bob).groups] == [True]
-    group.tell(alice, group.follow(alice, remove=[bob]))
-    group.tell(alice, group.follow(alice, add={bob: READER}))
-    assert [each.accepted for each in groups_of(bob).groups] == [False]
 
 
 def test_a_user_takes_part_in_at_most_1024_groups(broker: BrokerProcess, new_user: NewUser) -> None:

@@ -43,7 +43,6 @@ from tests.kit.writers import (
     OWNER,
     READER,
     WRITER,
-    Grant,
     Grants,
     Story,
     User,
@@ -54,7 +53,7 @@ from tests.kit.writers import (
     session_of,
     stalled,
 )
-from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
+from tests.server.conftest import NewUser, Unchanged, at_once
 
 MODIFIER: Final = WRITER | Level.ModifyAccess
 NO_VIEW: Final = Level.Download | Level.Decrypt
@@ -161,21 +160,6 @@ def test_a_departure_is_disclosed_to_those_alone_who_see_the_entry(new_user: New
     leave(story, dave).expect(204)
 
 
-def test_a_departure_that_is_sent_again_changes_nothing(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = story_of(alice, bob)
-    message = departure(story, bob)
-    leave(story, bob, message).expect(204)
-    with unchanged():
-        leave(story, bob, message).expect(204)
-        leave(story, bob).expect(404, "not-found")  # signed anew, a moment later
-    story.tell(alice, honoured(story, alice, grants={alice: OWNER}))
-    with unchanged():
-        leave(story, bob, message).expect(204)
-
-
 def test_a_departure_is_an_event_for_the_leaver_and_for_members_with_viewaccess(
     new_user: NewUser,
 ) -> None:
@@ -207,21 +191,6 @@ def test_a_type_that_the_leaver_may_not_see_is_not_in_their_event(new_user: NewU
     ]
 
 
-def test_a_new_part_needs_a_renewal_once_somebody_with_decrypt_has_left(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob, carol, dave = [new_user() for _ in range(4)]
-    story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER, dave: Level.Delete})
-    leave(story, dave).expect(204)
-    story.tell(carol, honoured(story, carol, content=b"more"))  # dave has no key
-    leave(story, bob).expect(204)
-    with unchanged():
-        story.send(carol, honoured(story, carol, 2, content=b"x")).expect(422, "rejected")
-    kept: Grants = {alice: OWNER, carol: WRITER}
-    story.tell(carol, honoured(story, carol, 2, content=b"x", grants=kept))
-    assert left(alice.view(story, "since=3")) == []
-
-
 def test_an_author_without_the_rights_of_a_leaver_honours_their_departure_and_no_other_removal(
     new_user: NewUser,
 ) -> None:
@@ -236,28 +205,6 @@ def test_an_author_without_the_rights_of_a_leaver_honours_their_departure_and_no
     story.tell(carol, honoured(story, carol, grants=without_bob))
 
 
-def test_a_writer_who_has_not_seen_a_departure_gets_a_conflict(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    story = story_of(alice, bob, carol)
-    with unchanged():
-        story.send(alice, honoured(story, alice, content=b"2")).expect(409, "conflict")
-    leave(story, bob).expect(204)
-    everybody: Grants = {alice: OWNER, bob: READER, carol: READER}
-    with unchanged():
-        for request in (
-            story.follow(alice, grants=everybody),
-            story.follow(alice, content=b"2"),
-            story.follow(alice, header=b"2", grants={alice: OWNER, carol: READER}),
-            honoured(story, alice, 2, grants={alice: OWNER, carol: READER}),
-        ):
-            story.send(alice, request).expect(409, "conflict")
-    story.tell(alice, story.follow(alice, content=None))  # nothing new is sealed, no list is made
-    story.tell(alice, story.follow(alice, type="other"))
-    story.tell(alice, story.follow(alice, tombstone=True))
-
-
 def test_each_record_of_a_batch_names_the_departures_of_its_own_list(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     one, other = story_of(alice, bob), story_of(alice, bob)
@@ -269,55 +216,6 @@ def test_each_record_of_a_batch_names_the_departures_of_its_own_list(new_user: N
     answer = alice.wire.call("POST", "/v1/batches/records", RecordsRequest(records=requests))
     found = answer.expect(200).message(RecordsAnswer).records
     assert [item.problem and item.problem.code for item in found] == ["conflict", None]
-
-
-@pytest.mark.long
-def test_a_user_without_access_cannot_leave(
-    new_user: NewUser, unchanged: Unchanged, pass_until: PassUntil
-) -> None:
-    """A stranger, a user whose access was taken or expired, and of an unknown container."""
-    alice, bob, carol, dave = [new_user() for _ in range(4)]
-    ends = clock() + LASTS
-    story = Story(alice).created({alice: OWNER, bob: READER, carol: Grant(READER, ends)})
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: Grant(READER, ends)}))
-    pass_until(ends)
-    unknown = Story(dave)
-    unknown.took(unknown.begin())
-    for user in (bob, carol, dave):
-        user.events()  # the expiry is recorded
-    with unchanged():
-        for user in (bob, carol, dave):
-            leave(story, user).expect(404, "not-found")
-        leave(unknown, dave).expect(404, "not-found")
-
-
-def test_a_departure_that_does_not_fit_is_refused(new_user: NewUser, unchanged: Unchanged) -> None:
-    """Another list, user, container, key, time or signature; and bytes that are no departure."""
-    alice, bob, carol = [new_user() for _ in range(3)]
-    story, other = story_of(alice, bob, carol), story_of(alice, bob)
-    old = departure(story, bob)
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: READER, carol: READER}))
-    minutes = CLOCK_TOLERANCE + 5_000_000
-    good = departure(story, bob).departure
-    wrong = [
-        (old, 409, "conflict"),
-        (departure(story, bob, accessVersion=3), 409, "conflict"),
-        (departure(story, bob, accessList=bytes(32)), 409, "conflict"),
-        (departure(other, bob), 400, "invalid"),
-        (departure(story, carol), 403, "permission"),
-        (departure(story, bob, fingerprint=carol.name), 403, "permission"),
-        (departure(story, bob, time=clock() - minutes), 422, "clock"),
-        (departure(story, bob, time=clock() + minutes), 422, "clock"),
-        (replace(old, departure=replace(good, signature=bytes(3373))), 422, "rejected"),
-        (replace(old, departure=replace(good, signature=old.departure.signature)), 422, "rejected"),
-        (replace(old, departure=replace(good, body=b"\x01")), 422, "rejected"),
-        (replace(old, departure=replace(good, body=good.body + b"\0")), 422, "rejected"),
-        (replace(old, departure=story.requests[1].record), 422, "rejected"),
-    ]
-    with unchanged():
-        for message, status, code in wrong:
-            leave(story, bob, message).expect(status, code)
-    leave(story, bob).expect(204)
 
 
 def test_a_departure_is_dated_after_its_list_also_if_a_clock_was_ahead(
@@ -349,30 +247,6 @@ def test_a_departure_is_signed_by_the_latest_key_and_later_retirements_are_dated
     leave(story, later, message).expect(204)
     [(bound,)] = query(broker.database_url, until, own)
     assert bound >= parse_departure(message.departure.body).time
-
-
-@pytest.mark.long
-def test_the_last_member_cannot_leave(
-    new_user: NewUser, unchanged: Unchanged, pass_until: PassUntil
-) -> None:
-    """Nor can one beside whom all others have left, expired, or were deleted."""
-    alice, bob, carol, dave = [new_user() for _ in range(4)]
-    story = Story(alice).created()
-    with unchanged():
-        answer = leave(story, alice).expect(422, "rejected")
-    assert b"delete the container instead" in answer.body
-    ends = clock() + LASTS
-    story.tell(
-        alice,
-        story.follow(
-            alice, grants={alice: OWNER, bob: READER, carol: READER, dave: Grant(READER, ends)}
-        ),
-    )
-    leave(story, bob).expect(204)
-    delete_user(carol).expect(204)
-    pass_until(ends)
-    leave(story, alice, 1).expect(422, "rejected")
-    assert left(alice.view(story, "since=2")) == [bob.name]
 
 
 @pytest.mark.long
@@ -493,17 +367,6 @@ def test_an_upload_of_a_user_who_left_is_not_taken_and_segments_are_not_served(
 
 def _uuid(part: Part) -> Any:
     return UUID(bytes=part.partId)
-
-
-def test_of_the_only_two_members_with_modifyaccess_the_second_sees_that_the_first_left(
-    new_user: NewUser,
-) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    story = Story(alice).created({alice: OWNER, bob: MODIFIER, carol: READER})
-    answers = at_once(lambda user: leave(story, user), [alice, bob])
-    assert sorted(each.status for each in answers) == [204, 409]
-    late = [alice, bob][[each.status for each in answers].index(409)]
-    leave(story, late, 1).expect(204)
 
 
 def test_of_all_members_who_leave_at_once_one_stays(new_user: NewUser) -> None:

@@ -129,26 +129,6 @@ REFUSED: dict[str, tuple[str, Make]] = {
 }
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_departure_is_refused(name: str, team: Team, unchanged: Unchanged) -> None:
-    code, make = REFUSED[name]
-    user, message = make(team)
-    with unchanged():
-        assert team.group.leave(user, message).code == code
-
-
-def test_a_user_who_is_not_a_member_cannot_leave(
-    team: Team, new_user: NewUser, unchanged: Unchanged
-) -> None:
-    stranger = new_user()
-    missing = Group(stranger)
-    missing.states.append(team.group.state)
-    with unchanged():
-        team.group.leave(stranger).expect(404, "not-found")
-        missing.leave(stranger).expect(404, "not-found")
-
-
 def test_a_departure_by_a_retired_key_is_rejected(
     broker: BrokerProcess, team: Team, unchanged: Unchanged
 ) -> None:

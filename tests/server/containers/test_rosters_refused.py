@@ -11,12 +11,7 @@ from scbroker.records import roster as grammar
 from scbroker.records.canonical import encode_object, encode_value
 from scbroker.records.key_record import CLOCK_TOLERANCE, READER_TOLERANCE
 from scbroker.records.roster import MAX_MANAGERS, group_type
-from scbroker.wire.containers import (
-    MAX_GOVERNING,
-    MAX_GOVERNING_WITHOUT_DELETE,
-    RecordReceipt,
-    RecordRequest,
-)
+from scbroker.wire.containers import MAX_GOVERNING, MAX_GOVERNING_WITHOUT_DELETE, RecordRequest
 from scbroker.wire.rosters import Leaf
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.fixtures import StartBroker
@@ -26,7 +21,7 @@ from tests.kit.tables import query
 from tests.kit.writers import MINUTE, OWNER, Grant, Story, User, delete_user, rotate
 from tests.kit.writers import READER as MAY_READ
 from tests.server.conftest import NewUser, Unchanged
-from tests.server.users.test_blocks import block
+from tests.server.users.test_accounts_blocks import block
 
 
 class Team(NamedTuple):
@@ -230,29 +225,10 @@ def test_an_info_of_an_impossible_size_is_invalid(team: Team, unchanged: Unchang
     refused(unchanged, lambda: group.send(team.owner, long), "invalid")
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("who", ["member", "other"])
-def test_only_managers_write_records_of_a_group(who: str, team: Team, unchanged: Unchanged) -> None:
-    author = getattr(team, who)
-    request = team.group.follow(author, name="Mine")
-    refused(unchanged, lambda: team.group.send(author, request), "not-found")
-
-
 def test_a_manager_who_has_left_is_not_found(team: Team, unchanged: Unchanged) -> None:
     team.group.leave(team.manager).expect(204)
     request = team.group.follow(team.manager, name="Mine")
     refused(unchanged, lambda: team.group.send(team.manager, request), "not-found")
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("change", [{"managers": True}, {"tombstone": True}])
-def test_a_manager_who_is_not_an_owner_changes_no_managers_and_deletes_nothing(
-    change: dict[str, Any], team: Team, unchanged: Unchanged
-) -> None:
-    if "managers" in change:
-        change = {"managers": {team.manager: OWNER, team.owner: OWNER}}
-    request = team.group.follow(team.manager, **change)
-    refused(unchanged, lambda: team.group.send(team.manager, request), "permission")
 
 
 def test_a_record_that_does_not_follow_the_head_is_a_conflict(
@@ -514,16 +490,6 @@ def test_a_group_keeps_its_kind_of_type(team: Team, unchanged: Unchanged) -> Non
     request = group.follow(team.owner, governing=replace(old, type=digest))
     request = replace(request, type=text)
     refused(unchanged, lambda: group.send(team.owner, request), "rejected")
-
-
-def test_a_record_of_a_group_sent_again_has_the_same_receipt(
-    team: Team, unchanged: Unchanged
-) -> None:
-    request = team.group.follow(team.owner, add={team.other: READER})
-    first = team.group.tell(team.owner, request)
-    with unchanged():
-        again = team.group.send(team.owner, request).expect(200)
-    assert again.message(RecordReceipt) == first
 
 
 def test_a_via_in_a_first_record_is_rejected(team: Team, unchanged: Unchanged) -> None:

@@ -17,7 +17,7 @@ from scbroker.server.storage.database import open_database
 from scbroker.server.storage.driver import Connection
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
-from scbroker.wire.containers import Bodies, ContainerView, GoverningPage, GoverningView, ViewQuery
+from scbroker.wire.containers import ContainerView, GoverningPage, GoverningView, ViewQuery
 from tests.kit.beside import beside
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
@@ -74,24 +74,6 @@ def test_a_fresh_reader_gets_governing_records_head_and_their_own_wrap(new_user:
     assert _names(view.governing[0]) == {alice.name, bob.name}
     assert view.governing[1].accessList is None, "the list is that of version 1"
     assert {chain.userId: chain.sequence for chain in view.keyChains} == {alice.id: 1}
-
-
-def test_a_view_has_no_head_if_the_last_governing_record_is_the_head(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice).created()
-    assert alice.view(story).head is None
-    story.tell(alice, story.follow(alice, content=b"2"))
-    assert alice.view(story).head == story.requests[1].record
-
-
-@pytest.mark.parametrize("shown", ["", "header=1", "content=1", "header=1&content=1", "header=0"])
-def test_sealed_parts_come_exactly_where_they_are_asked_for(new_user: NewUser, shown: str) -> None:
-    alice = new_user()
-    story = Story(alice).created(header=b"{}")
-    view = alice.view(story, shown)
-    request = story.requests[0]
-    assert view.header == (request.header if "header=1" in shown else None)
-    assert view.content == (request.content if "content=1" in shown else None)
 
 
 def test_each_permission_opens_its_own_part_of_a_view(new_user: NewUser) -> None:
@@ -190,32 +172,6 @@ def test_a_reader_with_a_mark_gets_the_records_from_it_to_the_head(new_user: New
         assert view.governing[0].accessList is not None, "its list comes along"
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    "text",
-    ["since=0", "since=-1", "since=01", "since=x", "since=", "since=9007199254740992", "since=1&since=1",
-     "header=2", "header=true", "content=", "other=1", "Since=1"],
-)  # fmt: skip
-def test_a_wrong_query_of_a_view_is_invalid(new_user: NewUser, text: str) -> None:
-    alice = new_user()
-    story = Story(alice).created()
-    alice.wire.call("GET", f"{story.path}?{text}").expect(400, "invalid")
-
-
-def test_records_come_as_far_as_they_exist(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice).created()
-    for _ in range(3):
-        story.tell(alice, story.follow(alice, content=b"x"))
-    expected = {(1, 1): [1], (1, 2): [1, 2], (3, 1000): [3, 4], (4, 1): [4], (5, 10): []}
-    for (first, count), versions in expected.items():
-        answer = alice.wire.call("GET", f"{story.path}/records?from={first}&count={count}")
-        found = answer.expect(200).message(Bodies).bodies
-        assert found == [encode_object(story.records[n - 1]) for n in versions], first
-    for text in ("", "from=1", "count=1", "from=0&count=1", "from=1&count=0", "from=1&count=1001"):
-        alice.wire.call("GET", f"{story.path}/records?{text}").expect(400, "invalid")
-
-
 def test_governing_records_come_as_a_view_with_that_head_would_show_them(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: VIEWER, carol: OWNER})
@@ -281,29 +237,6 @@ def test_pages_of_a_head_long_past_are_refused(new_user: NewUser, broker: Broker
     query(broker.database_url, f"UPDATE records SET body = ? {where}", encode_object(old), story.id)
     for to, status in ((1, 200), (2, 409), (3, 200)):
         bob.wire.call("GET", f"{story.path}/governing?from=1&to={to}").expect(status)
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["", "/governing?from=1&to=1", "/records?from=1&count=1"],
-    ids=["view", "gov", "records"],
-)
-def test_an_outsider_gets_the_answer_of_an_unknown_container(new_user: NewUser, path: str) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created()
-    known = bob.wire.call("GET", story.path + path).expect(404, "not-found")
-    unknown = bob.wire.call("GET", Story(alice).path + path).expect(404, "not-found")
-    assert known.body == unknown.body
-    assert set(known.headers) == set(unknown.headers)
-
-
-def test_a_removed_member_reads_nothing(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: READER})
-    bob.view(story)
-    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
-        bob.wire.call("GET", story.path + path).expect(404, "not-found")
 
 
 def test_after_a_deletion_members_of_the_last_list_get_the_tombstone_and_nobody_else_anything(

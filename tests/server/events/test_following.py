@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scbroker.wire.events import HEARTBEAT, Events
+from scbroker.wire.events import HEARTBEAT
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
@@ -94,26 +94,6 @@ def test_the_answer_begins_at_once_and_ends_without_a_page_when_its_time_is_over
         assert b"content-length" not in head
         assert rest_of(connection) == b""
         wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 1)  # the longer one
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_wait_without_start_id_or_with_criteria_is_refused(reader: Reader) -> None:
-    for asked in (
-        "wait=1", "startId=1&wait=601", "startId=1&wait=-1", "startId=1&wait=1&endId=1",
-        "startId=1&wait=1&eventType=Added", "startId=1&wait=1&containerType=a",
-        "startId=1&wait=1&containerId=00000000-0000-8000-8000-000000000000",
-    ):  # fmt: skip
-        answer = reader.wire.send("GET", f"/v1/events?{asked}")
-        assert (answer.status, answer.code) == (400, "invalid"), asked
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("start", [2, 7])
-def test_a_start_beyond_the_next_id_is_answered_at_once(reader: Reader, start: int) -> None:
-    answer = reader.wire.send("GET", f"/v1/events?startId={start}&wait=600").expect(200)
-    assert answer.message(Events) == Events(events=[], firstId=1, lastId=0)
 
 
 @pytest.mark.long

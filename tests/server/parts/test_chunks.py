@@ -157,29 +157,6 @@ def test_a_chunk_is_replaced_until_a_record_names_its_part_and_never_after(
     assert _segments(alice, story, part, 0, 1).body == sealed
 
 
-@pytest.mark.long
-def test_an_incomplete_content_is_not_committed_and_changes_nothing(
-    new_user: NewUser, plaintext: bytes, unchanged: Unchanged
-) -> None:
-    alice = new_user()
-    story, part, sealed = _begun(alice, plaintext)
-    first, second = chunks_of(sealed)
-    request = story.follow(alice, content=part)
-
-    def refused(status: int, code: str) -> None:
-        with unchanged():
-            story.send(alice, request).expect(status, code)
-
-    refused(422, "incomplete")
-    story.chunk(alice, part, 1, second).expect(204)
-    refused(422, "incomplete")
-    story.chunk(alice, part, 0, first[:-SEALED_SEGMENT]).expect(204)
-    refused(422, "rejected")  # seven segments and two: none of nine is where it should be
-    story.chunk(alice, part, 0, first).expect(204)
-    story.chunk(alice, part, 2, second).expect(204)
-    refused(422, "incomplete")  # one too many
-
-
 def test_a_chunk_beyond_the_end_or_of_another_size_is_refused_at_commit(
     new_user: NewUser, plaintext: bytes
 ) -> None:
@@ -246,23 +223,6 @@ def test_a_part_of_another_container_is_not_served_here(new_user: NewUser) -> No
     assert part is not None
     _segments(alice, mine, part, 0, 1).expect(404, "not-found")
     _segments(alice, theirs, part, 0, 1).expect(404, "not-found")
-
-
-def test_an_uncommitted_part_is_not_served(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice).created()
-    part = story.upload(alice, bytes(70_000))
-    _segments(alice, story, part, 0, 1).expect(404, "not-found")
-    alice.wire.call("GET", _part_path(story, part, "hashes")).expect(404, "not-found")
-
-
-def test_reading_segments_needs_download(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: Level.ViewAccess})
-    part = story.head.content
-    assert part is not None
-    _segments(bob, story, part, 0, 1).expect(403, "permission")
-    bob.wire.call("GET", _part_path(story, part, "hashes")).expect(403, "permission")
 
 
 @pytest.mark.long

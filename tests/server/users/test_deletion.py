@@ -404,25 +404,6 @@ def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(world: W
 # The user themselves
 
 
-def test_a_deleted_user_has_no_session_no_key_file_and_no_reminder(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    others = [new_user(alice.ring) for _ in range(3)]
-    message = storing(alice, reminder="the cat")
-    store(alice, authorized(alice, message)).expect(204)
-    delete_user(alice).expect(204)
-    for user in (alice, *others):
-        for method, path in (("GET", "/v1/events"), ("GET", "/v1/key-file")):
-            user.wire.call(method, path).expect(401, "session")
-    request = alice.wire.log_in_request(alice.ring)
-    alice.wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
-    opening = {"auth": message.auth}
-    path = f"/v1/users/{alice.id}/key-file/open"
-    bob.wire.call("POST", path, opening).expect(401, "credentials")
-    answer = bob.wire.call("GET", f"/v1/users/{alice.id}/reminder").expect(200)
-    assert answer.message(u.ReminderAnswer).reminder == ""
-    assert bob.events() == []
-
-
 def key_records_of(user: User, asker: User) -> u.UserKeyRecords:
     asked = {"users": [{"userId": user.id}]}
     answer = asker.wire.call("POST", "/v1/key-records", asked).expect(200)
@@ -613,17 +594,6 @@ def test_only_a_users_deletion_closes_their_chain(new_user: NewUser, unchanged: 
     first = ring.first_records(clock())
     chain = KeyChain.verify(first, clock())
     assert chain.extend([ring.closing_record(chain, clock())], clock()).closed
-
-
-def test_a_deleted_users_id_is_never_registered_again(wire: Wire, unchanged: Unchanged) -> None:
-    ring = KeyRing.generate()
-    time, auth = clock(), random_bytes(32)
-    wire.register(ring, auth=auth, key_file=b"file", time=time).expect(201)
-    wire.log_in(ring)
-    delete_user(User(ring, wire)).expect(204)
-    with unchanged():
-        wire.register(ring, auth=auth, key_file=b"file", time=time).expect(409, "exists")
-        wire.register(ring).expect(409, "exists")
 
 
 def test_a_deletion_again_is_answered_as_before_and_changes_nothing(

@@ -92,23 +92,6 @@ def _without_key_file(user: User) -> User:
 # What there is
 
 
-def test_a_registered_user_has_a_key_file_of_generation_1(new_user: NewUser) -> None:
-    ring = KeyRing.generate()
-    alice = new_user()
-    alice.wire.register(ring, key_file=b"registered").expect(201)
-    found = _state(new_user(ring))
-    assert found == u.KeyFileState(hash=sha256(b"registered"), generation=1)
-
-
-def test_the_state_is_the_session_users_own(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    before = _state(bob)
-    store(alice, authorized(alice, storing(alice, generation=7))).expect(204)
-    assert _state(bob) == before
-    assert _state(alice).generation == 7
-    alice.wire.call("GET", "/v1/key-file", Authorization=None).expect(401, "session")
-
-
 # Storing
 
 
@@ -481,21 +464,6 @@ def test_without_an_order_a_token_changes_nothing(new_user: NewUser, unchanged: 
         delete_key_file(alice, theirs).expect(401, "challenge")
         delete_user(alice, deletion(thief)).expect(401, "challenge")
     assert _is_in_session(alice)
-
-
-def test_an_order_without_a_token_stores_and_deletes_no_key_file(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    message = authorized(alice, storing(alice))
-    order = ordered(alice, "delete-key-file")
-    with unchanged():
-        # With somebody else's it is an order of another user.
-        store(User(alice.ring, bob.wire), message).expect(401, "challenge")
-        delete_key_file(User(alice.ring, bob.wire), order).expect(401, "challenge")
-        alice.wire.token = None
-        store(alice, message).expect(401, "session")
-        delete_key_file(alice, order).expect(401, "session")
 
 
 # Values sent in place of the signed ones, by field.

@@ -200,8 +200,8 @@ async def own_usage(broker: Broker, call: Call, query: NoQuery) -> wire.Usage:
     def read(connection: Connection) -> wire.Usage:
         row = sql.the(connection, FIND_USAGE, user=call.session.id)
         return wire.Usage(
-            bytes=max(0, row.bytes),
-            containers=max(0, row.containers),
+            bytes=row.bytes,
+            containers=row.containers,
             quotaBytes=quota_of(row, "bytes"),
             quotaContainers=quota_of(row, "containers"),
         )

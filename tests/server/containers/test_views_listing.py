@@ -8,7 +8,6 @@ import pytest
 
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
-    MAX_BATCH,
     PAGE_BYTES,
     ContainerList,
     KnownContainer,
@@ -53,40 +52,6 @@ def listed(user: User, **fields: Any) -> list[str]:
 def ids(*stories: Story) -> list[str]:
     """Return the ids in the order of a list."""
     return sorted(str(story.uuid) for story in stories)
-
-
-@pytest.mark.long
-def test_a_list_has_each_container_of_the_user_once_by_id_and_no_other(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    own = [Story(alice).created() for _ in range(3)]
-    shared = [Story(alice).created({alice: OWNER, bob: READER}) for _ in range(2)]
-    others = [Story(bob).created()]
-    assert listed(alice) == ids(*own, *shared)
-    assert listed(bob) == ids(*shared, *others)
-    assert listed(new_user()) == []
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 64])
-def test_pages_of_any_size_have_each_container_once_and_the_last_has_no_next(
-    new_user: NewUser, limit: int
-) -> None:
-    alice = new_user()
-    stories = [Story(alice).created() for _ in range(4)]
-    found = list(pages(alice, limit=limit))
-    assert names(*found) == ids(*stories)
-    assert [len(each.containers) for each in found[:-1]] == [limit] * (len(found) - 1)
-    assert found[-1].containers != [], "a further request would have been for nothing"
-
-
-def test_a_list_continues_after_any_id_even_if_no_container_has_it(new_user: NewUser) -> None:
-    alice = new_user()
-    stories = [Story(alice).created() for _ in range(3)]
-    order = ids(*stories)
-    between = str(UUID(int=UUID(order[0]).int + 1))
-    assert listed(alice, after=order[0]) == listed(alice, after=between) == order[1:]
-    assert listed(alice, after=order[2]) == []
-    assert listed(alice, after=str(UUID(int=2**128 - 1))) == []
 
 
 def test_each_view_is_the_one_that_its_reader_gets_alone(new_user: NewUser) -> None:
@@ -241,24 +206,3 @@ def test_the_deletion_of_a_user_removes_all_their_member_rows(
     assert query(broker.database_url, rows, bob.ring.userId.bytes) == [(2,)]
     delete_user(bob).expect(204)
     assert query(broker.database_url, rows, bob.ring.userId.bytes) == [(0,)]
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"limit": 0},
-        {"limit": MAX_BATCH + 1},
-        {"limit": None},
-        {"after": "x"},
-        {"after": str(UUID(int=1)).upper().replace("1", "A")},
-        {"type": "two\nlines"},
-        {"type": "x" * 257},
-        {"known": [{"containerId": str(UUID(int=1)), "since": 0}]},
-        {"known": [{"containerId": str(UUID(int=1))}]},
-        {"known": [{"containerId": str(UUID(int=n)), "since": 1} for n in range(MAX_BATCH + 1)]},
-        {"content": True},
-    ],
-)
-def test_a_malformed_request_is_refused(new_user: NewUser, fields: dict[str, Any]) -> None:
-    new_user().wire.call("POST", LIST, fields).expect(400, "invalid")

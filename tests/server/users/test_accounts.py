@@ -10,7 +10,7 @@ from scbroker.wire.codec import SignedObject
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import dump, query
-from tests.kit.writers import MINUTE, rotate
+from tests.kit.writers import MINUTE
 from tests.server.conftest import NewUser, Unchanged, at_once
 
 
@@ -18,12 +18,6 @@ def _registration(ring: KeyRing, **changes: object) -> u.Registration:
     records = [SignedObject.of(signed) for signed in ring.first_records(clock())]
     message = u.Registration(keyRecords=records, keyFile=b"key file", auth=random_bytes(32))
     return replace(message, **changes)
-
-
-def test_a_registration_is_answered_with_the_id_that_the_key_gives(wire: Wire) -> None:
-    ring = KeyRing.generate()
-    answer = wire.register(ring).expect(201)
-    assert answer.message(u.Registered).userId == str(ring.userId)
 
 
 def test_the_same_registration_again_is_the_same_and_changes_nothing(
@@ -96,17 +90,6 @@ def test_keys_dated_more_than_five_minutes_off_are_refused(
         answer.expect(422, "clock")
 
 
-def test_the_right_auth_opens_the_key_file_and_a_wrong_one_opens_nothing(
-    broker: BrokerProcess, wire: Wire
-) -> None:
-    auth = random_bytes(32)
-    ring = broker.new_user(auth, b"the key file")
-    path = f"/v1/users/{ring.userId}/key-file/open"
-    answer = wire.call("POST", path, {"auth": auth}).expect(200)
-    assert answer.message(u.KeyFileAnswer).keyFile == b"the key file"
-    wire.call("POST", path, {"auth": random_bytes(32)}).expect(401, "credentials")
-
-
 def test_an_unknown_user_a_deleted_key_file_and_a_wrong_auth_are_one_answer(
     broker: BrokerProcess, wire: Wire
 ) -> None:
@@ -165,32 +148,6 @@ def test_any_text_but_nul_is_a_reminder_on_both_engines(wire: Wire, unchanged: U
             wire.register(KeyRing.generate(), reminder=reminder).expect(400, "invalid")
 
 
-def test_key_records_come_in_the_order_asked_for_each_from_its_sequence(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), rotate(broker.database_url, new_user(), signing=1, encryption=1)
-    asked = [{"userId": bob.id, "from": 2}, {"userId": alice.id}]
-    answer = alice.wire.call("POST", "/v1/key-records", {"users": asked}).expect(200)
-    found = answer.message(u.KeyRecords).users
-    assert [user.userId for user in found] == [bob.id, alice.id]
-    assert len(found[1].keyRecords) == 2
-    rows = query(
-        broker.database_url,
-        "SELECT sequence, body, signature FROM key_records WHERE user_id = ?",
-        bob.ring.userId.bytes,
-    )
-    assert [(r.body, r.signature) for r in found[0].keyRecords] == [
-        (body, signature) for sequence, body, signature in sorted(rows) if sequence >= 2
-    ]
-
-
-def test_key_records_beyond_the_last_are_none(new_user: NewUser) -> None:
-    alice = new_user()
-    asked = {"users": [{"userId": alice.id, "from": 2**53 - 1}]}
-    answer = alice.wire.call("POST", "/v1/key-records", asked).expect(200)
-    assert answer.message(u.KeyRecords).users[0].keyRecords == []
-
-
 def test_an_answer_has_at_most_256_key_records(broker: BrokerProcess, new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     _many_records(broker, bob.ring)
@@ -210,17 +167,6 @@ def _many_records(broker: BrokerProcess, ring: KeyRing) -> None:
         "(SELECT * FROM key_records WHERE user_id = ? AND sequence = 1) k",
         ring.userId.bytes,
     )
-
-
-def test_an_unknown_user_among_others_is_not_found_one_twice_invalid(new_user: NewUser) -> None:
-    alice = new_user()
-    unknown = str(KeyRing.generate().userId)
-    for users, status, code in (
-        ([alice.id, unknown], 404, "not-found"),
-        ([alice.id, alice.id], 400, "invalid"),
-    ):
-        asked = {"users": [{"userId": user} for user in users]}
-        alice.wire.call("POST", "/v1/key-records", asked).expect(status, code)
 
 
 def test_deleted_users_keep_their_chains_and_their_sessions_are_over(

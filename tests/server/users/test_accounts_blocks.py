@@ -3,7 +3,6 @@
 Spec: docs/spec/protocol.md, section 5.
 """
 
-import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,7 +15,6 @@ from tests.kit.tables import count_rows, query
 from tests.kit.writers import (
     OWNER,
     READER,
-    WRITER,
     Grant,
     Grants,
     Story,
@@ -47,39 +45,6 @@ def refused(answer: Answer, by: User) -> None:
     """The answer names the user who blocked the author."""
     answer.expect(403, "blocked")
     assert by.id.encode() in answer.body
-
-
-def test_a_user_blocks_and_unblocks_and_sees_their_own_blocks_in_order(new_user: NewUser) -> None:
-    alice, *others = [new_user() for _ in range(4)]
-    for other in others:
-        block(alice, other).expect(204)
-    assert blocked(alice) == sorted(other.id for other in others)
-    assert blocked(others[0]) == []
-    unblock(alice, others[1]).expect(204)
-    assert blocked(alice) == sorted([others[0].id, others[2].id])
-
-
-def test_a_block_and_an_unblock_that_are_sent_again_change_nothing(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    block(alice, bob).expect(204)
-    with unchanged():
-        block(alice, bob).expect(204)
-        unblock(bob, alice).expect(204)
-        alice.wire.call("DELETE", f"/v1/blocks/{uuid.uuid4()}").expect(204)
-    assert blocked(alice) == [bob.id]
-
-
-def test_nobody_blocks_themselves_a_stranger_or_a_deleted_user(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    alice, bob = new_user(), new_user()
-    delete_user(bob).expect(204)
-    with unchanged():
-        block(alice, alice).expect(400, "invalid")
-        alice.wire.call("PUT", f"/v1/blocks/{uuid.uuid4()}").expect(404, "not-found")
-        block(alice, bob).expect(404, "not-found")
 
 
 @pytest.mark.long
@@ -133,22 +98,6 @@ def test_a_blocked_author_who_is_a_member_elsewhere_gives_no_access_there(
     story = Story(carol).created({carol: OWNER, bob: OWNER})
     refused(story.send(bob, story.follow(bob, grants={carol: OWNER, alice: READER})), alice)
     story.tell(carol, story.follow(carol, grants={carol: OWNER, bob: OWNER, alice: READER}))
-
-
-def test_access_from_before_the_block_stays_also_in_lists_that_the_blocked_author_makes(
-    new_user: NewUser,
-) -> None:
-    """A renewal and a change of permissions; a user who was removed counts as without access."""
-    alice, bob = new_user(), new_user()
-    story = Story(bob).created({bob: OWNER, alice: READER})
-    block(alice, bob).expect(204)
-    alice.view(story)
-    story.tell(bob, story.follow(bob, content=b"more", grants={bob: OWNER, alice: READER}))
-    story.tell(bob, story.follow(bob, grants={bob: OWNER, alice: WRITER}))
-    story.tell(alice, story.follow(alice, content=b"hers"))
-    story.tell(bob, story.follow(bob, grants={bob: OWNER}))
-    again = story.follow(bob, grants={bob: OWNER, alice: READER})
-    refused(story.send(bob, again), alice)
 
 
 @pytest.mark.long
