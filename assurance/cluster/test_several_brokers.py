@@ -202,7 +202,7 @@ def test_a_new_api_key_is_valid_at_every_broker_at_once(cluster: Cluster) -> Non
     broker = cluster.brokers[0]
     command = [sys.executable, "-c", "from scbroker.cli import main; main()", "admin"]
     made = subprocess.run(
-        [*command, "create-api-key", "second", "--data-dir", str(broker.directory)],
+        [*command, "api-keys", "create", "second", "--data-dir", str(broker.directory)],
         env=environment(broker.settings, broker.variables),
         capture_output=True,
         text=True,

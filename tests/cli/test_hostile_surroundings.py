@@ -205,7 +205,7 @@ def test_a_link_is_printed_although_its_qr_code_finds_no_room(alice: Person) -> 
     code = limited + "os.execv(sys.argv[1], sys.argv[1:])"
     [link] = alice.run("link", "plan", "--until", "1h", "--name", "x").lines
     done = subprocess.run(
-        [sys.executable, "-c", code, *command("links", "show", "x", "--svg", "x.svg")],
+        [sys.executable, "-c", code, *command("link", "--show", "x", "--svg", "x.svg")],
         env=alice.environment, cwd=alice.home, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout == f"{link}\n", done.stderr

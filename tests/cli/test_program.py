@@ -89,7 +89,7 @@ def test_the_help_lists_commands_by_panel_and_each_command_has_the_common_option
 
 
 def test_the_first_line_of_each_help_fits_into_the_lists_of_commands(stranger: Person) -> None:
-    groups = ("admin", "conformance", "contacts", "groups", "key-file", "links", "mark", "profiles")
+    groups = ("admin", "conformance", "contacts", "groups", "key-file", "mark", "profiles")
     for group in ([], *([name] for name in groups)):
         listed = stranger.run(*group, "--help", COLUMNS="80").output
         assert "\n  " in listed

@@ -88,7 +88,7 @@ def test_two_people_store_share_read_revoke_and_leave_by_commands_alone(
     link = alice.run("link", "notes/today.txt", "--until", "7d", "--name", "Dave").lines[0]
     dave = Person(tmp_path / "dave", broker)
     assert "notes/today.txt" in dave.run("open", "-", stdin=f"{link}\n".encode()).output
-    alice.run("links", "revoke", "Dave", "--yes")
+    alice.run("link", "--revoke", "Dave", "--yes")
     assert dave.run("open", "-", stdin=f"{link}\n".encode(), status=3).output == ""
 
     # The end of access: taken away, given up, deleted.

@@ -171,7 +171,7 @@ def test_a_data_folder_that_is_open_to_all_is_closed_and_so_is_every_file_that_a
         path.mkdir()
         path.chmod(0o755)
     broker = BrokerProcess(folder, f"sqlite:///{database / 'it.sqlite'}")
-    admin(broker, "create-api-key", "first").expect(0)
+    admin(broker, "api-keys", "create", "first").expect(0)
     with broker, Wire(broker) as wire:
         ring = broker.new_user()
         user = User(ring, wire.log_in(ring))

@@ -248,7 +248,7 @@ def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> 
         mode = (broker.directory / "broker.key").stat().st_mode
         assert stat.S_IMODE(mode) == 0o600
     folder = tmp_path / "made"
-    options = ["admin", "create-api-key", "x", "--data-dir", str(folder)]
+    options = ["admin", "api-keys", "create", "x", "--data-dir", str(folder)]
     status, output, _ = run(options, environment(), PATIENCE)
     assert status == 0
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -287,7 +287,7 @@ def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_operators_further_keys_work(fresh_broker: BrokerProcess, new_user: NewUser) -> None:
-    done = admin(fresh_broker, "create-api-key", "for a test").expect(0)
+    done = admin(fresh_broker, "api-keys", "create", "for a test").expect(0)
     alice = new_user(at=fresh_broker)
     alice.wire.call("GET", "/v1/events", Scbroker_Api_Key=done.last).expect(200)
     alice.events()

@@ -23,7 +23,7 @@ _MODULES: Final = {
     "commands.contacts": ("contacts",),
     "commands.sharing": ("share", "revoke", "leave", "block", "unblock", "blocked"),
     "commands.groups": ("groups",),
-    "commands.links": ("link", "open", "links"),
+    "commands.links": ("link", "open"),
     "commands.events": ("events",),
     "commands.mirror": ("mirror",),
     "commands.checking": ("verify",),

@@ -16,48 +16,33 @@ _NAMES: Final = ", ".join(each.name or "" for each in ContainerAccessLevel)
 Can = Annotated[
     str | None,
     typer.Option(
-        metavar="|".join(WORDS),
+        metavar="|".join([*WORDS, "RIGHT,..."]),
         help="What the people can do. read: see content, name, members and type. write: also replace content "
         "and name. manage: also share, and change the type. owner: also delete, and get an event when "
-        "somebody reads. By default read.",
-    ),
-]
-Rights = Annotated[
-    str | None,
-    typer.Option(
-        "--rights",
-        metavar="RIGHT,...",
-        help=f"The exact permissions in place of --can: one or more of {_NAMES}.",
+        f"somebody reads. Or the exact permissions: one or more of {_NAMES}. By default read.",
     ),
 ]
 
 
-def permissions_of(can: str | None, rights: str | None) -> ContainerAccessLevel | None:
-    """Return the permissions that --can or --rights names; None without either.
+def permissions_of(can: str | None) -> ContainerAccessLevel | None:
+    """Return the permissions that --can names, by a word or one by one; None without it.
 
     Raises `InvalidArgumentError` for unknown words, and for permissions that cannot be given together.
     """
-    if can is not None and rights is not None:
-        raise errors.InvalidArgumentError(
-            "--can and --rights exclude each other: pass one of them."
-        )
-    if can is not None:
-        return _named("--can", can, WORDS)
-    if rights is None:
+    if can is None:
         return None
+    if can.lower() in WORDS:
+        return WORDS[can.lower()]
     found = ContainerAccessLevel(0)
-    for each in rights.split(","):
-        found |= _named("--rights", each.strip(), _RIGHTS)
+    for each in can.split(","):
+        right = _RIGHTS.get(each.strip().lower())
+        if right is None:
+            raise errors.InvalidArgumentError(
+                f"--can cannot be {each.strip()!r}: pass one of {', '.join(WORDS)}, or some of {_NAMES}."
+            )
+        found |= right
     if missing := found.missing():
         raise errors.InvalidArgumentError(
-            f"--rights {rights} also needs {listed(missing)}: pass all of them."
+            f"--can {can} also needs {listed(missing)}: pass all of them."
         )
-    return found
-
-
-def _named(option: str, name: str, known: dict[str, ContainerAccessLevel]) -> ContainerAccessLevel:
-    found = known.get(name.lower())
-    if found is None:
-        names = ", ".join(WORDS) if known is WORDS else _NAMES
-        raise errors.InvalidArgumentError(f"{option} cannot be {name!r}: pass one of {names}.")
     return found

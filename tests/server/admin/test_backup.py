@@ -330,7 +330,7 @@ def test_a_broker_does_not_start_where_a_restore_was_cut_off(
     (there / "restoring").mkdir(parents=True)
     with pytest.raises(RuntimeError, match="cut off"):
         BrokerProcess(there).start()
-    assert "cut off" in admin(served, "create-api-key", "x", at=there).expect(2).error
+    assert "cut off" in admin(served, "api-keys", "create", "x", at=there).expect(2).error
     assert not (there / "broker.sqlite").exists()
 
 

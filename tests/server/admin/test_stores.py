@@ -127,7 +127,7 @@ def test_with_another_store_everything_that_is_missing_is_named_and_opens_again_
 def test_a_database_without_an_id_is_refused_until_its_broker_starts(
     stopped: BrokerProcess, tmp_path: Path
 ) -> None:
-    admin(stopped, "create-api-key", "x", at=tmp_path / "new").expect(0)
+    admin(stopped, "api-keys", "create", "x", at=tmp_path / "new").expect(0)
     url = f"sqlite:///{tmp_path / 'new' / 'broker.sqlite'}"
     query(url, "DELETE FROM checks WHERE name = 'objects'")
     for command in (*COMMANDS, ("backup", str(tmp_path / "copy"))):
@@ -220,7 +220,7 @@ def test_a_second_broker_on_a_data_folder_is_refused_and_commands_run_beside_the
             second.start()
         with Wire(first) as wire:
             wire.call("GET", "/health/ready").expect(200)
-        commands = (*COMMANDS, ("create-api-key", "x"), ("backup", str(tmp_path / "copy")))
+        commands = (*COMMANDS, ("api-keys", "create", "x"), ("backup", str(tmp_path / "copy")))
         for command in commands:
             admin(first, *command).expect(0)
         first.kill()

@@ -126,7 +126,7 @@ def _at_once(url: str, commands: list[list[str]]) -> list[str]:
 def test_processes_that_make_the_tables_at_once_succeed(database_url: str, tmp_path: Path) -> None:
     names = [f"of {number}" for number in range(3)]
     options = ["--data-dir", str(tmp_path / "data")]
-    keys = _at_once(database_url, [[ADMIN, "create-api-key", name, *options] for name in names])
+    keys = _at_once(database_url, [[ADMIN, "api-keys", "create", name, *options] for name in names])
     assert {name for (name,) in query(database_url, "SELECT name FROM api_keys")} == {*names}
     assert len({uuid.UUID(key) for key in keys}) == 3
 

@@ -47,12 +47,6 @@ def create(run: Admin, name: Name, expires: Expires = None) -> None:
         run.out.say(f"No broker existed in {run.settings.directory}: a new one was created there.")
 
 
-@command("create-api-key")
-def create_api_key(run: Admin, name: Name, expires: Expires = None) -> None:
-    """Create an API key, as `api-keys create` does."""
-    create(run, name, expires)
-
-
 @command("ls", of=keys)
 def ls(run: Admin) -> None:
     """List all API keys, the oldest first.

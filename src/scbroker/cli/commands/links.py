@@ -1,5 +1,6 @@
 """Define the commands that make, list, revoke and open links for people without an account."""
 
+import datetime as dt
 import os
 import sys
 import uuid
@@ -13,18 +14,18 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli import dates
-from scbroker.cli.command import SHARING, Yes, command, group, listing
+from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.commands.card import Svg, qr_code
 from scbroker.cli.commands.getting import Force, found_containers, save
 from scbroker.cli.commands.sharing import ids_of
-from scbroker.cli.names import LINK_MARK, ContainersArgument, Everyone, Recursive, label_of
+from scbroker.cli.completion import complete_container
+from scbroker.cli.names import LINK_MARK, Everyone, Recursive, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import new_file
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import LinkArgument, LinkPasswordFile, link_url, secret
 from scbroker.desk.names import name_of
 
-links: typer.Typer = group("links", SHARING, "List, show and revoke your links.")
 _OPENED = {"name": "NAME", "length": "SIZE", "type": "TYPE", "modifiedAt": "CHANGED", "id": "ID"}
 _MOST_CONTAINERS = 256
 _COLUMNS = {
@@ -38,16 +39,18 @@ _COLUMNS = {
 
 
 Qr = Annotated[bool, typer.Option("--qr", help="Show the link as a QR code on the terminal.")]
-LinkName = Annotated[
-    str, typer.Argument(metavar="NAME", help="The name of a link, or the id of its user.")
-]
+_CONTAINER = "A container: its name, its id, or four or more first digits of the id."
+_NAMED = "The name of a link, or the id of its user."
 
 
 @command(SHARING)
 def link(
     run: Run,
-    containers: ContainersArgument,
-    until: Annotated[str, typer.Option(metavar="TIME", help=dates.UNTIL_HELP)],
+    containers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CONTAINER", help=_CONTAINER, autocompletion=complete_container),
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help=dates.UNTIL_HELP)] = None,
     recursive: Recursive = False,
     everyone: Everyone = False,
     password: Annotated[
@@ -63,8 +66,23 @@ def link(
     ] = None,
     qr: Qr = False,
     svg: Svg = None,
+    show: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"Print a link again, to send it once more. {_NAMED}"),
+    ] = None,
+    revoke: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"End a link, also for people who have it already; they may have kept copies. {_NAMED}",
+        ),
+    ] = None,
+    yes: Yes = False,
 ) -> None:
     """Make a link for people without an account.
+
+    Without a container, the command lists your links; with --show or --revoke, it shows or ends one. Revoke
+    expired links too: this removes the users of the links from the containers.
 
     Anybody who has the link, and its password if it has one, can read the containers until the end: send the
     password another way than the link. The link contains the API key of the profile.
@@ -72,53 +90,66 @@ def link(
     `scbroker open` opens a link, and so does a Python program; a browser does not. Only the link goes to
     standard output. SCBROKER_LINK_PASSWORD gives a password without a terminal.
     """
-    end = dates.end_of(until)
     _check_terminal(run, qr)
-    ids = ids_of(run, containers, recursive, everyone)
+    if sum(map(bool, (containers, show, revoke))) > 1:
+        raise errors.InvalidArgumentError(
+            "CONTAINER, --show and --revoke exclude each other: pass one of them."
+        )
+    if show:
+        _show(run, show, qr, svg)
+    elif revoke:
+        _revoke(run, revoke, yes)
+    elif containers and until:
+        end = dates.end_of(until)
+        ids = ids_of(run, containers, recursive, everyone)
+        needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
+        chosen = secret("link password", password_file, new=True) if needs_password else None
+        made = _make(run, ids, end, chosen, name, qr, svg)
+        who = "this link and its password" if made.hasPassword else "this link"
+        run.out.say(f"Anybody with {who} can read until {dates.local(end)}.")
+    elif containers or until:
+        raise errors.InvalidArgumentError(
+            "A link needs containers and an end: pass CONTAINER and --until, such as 7d."
+        )
+    else:
+        found = run.session.getLinks().result()
+        names = _names(run, found)
+        run.out.rows([_row(each, names) for each in found], _COLUMNS)
+
+
+def _make(
+    run: Run,
+    ids: Mapping[uuid.UUID, str],
+    end: dt.datetime,
+    password: str | None,
+    name: str | None,
+    qr: bool,
+    svg: Path | None,
+) -> "scbroker.Link":
     if len(ids) > _MOST_CONTAINERS:
         raise errors.InvalidArgumentError(
             f"A link opens at most {_MOST_CONTAINERS} containers, and these are {len(ids)}: make several "
             "links."
         )
-    needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
-    found = secret("link password", password_file, new=True) if needs_password else None
     with _svg_file(svg) as file:
         try:
-            making = run.session.createLink(list(ids), expiresAt=end, password=found, name=name)
+            making = run.session.createLink(list(ids), expiresAt=end, password=password, name=name)
             made = making.result()
         except errors.BrokerError as error:
             raise _with_name(error, ids) from None
         _write(run, made, ids, file, qr=qr)
-    who = "this link and its password" if made.hasPassword else "this link"
-    run.out.say(f"Anybody with {who} can read until {dates.local(end)}.")
+    return made
 
 
-@listing(of=links)
-def list_links(run: Run) -> None:
-    """List, show and revoke your links."""
-    found = run.session.getLinks().result()
-    names = _names(run, found)
-    run.out.rows([_row(each, names) for each in found], _COLUMNS)
-
-
-@command(name="show", of=links)
-def show(run: Run, link: LinkName, qr: Qr = False, svg: Svg = None) -> None:
-    """Print a link again, to send it once more."""
-    _check_terminal(run, qr)
-    found = _find(run, link)
+def _show(run: Run, name: str, qr: bool, svg: Path | None) -> None:
+    found = _find(run, name)
     names = _names(run, [found])
     with _svg_file(svg) as file:
         _write(run, found, names, file, qr=qr)
 
 
-@command(name="revoke", of=links)
-def revoke(run: Run, link: LinkName, yes: Yes = False) -> None:
-    """End a link, also for people who have it already.
-
-    They may have kept copies. Revoke expired links too: this removes the users of the links from the
-    containers.
-    """
-    found = _find(run, link)
+def _revoke(run: Run, name: str, yes: bool) -> None:
+    found = _find(run, name)
     run.confirm(f"Revoke the link {_called(found)}?", yes)
     run.session.revokeLink(found).result()
     row = {"userId": found.userId, "name": found.name}
@@ -166,7 +197,7 @@ def _find(run: Run, text: str) -> "scbroker.Link":
         )
     if not found:
         named = "like this" if LINK_MARK.search(text) else f"named {text!r}"
-        raise errors.NotFoundError(f"You have no link {named}: `scbroker links` lists your links.")
+        raise errors.NotFoundError(f"You have no link {named}: `scbroker link` lists your links.")
     return found[0]
 
 
@@ -177,9 +208,7 @@ def open_link(
     containers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="CONTAINER",
-            help="A container: its name, its id, or four or more first digits of the id. By default all "
-            "containers of the link.",
+            metavar="CONTAINER", help=f"{_CONTAINER} By default all containers of the link."
         ),
     ] = None,
     output: Annotated[

@@ -26,7 +26,7 @@ from scbroker.cli.people import (
     named_in,
     warn,
 )
-from scbroker.cli.rights import Can, Rights, permissions_of
+from scbroker.cli.rights import Can, permissions_of
 from scbroker.cli.run import Run
 from scbroker.desk import rights
 
@@ -65,7 +65,6 @@ def share(
     recursive: Recursive = False,
     everyone: Everyone = False,
     can: Can = None,
-    exactly: Rights = None,
     until: Until = None,
 ) -> None:
     """Give people and groups access to a container.
@@ -81,7 +80,7 @@ def share(
     You can give only permissions that you have, and for no longer than you have them. Anybody who can read
     may keep a copy.
     """
-    permissions = permissions_of(can, exactly)
+    permissions = permissions_of(can)
     end = None if until is None else dates.end_of(until)
     texts, members = _named(run, [container, *(people or ())], others, "--with")
     check_others(run, members, "You have access already: name another person.")
