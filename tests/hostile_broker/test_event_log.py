@@ -234,6 +234,24 @@ def test_who_follows_the_log_by_the_next_id_notices_later_what_was_dropped_or_ch
 
 
 @attack(37, "event log changed")
+def test_a_log_that_grew_again_is_another_for_a_reading_that_begins_behind_what_was_read(
+    mallory: Mallory,
+) -> None:
+    """The event before the reading is compared, as long as the broker has it."""
+    alice, story = log_of_five(mallory)
+    log = alice.events()
+    device = mallory.device_of(alice, store=mallory.new_store())
+    assert reads(device) == [1, 2, 3, 4, 5]
+    device = mallory.restarted(device)
+    story.tell(alice, story.follow(alice, content=b"6"))
+    behind = {"startId": 6}
+    for criteria in (behind, {"startId": 7}, behind | {"containerId": story.uuid}):
+        check_log_refused(mallory, device, told_otherwise(5, version=7), FORK, **criteria)
+    with mallory.lying(EVENTS, aged(6, log)):
+        assert reads(device, **behind) == [6]
+
+
+@attack(37, "event log changed")
 def test_what_a_filter_leaves_out_and_what_was_never_told_is_the_limit(mallory: Mallory) -> None:
     alice, story = log_of_five(mallory)
     device = mallory.device_of(alice)

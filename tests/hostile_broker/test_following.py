@@ -21,8 +21,8 @@ from scbroker.wire.events import HEARTBEAT, Events
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import EVENTS, ROLLBACK
-from tests.hostile_broker.test_event_log import LIES, log_of_five, reads
+from tests.hostile_broker.protocol import EVENTS, FORK, ROLLBACK
+from tests.hostile_broker.test_event_log import LIES, log_of_five, reads, told_otherwise
 from tests.kit.waiting import PATIENCE, tick, wait_until
 
 
@@ -84,6 +84,19 @@ def test_a_log_that_ends_before_the_streams_next_event_is_a_rollback_also_withou
     shorter = Events(events=[], firstId=1, lastId=3)
     with mallory.answering(EVENTS, shorter), pytest.raises(ROLLBACK, match="ends at 3"):
         collect(device, 6, 1)
+
+
+@attack(76, "a stream that goes back")
+def test_a_log_that_has_grown_beyond_the_streams_next_event_again_is_another(
+    mallory: Mallory,
+) -> None:
+    alice, story = log_of_five(mallory)
+    device = mallory.device_of(alice)
+    assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
+    story.tell(alice, story.follow(alice, content=b"six"))
+    with mallory.lying(EVENTS, told_otherwise(5, version=7)), pytest.raises(FORK):
+        collect(device, 6, 1)
+    assert collect(device, 6, 1) == [6]
 
 
 @attack(76, "a stream that goes back")

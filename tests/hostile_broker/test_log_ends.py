@@ -32,7 +32,7 @@ from tests.hostile_broker.test_event_log import (
 from tests.kit.waiting import PATIENCE, until
 from tests.kit.writers import User
 
-FORKED: Final = told_otherwise(5, version=77)
+FORKED: Final = told_otherwise(4, version=77)
 
 
 # Two at once.

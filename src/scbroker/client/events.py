@@ -3,13 +3,16 @@
 The broker alone says what an event means. A device can notice missing, reordered and altered events: ids have
 no gaps, and its mark keeps the highest id together with a digest of all events that it read in one run from
 the first. A broker that drops old events serves the first id that it keeps and a digest of the dropped ones,
-so that a run that began with dropped events can still be checked.
+so that a run that began with dropped events can still be checked. The mark also has the hash of the event
+with the highest id: a reading that begins behind it compares this event first. A log that was restored from a
+backup may have grown beyond that id again.
 
 No number in an answer is signed. So the mark is raised by events that were served without a gap, and by
 nothing else: not by the ends that a page names, nor by an answer that was filtered or refused.
 Spec: docs/spec/protocol.md, section 5.
 """
 
+import contextlib
 import itertools
 import uuid
 from collections.abc import Sequence
@@ -50,6 +53,8 @@ class Mark(msgspec.Struct, array_like=True, frozen=True):
     read: int = 0
     digest: bytes = NO_EVENTS
     first: int = 1
+    hash: bytes = b""
+    """That of the event `last`; nothing if it was not read."""
 
     def encode(self) -> bytes:
         return msgspec.msgpack.encode(self)
@@ -145,6 +150,8 @@ async def events(source: Source, criteria: Criteria) -> list[ContainerEvent]:
     log = await _fetch(source, criteria, mark)
     if not _FILTERS & criteria.keys():
         log = await _follow(source, criteria, mark, log)
+    elif "startId" in criteria:
+        await _check_last(source, mark)
     return source.shown(log.events)
 
 
@@ -217,6 +224,8 @@ async def _follow(source: Source, criteria: Criteria, begun: Mark, log: _Log) ->
         stored, mark = source.mark()
         if log.end < mark.read <= wanted:
             log = await _fetch(source, criteria, mark)
+        if mark.last < log.first:
+            await _check_last(source, mark)
         _check_whole(log, begun, mark)
         new = _advanced(mark, log)
         if new == mark or source.swap(stored, new.encode()):
@@ -224,6 +233,17 @@ async def _follow(source: Source, criteria: Criteria, begun: Mark, log: _Log) ->
     raise errors.ConflictError(
         "Others read the event log faster than this call can check it: try again."
     )
+
+
+async def _check_last(source: Source, mark: Mark) -> None:
+    """Raise `ForkError` if the log has another event than the last one that this device has read.
+
+    Nothing is left to compare if the broker has dropped it.
+    """
+    if mark.hash:
+        last: Criteria = {"startId": str(mark.last), "endId": str(mark.last)}
+        with contextlib.suppress(errors.EventsExpiredError):
+            _check_whole(await _fetch(source, last, mark), mark, mark)
 
 
 async def _fetch(
@@ -333,15 +353,22 @@ def _check_whole(log: _Log, begun: Mark, mark: Mark) -> None:
     ids = range(log.first, log.end + 1)  # as long as the broker says: never made into a list
     if len(log.events) != len(ids) or any(e.id != n for e, n in zip(log.events, ids, strict=True)):
         raise errors.IntegrityError("The broker withholds events.")
-    if mark.read > log.end:
-        return
+    is_same = True
+    if mark.hash and mark.last in ids:
+        is_same = hash_of(log.events[mark.last - log.first]) == mark.hash
     # Recompute the digest from either known starting point; both must give the stored one.
     for start in (log.before, begun):
-        is_comparable = log.first - 1 <= start.read <= mark.read
-        if is_comparable and _digest(start, log, mark.read) != mark.digest:
-            raise errors.ForkError(
-                f"The broker's event log is another than this device has read.{_RESET}"
-            )
+        if log.first - 1 <= start.read <= mark.read <= log.end:
+            is_same = is_same and _digest(start, log, mark.read) == mark.digest
+    if not is_same:
+        raise errors.ForkError(
+            f"The broker's event log is another than this device has read.{_RESET}"
+        )
+
+
+def hash_of(event: Event) -> bytes:
+    """Return the hash of an event, which is the same after the deletion of its container emptied it."""
+    return digest_with(NO_EVENTS, event)
 
 
 def _digest(start: Mark, log: _Log, end: int) -> bytes:
@@ -360,12 +387,15 @@ def _advanced(mark: Mark, log: _Log) -> Mark:
         # Keep `first` only if the digest of the dropped events was compared with what this device read.
         is_known = begins_with_kept and log.kept <= mark.read + 1
         return replace(mark, first=log.kept) if is_known else mark
-    last, first = max(mark.last, log.end), log.kept if begins_with_kept else mark.first
+    first = log.kept if begins_with_kept else mark.first
+    last, hash_ = mark.last, mark.hash
+    if log.end >= last:
+        last, hash_ = log.end, hash_of(log.events[-1])
     # If events were dropped before this device read them, its run begins again behind them.
     start = mark if mark.read >= log.kept - 1 else log.before
     if not log.first <= start.read + 1 <= log.end:
-        return Mark(last, mark.read, mark.digest, first)
-    return Mark(last, log.end, _digest(start, log, log.end), first)
+        return Mark(last, mark.read, mark.digest, first, hash_)
+    return Mark(last, log.end, _digest(start, log, log.end), first, hash_)
 
 
 def public_event(event: Event, group: uuid.UUID | None) -> ContainerEvent:

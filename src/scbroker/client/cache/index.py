@@ -42,7 +42,7 @@ from scbroker.records.container_record import GROUP_TYPE, Role
 from scbroker.types import Container, Header
 from scbroker.vocabulary import AccessLevel, Availability, ContainerEventType, NamedGroup
 from scbroker.wire.containers import MAX_BATCH
-from scbroker.wire.events import MAX_PAGE, NO_EVENTS, Event, digest_with
+from scbroker.wire.events import MAX_PAGE, Event
 
 LONGEST_NAME: Final = 1024
 """Characters. The time to normalize a name grows with the square of its length."""
@@ -333,10 +333,11 @@ class Index:
             start = place.id - 1 if place.last else place.id
             page = await source.call({"startId": str(start)})
             some = await events.check_page(source, start, page)
-            if place.last and (not some or _hash(some[0]) != place.last):
+            if place.last and (not some or events.hash_of(some[0]) != place.last):
                 raise errors.EventsExpiredError("The log is another one.", firstId=page.firstId)
             found += some[1:] if place.last else some
-            place = self._places[log] = _Place(some[-1].id + 1, _hash(some[-1])) if some else place
+            if some:
+                place = self._places[log] = _Place(some[-1].id + 1, events.hash_of(some[-1]))
             if len(some) < MAX_PAGE:
                 return found
         raise errors.EventsExpiredError("The log has too many new events.", firstId=place.id)
@@ -473,17 +474,13 @@ def _is_other(slot: _Slot, head: _Head) -> bool:
     return slot.version < head.version
 
 
-def _hash(event: Event) -> bytes:
-    return digest_with(NO_EVENTS, event)
-
-
 async def _end_of(source: Source) -> _Place:
     """Return the place after the last event of a log."""
     end = await events.end_of_log(source)
     if end == 0:
         return _Place()
     found = await events.check_page(source, end, await source.call({"startId": str(end)}))
-    last = next((_hash(each) for each in found if each.id == end), b"")
+    last = next((events.hash_of(each) for each in found if each.id == end), b"")
     return _Place(end + 1, last)
 
 
