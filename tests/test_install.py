@@ -111,8 +111,8 @@ def test_without_an_extra_the_library_works_and_the_command_names_the_extras(
     )  # fmt: skip
     assert done.stdout == "b'some bytes'\n"
     refused = bare.run("scbroker", "whoami", status=1).stderr
-    assert "`pip install 'scbroker[cli]'` for the commands of users" in refused
-    assert "`pip install 'scbroker[server]'` to run a broker" in refused
+    assert "`pip install './scbroker[cli]'` for the commands of users" in refused
+    assert "`pip install './scbroker[server]'` to run a broker" in refused
 
 
 @on_sqlite

@@ -206,7 +206,7 @@ class ConflictError(BrokerError, code="conflict"):
 
 
 class StaleKeysError(ConflictError, code="stale-keys"):
-    """A recipient has newer keys: read them again."""
+    """A recipient has newer keys: call again, which reads them."""
 
 
 class PartGoneError(ConflictError, code="part-gone"):

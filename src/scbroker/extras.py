@@ -2,5 +2,5 @@
 
 
 def install(extra: str) -> str:
-    """Return the command. Its quotes keep shells from expanding the brackets."""
-    return f"pip install 'scbroker[{extra}]'"
+    """Return the command, for a clone in ./scbroker. Its quotes keep shells from expanding the brackets."""
+    return f"pip install './scbroker[{extra}]'"

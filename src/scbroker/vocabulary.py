@@ -52,7 +52,7 @@ class GroupRole(enum.IntEnum):
 
 
 class ContainerEventType(enum.StrEnum):
-    """The kind of an event of a container, as one of its users sees it."""
+    """The kind of a container's event for one user: `Deleted` also means removed or expired."""
 
     Added = "Added"
     Updated = "Updated"
@@ -74,7 +74,7 @@ class Availability(enum.Enum):
 
 
 class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
-    """Permissions of one user on one container.
+    """Permissions on a container: those that one `AccessLevel`, an entry of its access list, gives.
 
     Cryptography enforces Decrypt. Every reader verifies Upload, ModifyAccess, ModifyType and Delete. The
     broker enforces Download, ViewAccess, ViewType and ReceiveAccessEvents.
@@ -214,7 +214,7 @@ def member_of(kind: type[E], value: object, name: str) -> E:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AccessLevel:
-    """The access of one user, or of one group, to one container.
+    """One entry of an access list: a user or group with its permissions, a `ContainerAccessLevel`.
 
     `userId` is a uuid.UUID, its text, a Contact, a ContactCard or a Group; the id of a group names the group.
     The client compares the whole fingerprint of a contact or card with the user's keys, and the name of a

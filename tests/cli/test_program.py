@@ -121,7 +121,7 @@ def test_a_broker_without_a_package_of_its_extra_names_the_extra(
     done = _without(module, *command, SCBROKER_DATA_DIR=str(folder))
     assert done.returncode == 1
     assert f"needs the Python package {module.replace('_', '-')}" in done.stderr
-    assert "`pip install 'scbroker[server]'`" in done.stderr
+    assert "`pip install './scbroker[server]'`" in done.stderr
     assert "Traceback" not in done.stderr
     assert not folder.exists()
 
@@ -132,7 +132,7 @@ def test_files_by_path_without_fsspec_name_the_extra() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert "run pip install 'scbroker[fsspec]'." in done.stderr
+    assert "run pip install './scbroker[fsspec]'." in done.stderr
 
 
 @pytest.mark.sampled
@@ -144,7 +144,7 @@ def test_a_command_of_users_without_a_package_of_its_extra_names_the_extra(
     done = _without(module, "card", text, "--svg", str(tmp_path / "new.svg"))
     assert done.returncode == 1
     assert f"needs the Python package {module}" in done.stderr
-    assert "`pip install 'scbroker[cli]'`" in done.stderr
+    assert "`pip install './scbroker[cli]'`" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

@@ -266,7 +266,8 @@ Everyone = Annotated[
     bool,
     typer.Option(
         "--everyone",
-        help="With --recursive, also containers that people who are not your contacts can change.",
+        help="Also from strangers: with --recursive, containers that people who are not your contacts "
+        "can change.",
     ),
 ]
 OfType = Annotated[str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")]

@@ -171,7 +171,7 @@ class BrokerProvider(Operations, abc.ABC):
         keyRing: KeyRing | None = None,
         keep: bool = False,
     ) -> bytes | None:
-        """Log in with a user id and passphrase, or with a KeyRing.
+        """Log in with a user id and the passphrase (the password alone does not log in), or with a KeyRing.
 
         With `userId` and `passphrase` the client fetches the KeyFile, opens it, and returns its encrypted
         bytes. `password` is optional; a wrong one is an error. With `keyRing` and `userId` only the published
@@ -1250,7 +1250,7 @@ class BrokerProvider(Operations, abc.ABC):
 
     @operation
     async def resetContainerMark(self, containerId: Id, accept: Head | None = None) -> Heads:
-        """Show the head that this device has verified last and the one served now; accept the latter.
+        """Show the head verified last and the one served now; only with `accept`, follow the latter.
 
         For a container that raises a `rollbackError`, `forkError` or `tooLargeError` although you trust the
         broker's present state, as after its operator has restored a backup. Without `accept` nothing changes:
@@ -1322,7 +1322,7 @@ class BrokerProvider(Operations, abc.ABC):
     async def getLatestActiveSigningKey(
         self, userId: UserId, keyType: Kind = KeyType.Signing
     ) -> PublicKey | None:
-        """Return the user's latest active public key of the type; None for an unknown or a deleted user.
+        """Return the latest active key, also an encryption key; None for an unknown or deleted user.
 
         `keyType` is a KeyType, its value or its name.
 

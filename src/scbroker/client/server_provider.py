@@ -1,7 +1,7 @@
-"""Implement the session operations over HTTP, and construct providers.
+"""Implement the client: a provider is one user's session at a broker.
 
 provider = ServerProvider(apiKey, "https://broker.example", "my program")
-provider.register("password", "passphrase").result()
+provider.register("A password 1", "A passphrase 1").result()
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLOSE_SECONDS: Final = 5.0
 
 
 class ServerProvider(BaseProvider):
-    """A session against one broker, usable as `with` and `async with`.
+    """The client: one user's session at a broker, usable as `with` and `async with`.
 
     `apiKey` comes from the broker's operator, as UUID or text. `serverUrl` is https, or http for a
     broker on this machine; text, or a result of `urllib.parse.urlsplit` or `urlparse`. If the broker is

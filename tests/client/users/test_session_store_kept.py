@@ -275,7 +275,7 @@ def unusable(keychain: MemoryKeychain, monkeypatch: pytest.MonkeyPatch, how: str
     """Make the keychain unusable; return what the error has to say."""
     if how == "not installed":
         monkeypatch.setitem(sys.modules, "keyring", None)
-        return r"pip install 'scbroker\[keychain\]'"
+        return r"pip install '\./scbroker\[keychain\]'"
     if how == "a file in clear text":
         monkeypatch.setattr(MemoryKeychain, "priority", 0.5)
         return "no usable keychain"

@@ -217,8 +217,8 @@ class FileSessionStore(_Folder):
 class KeychainSessionStore(_Folder):
     """Kept sessions in a folder, with their keys in the operating system's keychain.
 
-    The default. The keychain is macOS's Keychain, Windows' Credential Locker, or a Secret Service or KWallet
-    on Linux; it needs the package `keyring`: pip install 'scbroker[keychain]'. The folder is by default the
+    The default. The keychain is a Secret Service or KWallet on Linux; nobody has tried those of macOS and
+    Windows yet. It needs the package `keyring`, the extra `keychain`. The folder is by default the
     platform's folder for state. Programs that pass different folders share the entry of a user in the
     keychain: a log-out in one of them ends what the others keep for that user.
     """
