@@ -1,4 +1,4 @@
-"""Write docs/commands/: a page for each command of the program, made from the program itself.
+"""Write docs/commands/: a page for each panel of the help, made from the program itself.
 
     python tools/make_commands.py [FOLDER]
 
@@ -55,10 +55,23 @@ def pages() -> dict[str, str]:
     """Return the text of each page by its file's name."""
     extra = tomllib.loads((DOCS / "commands.toml").read_text("utf-8"))
     made = {"index.md": _index()}
+    for panel, commands in _panels().items():
+        parts = [f"# {panel}: commands", _MADE, *(_section(each, extra) for each in commands)]
+        made[_file(panel)] = _joined(parts)
+    return made
+
+
+def _panels() -> dict[str, list[Any]]:
+    """Return the commands of each panel, in the order of the help."""
+    found: dict[str, list[Any]] = {panel: [] for panel in command.PANELS}
     for each in root().commands.values():
         if not each.hidden:
-            made[f"{each.name}.md"] = _page(each, extra)
-    return made
+            found[each.rich_help_panel or command.BROKER].append(each)
+    return found
+
+
+def _file(panel: str) -> str:
+    return f"{panel.partition(' ')[0].lower()}.md"
 
 
 def write(folder: Path) -> None:
@@ -76,39 +89,36 @@ def _index() -> str:
     parts = [
         "# Commands",
         _MADE,
-        "Each page is the help of a command. [The command line](../guide/command-line.md) is the guide: "
+        "These pages are the help. [The command line](../guide/command-line.md) is the guide: "
         "names, people, profiles, secrets, output and exit statuses.",
     ]
-    panels: dict[str, list[str]] = {}
-    for each in root().commands.values():
-        if not each.hidden:
-            line = f"| [`{each.name}`]({each.name}.md) | {_cell(_first_line(each))} |"
-            panels.setdefault(each.rich_help_panel or command.BROKER, []).append(line)
-    for panel in command.PANELS:
-        if panel in panels:
-            parts += [f"## {panel}", "\n".join(["| command | |", "|---|---|", *panels[panel]])]
+    rows = ["| command | |", "|---|---|"]
+    for panel, commands in _panels().items():
+        rows += [
+            f"| [`{each.name}`]({_file(panel)}#{each.name}) | {_cell(_first_line(each))} |"
+            for each in commands
+        ]
+    parts.append("\n".join(rows))
     for family, names in COMMON.items():
         one = next(each for _, each in leaves(root()) if _family(each) == family)
         chosen = [each for each in one.params if each.name in names]
-        parts += [f"## Options of every command of {family}", _table("option", chosen)]
+        parts += [f"## Options of every command of {family}", _table(chosen)]
     return _joined(parts)
 
 
-def _page(one: Any, extra: dict[str, dict[str, Any]]) -> str:
-    parts = [f"# {one.name}", _MADE]
-    if not hasattr(one, "commands"):
-        return _joined([*parts, *_body(one.name, one, extra)])
-    parts += _prose(one)
-    if not _is_empty(one):
-        parts += _body(one.name, one, extra)[len(_prose(one)) :]
-    for name, each in leaves(one, one.name):
-        if each is not one:
-            parts += [f"## {name}", *_body(name, each, extra)]
-    return _joined(parts)
+def _section(one: Any, extra: dict[str, dict[str, Any]]) -> str:
+    """Return the part of a page about a command, or about a group with its commands."""
+    parts = [f"## {one.name}"]
+    if _is_empty(one):
+        parts += [_wrapped(each) for each in _prose(one)]
+    for name, each in leaves(one, one.name) if hasattr(one, "commands") else [(one.name, one)]:
+        parts += [f"### {name}"] if each is not one else []
+        parts += _body(name, each, extra)
+    return "\n\n".join(parts)
 
 
 def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the paragraphs of one command: its help, usage, parameters, example and output."""
+    """Return the paragraphs of one command: its help, usage with an example, parameters and output."""
     arguments = [each for each in one.params if each.param_type_name == "argument"]
     options = [each for each in one.params if each.param_type_name == "option" and not each.hidden]
     family = _family(one)
@@ -117,12 +127,10 @@ def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
     usage = ["scbroker", name, *(["[OPTIONS]"] if one.params else [])]
     if hasattr(one, "commands"):
         usage.append("[COMMAND]")
-    parts = [*_prose(one), _code(" ".join([*usage, *map(_shown_argument, arguments)]))]
-    parts += [_table("argument", arguments)] if arguments else []
-    parts += [_table("option", options)] if options else []
+    shown = " ".join([*usage, *map(_shown_argument, arguments)])
     known = extra.get(name, {})
-    if "example" in known:
-        parts += ["For example:", _code(f"$ {known['example']}", "console")]
+    parts = [*_prose(one), _code(f"{shown}\n$ {known['example']}")]
+    parts += [_table([*arguments, *options])] if arguments or options else []
     shapes = (
         ("json", "an object"),
         ("rows", "an array of objects"),
@@ -132,12 +140,6 @@ def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
         if key in known:
             keys = ", ".join(f"`{each}`" for each in known[key])
             parts.append(f"With `--json`: {shape} with the keys {keys}.")
-    if family:
-        anchor = f"options-of-every-command-of-{family.replace(' ', '-')}"
-        parts.append(
-            f"[Options of every command](index.md#{anchor}), [exit statuses]"
-            "(../guide/command-line.md#exit-statuses)."
-        )
     return [each if each.startswith(("|", "```")) else _wrapped(each) for each in parts]
 
 
@@ -156,15 +158,16 @@ def _first_line(one: Any) -> str:
     return _prose(one)[0]
 
 
-def _table(kind: str, parameters: list[Any]) -> str:
-    rows = [f"| {kind} | |", "|---|---|"]
+def _table(parameters: list[Any]) -> str:
+    rows = ["| | |", "|---|---|"]
     for each in parameters:
+        is_argument = each.param_type_name == "argument"
         notes = [each.help or ""]
-        if kind == "option" and each.envvar:
+        if not is_argument and each.envvar:
             notes.append(f"Environment: `{each.envvar}`.")
-        if kind == "option" and each.default not in (None, False, True, [], ()):
+        if not is_argument and each.default not in (None, False, True, [], ()):
             notes.append(f"Default: `{each.default}`.")
-        name = _shown_argument(each) if kind == "argument" else _shown_option(each)
+        name = _shown_argument(each) if is_argument else _shown_option(each)
         rows.append(f"| `{_cell(name)}` | {_cell(' '.join(filter(None, notes)))} |")
     return "\n".join(rows)
 
@@ -185,8 +188,8 @@ def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-def _code(text: str, language: str = "text") -> str:
-    return f"```{language}\n{text}\n```"
+def _code(text: str) -> str:
+    return f"```text\n{text}\n```"
 
 
 def _wrapped(text: str) -> str:

@@ -11,23 +11,24 @@ from typing import Final
 from assurance.mutations.attacks import MUTATIONS
 from assurance.mutations.attacks.edits import Mutation
 from assurance.mutations.engine import NOTICED, ROOT, Campaign, arguments, in_a_copy
-from tests.hostile_broker.catalogue import ATTACKS, EXPLANATIONS, shown_by
+from tests.hostile_broker.catalogue import EXPLANATIONS
 
 PAGE: Final = ROOT / "docs" / "attacks.md"
 _HEAD: Final = """\
 # Attacks
 
-This page lists attacks on systems like this one, and what stops each of them here.
+Attacks on systems like this one, published or derived from what this one promises, and what stops each of
+them here. Some say what no defence stops; [Security](security.md) lists these limits.
 
-- Each attack was published for a system like this one, or follows from what this one promises.
-- Tests in `tests/hostile_broker/` mount each attack for real. Against the client, a broker changes, replays,
-  withholds, reorders and invents what it serves, together with users of its own. Against the real broker,
-  the attacker is a user or a thief.
-- Each test expects the typed error. It also expects that no pin, mark or file changed, and that nothing was
-  sent that depends on a key.
-- Each defence in the tables was removed from the program, alone or together with what stands behind it. The
-  tests named for it then failed. `make attacks` repeats this and writes this page.
-- A claim that speaks of a limit shows what no defence stops. [Security](security.md) lists these limits.
+- Tests in `tests/hostile_broker/` mount each attack for real: a broker changes, replays, withholds, reorders
+  and invents what it serves, or the attacker is a user or a thief. `@attack(N, ...)` names the attack.
+- Each test expects the typed error, and that no pin, mark or file changed and nothing was sent that depends
+  on a key.
+- `assurance/mutations/attacks/attacks.toml` names the defences of each attack. `make attacks` removes one
+  after the other from the program, expects the tests to fail, and writes this page.
+
+| | attack | what stops it |
+|--:|---|---|
 """
 
 
@@ -54,28 +55,11 @@ def _try(mutation: Mutation) -> str:
 
 
 def text() -> str:
-    """Return the page: of each attack the tests that mount it and the defences that they need."""
-    mounted = shown_by()
+    """Return the page: a row for each attack."""
     return _HEAD + "".join(
-        _section(number, name, mounted[number]) for number, name in ATTACKS.items()
+        f"| {number} | **{title}.** {attack} | {defence} |\n"
+        for number, (title, attack, defence) in EXPLANATIONS.items()
     )
-
-
-def _section(number: int, name: str, tests: list[str]) -> str:
-    defences = [item for item in MUTATIONS if item.attack == number]
-    title, attack, defence = EXPLANATIONS[number]
-    lines = [f"\n## {number}. {title}\n", f"*{name[0].upper()}{name[1:]}.* {attack}\n"]
-    lines += [f"**Defence:** {defence}\n", "Tests:\n"]
-    lines += [f"- {_claim(test)}" for test in tests]
-    lines += ["\n| defence that was removed | in |", "|---|---|"]
-    lines += [f"| {item.defence} | `{item.edits[0].path}` |" for item in defences]
-    return "\n".join(lines) + "\n"
-
-
-def _claim(test: str) -> str:
-    """Return the claim that the name of a test is."""
-    words = test.rpartition("::test_")[2].replace("_", " ")
-    return words[0].upper() + words[1:]
 
 
 if __name__ == "__main__":
