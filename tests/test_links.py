@@ -19,6 +19,8 @@ ROOT: Final = Path(__file__).parent.parent
 DOCS: Final = ROOT / "docs"
 PAGES: Final = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 DIAGRAMS: Final = loaded(DOCS.parent / "tools" / "diagrams.py")
+LEFT_OUT: Final = re.compile(r"adr/|attacks\.md|conformance\.md")
+"""Pages of the repository that are not on the site: `exclude_docs` in mkdocs.yml."""
 _FENCE: Final = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 _HEADING: Final = re.compile(r"^#{1,6} (.+?)(?: *\{#([\w-]+)\})?$", re.MULTILINE)
 _LINK: Final = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
@@ -98,7 +100,24 @@ def entries(nav: list[Any]) -> Iterator[str]:
 
 def test_every_page_is_in_the_navigation_once() -> None:
     named = sorted(entries(settings()["nav"]))
-    assert named == sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert named == sorted(page for page in pages if not LEFT_OUT.match(page))
+
+
+@in_one_case(
+    "page",
+    [
+        page
+        for page in sorted(DOCS.rglob("*.md"))
+        if not LEFT_OUT.match(page.relative_to(DOCS).as_posix())
+    ],
+)
+def test_no_page_of_the_site_links_a_page_that_is_left_out_of_it(page: Path) -> None:
+    links = [
+        (page.parent / link.partition("#")[0]).resolve() for link in _LINK.findall(prose(page))
+    ]
+    names = [each.relative_to(DOCS).as_posix() for each in links if each.is_relative_to(DOCS)]
+    assert [name for name in names if LEFT_OUT.match(name)] == []
 
 
 def test_a_section_of_the_navigation_closes_and_has_at_most_ten_entries_at_once() -> None:

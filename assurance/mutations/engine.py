@@ -62,15 +62,11 @@ class Campaign(Generic[T]):
         if not (right and silent):
             print(f"{mutation}: {outcome}", flush=True)
 
-    def end(self, page: Path, text: Callable[[], str], *, whole: bool) -> int:
-        """Report; write the page if all mutations there are were tried and right. Return the exit status."""
+    def end(self) -> int:
+        """Report. Return the exit status: 0 if all chosen mutations were tried and right."""
         seconds = time.monotonic() - self._began  # about time
         print(f"{self.done} mutants, {self.wrong} wrong, in {seconds:.0f} s")
-        if self.wrong or not self.chosen or self.done < len(self.chosen):
-            return 1
-        if whole:
-            page.write_text(text(), "utf-8")
-        return 0
+        return int(self.wrong > 0 or not self.chosen or self.done < len(self.chosen))
 
 
 def is_of(nodeid: str, test: str) -> bool:

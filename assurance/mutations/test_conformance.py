@@ -55,8 +55,3 @@ def test_tests_must_pass_without_a_mutant_and_fail_with_it(
     mutant = Mutant("getUserId", "returns another", lambda: None)
     assert run.is_right(run.Job([]), outcome) == without
     assert run.is_right(run.Job([], mutant), outcome) == within
-
-
-def test_the_page_of_mutants_is_that_of_the_catalogue() -> None:
-    """`make conformance` writes it after a run in which all mutants were noticed."""
-    assert run.PAGE.read_text("utf-8") == run.text()

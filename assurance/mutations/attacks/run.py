@@ -43,7 +43,10 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for mutation, outcome in zip(chosen, pool.map(_try, chosen), strict=True):
             campaign.add(_name(mutation), outcome)
-    return campaign.end(PAGE, text, whole=options.attack is None)
+    status = campaign.end()
+    if not status and options.attack is None:
+        PAGE.write_text(text(), "utf-8")
+    return status
 
 
 def _name(mutation: Mutation) -> str:

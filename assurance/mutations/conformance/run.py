@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,6 @@ from tests.conformance.interface import INTERFACE
 from tests.conformance.page import ROWS
 from tests.kit.waiting import PATIENCE
 
-PAGE: Final = ROOT / "docs" / "mutants.md"
 _SECONDS: Final = 5 * PATIENCE
 """Of a mutant: each test that waits in vain takes `PATIENCE`."""
 _WARM_UP: Final = "assurance/mutations/conformance/shared_broker.py"
@@ -41,31 +40,6 @@ _PYTEST: Final = [
     "-q", "--long", "--capture=sys", "--no-header", "--no-summary", "-p", "no:cacheprovider",
     "-p", "no:xdist",
 ]  # fmt: skip
-_HEAD: Final = """\
-# Mutants of the interface's rows
-
-This page shows that the tests of each row notice when the row is broken.
-
-A mutant is one way to break one row of the [conformance page](conformance.md): an operation that
-
-- ignores a parameter,
-- returns another result or another field,
-- does nothing, or fails,
-- misses what its row claims beyond that.
-
-`make conformance` installs one mutant at a time, each in a process of its own, and runs the tests that the
-row names. They pass without the mutant, and one of them must fail with it. The run writes this page when
-every mutant was noticed.
-
-The table does not count wrong declared results. For these, `tests/conformance/test_types.py` declares all
-results as something else, and a type checker must notice it for every operation in both styles.
-
-"""
-_EQUIVALENT: Final = """\
-No test can notice these. The run tries them as well, and they have to survive.
-
-| row | mutant | why no test can notice it |
-|---|---|---|"""
 
 
 def named_by_rows() -> dict[str, tuple[str, ...]]:
@@ -216,27 +190,8 @@ def main() -> int:
         honest = not options.everyday
         run = Run(chosen, options.jobs, Path(folder), tries_rows=honest, says_all=options.verbose)
         status: Any = pytest.main([*_PYTEST, _WARM_UP, *sorted(tests)], plugins=[run])
-    ended = run.campaign.end(PAGE, text, whole=chosen == CATALOGUE and int(status) in (0, 5))
+    ended = run.campaign.end()
     return ended if int(status) in (0, 5) else 1
-
-
-def text() -> str:
-    """Return the page of a run in which every mutant was noticed, but for the equivalent ones."""
-    of_rows = Counter(mutant.row for mutant in CATALOGUE)
-    equivalent = Counter(row for row, _ in EQUIVALENT)
-    lines = [
-        f"{len(CATALOGUE)} mutants of {len(of_rows)} rows: {len(CATALOGUE) - len(EQUIVALENT)} noticed, "
-        f"{len(EQUIVALENT)} equivalent.",
-        "",
-        "| row | mutants | noticed | equivalent |",
-        "|---|---|---|---|",
-    ]
-    for row, count in of_rows.items():
-        lines.append(f"| {row} | {count} | {count - equivalent[row]} | {equivalent[row]} |")
-    if EQUIVALENT:
-        lines += ["", "## Equivalent mutants", "", _EQUIVALENT]
-        lines += [f"| {row} | {says} | {reason} |" for (row, says), reason in EQUIVALENT.items()]
-    return _HEAD + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
