@@ -223,7 +223,7 @@ def test_drawings_have_the_colours_of_light_and_dark_pages(
 ) -> None:
     with browser.new_context(color_scheme=preferred) as context:
         tab = context.new_page()
-        tab.goto(f"{served}/concepts/keyfile.html")
+        tab.goto(f"{served}/concepts.html")
         assert tab.locator("body").get_attribute("data-md-color-scheme") == scheme
         text = tab.locator(".diagram svg text").first
         ink = text.evaluate("each => getComputedStyle(each).fill")

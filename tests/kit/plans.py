@@ -3,8 +3,6 @@
 Every SELECT, UPDATE and DELETE of `MODULES` is asked for its plan, over the broker's own connection
 and with the parameters that it would be executed with: against tables with rows enough for the planner
 to have a choice, of which no setting deprives it.
-
-`python -m tests.kit.plans docs/scale.md` writes the table of that page.
 """
 
 import asyncio
@@ -13,11 +11,8 @@ import hashlib
 import importlib
 import itertools
 import pkgutil
-import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -44,7 +39,6 @@ MODULES: Final = (
     check_groups,
 )
 ROWS: Final = 5_000
-NAME: Final = "plans"
 NOW: Final = 1_800_000_000_000_000
 ENGINES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 _ID, _HASH = bytes(16), bytes(32)
@@ -119,8 +113,6 @@ def _leading() -> Iterator[tuple[str, str]]:
             yield str(index.name), index.columns[0].name
 
 
-# Two indexes serve it equally well, and which of them is taken changes: not for the docs.
-_EITHER: Final = {"LOG_OF"}
 _LEADING: Final = dict(_leading())
 
 
@@ -309,32 +301,3 @@ def _index(words: list[str]) -> str:
     if not name.startswith("sqlite_autoindex_"):
         return name
     return name.removeprefix("sqlite_autoindex_").rpartition("_")[0] + "_pkey"
-
-
-def table(by_engine: Mapping[str, Mapping[str, Plan]]) -> str:
-    """As a Markdown table."""
-    lines = [f"| statement | {' | '.join(ENGINES.values())} |", "|---|---|---|"]
-    for name in asked():
-        if name in _EITHER:
-            continue
-        cells = [_cell(by_engine[engine][name]) for engine in ENGINES]
-        lines.append(f"| `{name}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def _cell(plan: Plan) -> str:
-    indexes = [f"`{index}`" for index in sorted({*plan.indexes})]
-    return ", ".join([*indexes, *(f"all of `{name}`" for name in dict.fromkeys(plan.scans))])
-
-
-def main(page: Path) -> None:
-    from benchmarks.page import put
-    from tests.kit.engines import PostgresServer
-
-    with PostgresServer() as server, tempfile.TemporaryDirectory() as folder:
-        urls = {"postgresql": server.createdatabase(), "sqlite": f"sqlite:///{folder}/plans.sqlite"}
-        put(page, NAME, table({engine: plans(url, prepare) for engine, url in urls.items()}))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

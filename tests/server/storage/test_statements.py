@@ -1,24 +1,10 @@
 """No statement of the broker reads a table from end to end, however it grows."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.kit import plans as asking
 from tests.kit.engines import PostgresServer
-from tests.kit.plans import (
-    ENGINES,
-    NAME,
-    Plan,
-    asked,
-    plans,
-    plans_for_any,
-    plans_without,
-    prepare,
-    table,
-)
+from tests.kit.plans import ENGINES, Plan, asked, plans, plans_for_any, plans_without, prepare
 
-PAGE = Path(__file__).parents[3] / "docs" / "scale.md"
 # Who may read a table as a whole, and why.
 WHOLE = {
     "ANY_API_KEY": "it counts the API keys, of which a broker has a few, to see the database answer",
@@ -85,10 +71,3 @@ def test_a_missing_index_is_noticed(engine: str, found: Found, urls: dict[str, s
     name = "DROP_CONTAINER_PARTS"
     assert "parts_of_container" in found[engine][name].indexes
     assert plans_without(urls[engine], "parts_of_container")[name].scans == ["parts"]
-
-
-def test_the_docs_name_the_index_of_every_statement(found: Found) -> None:
-    page = PAGE.read_text("utf-8")
-    _, _, after = page.partition(f"<!-- results of {NAME} -->")
-    shown = after.partition(f"<!-- end of {NAME} -->")[0].strip()
-    assert shown == table(found), f"python -m {asking.__name__} {PAGE.name} writes it"

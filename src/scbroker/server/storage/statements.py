@@ -1,7 +1,7 @@
 """The SQL statements, by subject, and the reads that several modules share.
 
 Statements are built once, with bound parameters: building them for each call halves the throughput.
-docs/scale.md lists the indexes that serve them.
+A test asks both engines for the index that serves each.
 """
 
 from collections.abc import Iterator
