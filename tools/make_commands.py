@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import textwrap
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +28,8 @@ COMMON: Final = {
     "an operator": ("data_dir", "as_json", "quiet"),
 }
 """The options of every command of a user's or an operator's: a table of their own has them."""
+_SEVERAL: Final = 4
+"""An argument or option of so many commands, with the same help, is in the table of all commands."""
 _WIDTH: Final = 120
 _MADE: Final = "<!-- Made by `make pages` from the program and docs/commands.toml. -->"
 
@@ -90,7 +94,7 @@ def _index() -> str:
         "# Commands",
         _MADE,
         "These pages are the help. [The command line](../guide/command-line.md) is the guide: "
-        "names, people, profiles, secrets, output and exit statuses.",
+        "names, people, profiles, secrets, output and exit statuses. What several commands take is below.",
     ]
     rows = ["| command | |", "|---|---|"]
     for panel, commands in _panels().items():
@@ -99,6 +103,11 @@ def _index() -> str:
             for each in commands
         ]
     parts.append("\n".join(rows))
+    rows = [_row(*each) for each in sorted(_shared())]
+    parts += [
+        "## Arguments and options of several commands",
+        "\n".join(["| | |", "|---|---|", *rows]),
+    ]
     for family, names in COMMON.items():
         one = next(each for _, each in leaves(root()) if _family(each) == family)
         chosen = [each for each in one.params if each.name in names]
@@ -130,7 +139,11 @@ def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
     shown = " ".join([*usage, *map(_shown_argument, arguments)])
     known = extra.get(name, {})
     parts = [*_prose(one), _code(f"{shown}\n$ {known['example']}")]
-    parts += [_table([*arguments, *options])] if arguments or options else []
+    own = [each for each in (*arguments, *options) if _explained(each) not in _shared()]
+    parts += [_table(own)] if own else []
+    if also := [f"`{_shown_option(each)}`" for each in options if each not in own]:
+        anchor = "arguments-and-options-of-several-commands"
+        parts.append(f"Also {', '.join(also)} ([what they mean](index.md#{anchor})).")
     shapes = (
         ("json", "an object"),
         ("rows", "an array of objects"),
@@ -159,17 +172,38 @@ def _first_line(one: Any) -> str:
 
 
 def _table(parameters: list[Any]) -> str:
-    rows = ["| | |", "|---|---|"]
-    for each in parameters:
-        is_argument = each.param_type_name == "argument"
-        notes = [each.help or ""]
-        if not is_argument and each.envvar:
-            notes.append(f"Environment: `{each.envvar}`.")
-        if not is_argument and each.default not in (None, False, True, [], ()):
-            notes.append(f"Default: `{each.default}`.")
-        name = _shown_argument(each) if is_argument else _shown_option(each)
-        rows.append(f"| `{_cell(name)}` | {_cell(' '.join(filter(None, notes)))} |")
-    return "\n".join(rows)
+    shown = [_explained(each) for each in parameters]
+    return "\n".join(["| | |", "|---|---|", *(_row(*each) for each in shown)])
+
+
+def _row(name: str, note: str) -> str:
+    return f"| `{_cell(name)}` | {_cell(note)} |"
+
+
+def _explained(one: Any) -> tuple[str, str]:
+    """Return an argument or option as it is typed, and what it means."""
+    is_argument = one.param_type_name == "argument"
+    notes = [one.help or ""]
+    if not is_argument and one.envvar:
+        notes.append(f"Environment: `{one.envvar}`.")
+    if not is_argument and one.default not in (None, False, True, [], ()):
+        notes.append(f"Default: `{one.default}`.")
+    return _shown_argument(one) if is_argument else _shown_option(one), " ".join(
+        filter(None, notes)
+    )
+
+
+@functools.cache
+def _shared() -> set[tuple[str, str]]:
+    """Return the arguments and options that several commands have, but for those of every command."""
+    common = {"help", *(name for names in COMMON.values() for name in names)}
+    found = Counter(
+        _explained(each)
+        for _, one in leaves(root())
+        for each in one.params
+        if each.name not in common and not (each.param_type_name == "option" and each.hidden)
+    )
+    return {each for each, times in found.items() if times >= _SEVERAL}
 
 
 def _shown_argument(argument: Any) -> str:

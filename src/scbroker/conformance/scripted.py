@@ -41,7 +41,7 @@ _ERRORS: Final = {kind.code: kind for kind in STATUS}
 
 @dataclass
 class _Reply:
-    """An answer, which lies change."""
+    """A mutable answer; a `Lie` edits it before it is sent."""
 
     status: int
     headers: dict[str, str]

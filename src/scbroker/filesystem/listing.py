@@ -151,7 +151,7 @@ class Listing:
 def info_of(path: str, entry: Entry, *others: Entry, is_folder: bool = False) -> Info:
     """Return the details of a file; without size and id if the name is ambiguous.
 
-    Those are a file too: pyarrow silently leaves other types out of a table, and to open it is an error.
+    The type is "file" even if it is ambiguous, because pyarrow silently drops other types; opening it raises.
     """
     ids = [str(each.id) for each in (entry, *others)]
     newest = None if is_folder else _newest([entry, *others])

@@ -114,7 +114,7 @@ class KeyChain:
         return chain
 
     def with_keys(self, keys: Collection[tuple[int, int]]) -> KeyChain:
-        """Return this chain for verifying by these keys alone: without records, it cannot be extended."""
+        """Return a copy with these keys and no records; it verifies signatures and cannot be extended."""
         kept = {key: found for key, found in self.keys.items() if key in keys}
         return replace(self, records=(), hashes=(), keys=MappingProxyType(kept))
 

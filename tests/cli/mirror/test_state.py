@@ -138,7 +138,7 @@ def test_a_folder_that_others_can_write_and_links_are_refused(tmp_path: Path) ->
     with pytest.raises(errors.InvalidArgumentError, match="link"):
         State(tmp_path, SELECTION)
     record(tmp_path).parent.chmod(0o777)
-    with pytest.raises(errors.InvalidArgumentError, match="you alone can write"):
+    with pytest.raises(errors.InvalidArgumentError, match="others can write it"):
         State(tmp_path, SELECTION)
 
 

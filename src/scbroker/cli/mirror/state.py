@@ -137,7 +137,8 @@ class State:
         state = os.fstat(opened)
         if state.st_uid != os.geteuid() or state.st_mode & 0o022:
             raise errors.InvalidArgumentError(
-                f"{str(folder)!r} must be a folder that you alone can write: remove it."
+                f"{str(folder)!r} belongs to another user, or others can write it: check it, then chmod 700 "
+                "it or move it away."
             )
         os.fchmod(opened, 0o700)
         if not _PROC.exists():

@@ -81,7 +81,7 @@ class Session:
         return self._run is not None
 
     async def do(self, job: Callable[[Run], T]) -> T:
-        """Return what a job returns, which gets the session's run in a thread."""
+        """Call `job(self.run)` in a thread and return its result."""
         return await asyncio.to_thread(job, self.run)
 
     @property

@@ -134,7 +134,7 @@ class _Waiting(Response):
         self._woken.set()
 
     async def _next(self, kind: Kind, leaving: asyncio.Task[None]) -> bytes | None:
-        """Return the page as a message; no bytes to end without a page; None to send a heartbeat."""
+        """Return the encoded page; `b""` to end the answer without one; None to send a heartbeat."""
         gate, loop = self._broker.gate, asyncio.get_running_loop()
         heartbeat = loop.time() + _HEARTBEAT_SECONDS
         while True:
