@@ -1,4 +1,4 @@
-"""How we write: pages use the trade's words and name the agent, decisions have their four sections.
+"""How we write: pages use the trade's words and name the agent.
 
 CONTRIBUTING.md, "Words", says why. Code blocks, names in backticks and tables that a run writes are left out.
 """
@@ -17,7 +17,6 @@ RIDDLES = re.compile(
     re.IGNORECASE,
 )
 NO_AGENT = re.compile(r"(?:^(?:- |\d+\. )?|[.!?] |\| )((?:Who|Of|Whatever) [^|.?]*)(.)")
-NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "misc", "common"}
 
 
 def prose(page: Path) -> list[tuple[int, str]]:
@@ -59,19 +58,3 @@ def test_a_sentence_without_an_agent_and_a_riddle_are_noticed(line: str) -> None
 
 def test_a_question_may_begin_with_who() -> None:
     assert faults([(1, "Who gets which event? The members.")]) == []
-
-
-@in_one_case("record", sorted((ROOT / "docs" / "adr").glob("*.md")))
-def test_a_decision_has_a_status_a_context_a_decision_and_consequences(record: Path) -> None:
-    text = record.read_text("utf-8")
-    number = int(record.name[:4])
-    assert text.startswith(f"# {number}. ")
-    assert re.search(r"^\*\*Status:\*\* \w+", text, re.MULTILINE)
-    sections = re.findall(r"^## (.+)$", text, re.MULTILINE)
-    wanted = ["Context", "Decision", "Consequences"]
-    assert [section for section in sections if section in wanted] == wanted
-
-
-def test_a_module_is_called_after_the_thing_that_it_is_about() -> None:
-    modules = [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
-    assert [path for path in modules if NAMES & set(path.stem.split("_"))] == []
