@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from scbroker.server.request_log import RequestLog
+from scbroker.server.logs import RequestLog
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker

@@ -53,7 +53,8 @@ from scbroker.server.broker import refusing
 from scbroker.server.keys import BrokerKeys
 from scbroker.server.operations import OPERATIONS
 from scbroker.server.settings import Settings
-from scbroker.server.users.challenges import (
+from scbroker.server.users.key_files import verifier_of
+from scbroker.server.users.sessions import (
     REFUSED,
     Signer,
     check_fresh,
@@ -61,7 +62,6 @@ from scbroker.server.users.challenges import (
     check_signed,
     parse_authorization,
 )
-from scbroker.server.users.key_files import verifier_of
 from scbroker.server.users.throttle import is_pass_of
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject, decode, encode, parse_query

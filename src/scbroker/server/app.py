@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from scbroker import errors, tracing
-from scbroker.server import logs, metrics, request_log, requests
+from scbroker.server import logs, metrics, requests
 from scbroker.server.admin import health, usage
 from scbroker.server.answers import answer, problem
 from scbroker.server.broker import CLOCK_BOUND, SECOND, Broker, now
@@ -57,6 +57,7 @@ If somebody sent you a link to it:</p>
 </ol>
 <p>The secret behind the # stays in your browser. This page has no script that could read it.</p>
 """
+_TEXT: Final = "text/plain; charset=utf-8"
 _FIRST_ROUTES: Final = (
     "/v1/containers/{containerId}",
     "/v1/containers/{containerId}/records/{version}",
@@ -122,10 +123,10 @@ def create_app(opened: Callable[[], Awaitable[Broker]]) -> Starlette:
                 Route(each.path, functools.partial(requests.perform, each), methods=[each.method])
                 for each in ordered
             ),
-            Route("/", _front_page, methods=["GET"]),
-            Route("/openapi.json", _openapi, methods=["GET"]),
+            Route("/", _fixed(lambda: _FRONT_PAGE, "text/html; charset=utf-8"), methods=["GET"]),
+            Route("/openapi.json", _fixed(_schema, "application/json"), methods=["GET"]),
             Route("/metrics", _metrics, methods=["GET"]),
-            Route("/health/live", _live, methods=["GET"]),
+            Route("/health/live", _fixed(lambda: b"live\n", _TEXT), methods=["GET"]),
             Route("/health/ready", _ready, methods=["GET"]),
         ],
         lifespan=lifespan,
@@ -270,25 +271,19 @@ async def _scrub(broker: Broker) -> None:
         broker.is_scrubbed &= done
 
 
-async def _front_page(request: Request) -> Response:
-    """Answer a person who opens a link in a browser."""
-    del request
-    return answer(_FRONT_PAGE, 200, "text/html; charset=utf-8")
+def _fixed(body: Callable[[], bytes], media_type: str) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that answers everybody with the same."""
 
+    async def endpoint(request: Request) -> Response:
+        del request
+        return answer(body(), 200, media_type)
 
-async def _openapi(request: Request) -> Response:
-    del request
-    return answer(_schema(), 200, "application/json")
+    return endpoint
 
 
 @functools.cache  # made when it is first asked for: it would take a third of a start
 def _schema() -> bytes:
     return msgspec.json.encode(document(OPERATIONS))
-
-
-async def _live(request: Request) -> Response:
-    del request
-    return answer(b"live\n", 200, "text/plain; charset=utf-8")
 
 
 async def _ready(request: Request) -> Response:
@@ -299,7 +294,7 @@ async def _ready(request: Request) -> Response:
     except Exception as error:
         _log.warning("not ready", error=repr(error), cause=repr(error.__cause__))
         return problem(errors.OverloadedError("Database or object store cannot be used.", 1))
-    return answer(b"ready\n", 200, "text/plain; charset=utf-8")
+    return answer(b"ready\n", 200, _TEXT)
 
 
 async def _metrics(request: Request) -> Response:
@@ -315,7 +310,7 @@ async def _no_such_path(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    entry = request_log.current()
+    entry = logs.current()
     path = None
     if entry is not None:
         path, entry.is_fault = entry.path, True  # the path with ids is not for the log

@@ -20,7 +20,7 @@ from scbroker.records.canonical import ContainerId, Fingerprint, PartId, UserId
 from scbroker.records.key_record import KeyChain
 from scbroker.server.capacity import Buffers, Gate, LargeBodies
 from scbroker.server.keys import BrokerKeys
-from scbroker.server.request_log import RequestLog
+from scbroker.server.logs import RequestLog
 from scbroker.server.settings import Settings
 from scbroker.server.storage import audit
 from scbroker.server.storage import statements as sql

@@ -31,9 +31,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from scbroker import tracing
 from scbroker.errors import OverloadedError
-from scbroker.server import metrics, request_log
+from scbroker.server import logs, metrics
 from scbroker.server.answers import problem
-from scbroker.server.request_log import RequestLog
+from scbroker.server.logs import RequestLog
 from scbroker.wire.codec import REQUEST_ID_HEADER
 
 ADMITTED: Final = "scbroker.admitted"
@@ -163,7 +163,7 @@ class Gate:
         """Do not count a request as present while it waits for an event; `followers` counts it."""
         self._present[kind] -= 1
         try:
-            with request_log.idling():
+            with logs.idling():
                 yield
         finally:
             self._present[kind] += 1

@@ -11,8 +11,7 @@ locked only briefly, and no other lock is taken after it. The row always has the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
 from typing import Final, Literal
 
 from scbroker.errors import QuotaExceededError
@@ -25,27 +24,13 @@ UNLIMITED: Final = 2**53
 """The quota, in the tables, of a user without a quota: larger than every number of the protocol."""
 
 
-@dataclass(slots=True)
-class _Change:
-    """The changes of one user's usage: all of them, and those that may be refused (`asked`)."""
-
-    total: dict[Resource, int] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0))
-    asked: dict[Resource, int] = field(default_factory=lambda: dict.fromkeys(RESOURCES, 0))
-
-    def add(self, total: Mapping[Resource, int], asked: Mapping[Resource, int]) -> None:
-        for resource in RESOURCES:
-            self.total[resource] += total[resource]
-            self.asked[resource] += asked[resource]
-
-
-_NOTHING: Final[Mapping[Resource, int]] = dict.fromkeys(RESOURCES, 0)
-
-
 class Charges:
     """The changes of users' usage by one transaction. A negative number is a credit."""
 
     def __init__(self) -> None:
-        self._changes: dict[bytes, _Change] = {}
+        self._total: dict[bytes, Counter[Resource]] = defaultdict(Counter)
+        self._asked: dict[bytes, Counter[Resource]] = defaultdict(Counter)
+        """The changes that may be refused."""
 
     def add(
         self, user_id: bytes, *, size: int = 0, containers: int = 0, refusable: bool = True
@@ -54,31 +39,30 @@ class Charges:
 
         A charge that is not `refusable` may exceed the quota: that of a deletion, or of data stored before.
         """
-        total: dict[Resource, int] = {"bytes": size, "containers": containers}
-        change = self._changes.setdefault(bytes(user_id), _Change())
-        change.add(total, total if refusable else _NOTHING)
+        for changes in (self._total, self._asked) if refusable else (self._total,):
+            changes[bytes(user_id)].update(bytes=size, containers=containers)
 
     def take(self, other: Charges) -> None:
         """Add the charges of another collection."""
-        for user_id, change in other._changes.items():
-            self._changes.setdefault(user_id, _Change()).add(change.total, change.asked)
+        for mine, theirs in ((self._total, other._total), (self._asked, other._asked)):
+            for user_id, change in theirs.items():
+                mine[user_id].update(change)
 
     def apply(self, connection: Connection) -> None:
         """Change the usage of these users; raise `QuotaExceededError` if it rises above a quota.
 
         The caller must let the error end its transaction. Rows are locked in the order of the users' ids.
         """
-        for user_id, change in sorted(self._changes.items()):
-            if not any(change.total.values()):
-                continue
-            row = _charged(connection, user_id, change)
-            for resource in RESOURCES:
-                _check(row, resource, change)
+        for user_id, total in sorted(self._total.items()):
+            if any(total.values()):
+                row = _charged(connection, user_id, total)
+                for resource in RESOURCES:
+                    _check(row, resource, total[resource], self._asked[user_id][resource])
 
 
-def _charged(connection: Connection, user_id: bytes, change: _Change) -> Row:
+def _charged(connection: Connection, user_id: bytes, total: Counter[Resource]) -> Row:
     """Change a user's row, which the user's first charge inserts; return it with the quotas in force."""
-    values = {f"more_{resource}": more for resource, more in change.total.items()}
+    values = {f"more_{resource}": total[resource] for resource in RESOURCES}
     row = sql.one(connection, sql.CHARGE, user=user_id, **values)
     if row is None:
         connection.execute(sql.ADD_USAGE, {"user_id": user_id, "bytes": 0, "containers": 0})
@@ -86,18 +70,11 @@ def _charged(connection: Connection, user_id: bytes, change: _Change) -> Row:
     return row
 
 
-def _check(row: Row, resource: Resource, change: _Change) -> None:
+def _check(row: Row, resource: Resource, total: int, asked: int) -> None:
     used, quota = getattr(row, resource), quota_of(row, resource)
-    if (
-        quota is not None
-        and min(change.asked[resource], change.total[resource]) > 0
-        and used > quota
-    ):
+    if quota is not None and min(asked, total) > 0 and used > quota:
         raise QuotaExceededError(
-            resource=resource,
-            quota=quota,
-            used=max(0, used - change.total[resource]),
-            needed=change.total[resource],
+            resource=resource, quota=quota, used=max(0, used - total), needed=total
         )
 
 

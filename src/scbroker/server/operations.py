@@ -14,7 +14,7 @@ from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import appending, group_views, leaving, views
 from scbroker.server.events import following
 from scbroker.server.parts import chunks, presigned
-from scbroker.server.users import accounts, challenges, deletion, key_files, sessions
+from scbroker.server.users import accounts, deletion, key_files, sessions
 from scbroker.wire import codec
 from scbroker.wire import containers as c
 from scbroker.wire import events as e
@@ -57,7 +57,7 @@ class Operation:
 OPERATIONS: Final = (
     Operation("POST", "/v1/users", accounts.register, "Register a user",
               u.Registration, u.Registered, session=False, status=201),
-    Operation("POST", "/v1/session-challenges", challenges.challenge, "Ask for a nonce",
+    Operation("POST", "/v1/session-challenges", sessions.challenge, "Ask for a nonce",
               u.ChallengeRequest, u.Challenge, session=False),
     Operation("POST", "/v1/sessions", sessions.log_in, "Begin a session",
               u.SessionRequest, u.Session, session=False, status=201),

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from scbroker import errors
 from scbroker.crypto.verify import sha256
 from scbroker.records.canonical import parse_uuid
-from scbroker.server import logs, metrics, request_log
+from scbroker.server import logs, metrics
 from scbroker.server.answers import HEADERS, answer, problem
 from scbroker.server.broker import SESSION_ENDED, Broker, Call, SessionUser, now
 from scbroker.server.capacity import ADMITTED, Gate, Release
@@ -65,7 +65,7 @@ async def refused(request: Request, error: Exception) -> Response:
     """Answer a `BrokerError` as a problem; count it, and log it if the operator can do something about it."""
     del request
     known = cast(errors.BrokerError, error)
-    response, entry = problem(known), request_log.current()
+    response, entry = problem(known), logs.current()
     metrics.count_problem(known)
     path = entry.path if entry else ""
     if response.status_code >= 500:
@@ -80,7 +80,7 @@ async def refused(request: Request, error: Exception) -> Response:
 
 async def perform(operation: Operation, request: Request) -> Response:
     """Perform an operation for a request."""
-    if (entry := request_log.current()) is not None:
+    if (entry := logs.current()) is not None:
         entry.path = operation.path
     broker: Broker = request.app.state.broker
     _check_version(request)

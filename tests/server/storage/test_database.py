@@ -467,7 +467,7 @@ def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_lo
 def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) -> None:
     async def connect() -> None:
         engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
-        with storage._translating():
+        with storage._working("read"):
             async with engine.connect():
                 pass
 

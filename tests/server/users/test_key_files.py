@@ -919,6 +919,8 @@ def test_no_record_is_stored_after_the_retirement_of_the_key_that_signed_it(
             while True:
                 request = story.follow(story.creator, content=random_bytes(8))
                 answer = story.send(story.creator, request)
+                if answer.status == 503:  # it was verified with the old keys: send it again
+                    continue
                 if answer.status != 201:
                     return answer
                 story.records.append(story._drafts[request.record.body][0])
@@ -987,8 +989,8 @@ def test_a_retirement_under_way_comes_before_what_waits_for_it(
     story = Story(alice).created()
     message = authorized(alice, storing(alice, keyRecords=renewed(alice)[1]))
     acts: list[tuple[Callable[[], Answer], str]] = [
-        (lambda: story.send(sessions[0], story.follow(alice, content=b"x")), "rejected"),
-        (lambda: _create(sessions[1], alice), "rejected"),
+        (lambda: story.send(sessions[0], story.follow(alice, content=b"x")), "overloaded"),
+        (lambda: _create(sessions[1], alice), "overloaded"),
         (lambda: sessions[2].wire.call("POST", "/v1/sessions", log_in), "challenge"),
         (lambda: delete_key_file(sessions[3], forget), "challenge"),
         (lambda: delete_user(sessions[4], leave), "challenge"),

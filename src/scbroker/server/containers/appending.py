@@ -20,7 +20,7 @@ from scbroker.records.judge import verify_author
 from scbroker.records.key_record import KeyChain
 from scbroker.server import metrics
 from scbroker.server.answers import answer
-from scbroker.server.broker import Broker, Call, now
+from scbroker.server.broker import Broker, Call, check_active, now
 from scbroker.server.charges import Charges
 from scbroker.server.containers import ended_groups, members, storing, tombstones
 from scbroker.server.containers.incoming import Incoming, Transaction, parse_incoming
@@ -212,7 +212,8 @@ def _store(
     named = {name for item in items for name in item.named}
     groups = {each for row in rows for each in members.group_ids_of(row)}
     users = members.users_of(connection, named, sql.SHARE_USERS, groups)
-    storing.check_same_keys(users[items[0].user.fingerprint], chain_length)
+    author = check_active(users[items[0].user.fingerprint])
+    storing.check_same_keys(author, chain_length)
     tx = Transaction(connection, broker, containers, users, now(), taken)
     if len(items) == 1:
         outcomes: list[Outcome] = [_store_in(tx, items[0], _next(tx, items[0]))]

@@ -18,7 +18,7 @@ from scbroker.records import judge, roster
 from scbroker.records.canonical import stored_user_id
 from scbroker.records.container_record import ContainerRecord, Entry, Part, Role, Via, bare_body
 from scbroker.records.key_record import CLOCK_TOLERANCE
-from scbroker.server.broker import SECOND, check_active, check_unexpired, not_found, refusing
+from scbroker.server.broker import SECOND, check_unexpired, not_found, refusing
 from scbroker.server.charges import Charges
 from scbroker.server.containers import members, rosters, stored_groups, tombstones
 from scbroker.server.containers.incoming import Incoming, Stored, Transaction
@@ -425,7 +425,6 @@ def _concerned_users(
     Members who are in the old list alone need no lock: whatever deletes them waits for the lock of the
     container.
     """
-    check_active(tx.users[incoming.user.fingerprint])
     named = incoming.named
     users = {name: tx.users[name] for name in named if name in tx.users}
     if stored is not None and (others := stored.in_force.access.entries.keys() - named):

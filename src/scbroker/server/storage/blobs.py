@@ -30,7 +30,7 @@ from obstore.store import LocalStore, ObjectStore, S3Store, from_url
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server import metrics
-from scbroker.server.request_log import measured
+from scbroker.server.logs import measured
 from scbroker.server.storage.database import DISK_FULL
 
 _log: Final = structlog.get_logger("scbroker.server")

@@ -35,7 +35,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from scbroker.errors import InvalidArgumentError, OverloadedError
 from scbroker.server import metrics
-from scbroker.server.request_log import count_wait, measured
+from scbroker.server.logs import count_wait, measured
 from scbroker.server.storage.driver import (
     Connection,
     PostgresConnection,
@@ -172,37 +172,41 @@ def the(connection: Connection, statement: Executable, **values: object) -> Row:
 
 @contextlib.contextmanager
 def _working(kind: str, temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[None]:
-    """Measure work of this kind, count its temporary failures, and raise each as `OverloadedError`."""
+    """Measure work of this kind; raise a temporary failure as `OverloadedError`: the client retries."""
     try:
-        with measured("database", kind), _translating(temporary):
+        with measured("database", kind):
             yield
     except OverloadedError:
         metrics.DATABASE_FAILURES.inc()
         raise
+    except (PoolTimeoutError, OSError, DBAPIError, sqlite3.Error) as error:
+        failure = _failure(error, temporary)
+        if failure is None:
+            raise
+        metrics.DATABASE_FAILURES.inc()
+        raise failure from error
 
 
-@contextlib.contextmanager
-def _translating(temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Iterator[None]:
-    """Raise a temporary failure as `OverloadedError`, which the client retries."""
-    try:
-        yield
-    except PoolTimeoutError as error:
-        raise _waited_too_long() from error
-    except OSError as error:
-        raise OverloadedError("The broker's database is not reachable.", retryAfter=1) from error
-    except (DBAPIError, sqlite3.Error) as error:
-        cause: Any = error.orig if isinstance(error, DBAPIError) else error
-        standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
-        lost = isinstance(error, DBAPIError) and error.connection_invalidated
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-        busy = code in _TEMPORARY_SQLITE_CODES
-        if standby or lost or busy or _state(error).startswith(temporary):
-            full = code == sqlite3.SQLITE_FULL or _state(error) == _DISK_FULL
-            text = DISK_FULL if full else "The broker's database cannot answer now: try again."
-            if _state(error).startswith(_NOT_ADMITTED):
-                text = "The broker's database does not admit the broker: tell its operator."
-            raise OverloadedError(text, retryAfter=1) from error
-        raise
+def _failure(error: Exception, temporary: tuple[str, ...]) -> OverloadedError | None:
+    """Return what a temporary failure is answered with; None for any other."""
+    if isinstance(error, PoolTimeoutError):
+        return _waited_too_long()
+    if isinstance(error, OSError):
+        return OverloadedError("The broker's database is not reachable.", retryAfter=1)
+    cause: Any = error.orig if isinstance(error, DBAPIError) else error
+    standby = isinstance(getattr(cause, "__cause__", None), TargetServerAttributeNotMatched)
+    lost = isinstance(error, DBAPIError) and error.connection_invalidated
+    code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+    busy, state = code in _TEMPORARY_SQLITE_CODES, _state(error)
+    if not (standby or lost or busy or state.startswith(temporary)):
+        return None
+    if state.startswith(_NOT_ADMITTED):
+        text = "The broker's database does not admit the broker: tell its operator."
+    elif code == sqlite3.SQLITE_FULL or state == _DISK_FULL:
+        text = DISK_FULL
+    else:
+        text = "The broker's database cannot answer now: try again."
+    return OverloadedError(text, retryAfter=1)
 
 
 def _state(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from scbroker.server.charges import quota_of
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
-from scbroker.server.users import challenges, key_files, throttle
+from scbroker.server.users import key_files, sessions, throttle
 from scbroker.server.users.key_files import Stored
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery, SignedObject
@@ -56,7 +56,7 @@ async def register(broker: Broker, call: Call, message: wire.Registration) -> wi
     A user whose log-ins would be refused is not stored: the client says for which origin it will sign them.
     """
     if message.origin is not None:
-        challenges.check_origin(broker, message.origin, errors.InvalidArgumentError)
+        sessions.check_origin(broker, message.origin, errors.InvalidArgumentError)
     limit = broker.settings.registrations_address
     await throttle.count_address(broker, call, "registration-address", limit)
     records = [item.signed for item in message.keyRecords]

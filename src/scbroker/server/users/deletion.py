@@ -35,14 +35,14 @@ from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.notices import notify_brokers
-from scbroker.server.users import challenges, throttle
-from scbroker.server.users.challenges import Signer, check_signed
+from scbroker.server.users import sessions, throttle
 from scbroker.server.users.key_files import (
     add_key_records,
     check_dates,
     check_retirements,
     grown_chain,
 )
+from scbroker.server.users.sessions import Signer, check_signed
 from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 
 _ROWS: Final = 2_000
@@ -120,7 +120,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
 
     Rows and objects are deleted for some seconds before the answer, the rest in the background.
     """
-    order, signed = challenges.parse_authorization(message.authorization)
+    order, signed = sessions.parse_authorization(message.authorization)
     closing = message.keyRecord.signed
     user_id = call.user_id
 
@@ -133,8 +133,8 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
     _check_own(user_id, order, message)
     deleted, signer = await broker.database.read(find)
     if not deleted:
-        challenges.check_fresh(broker, order, call.now)
-        with challenges.using_up(broker, order.nonce):
+        sessions.check_fresh(broker, order, call.now)
+        with sessions.using_up(broker, order.nonce):
             user = check_signed(signer, order, ORDER_LABEL, signed).user
         length = check_active(user).chain_length
         if await _check_closes(broker, user_id, length, closing, call.now):
@@ -189,11 +189,11 @@ def _check_own(user_id: UserId, order: Order, message: UserDeletion) -> None:
     The broker's copy of their keys is not used: it may have none of a deleted user, and the same order
     sent again has to get the same answer.
     """
-    with refusing(challenges.REFUSED, ChallengeError):
+    with refusing(sessions.REFUSED, ChallengeError):
         fingerprint = closing_fingerprint(message.keyRecord.signed)
     named = (stored_user_id(fingerprint), fingerprint, "delete-user", message.digest)
     if (user_id, order.fingerprint, order.action, order.digest) != named:
-        raise ChallengeError(challenges.REFUSED)
+        raise ChallengeError(sessions.REFUSED)
 
 
 async def finish(broker: Broker) -> int:
@@ -214,9 +214,9 @@ def end(
     if user.deleted:
         return
     if check_active(user).chain_length != chain_length:
-        raise ChallengeError(challenges.REFUSED)
+        raise ChallengeError(sessions.REFUSED)
     check_retirements([closing], user.signed_until)
-    challenges.use_nonce(connection, nonce)
+    sessions.use_nonce(connection, nonce)
     add_key_records(connection, user_id, [closing], chain_length)
     _end(connection, broker, user_id, chain_length + 1)
     name = str(UUID(bytes=user_id))

@@ -26,7 +26,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.database import wake_after_commit
 from scbroker.server.storage.driver import Connection, Row
-from scbroker.server.users import challenges, throttle
+from scbroker.server.users import sessions, throttle
 from scbroker.vocabulary import KeyType
 from scbroker.wire import users as wire
 from scbroker.wire.codec import NoQuery
@@ -66,7 +66,7 @@ async def open_key_file(
     verifier = verifier_of(keys, user_id, message.auth)
     stored = _opened_verifier(keys, user_id, None if row is None else row.verifier)
     if not equal(verifier, stored) or row is None or user is None:
-        challenges.note_refusal("passphrase", user_id)
+        sessions.note_refusal("passphrase", user_id)
         raise errors.CredentialsError(_WRONG)
     await throttle.forgive_guess(broker, limits)
     check_active(user)
@@ -186,13 +186,13 @@ def _check_order(
     digest: bytes,
 ) -> None:
     """Raise `ChallengeError` unless the user ordered this now; the order's nonce is used up."""
-    order, signed = challenges.parse_authorization(message.authorization)
-    challenges.check_fresh(broker, order, call.now)
-    challenges.check_purpose(order, action, digest)
-    with challenges.using_up(broker, order.nonce):
-        signer = challenges.Signer.of(connection, user)
-        challenges.check_signed(signer, order, wire.ORDER_LABEL, signed)
-    challenges.use_nonce(connection, order.nonce)
+    order, signed = sessions.parse_authorization(message.authorization)
+    sessions.check_fresh(broker, order, call.now)
+    sessions.check_purpose(order, action, digest)
+    with sessions.using_up(broker, order.nonce):
+        signer = sessions.Signer.of(connection, user)
+        sessions.check_signed(signer, order, wire.ORDER_LABEL, signed)
+    sessions.use_nonce(connection, order.nonce)
 
 
 def _add_counted(
