@@ -21,10 +21,11 @@ from scbroker import (
 )
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers import sent
+from scbroker.client.users.trust_store import TrustStore
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import BrokerProcess
 from tests.kit.network import Network, answered, lost, refused
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, until
 
 RECORD = "/records/2"
 Go = Callable[[], Any]
@@ -79,11 +80,10 @@ def run_here(work: Any) -> None:
     io_thread.submit("later", work).result(PATIENCE)
 
 
-def other_device(provider: ServerProvider) -> ServerProvider:
-    """Another device of the same user."""
-    other = ServerProvider(
-        provider.apiKey, provider.serverUrl, "other", trustStore=MemoryTrustStore()
-    )
+def other_device(provider: ServerProvider, store: TrustStore | None = None) -> ServerProvider:
+    """Another device of the same user, or with a device's trust store another program on it."""
+    store = store or MemoryTrustStore()
+    other = ServerProvider(provider.apiKey, provider.serverUrl, "other", trustStore=store)
     ring = provider.getKeyRing().result(PATIENCE)
     other.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
     return other
@@ -217,6 +217,44 @@ def test_a_conflict_with_another_member_says_that_nothing_is_stored(
     error = failure(alice.updateContainerContent(made.id, b"mine", ifVersion=1))
     assert (type(error), error.outcome) == (BrokerError.conflictError, WriteOutcome.NotStored)
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.NotStored)]
+    other.close()
+
+
+@pytest.mark.parametrize("changes_of_other", [1, 3])
+def test_a_conflict_with_another_program_of_the_device_says_that_nothing_is_stored(
+    alice: ServerProvider, network: Network, caplog: pytest.LogCaptureFixture, changes_of_other: int
+) -> None:
+    """It reads, and sends its record, first. By then it has raised the mark to that version, or beyond it."""
+    made = alice.createContainer(b"1").result(PATIENCE)
+    other = other_device(alice, alice._trust_store)
+    theirs, stored, is_refused = list[Any](), list[bytes](), list[bool]()
+
+    async def read(go: Go) -> bytes:
+        found: bytes = await go()
+        if not theirs:
+            theirs.append(other.updateContainerContent(made.id, b"theirs"))
+            await until(lambda: stored)
+        return found
+
+    async def write(go: Go) -> bytes:
+        if not stored:
+            stored.append(await go())
+            await until(lambda: is_refused)
+            return stored[0]
+        with pytest.raises(BrokerError.conflictError) as conflict:
+            await go()
+        is_refused.append(True)
+        await theirs[0]
+        for _ in range(changes_of_other - 1):
+            await other.updateContainerContent(made.id, b"theirs")
+        raise conflict.value
+
+    network.treat("GET", str(made.id), read)
+    network.treat("PUT", RECORD, write)
+    error = failure(alice.updateContainerContent(made.id, b"mine", ifVersion=1))
+    assert (type(error), error.outcome) == (BrokerError.conflictError, WriteOutcome.NotStored)
+    assert {each.outcome for each in changes(alice, made.id)} <= {WriteOutcome.NotStored}
+    assert "it took effect" not in caplog.text
     other.close()
 
 

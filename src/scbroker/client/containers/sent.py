@@ -12,7 +12,7 @@ record after the mark therefore shows whether the entry took effect.
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -97,16 +97,26 @@ def settle(session: Session, state: State, reached: int) -> None:
     settle_by(session, state.container_id, known.get, reached, state.record.version)
 
 
-def settle_by(session: Session, container_id: bytes, known: Known, reached: int, last: int) -> None:
+def settle_by(
+    session: Session,
+    container_id: bytes,
+    known: Known,
+    reached: int,
+    last: int,
+    only: Collection[bytes] | None = None,
+) -> None:
     """Note what became of open entries from above the version `reached` to `last`, by the hashes in between.
 
     Logs a warning for each record that took effect although the broker had refused it, or had not answered.
+    With `only`, entries with other hashes stay as they are.
     """
 
     def is_passed(entry: Sent) -> bool:
-        return not entry.fate and reached < entry.version <= last
+        is_wanted = only is None or entry.hash in only
+        return not entry.fate and reached < entry.version <= last and is_wanted
 
-    if not any(map(is_passed, entries(session, container_id))):
+    passed = {each.hash for each in entries(session, container_id) if is_passed(each)}
+    if not passed:
         return
 
     def decide(stored: bytes | None) -> bytes:
@@ -117,8 +127,7 @@ def settle_by(session: Session, container_id: bytes, known: Known, reached: int,
 
     raise_to(session.marks, KIND, container_id, decide)
     for each in entries(session, container_id):
-        is_new = each.fate == Fate.Stored and reached < each.version <= last
-        if is_new and each.hash not in session.sending:
+        if each.fate == Fate.Stored and each.hash in passed - session.sending:
             _log.warning(
                 "Container %s: version %d is a change that this device sent without getting it "
                 "confirmed; it took effect.",

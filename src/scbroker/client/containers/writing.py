@@ -16,7 +16,7 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers import drafting, fetching, opening
+from scbroker.client.containers import drafting, fetching, opening, sent
 from scbroker.client.containers.change import KEEP, Change, Grants, Merge, seal_parts
 from scbroker.client.containers.drafting import Draft
 from scbroker.client.containers.opening import Fetched, Opened
@@ -174,7 +174,19 @@ class Writing(Sending[Attempt]):
         self.change.end_upload()
 
     async def read(self, session: Session) -> None:
-        await fetching.fetch(session, uuid.UUID(bytes=self.container_id))
+        container_id = uuid.UUID(bytes=self.container_id)
+        await fetching.fetch(session, container_id)
+        self.settle(session)
+        for attempt in list(self.uncertain):
+            # Another program of this device has raised the mark to the attempt's version, or beyond it. Which
+            # record has that version is shown by the history from the record before.
+            mark = None if attempt.fetched is None else attempt.fetched.state.mark
+            follower = (await fetching.fetch_after(session, container_id, mark)).state.follower
+            if follower not in (None, attempt.hash):
+                version, hash_ = attempt.version, attempt.hash
+                known = {version: follower}.get
+                sent.settle_by(session, self.container_id, known, version - 1, version, [hash_])
+                self.uncertain.remove(attempt)  # the other program may have dropped its entry
 
     async def keep(self, session: Session) -> None:
         attempt = self.attempt
