@@ -156,7 +156,7 @@ def test_the_pages_of_a_group_are_written_once_and_not_if_they_would_fill_the_ca
     copies, written = cache._cache().copies, list[str]()
     found = copies.group(group.id)
     assert found is not None
-    monkeypatch.setattr(CacheFolder, "write", lambda _, kind, *__: written.append(kind))
+    monkeypatch.setattr(CacheFolder, "write", lambda _, kind, *__, **___: written.append(kind))
 
     def keep(pages: int) -> int:
         for _ in range(pages):

@@ -1,6 +1,7 @@
 """Attacks on the folder in which a CachedProvider keeps sealed containers, and by brokers that go away.
 
-Attacks 97 to 99 of `catalogue`. While the broker is away, a device has nothing but its marks and that folder.
+Attacks 97 to 99 and 168 of `catalogue`. While the broker is away, a device has nothing but its marks and that
+folder.
 """
 
 import shutil
@@ -12,7 +13,8 @@ from typing import Any, Final
 
 import pytest
 
-from scbroker import BrokerError, CachedProvider, FileTrustStore, MemoryTrustStore
+from scbroker import AccessLevel, BrokerError, CachedProvider, FileTrustStore, MemoryTrustStore
+from scbroker.client.cache import folder as module
 from scbroker.wire.containers import ContainerView
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.broker import CutError, Exchange
@@ -20,7 +22,7 @@ from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import INTEGRITY, ROLLBACK, VIEW
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE, wait_until
-from tests.kit.writers import OWNER, Story, User
+from tests.kit.writers import OWNER, READER, Story, User
 
 OFFLINE: Final = BrokerError.offlineError
 NewCache = Callable[..., CachedProvider]
@@ -285,6 +287,32 @@ def test_a_denial_hides_a_copy_and_does_not_destroy_it(
     cache.getContainer(story.uuid).result(PATIENCE)
     with away(mallory, cache):
         assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
+
+
+@attack(168, "cache full of a stranger's containers")
+def test_containers_of_strangers_in_a_list_displace_no_copy_that_was_asked_for(
+    mallory: Mallory, alice: User, bob: User, eve: User, new_cache: NewCache,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Nor one of the user's own containers. The cache keeps what fits of the others."""
+    monkeypatch.setattr(module, "SMALLEST", 2**20)
+    cache, hers = new_cache(alice, maxBytes=2**20), mallory.device_of(eve)
+    story = Story(bob).created({bob: OWNER, alice: READER}, content=b"asked for")
+    own = cache.createContainer(b"", {"name": "own"}).result(PATIENCE).id
+    assert cache.getContainer(story.uuid).result(PATIENCE).content == b"asked for"
+    header = {"name": "evil", "more": "x" * 200_000}
+    levels = [AccessLevel(eve.ring.userId, OWNER), AccessLevel(alice.ring.userId, NO_LIST)]
+    for _ in range(2):
+        for _ in range(6):
+            hers.createContainer(None, header, accessLevels=levels).result(PATIENCE)
+        assert {own, story.uuid} < {getattr(each, "id", None) for each in cache.iterContainers()}
+    for each in (own, story.uuid):
+        assert cache.getCachedAt(each).result(PATIENCE) is not None
+    with away(mallory, cache):
+        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"asked for"
+        assert cache.getContainerMetadata(own).result(PATIENCE).id == own
+        page = cache.listContainers().result(PATIENCE)
+        assert len(page.leftOut) > 6
 
 
 @pytest.mark.long

@@ -136,8 +136,9 @@ class CachedProvider(BaseProvider):
 
     `provider` is the ServerProvider that is used while the broker answers; log in by either of the two.
     `folder` is the path of a folder that this user alone can write. `maxBytes` bounds the folder, for all
-    users in it: the least recently used files are removed first. They are sealed. With `follow` the provider
-    follows the event log, and reads containers of the cache anew after others changed them.
+    users in it: the least recently used files are removed first, and before them copies of containers of
+    others that no program asked for by their ids. They are sealed. With `follow` the provider follows the
+    event log, and reads containers of the cache anew after others changed them.
 
     A `Container` and a `ContainerPage` from the cache have the time `asOf` at which the broker served it.
     Operations that need the broker raise `offlineError` at once while it is away.
@@ -355,6 +356,7 @@ class CachedProvider(BaseProvider):
             self._reach.lost(error)
         else:
             await cached.copies.keep_chains()
+            await cached.copies.ask(each for each in asked if each is not None)
             return found
         return await self._from_cache(offline())
 
@@ -400,7 +402,9 @@ class CachedProvider(BaseProvider):
 
         async def work(change: Work[T]) -> T:
             found = await change
-            cached.refresh.changed(_changed(found, given))
+            changed = _changed(found, given)
+            await cached.copies.ask(changed)
+            cached.refresh.changed(changed)
             return found
 
         return self._unless_away(name, lambda: work(begun(body(self._provider, **given))))

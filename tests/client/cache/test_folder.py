@@ -107,6 +107,23 @@ def test_the_folder_stays_below_its_bound_and_keeps_the_files_that_were_used_las
     assert len(kept) > 20
 
 
+def test_files_that_nobody_asked_for_go_first_until_somebody_asks(
+    folder: CacheFolder, tmp_path: Path
+) -> None:
+    data = os.urandom(MIB)
+    folder.write("kind", b"asked for", b"1")
+    folder.write("kind", b"asked for later", data, asked=False)
+    assert folder.has("kind", b"asked for later")
+    for number in range(40):
+        folder.write("kind", number.to_bytes(), data, asked=False)
+        assert folder.read("kind", number.to_bytes()) == data
+    assert size_of(tmp_path) <= SMALLEST
+    assert not folder.has("kind", b"\0", touch=False)
+    for key in (b"asked for", b"asked for later"):
+        assert folder.is_asked("kind", key)
+    assert not folder.is_asked("kind", b"\47")
+
+
 def test_files_of_another_user_and_of_a_crash_are_removed_as_well(
     folder: CacheFolder, tmp_path: Path
 ) -> None:
@@ -126,7 +143,10 @@ def test_no_file_of_anybody_else_is_ever_removed(folder: CacheFolder, tmp_path: 
     """The folder may be one that the user has for other things."""
     named = tmp_path / "photos"
     named.mkdir()
+    album = tmp_path / ("0" * 32)  # named by a hash, as its pictures are
+    album.mkdir()
     others = [tmp_path / "letter", named / "picture", named / ("0" * 32), folder.path / "notes.txt"]
+    others.append(album / f"{'1' * 32}.jpg")
     for path in others:
         path.write_bytes(bytes(MIB))
         os.utime(path, (1, 1))

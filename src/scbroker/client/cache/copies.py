@@ -6,13 +6,17 @@ force with its list, and the head. If entries of a list are hidden from the read
 judged again at every reading (docs/spec/container.md, section 8): then all governing records are kept.
 
 A copy is verified again when it is served, as if a broker served it.
+
+Others decide how many containers a list has, and how large their headers are. So copies of containers that
+others created go first when the folder is full, with their keys and groups, until a program asks for one of
+them by its id.
 """
 
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Self, TypeVar, cast
 
 import msgspec
@@ -22,7 +26,7 @@ from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.cache.folder import CacheFolder
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.containers.fetching import mark_of
+from scbroker.client.containers.fetching import groups_named, mark_of
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.parts.downloads import path_of
 from scbroker.client.users.session import Session
@@ -185,6 +189,25 @@ class Copies:
         if self._chains or self._groups:
             await io_thread.in_pool(self._keep_chains)
 
+    async def ask(self, ids: Iterable[uuid.UUID]) -> None:
+        """Count copies as asked for, with the keys and groups by which they are verified."""
+        new = [each for each in ids if not self.folder.is_asked(CONTAINER, each.bytes)]
+        if new:
+            await io_thread.in_pool(self._ask, new)
+
+    def _ask(self, ids: Iterable[uuid.UUID]) -> None:
+        for each in ids:
+            if (copy := self.find(each)) is not None:
+                self._use(copy.view)
+                self.folder.has(CONTAINER, each.bytes)
+
+    def _use(self, view: ContainerView) -> None:
+        """Count the keys and groups by which a view is verified as asked for."""
+        for item in view.keyChains:
+            self.folder.has(USER, uuid.UUID(item.userId).bytes)
+        for group in groups_named(view):
+            self.folder.has(GROUP, group.bytes)
+
     def find(self, container_id: uuid.UUID) -> Copy | None:
         """Return the copy of a container; None if the cache has none."""
         return _decoded(self.folder.read(CONTAINER, container_id.bytes), Copy)
@@ -234,7 +257,7 @@ class Copies:
         groups, self._groups = self._groups, []
         for user, (chain, deleted) in chains.items():
             records = [SignedObject.of(signed) for signed in chain.records]
-            self.folder.write(USER, user.bytes, msgspec.msgpack.encode(Chain(records, deleted)))
+            self._write(USER, user, Chain(records, deleted))
         with self._lock:
             # Once for all pages of a group, and none that takes the place of much else: everybody can offer a
             # group with a long history.
@@ -242,9 +265,11 @@ class Copies:
                 copy = self.group(group) or GroupCopy([], [])
                 for view in (view for each, view in groups if each == group):
                     copy = copy.with_page(view)
-                encoded = msgspec.msgpack.encode(copy)
-                if copy.records and len(encoded) <= self.folder.largest:
-                    self.folder.write(GROUP, group.bytes, encoded)
+                is_member = copy.membership is not None and copy.membership.accepted
+                if copy.records and len(msgspec.msgpack.encode(copy)) <= self.folder.largest:
+                    self._write(GROUP, group, copy, asked=is_member)
+                for item in copy.keyChains if is_member else ():
+                    self.folder.has(USER, uuid.UUID(item.userId).bytes)
 
     def _keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
         # Chains first: after a crash a copy of a container without its author's keys would be useless.
@@ -265,9 +290,10 @@ class Copies:
         _, mark = mark_of(self._session, container_id.bytes)
         if view is None or (mark is not None and mark.version > fetched.state.record.version):
             return  # in the second case another reading was newer, and may have been quicker
-        if fetched.group is not None:
-            # Count the copy of the group as used now, so that it is not evicted before the container's.
-            self.folder.has(GROUP, fetched.group.group_id.bytes)
+        is_own = fetched.state.createdBy == self._session.fingerprint
+        is_asked = is_own or self.folder.is_asked(CONTAINER, container_id.bytes)
+        if is_asked:  # so that keys and groups are not evicted before the container
+            self._use(served)
         record, before = fetched.state.record, self.find(container_id)
         own = fetched.state.own_entry
         content = record.part(Role.Content)
@@ -290,7 +316,7 @@ class Copies:
             content=served.content is not None or (before is not None and before.content),
             part=part,
         )
-        self._write(container_id, copy)
+        self._write(CONTAINER, container_id, copy, asked=is_asked)
         self._fresh[container_id] = *_parts(fetched), time.monotonic()
         while len(self._fresh) > _FRESH:
             self._fresh.popitem(last=False)
@@ -313,7 +339,7 @@ class Copies:
         copy = self.find(container_id)
         self._fresh.pop(container_id, None)
         if copy is not None and copy.denied is None:
-            self._write(container_id, replace(copy, denied=now()))
+            self._write(CONTAINER, container_id, replace(copy, denied=now()))
 
     def _remove(self, container_id: uuid.UUID) -> None:
         copy = self.find(container_id)
@@ -322,8 +348,10 @@ class Copies:
         if copy is not None and copy.part is not None:
             self.remove_content(container_id, copy.part)
 
-    def _write(self, container_id: uuid.UUID, copy: Copy) -> None:
-        self.folder.write(CONTAINER, container_id.bytes, msgspec.msgpack.encode(copy))
+    def _write(self, kind: str, key: uuid.UUID, copy: object, *, asked: bool = False) -> None:
+        """Write a copy, which counts as asked for if the one before did."""
+        asked = asked or self.folder.is_asked(kind, key.bytes)
+        self.folder.write(kind, key.bytes, msgspec.msgpack.encode(copy), asked=asked)
 
 
 def _parts(fetched: Fetched) -> tuple[_Head, bool, bool]:

@@ -1,5 +1,8 @@
 """Keep sealed files in a folder, bounded in bytes: the least recently used go first.
 
+Before them go files that nobody asked for, such as copies of what a list has: others decide how much that is.
+Their times lie twenty years back, and stay there until a file is asked for.
+
 Each user has a subfolder at each broker. Names are keyed hashes and contents are sealed under a key that is
 derived from the KeyRing, so that the folder shows numbers, sizes and times of files only. A file that was
 changed, moved or written by another version does not open: it is removed and counts as missing.
@@ -17,6 +20,7 @@ import logging
 import os
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -34,8 +38,13 @@ _BLOCK: Final = 4096
 """Bytes by which a file's size on disk grows."""
 _FORMAT: Final = b"\x01"
 _NAME: Final = 32
-_OWN: Final = re.compile(r"[0-9a-f]{32}(\.\w+)?")
-"""Names of the cache's folders, of its files, and of files that a crash left: no other file is removed."""
+_PREFIX: Final = "scbroker-"
+_FOLDER: Final = re.compile(_PREFIX + "[0-9a-f]{32}")
+"""Names of the cache's folders. Other programs may name theirs by a hash alone."""
+_FILE: Final = re.compile(r"[0-9a-f]{32}(\.\w+)?")
+"""Names of files in them, and of those that a crash left: no other file is removed."""
+_UNASKED: Final = 20 * 365 * 86_400 * 1_000_000_000
+"""Nanoseconds by which the times of files that nobody asked for are set back."""
 _LONGEST: Final = 40 * 1_048_576
 """Bytes of a file that is read. The hashes of the largest content have 32 MiB."""
 _PARTS: Final = 16
@@ -79,7 +88,7 @@ class CacheFolder:
         self._secret = keyed_hash(secret, "cache-key", origin.encode())
         self._root, self._max = root, max_bytes
         name = keyed_hash(secret, "cache-folder", origin.encode()).hex()[:_NAME]
-        self.path: Path = _own_folder(root / name)
+        self.path: Path = _own_folder(root / (_PREFIX + name))
         self._lock = threading.Lock()
         self._room = 0
         """Bytes that this process may write before it scans the folder."""
@@ -96,7 +105,8 @@ class CacheFolder:
         try:
             with os.fdopen(open_own(path), "rb") as file:
                 sealed = file.read(_LONGEST)  # a longer file is cut off, and does not open
-            os.utime(path)
+                asked = _is_asked(os.fstat(file.fileno()))
+            _use(path, asked=asked)
             return unseal(self._secret, _context(path), sealed)
         except FileNotFoundError:
             return None
@@ -109,8 +119,11 @@ class CacheFolder:
             self._unlink(path)
             return None
 
-    def write(self, kind: str, key: bytes, data: Octets) -> None:
-        """Write a file, and replace an earlier one. A failure, such as a full disk, is logged once."""
+    def write(self, kind: str, key: bytes, data: Octets, *, asked: bool = True) -> None:
+        """Write a file, and replace an earlier one. A failure, such as a full disk, is logged once.
+
+        Without `asked`, the file goes before all others that were asked for.
+        """
         path = self._path(kind, key)
         sealed = seal(self._secret, _context(path), data)
         if len(sealed) > _LONGEST:  # `read` would find it damaged
@@ -119,6 +132,7 @@ class CacheFolder:
         try:
             self._reserve(len(sealed))
             with temporary_file(path, sealed, durable=False) as temporary:
+                _use(temporary, asked=asked)
                 self._unlink(path)  # ext4 syncs a file that replaces another: 2 ms
                 temporary.replace(path)
         except OSError as error:
@@ -127,22 +141,29 @@ class CacheFolder:
             self._has_warned = True
 
     def has(self, kind: str, key: bytes, *, touch: bool = True) -> bool:
-        """Return whether a file exists, which may be damaged. With `touch` it counts as used."""
+        """Return whether a file exists, which may be damaged. With `touch` it counts as asked for now."""
         path = self._path(kind, key)
         if not touch:
             return path.exists()
         try:
-            os.utime(path)
+            _use(path)
         except OSError:
             return False
         return True
+
+    def is_asked(self, kind: str, key: bytes) -> bool:
+        """Return whether a file exists that was asked for."""
+        try:
+            return _is_asked(self._path(kind, key).stat())
+        except OSError:
+            return False
 
     def remove(self, kind: str, key: bytes) -> None:
         self._unlink(self._path(kind, key))
 
     def clear(self) -> None:
         """Remove all files of this user at this broker."""
-        for entry in _own(self.path):
+        for entry in _own(self.path, _FILE):
             self._unlink(Path(entry.path))
 
     def _path(self, kind: str, key: bytes) -> Path:
@@ -180,19 +201,29 @@ class CacheFolder:
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
         """Yield each file's time of last use, its size on disk and its path, for all users."""
-        for folder in _own(self._root):
+        for folder in _own(self._root, _FOLDER):
             if not folder.is_dir(follow_symlinks=False):
                 continue
-            for entry in _own(Path(folder.path)):
+            for entry in _own(Path(folder.path), _FILE):
                 with suppress(FileNotFoundError):
                     state = entry.stat(follow_symlinks=False)
                     yield state.st_mtime_ns, _on_disk(state.st_size), Path(entry.path)
 
 
-def _own(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Yield the cache's folders or files in a folder; none if somebody removed it."""
+def _own(folder: Path, name: re.Pattern[str]) -> Iterator[os.DirEntry[str]]:
+    """Yield the cache's folders or files in a folder, by their names; none if somebody removed it."""
     with suppress(FileNotFoundError):
-        yield from (entry for entry in os.scandir(folder) if _OWN.fullmatch(entry.name))
+        yield from (entry for entry in os.scandir(folder) if name.fullmatch(entry.name))
+
+
+def _use(path: Path, *, asked: bool = True) -> None:
+    """Note that a file is used now, among those that were asked for or before them."""
+    moment = time.time_ns() - (0 if asked else _UNASKED)
+    os.utime(path, ns=(moment, moment))
+
+
+def _is_asked(state: os.stat_result) -> bool:
+    return state.st_mtime_ns > time.time_ns() - _UNASKED // 2
 
 
 def _on_disk(size: int) -> int:

@@ -293,7 +293,7 @@ async def _reading_group(
     if not view.groupChains and view.via is None:
         return None
     is_alone = [each.groupId for each in view.groupChains] == [view.via]
-    named = {uuid.UUID(view.via)} if is_alone and view.via else _groups_named(view)
+    named = {uuid.UUID(view.via)} if is_alone and view.via else groups_named(view)
     stated = {
         group_id: each.version
         for each in view.groupChains
@@ -318,7 +318,7 @@ async def _reading_group(
     return group
 
 
-def _groups_named(view: ContainerView) -> set[uuid.UUID]:
+def groups_named(view: ContainerView) -> set[uuid.UUID]:
     """Return the groups of the records in a view, and the one by whose entry the broker answered.
 
     Nothing is verified yet. The broker may name any group beside them, whose history can be long.
@@ -427,7 +427,7 @@ async def _prefetch(session: Session, served: Views, marks: _Marks) -> None:
     for view in served.values():
         with contextlib.suppress(BrokerError):
             if isinstance(view, ContainerView):
-                named = {str(group) for group in _groups_named(view)} - {view.via}
+                named = {str(group) for group in groups_named(view)} - {view.via}
                 for state in view.groupChains:
                     if state.groupId in named:
                         group = uuid.UUID(state.groupId)
