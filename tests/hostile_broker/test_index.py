@@ -1,6 +1,7 @@
 """Attacks on the index of names that a device keeps, and by a broker that hides changes from it.
 
-Attack 166 of `catalogue`. The device's marks, and the containers themselves, must show what the index misses.
+Attacks 166 and 169 of `catalogue`. The device's marks, and the containers themselves, must show what the
+index misses.
 """
 
 import logging
@@ -13,16 +14,16 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, Container, FileTrustStore, ServerProvider
+from scbroker import AccessLevel, BrokerError, Container, FileTrustStore, ServerProvider
 from scbroker.client.cache import index
 from scbroker.desk.names import all_containers, containers_named
 from scbroker.wire.containers import ViewOutcome, ViewsAnswer
 from scbroker.wire.events import Events
 from scbroker.wire.problems import item_problem_of
-from tests.hostile_broker.accomplices import Mallory
+from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS
-from tests.kit.people import offer, put
+from tests.kit.people import offer, put, with_access
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
@@ -229,3 +230,42 @@ def test_a_denied_container_is_named_and_asked_for_again_by_each_list(
     assert str(one) in caplog.text
     assert named(device, "one") == [[one]]
     assert shown(device) == {one}
+
+
+@attack(169, "long past of a stranger's container")
+def test_a_strangers_container_with_a_long_past_delays_no_other_name(
+    mallory: Mallory, alice: User, bob: User, carol: User, device: ServerProvider,
+    other: ServerProvider, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """It is read by its own name, by a name that the device does not find, and by a list."""
+    monkeypatch.setattr(index, "_LONG", 3)
+    his, mine = mallory.device_of(bob), put(other, "mine")
+    levels = [*with_access(his, alice.ring.userId, NO_LIST), AccessLevel(carol.ring.userId)]
+    box = put(his, "box 0", accessLevels=levels)
+    for number in range(4):
+        his.updateContainerType(box, str(number)).result(PATIENCE)
+    assert named(device, "mine", "box 0") == [[mine], [box]]
+
+    def rename(number: int) -> None:
+        his.updateContainerHeader(box, {"name": f"box {number}"}).result(PATIENCE)
+
+    def asked() -> bool:
+        """Return whether the device finds "mine" by reading the box, also if it is started again."""
+        nonlocal device
+        count = len(mallory.heard)
+        assert named(device, "mine") == [[mine]]
+        device = mallory.restarted(device)
+        assert named(device, "mine") == [[mine]]
+        views = [e.message.views for e in mallory.heard[count:] if e.name == VIEWS]
+        return str(box) in {each.containerId for some in views for each in some}
+
+    rename(1)
+    assert not asked()
+    assert named(device, "box 0") == [[]]
+    rename(2)
+    assert not asked()
+    assert named(device, "box 2") == [[box]]
+    rename(3)
+    assert not asked()
+    assert shown(device) == {mine, box}
+    assert named(device, "box 3") == [[box]]

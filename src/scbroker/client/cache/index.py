@@ -52,6 +52,8 @@ _MOST_PAGES: Final = 100
 """Pages of events after which the containers are listed instead. A broker could serve events without end."""
 _FEWEST_CHANGES: Final = 256
 """Containers that the file of changes may have; a thirty-second of all if that is more."""
+_LONG: Final = 64
+"""Versions of a container. If a list hides entries, each reading judges all governing records again."""
 _MAX_BYTES: Final = 256 * 1_048_576
 _PART: Final = 16 * 1_048_576
 """Bytes of a file with containers, roughly: a cache reads no file of more than 40 MiB."""
@@ -140,6 +142,8 @@ class _File(msgspec.Struct, array_like=True):
     marks: Position
     """Up to where the slots were compared with the device's marks."""
     slots: dict[bytes, _Slot | None]
+    late: set[bytes] = set()
+    """Changed containers of others that were not read again, because of their long past."""
 
 
 class Index:
@@ -154,6 +158,7 @@ class Index:
         self._is_far = False
         """True if so many marks were set since the files were written that they are written again."""
         self._slots: dict[bytes, _Slot] = {}
+        self._late: set[bytes] = set()
         self._changes: set[bytes] = set()
         """Containers that changed since the file of all containers was written."""
         self._lock = asyncio.Lock()
@@ -164,7 +169,8 @@ class Index:
         """Return the ids of the containers by name, and those of containers that cannot be read.
 
         The index has the first 1,025 characters of longer names. Containers in `again` are read even if
-        nothing says that they have changed.
+        nothing says that they have changed. If all names are found, containers of others that have a long
+        past are left to be read later: they may have other names by now.
         """
         found: dict[str, list[uuid.UUID]] = {name: [] for name in names or ()}
         damaged = list[uuid.UUID]()
@@ -243,6 +249,7 @@ class Index:
         whole: bool,
         named: Collection[str],
     ) -> _Fresh:
+        again = frozenset(stale)
         if not self._number:
             await io_thread.in_pool(self._load)
         places = dict(self._places)
@@ -252,18 +259,35 @@ class Index:
             stale |= await self._changed()
         except errors.EventsExpiredError:
             await self._list()
-        stale |= await io_thread.in_pool(self._behind)
+        stale |= self._late | await io_thread.in_pool(self._behind)
         slots = self._slots.items()
         stale |= {key for key, slot in slots if slot.name in named and slot.has_failed}
         if is_shown is not None:
             stale |= await io_thread.in_pool(self._unshown, is_shown, whole)
-        fresh = await self._read(stale)
+        self._late = {key for key in stale - again if named and self._is_late(key, named)}
+        fresh = await self._read(stale - self._late)
+        if self._late and not {*named} <= {
+            s.name for s in self._slots.values() if not s.has_failed
+        }:
+            fresh |= await self._read(self._late)
+            self._late = set()
         if stale or places != self._places or self._is_far:
             await io_thread.in_pool(self._save)
         denied = [key for key, found in fresh.items() if isinstance(found, errors.NotFoundError)]
         if is_shown is not None and denied:
             _log.warning(listing.LEFT_OUT, len(denied), uuid.UUID(bytes=min(denied)))
         return fresh
+
+    def _is_late(self, key: bytes, named: Collection[str]) -> bool:
+        """Return whether other names can be found without reading this container.
+
+        A stranger can make a container with a long past, and change it again and again.
+        """
+        mark, slot = fetching.mark_of(self._session, key)[1], self._slots.get(key)
+        if mark is None or mark.complete or mark.governingVersion <= _LONG:
+            return False
+        is_own = mark.createdBy == self._session.fingerprint
+        return not is_own and slot is not None and slot.name not in named
 
     async def _changed(self) -> set[bytes]:
         """Return the containers of which the logs have new events.
@@ -351,7 +375,7 @@ class Index:
         for log in logs:
             with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
                 self._places[log] = await _end_of(Source(self._session, log))
-        self._slots, self._number = {}, b""
+        self._slots, self._late, self._number = {}, set(), b""
         wanted = listing.Wanted(None, MAX_BATCH, _open_header)
         async for page in listing.pages(self._session, wanted, None):
             for each in page:
@@ -417,11 +441,11 @@ class Index:
                 return
             slots |= part.slots
         self._number, self._parts = whole.number, whole.parts
-        self._places, self._marks = whole.places, whole.marks
+        self._places, self._marks, self._late = whole.places, whole.marks, whole.late
         self._slots = {key: slot for key, slot in slots.items() if slot is not None}
         changes = self._file(_CHANGES)
         if changes is not None and changes.number == whole.number:
-            self._places, self._marks = changes.places, changes.marks
+            self._places, self._marks, self._late = changes.places, changes.marks, changes.late
             self._changes = set(changes.slots)
             for key, slot in changes.slots.items():
                 if slot is None:
@@ -456,7 +480,8 @@ class Index:
             self._write(_ALL, number, slots)
 
     def _write(self, kind: str, part: int, slots: dict[bytes, _Slot | None]) -> None:
-        file = _File(_LAYOUT, self._number, self._parts, self._places, self._marks, slots)
+        places, late = self._places, self._late
+        file = _File(_LAYOUT, self._number, self._parts, places, self._marks, slots, late)
         self._folder.write(kind, _key_of(part), _ENCODER.encode(file))
 
 
