@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from scbroker import BrokerError, ContainerEventType, GroupRole, MemberRole, Promise
 from scbroker import Group as PublicGroup
 from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.core.group_judging import Basis
 from scbroker.client.groups import directory
 from scbroker.errors import ConflictError
 from scbroker.records import roster as grammar
@@ -831,6 +832,32 @@ def test_a_client_that_reads_several_containers_reads_no_other_group_either(
     assert [getattr(each, "content", each) for each in found] == [b"Bob's"] * 2
     asked = [e.message.groups for e in mallory.heard[count:] if e.name == GROUPS]
     assert {each.groupId for some in asked for each in some} == {team.group_id}
+
+
+@attack(148, "groups named that nothing needs")
+def test_of_a_long_group_that_a_list_only_names_the_first_record_is_verified(
+    mallory: Mallory, alice: User, bob: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are verified when a container key is wrapped to the group."""
+    monkeypatch.setattr(directory, "_FEW_RECORDS", 3)
+    teams = [team_of(bob, {}) for _ in range(2)]
+    for team in teams:
+        for name in ("a", "b", "c"):
+            team.tell(bob, team.follow(bob, name=name, raises=True))
+    story = Story(bob).created({alice: OWNER, bob: OWNER, **dict.fromkeys(teams, OWNER)})
+    device, judged, judge = mallory.device_of(alice, bob), list[int](), Basis.judge
+
+    def counted(basis: Basis, records: Any, *rest: Any) -> Any:
+        judged.append(len(records))
+        return judge(basis, records, *rest)
+
+    monkeypatch.setattr(Basis, "judge", counted)
+    for _ in range(2):
+        shown = device.getContainer(story.uuid).result(PATIENCE).access or ()
+        assert {each.userId for each in shown if each.isGroup} == {team.uuid for team in teams}
+    assert judged == [1, 1]
+    device.revokeAccess(story.uuid, [bob.ring.userId]).result(PATIENCE)
+    assert judged == [1, 1, 4, 4]
 
 
 @attack(148, "groups named that nothing needs")

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from scbroker.client.calls import tasks
 from scbroker.client.core.sealing import Recipient, recipient_of
 from scbroker.client.users.session import Session
 from scbroker.errors import IntegrityError, NotFoundError, PermissionDeniedError
@@ -152,18 +151,19 @@ async def check_indices(session: Session, access: AccessList) -> None:
 
 def _is_ahead(session: Session, entry: Entry) -> bool:
     """Return whether an entry names an epoch after the latest one of a group that this device knows."""
-    epoch = _epoch_of(session, entry) if entry.keyIndex else None
+    epoch = _epoch_of(session, entry, whole=True) if entry.keyIndex else None
     return epoch is not None and entry.keyIndex > epoch
 
 
-def _epoch_of(session: Session, entry: Entry) -> int | None:
+def _epoch_of(session: Session, entry: Entry, *, whole: bool = False) -> int | None:
     """Return the latest epoch of the group of an entry, as this device knows it; None for a user.
 
-    A program that was started again knows it by the device's pin, and need not have read the group.
+    A program that was started again knows it by the device's pin, and need not have read the group. With
+    `whole`, None also for a group of which this device may know an old epoch only.
     """
     if session.directory.knows(uuid8(entry.fingerprint)):
         return None
-    return session.groups.epoch_of(entry.fingerprint)
+    return session.groups.epoch_of(entry.fingerprint, whole=whole)
 
 
 @contextlib.contextmanager
@@ -178,14 +178,14 @@ def groups_exist() -> Iterator[None]:
 
 
 async def meet_groups(session: Session, named: Collection[str]) -> None:
-    """Verify groups that the broker names in lists, so that they can be shown as groups.
+    """Verify the names of groups that the broker names in lists, so that they can be shown as groups.
 
     A name whose group cannot be verified is shown as that of a user, and nothing is wrapped to it.
     """
     unknown = [each for each in map(uuid.UUID, named) if session.groups.known(each) is None]
     if unknown:
-        with tasks.alone(lambda error: _log.warning("A group of a list is refused: %s", error)):
-            await session.groups.chains(dict.fromkeys(unknown, 0))
+        for error in await session.groups.meet(unknown):
+            _log.warning("A group of a list is refused: %s", error)
 
 
 def _is_pinned(session: Session, holder: uuid.UUID) -> bool:

@@ -15,6 +15,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+import msgspec
+
 from scbroker import errors
 from scbroker.client.arguments import now
 from scbroker.client.calls import tasks
@@ -50,6 +52,8 @@ Call = Callable[..., Awaitable[Any]]
 _ROUNDS: Final = 5
 _MANY_RECORDS: Final = 32
 """More records than this are judged in the pool: each takes a signature's verification."""
+_FEW_RECORDS: Final = 16
+"""A group with more is not verified to its end if a list only names it."""
 _MANY_EPOCHS: Final = 256
 """A group with more secrets than this is opened in the pool."""
 _MOST_RECORDS: Final = MAX_GOVERNING // SIGNATURE_SIZE
@@ -130,10 +134,15 @@ class GroupDirectory:
                 return True
         return False
 
-    def epoch_of(self, name: bytes) -> int | None:
-        """Return the latest epoch of a group that this device has verified; None for any other name."""
+    def epoch_of(self, name: bytes, *, whole: bool = False) -> int | None:
+        """Return the latest epoch of a group that this device has verified; None for any other name.
+
+        With `whole`, None also for a group that was not verified to its end.
+        """
         pin = kept.pin_of(self._marks, uuid8(name))
-        return None if pin is None or pin.name != name else pin.epoch
+        if pin is None or pin.name != name or (whole and pin.mark.partial):
+            return None
+        return pin.epoch
 
     def known(self, group_id: uuid.UUID) -> GroupName | None:
         """Return the pinned name of a group; None if this device has never verified it."""
@@ -188,6 +197,18 @@ class GroupDirectory:
             if not isinstance(outcome, errors.NotFoundError):
                 _raised(outcome)
         return {each for each, outcome in found.items() if isinstance(outcome, Answer)}
+
+    async def meet(self, ids: Iterable[uuid.UUID]) -> list[BrokerError]:
+        """Prove that these are groups, and pin their names; return errors.
+
+        Everybody can name groups with long histories in a list. Of such a group the first record proves the
+        name. The others are read when something depends on them.
+        """
+        failed = list[BrokerError]()
+        with tasks.alone(failed.append):
+            found = await self._read_once(list(ids), names_only=True)
+            failed += [each for each in found.values() if isinstance(each, BrokerError)]
+        return failed
 
     async def opened(
         self, group_id: uuid.UUID, *, version: int = 0, fresh: bool = False
@@ -411,11 +432,17 @@ class GroupDirectory:
             self._opened.pop(oldest, None)
 
     async def _read_once(
-        self, ids: Sequence[uuid.UUID], membership: bool = False, *, anew: bool = False
+        self,
+        ids: Sequence[uuid.UUID],
+        membership: bool = False,
+        *,
+        anew: bool = False,
+        names_only: bool = False,
     ) -> dict[uuid.UUID, Answer | BrokerError]:
         """Request the pages of groups, 16 groups at a time, and judge each before the next is requested.
 
-        With `anew`, groups are read as on a device that knows nothing of them, and no mark is raised.
+        With `anew`, groups are read as on a device that knows nothing of them, and no mark is raised. With
+        `names_only`, only the first record is judged of a group that has many.
         """
         found: dict[uuid.UUID, Answer | BrokerError] = {}
         bases = {
@@ -444,6 +471,9 @@ class GroupDirectory:
             for each, item in zip(some, answer.groups, strict=False):
                 with tasks.alone(partial(found.__setitem__, each)):
                     view = _view(bases[each], result_of(item.view, item.problem))
+                    is_cut = names_only and view.last > _FEW_RECORDS
+                    if is_cut:
+                        view = msgspec.structs.replace(view, records=view.records[:1], last=1)
                     if (
                         view.last > _MOST_RECORDS
                     ):  # the broker's own users may sign them without end
@@ -452,11 +482,16 @@ class GroupDirectory:
                             f"{_MOST_RECORDS}: ask its operator."
                         )
                     chain = await self._judge_page(bases[each], view)
-                    if self.keep is not None:
+                    if self.keep is not None and not is_cut:
                         self.keep(each, view)
                     if chain.version >= view.last:
                         bases[each].check_end(chain, view.last)
                         found[each] = Answer(chain, view.membership, view.keyChains, view.departure)
+                        if is_cut:
+                            kept.keep(self._marks, each, chain, partial=True)
+                            self.names.add(chain.name)
+                        elif names_only:
+                            self._keep(each, chain)
                     else:
                         bases[each] = self._continued(each, bases[each], chain, keeps=not anew)
             left = [each for each in left if each not in found]
