@@ -77,7 +77,7 @@ class Elements(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site as `make docs` builds it, from a copy: a warning would be an error."""
     folder = tmp_path_factory.mktemp("site")
-    for each in ("docs", "examples", "src"):
+    for each in ("docs", "examples", "src", "tools"):
         shutil.copytree(ROOT / each, folder / each, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "mkdocs.yml", folder)
     built = subprocess.run(
