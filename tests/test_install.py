@@ -68,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that the README builds."""
     folder = tmp_path_factory.mktemp("wheel")
     command = "hatchling build --target wheel"
-    assert f"-m {command}\n" in (ROOT / "Makefile").read_text("utf-8")
+    assert f"-m {command}`" in (ROOT / "README.md").read_text("utf-8")
     _run([sys.executable, "-m", *command.split(), "--directory", str(folder)])
     (built,) = folder.iterdir()
     return built
@@ -156,7 +156,7 @@ def test_with_server_a_broker_serves_and_commands_of_users_name_their_extra(
         status=1, SCBROKER_API_KEY=str(broker.api_key),
         SCBROKER_PASSWORD="A password 1", SCBROKER_PASSPHRASE="A passphrase 1",
     )  # fmt: skip
-    assert "'scbroker[cli]'" in done.stderr
+    assert "'./scbroker[cli]'" in done.stderr
 
 
 @on_sqlite
