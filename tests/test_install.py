@@ -132,7 +132,7 @@ def test_with_cli_a_user_registers_stores_and_reads(
     user.run("scbroker", "put", "letter.txt")
     user.run("scbroker", "get", "letter.txt", "--output", "copy.txt")
     assert (user.home / "copy.txt").read_text() == "Dear Bob"
-    assert "'scbroker[server]'" in user.run("scbroker", "serve", status=1).stderr
+    assert "'./scbroker[server]'" in user.run("scbroker", "serve", status=1).stderr
 
 
 @on_sqlite
