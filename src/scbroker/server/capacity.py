@@ -579,8 +579,5 @@ class Received:
 
     @property
     def octets(self) -> memoryview:
-        return (
-            memoryview(self._first)[: self._size]
-            if self.buffer is None
-            else self.buffer[: self._size]
-        )
+        whole = memoryview(self._first) if self.buffer is None else self.buffer
+        return whole[: self._size]

@@ -100,10 +100,7 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
     cached = broker.chains.cached(author, chain_length)
     if cached is not None and _has_one_signature(items):
         # Verified without a look at what is stored: that would take longer than the signature.
-        if len(items) == 1:
-            refusals = [_refusal(cached, items[0])]
-        else:
-            refusals = await _verify_each(items, cached)
+        refusals = await _verify_each(items, cached)
         if not any(refusals):
             return await _write(broker, items, chain_length)
 

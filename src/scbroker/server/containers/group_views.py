@@ -22,7 +22,7 @@ from scbroker.records.key_record import Signed
 from scbroker.records.roster import group_type
 from scbroker.server import metrics
 from scbroker.server.broker import Broker, Call
-from scbroker.server.containers.members import StoredList, leaver_of_group
+from scbroker.server.containers.members import StoredList, chain_state, leaver_of_group
 from scbroker.server.groups import memberships, proofs
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
@@ -201,20 +201,15 @@ def _membership(
         wrap=own.wrap,
         info=info,
         departures=[SignedObject.of(left[name]) for name in sorted(left)],
-        owed=[_state(row.user_id, row.chain_length) for row in owed],
+        owed=[chain_state(row.user_id, row.chain_length) for row in owed],
         accepted=own.accepted,
     )
-
-
-def _state(user_id: bytes, chain_length: int) -> KeyChainState:
-    """Return the state of a user's key chain; of a deleted user, who has no keys, sequence 0."""
-    return KeyChainState(userId=str(UUID(bytes=user_id)), sequence=max(0, chain_length - 1))
 
 
 def _chains(connection: Connection, signers: set[bytes]) -> list[KeyChainState]:
     ids = [stored_user_id(name) for name in sorted(signers)]
     found = {row.id: row for row in connection.execute(sql.FIND_USERS, {"ids": ids})}
-    return [_state(each, found[each].chain_length) for each in ids if each in found]
+    return [chain_state(each, found[each].chain_length) for each in ids if each in found]
 
 
 async def list_groups(broker: Broker, call: Call, query: groups.GroupsQuery) -> groups.GroupList:

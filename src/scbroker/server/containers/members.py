@@ -36,6 +36,7 @@ from scbroker.server.storage.driver import Connection, Row
 from scbroker.vocabulary import ContainerAccessLevel, ContainerEventType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import Disclosed, ListView
+from scbroker.wire.users import KeyChainState
 
 _HOUR: Final = 3600 * SECOND
 ID_SIZE: Final = 16
@@ -92,6 +93,11 @@ class StoredList(msgspec.Struct, array_like=True, frozen=True):
             shown = {parse_entry(entry).fingerprint for _, _, entry in self.entries}
             served = [SignedObject.of(left[name]) for name in sorted(left.keys() & shown)]
         return ListView(entryHashes=self.hashes, disclosed=disclosed, departures=served)
+
+
+def chain_state(user_id: bytes, length: int) -> KeyChainState:
+    """Return the state of a user's key chain; of a deleted user, who has no keys, sequence 0."""
+    return KeyChainState(userId=str(uuid.UUID(bytes=user_id)), sequence=max(0, length - 1))
 
 
 def actor_of(record: ContainerRecord) -> bytes:

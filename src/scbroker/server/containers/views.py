@@ -28,6 +28,7 @@ from scbroker.server.containers.members import (
     StoredList,
     access_actor_of,
     actor_of,
+    chain_state,
     departures_from,
     group_ids_of,
     leaver_of,
@@ -191,8 +192,7 @@ class Prefetched:
     """The groups that the view names; views of one answer share it, so that each group is read once."""
 
     def add_chain(self, fingerprint: bytes, length: int) -> None:
-        user_id = str(user_id_of(fingerprint))
-        self.chains[fingerprint] = KeyChainState(userId=user_id, sequence=length - 1)
+        self.chains[fingerprint] = chain_state(stored_user_id(fingerprint), length)
 
 
 async def view(broker: Broker, call: Call, query: wire.ViewQuery) -> wire.ContainerView:
@@ -669,10 +669,7 @@ class _Served:
         if self.row.deleted or not self.row.permissions & ContainerAccessLevel.Upload:
             return []
         rows = self.connection.execute(MOVED_RECIPIENTS, {"container": self.row.id})
-        return [
-            KeyChainState(userId=str(UUID(bytes=row.id)), sequence=row.chain_length - 1)
-            for row in rows
-        ]
+        return [chain_state(row.id, row.chain_length) for row in rows]
 
 
 def _parts_to_serve(container: Row, query: Query) -> dict[bytes, Role]:

@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from scbroker import errors
 from scbroker.server.answers import HEADERS
-from scbroker.server.broker import SECOND, SESSION_ENDED, Broker, Call, now
+from scbroker.server.broker import SECOND, Broker, Call, now
 from scbroker.server.capacity import ADMITTED, Kind, Release
 from scbroker.server.events import pages
 from scbroker.server.storage import statements as sql
@@ -151,7 +151,9 @@ class _Waiting(Response):
             with gate.following(kind):
                 await gate.followers.reading.acquire()
             try:
-                await self._check()
+                token = self._call.session.token_hash
+                if await self._broker.admit(self._call.api_key_hash, token) is None:
+                    return b""
                 if not is_due:
                     return None
                 body = await self._read()
@@ -163,12 +165,6 @@ class _Waiting(Response):
                 gate.followers.reading.release()
             if body is not None:
                 return body
-
-    async def _check(self) -> None:
-        """Raise if the request would now be refused: its API key or its session has ended."""
-        call = self._call
-        if await self._broker.admit(call.api_key_hash, call.session.token_hash) is None:
-            raise errors.NotAuthenticatedError(SESSION_ENDED)
 
     async def _read(self) -> bytes | None:
         """Return the message of a page that has an event; None to wait on."""

@@ -47,6 +47,8 @@ _LEAST_COUNTED: Final = 65_536
 # One session's share of the quota, in quarters: a thief of its token leaves the rest to the user.
 _SHARE: Final = 3
 COMMITTED: Final = "A record names this part already."
+_TOO_MANY: Final = "Too many uploads are unfinished: finish or drop one first."
+_TOO_LONG: Final = "Unfinished uploads have too many bytes: finish or drop one first."
 
 PART_HASHES: Final = sa.select(t.parts.c.hashes).where(sql.of(t.parts, "part"))
 _UNFINISHED: Final = sql.of(t.parts, "user") & ~t.parts.c.committed & (t.parts.c.touched_at > 0)
@@ -292,9 +294,9 @@ def check_quota(
     found = sql.the(connection, UNFINISHED_PARTS, **asked)
     parts, received = settings.max_pending_parts, settings.max_pending_bytes
     if found.own_parts > _share(parts):
-        raise _too_many()
+        raise errors.TooLargeError(_TOO_MANY)
     if found.own_received + size > _share(received):
-        raise _too_long()
+        raise errors.TooLargeError(_TOO_LONG)
     if found.parts > parts or found.received + size > received:
         _free_quota(
             connection, upload, found.parts - parts, found.received + size - received, moment
@@ -320,18 +322,10 @@ def _free_quota(
         parts, received = parts - 1, received - row.received
         gone.append(row.part_id)
     if parts > 0:
-        raise _too_many()
+        raise errors.TooLargeError(_TOO_MANY)
     if received > 0:
-        raise _too_long()
+        raise errors.TooLargeError(_TOO_LONG)
     connection.execute(DROP_UNFINISHED, {"gone": gone})
-
-
-def _too_many() -> errors.TooLargeError:
-    return errors.TooLargeError("Too many uploads are unfinished: finish or drop one first.")
-
-
-def _too_long() -> errors.TooLargeError:
-    return errors.TooLargeError("Unfinished uploads have too many bytes: finish or drop one first.")
 
 
 async def drop(broker: Broker, call: Call, query: NoQuery) -> None:
