@@ -138,6 +138,29 @@ def test_documents_made_at_the_same_moment_are_one(
     assert len(containers(alice)) == 1
 
 
+def test_a_document_that_another_program_creates_just_after_it_was_denied_is_changed(
+    alice: ServerProvider, new_provider: NewProvider
+) -> None:
+    """The two programs have one trust store, so the denial arrives when the mark exists."""
+    ring, store = alice.getKeyRing().result(PATIENCE), alice._trust_store
+    here, there = document(alice), document(new_provider(ring, trustStore=store))
+    is_denied = list[bool]()
+
+    async def create_after(go: Go) -> Octets:
+        if is_denied:
+            return await go()
+        is_denied.append(True)
+        with pytest.raises(BrokerError.notFoundError) as denial:
+            await go()
+        await there.change(adding("b"))
+        raise denial.value
+
+    with Network() as network:
+        network.treat("GET", str(document_id(alice)), create_after)
+        add(here, "a")
+    assert read(here) == read(there) == ("b", "a")
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "content",

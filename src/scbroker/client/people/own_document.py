@@ -150,12 +150,14 @@ class OwnDocument(Generic[D]):
     async def _served(self, container: uuid.UUID, work: Awaitable[T]) -> T:
         """Return a result; `RollbackError` if the broker denies a document that this device has read.
 
-        Nobody else could end the access. A `NotFoundError` would look as if the document lacked an entry.
+        Nobody else could end the access. A `NotFoundError` would look as if the document lacked an entry. The
+        mark is read before the answer: another program may create the document just after it.
         """
+        has_mark = fetching.mark_of(self._provider._session(), container.bytes)[1] is not None
         try:
             return await work
         except errors.NotFoundError:
-            if fetching.mark_of(self._provider._session(), container.bytes)[1] is not None:
+            if has_mark:
                 raise errors.RollbackError(
                     f"The broker denies container {container} of type {self._type}, which is this user's "
                     "alone and was not deleted: ask its operator."
