@@ -1,6 +1,6 @@
 """Attacks by members who make a history, or their own keys, too long for the others to verify.
 
-Attack 48 of `catalogue`. The broker is honest here: it is what keeps members from doing this.
+Attacks 48 and 176 of `catalogue`. The broker is honest here: it is what keeps members from doing this.
 """
 
 from pathlib import Path
@@ -12,13 +12,25 @@ from scbroker import BrokerError
 from scbroker.records.canonical import KeyIndex
 from scbroker.records.container_record import MAX_ENTRIES
 from scbroker.records.key_record import Signed
+from scbroker.server.broker import Broker, Call
+from scbroker.server.containers import views
+from scbroker.server.groups import proofs
 from scbroker.server.settings import Settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.vocabulary import KeyType
-from scbroker.wire.containers import MAX_GOVERNING, MAX_GOVERNING_WITHOUT_DELETE, governing_size
+from scbroker.wire.containers import (
+    MAX_GOVERNING,
+    MAX_GOVERNING_WITHOUT_DELETE,
+    GoverningQuery,
+    GoverningView,
+    ViewQuery,
+    governing_size,
+)
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.catalogue import attack
+from tests.kit.beside import beside
 from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.groups import SHARER, Group
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
@@ -29,6 +41,7 @@ from tests.kit.writers import (
     authorized,
     renewed,
     rotate,
+    session_of,
     store,
     storing,
 )
@@ -141,3 +154,35 @@ def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(tmp_path: Pa
         answer = store(alice, authorized(alice, storing(alice, keyRecords=records)))
         assert int(answer.expect(429, "throttled").headers["retry-after"]) > 29 * 86_400
         store(alice, authorized(alice, storing(alice))).expect(204)
+
+
+@attack(176, "costly proofs of membership")
+def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
+    mallory: Mallory, alice: User, bob: User, carol: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each record is made at another version of the group; what is left out comes with the next page."""
+    team = Group(alice).created({alice: SHARER, bob: SHARER})
+    story = Story(alice).created({alice: OWNER, carol: OWNER, team: OWNER})
+    for number in range(6):
+        team.tell(alice, team.follow(alice, name=str(number)))
+        story.tell(bob, story.follow(bob, type=str(number), via=team))
+    monkeypatch.setattr(proofs, "_MOST_LEAVES", 4)
+    monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
+    whole = carol.view(story).governing
+    call = Call("tests", "", {"containerId": story.id}, session_of(carol))
+
+    async def pages(broker: Broker) -> list[list[GoverningView]]:
+        found = [(await views.view(broker, call, ViewQuery())).governing]
+        while (count := sum(map(len, found))) < len(whole):
+            query = GoverningQuery(from_=count + 1, to=len(whole))
+            found.append((await views.governing_page(broker, call, query)).governing)
+        return found
+
+    cut = beside(mallory.behind, pages)
+    assert [len(each) for each in cut] == [4, 3]
+    assert [each.record for page in cut for each in page] == [each.record for each in whole]
+    assert len(beside(mallory.behind, pages)) == 1, "the proofs are in memory now"
+    two = [(story.id, ViewQuery())] * 2
+    monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
+    read = beside(mallory.behind, lambda b: b.database.read(lambda c: views.views_of(c, call, two)))
+    assert len(read) == 1

@@ -349,7 +349,7 @@ def views_of(
                 continue
             found.append(view)
             size += _size_of(view)
-            if size > wire.PAGE_BYTES:
+            if size > wire.PAGE_BYTES or groups.is_spent:
                 return found
     return found
 
@@ -551,7 +551,8 @@ class _Served:
     def governing(self, first: int, last: int) -> tuple[list[wire.GoverningView], set[bytes]]:
         """Return a page of governing records with their lists, and the signers whose keys a reader needs.
 
-        A page has about PAGE_BYTES, and at least one record.
+        A page has about PAGE_BYTES, and at least one record. It also ends where proofs of membership cost
+        too much.
         """
         container = self.row
         rows: Iterable[Row | Signed]
@@ -593,7 +594,7 @@ class _Served:
                 )
             )
             size += len(row.body) + len(row.signature)
-            if size > wire.PAGE_BYTES:
+            if size > wire.PAGE_BYTES or self.groups.is_spent:
                 break
         return views, authors | {record.author for record in (*records, head)}
 

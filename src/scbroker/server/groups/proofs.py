@@ -25,6 +25,8 @@ from scbroker.wire.rosters import GroupState, Leaf, Membership
 
 _CACHED_LEAVES: Final = 16_384
 """Of about 300 bytes each in memory."""
+_MOST_LEAVES: Final = 8_192
+"""Leaves that are read and hashed for one answer, in about 60 ms."""
 
 # Which of some groups owe an epoch and have the user as a manager.
 _MANAGER: Final = t.group_members.alias("manager")
@@ -137,12 +139,22 @@ class Proofs:
     """By group id."""
     _owing: dict[bytes, bool] = field(default_factory=dict)
     """Whether each group owes an epoch and has the reader as a manager."""
+    _leaves: int = 0
+    """The number of leaves that were read and hashed for the answer."""
 
     def add(self, group: Group, *, is_managed: bool) -> None:
         """Note a group that was read with something else, and whether the reader manages it."""
         self._groups.setdefault(group.id, group)
         if not is_managed:
             self._owing.setdefault(group.id, False)
+
+    @property
+    def is_spent(self) -> bool:
+        """Return whether the answer has to end here, and to leave further records to the next page.
+
+        Each of them can be made through another version of a large group.
+        """
+        return self._leaves > _MOST_LEAVES
 
     def is_known(self, via: Via) -> bool:
         """Return whether the tree that proves memberships at the version of a `via` is in memory."""
@@ -188,7 +200,10 @@ class Proofs:
         return self._groups[group_id]
 
     def _proof(self, group_id: bytes, version: int, author: bytes) -> Membership | None:
-        return _trees.get(self.connection, group_id, version).prove(author)
+        is_known = _trees.has(group_id, version)
+        tree = _trees.get(self.connection, group_id, version)
+        self._leaves += 0 if is_known else len(tree.leaves)
+        return tree.prove(author)
 
 
 def _state(group: Group | Row, *, owed: bool) -> GroupState:
