@@ -165,11 +165,14 @@ def test_a_small_file_that_is_written_to_while_it_is_read_is_an_error(
 ) -> None:
     path = tmp_path / "a"
     path.write_text("text")
-    real = os.fstat
+    real, looks = os.fstat, list[int]()
 
     def fstat(descriptor: int) -> os.stat_result:
-        """Write to the file after each look at it."""
+        """Write to the file after each look at it but the one that opens it."""
         state = real(descriptor)
+        looks.append(descriptor)
+        if len(looks) == 1:
+            return state
         path.write_text(text)
         os.utime(path, ns=(0, state.st_mtime_ns + later))
         return state
@@ -177,6 +180,18 @@ def test_a_small_file_that_is_written_to_while_it_is_read_is_an_error(
     monkeypatch.setattr(os, "fstat", fstat)
     with pytest.raises(errors.InvalidArgumentError, match="changed while it was read"):
         read_small(path, 4)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes among files")
+def test_no_command_waits_at_a_pipe_that_has_taken_the_place_of_a_file(tmp_path: Path) -> None:
+    (path := tmp_path / "report.txt").write_bytes(b"x")
+    [file] = find([str(path)], None, recursive=False, skipped=print, failed=print)
+    path.unlink()
+    os.mkfifo(path)
+    why = "The file cannot be read: it is not a regular file any more."
+    with pytest.raises(errors.InvalidArgumentError, match=why):
+        read_small(path, 10)
+    assert why_unread(file, errors.InvalidArgumentError("?")).message == why
 
 
 def test_why_a_file_was_not_read_is_said_without_words_of_the_library(tmp_path: Path) -> None:

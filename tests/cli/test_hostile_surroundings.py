@@ -12,7 +12,7 @@ import pytest
 
 from scbroker import AccessLevel
 from scbroker.cli import files, output
-from scbroker.cli.paths import make_folder
+from scbroker.folders import make_folder
 from tests.kit.fixtures import not_under_coverage
 from tests.kit.nursery import command
 from tests.kit.people import Person, befriend, interrupted, put

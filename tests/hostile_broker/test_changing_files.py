@@ -4,8 +4,9 @@ Attack 61 of `catalogue`. Each byte is read once: what is signed is what was sea
 """
 
 import mmap
-from collections.abc import Callable
-from contextlib import suppress
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from scbroker.records.container_record import SEGMENT
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import CHUNK, RECORD
+from tests.hostile_broker.protocol import CHUNK, RECORD, VIEW
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
@@ -135,3 +136,33 @@ def test_a_chunk_that_is_sealed_again_after_an_unnoticed_change_shares_no_key_st
     pairs = list(zip(sent[0].body[:COMPARED], sent[-1].body[:COMPARED], strict=True))
     for difference in (0, ord("o") ^ ord("n")):
         assert sum(a ^ b == difference for a, b in pairs) < COMPARED / 100
+
+
+@contextmanager
+def pipe_in_place_of(file: Path) -> Iterator[Callable[[], object]]:
+    """Yield what puts a pipe, into which nobody writes, in place of a file; let go whoever waits there."""
+    pipe = file.with_suffix(".pipe")
+    os.mkfifo(pipe)
+    yield lambda: pipe.replace(file)
+    os.close(os.open(file, os.O_RDWR | os.O_NONBLOCK))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes among files")
+@pytest.mark.parametrize("content", [b"", b"old"], ids=["no size", "a size"])
+@attack(61, "file changed during its upload")
+def test_no_upload_waits_at_a_pipe_that_has_taken_the_place_of_its_file(
+    mallory: Mallory, alice: User, tmp_path: Path, content: bytes
+) -> None:
+    device = mallory.device_of(alice)
+    made = device.createContainer(b"before").result(PATIENCE)
+    (file := tmp_path / "file").write_bytes(content)
+    with pipe_in_place_of(file) as replace, mallory.meddling(VIEW, before=once(replace)):
+        promise = device.updateContainerContent(made.id, file)
+        try:
+            promise.result(PATIENCE)
+            failed = None
+        except (BrokerError, TimeoutError) as error:
+            failed = str(error)
+    assert failed is not None
+    assert "not a regular file any more" in failed
+    assert device.getContainerContent(made.id).result(PATIENCE) == b"before"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.folders import platform_folder
+from scbroker.folders import make_folder, platform_folder
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -54,8 +54,6 @@ def marks(folder: str | None) -> Path:
 
 
 def _check_written(folder: Path) -> None:
-    from scbroker.cli.paths import make_folder
-
     try:
         make_folder(folder)
         tempfile.TemporaryFile(dir=folder).close()

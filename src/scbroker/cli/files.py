@@ -18,6 +18,7 @@ import scbroker
 from scbroker import errors
 from scbroker.desk.names import header_with
 from scbroker.desk.paths import container_name, relative_path
+from scbroker.folders import regular
 from scbroker.spelling import without_invisible
 
 STREAM: Final = "-"
@@ -217,7 +218,7 @@ def read_small(path: Path, most: int) -> bytes | Path:
     Raises `InvalidArgumentError` if it cannot be read, or is written to meanwhile.
     """
     try:
-        with path.open("rb", buffering=0) as opened:
+        with open(path, "rb", buffering=0, opener=regular) as opened:
             before = os.fstat(opened.fileno())
             if not 0 < before.st_size <= most:
                 return path
@@ -235,7 +236,7 @@ def why_unread(file: File, error: errors.BrokerError) -> errors.BrokerError:
     if file.path is None or not isinstance(error, errors.InvalidArgumentError):
         return error
     try:
-        with file.path.open("rb") as opened:
+        with open(file.path, "rb", opener=regular) as opened:
             state = os.fstat(opened.fileno())
     except OSError as found:
         return _unreadable("The file", found)

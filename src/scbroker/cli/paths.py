@@ -23,16 +23,6 @@ _HAS_UTIME_FD: Final = os.utime in os.supports_fd  # not on Windows
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, as far as they do not exist, for this user alone.
-
-    `Path.mkdir` would make those above it with the mode that the umask leaves.
-    """
-    if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-
 def write_own(path: Path, content: bytes) -> None:
     """Write a file that its owner alone can read, in a folder that nobody else can write."""
     with translated(path):

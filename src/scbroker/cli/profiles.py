@@ -31,7 +31,7 @@ from msgspec import Meta
 
 import scbroker
 from scbroker import errors
-from scbroker.folders import platform_folder
+from scbroker.folders import make_folder, platform_folder
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -287,8 +287,6 @@ def _editing() -> Iterator[tuple[TOMLDocument, File]]:
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
     import filelock
-
-    from scbroker.cli.paths import make_folder
 
     folder = path().parent
     try:

@@ -27,6 +27,7 @@ import msgspec
 from scbroker.crypto.seal import seal, unseal
 from scbroker.crypto.verify import equal, keyed_hash, label
 from scbroker.errors import TrustStoreError
+from scbroker.folders import make_folder
 from scbroker.records.canonical import decoder
 
 F = TypeVar("F")
@@ -165,9 +166,9 @@ def make_own_folder(folder: Path) -> None:
     others can write.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except FileExistsError:
-        raise OSError(errno.ENOTDIR, "it is not a folder", str(folder)) from None
+        make_folder(folder)
+    except FileExistsError as error:
+        raise OSError(errno.ENOTDIR, f"{error.filename} is not a folder", str(folder)) from None
     state = folder.stat()
     if not (_is_own(state) and _is_own(folder.lstat())):
         raise OSError(errno.EPERM, "it belongs to another user", str(folder))
@@ -242,7 +243,7 @@ class Journal:
         # One thread of the pool may open the journal and another close it.
         lock = filelock.FileLock(path.with_suffix(".lock"), timeout=0, thread_local=False)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             folder.chmod(0o700)
             _remove_old(folder)
             lock.acquire()

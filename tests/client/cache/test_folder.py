@@ -268,8 +268,8 @@ def test_a_bound_that_is_no_number_or_too_small_is_refused(size: object, tmp_pat
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for name, why in (
-        ("file", "it is not a folder"),
-        ("file/below", "Not a directory"),
+        ("file", "file is not a folder"),
+        ("file/below", "file is not a folder"),
         ("nul\0", ""),
     ):
         match = rf"cannot be used \(.*{why}"

@@ -81,7 +81,7 @@ def test_two_users_do_not_see_each_others_marks(tmp_path: Path) -> None:
 
 
 def test_folder_and_file_are_for_their_owner_alone(tmp_path: Path) -> None:
-    """0700 and 0600 whatever the umask lets through, also after a compaction."""
+    """0700 and 0600 whatever the umask lets through, also after a compaction, and the folder above."""
     folder = tmp_path / "deep" / "state"
     before = os.umask(0)
     try:
@@ -89,7 +89,8 @@ def test_folder_and_file_are_for_their_owner_alone(tmp_path: Path) -> None:
         compact(marks)
     finally:
         os.umask(before)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for each in (folder, folder.parent):
+        assert stat.S_IMODE(each.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / f"{USER}.trust").stat().st_mode) == 0o600
 
 
@@ -353,7 +354,7 @@ def test_a_lock_that_another_holds_is_waited_for_and_then_an_error(
 
 def test_a_folder_that_cannot_be_made_is_an_error_that_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(BrokerError.trustStoreError, match="Not a directory"):
+    with pytest.raises(BrokerError.trustStoreError, match="file is not a folder"):
         FileTrustStore(tmp_path / "file" / "below").open(USER, SECRET)
 
 

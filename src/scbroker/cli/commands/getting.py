@@ -24,12 +24,13 @@ from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
 from scbroker.cli.groups import counted
 from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
-from scbroker.cli.paths import Folder, make_folder
+from scbroker.cli.paths import Folder
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
 from scbroker.desk.strangers import Strangers, is_own
+from scbroker.folders import make_folder
 from scbroker.spelling import without_invisible
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "path": "FILE"}
@@ -116,7 +117,7 @@ def containers_below(
     if everyone:
         return list(found)
     why = "people who are not your contacts can change, or have named: --everyone takes them too"
-    return _without(run, found, Strangers(run.session, known).may_change, why)
+    return without(run, found, Strangers(run.session, known).may_change, why)
 
 
 def _without_hidden(
@@ -124,10 +125,10 @@ def _without_hidden(
 ) -> list[scbroker.Container[Any]]:
     strangers = Strangers(run.session)
     why = "would make hidden files that others than you can change: `scbroker get ID -o FILE` gets one"
-    return _without(run, found, lambda each: strangers.hide(each, name_of(each) or ""), why)
+    return without(run, found, lambda each: strangers.hide(each, name_of(each) or ""), why)
 
 
-def _without(
+def without(
     run: Run,
     found: Collection[scbroker.Container[Any]],
     is_left_out: Callable[[scbroker.Container[Any]], bool],

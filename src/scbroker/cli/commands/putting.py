@@ -29,6 +29,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import name_of
 from scbroker.desk.strangers import is_own
+from scbroker.folders import regular
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "length": "SIZE", "id": "ID"}
 _SMALL: Final = 65_536
@@ -252,7 +253,7 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
 def _has_bytes(run: Run, file: File, container: scbroker.Container[Any]) -> bool:
     if file.path is None or file.size != container.length:
         return False
-    with translated(file.path), file.path.open("rb") as opened:
+    with translated(file.path), open(file.path, "rb", opener=regular) as opened:
         return has_content(run, container, opened)
 
 

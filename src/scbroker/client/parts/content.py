@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, Final, cast
 
 from scbroker.crypto.seal import Octets
 from scbroker.errors import BrokerError, InvalidArgumentError
+from scbroker.folders import regular
 from scbroker.records.container_record import SEGMENT
 from scbroker.types import ContentSource
 from scbroker.wire.containers import MAX_INLINE
@@ -79,7 +80,7 @@ class Content:
     def _segments_of_file(self, first: int) -> Iterator[Segment]:
         path, total = Path(cast("os.PathLike[str]", self._source)), self.total or 0
         view = memoryview(bytearray(min(SEGMENT, total)))
-        with path.open("rb", buffering=0) as file:
+        with open(path, "rb", buffering=0, opener=regular) as file:
             file.seek(first * SEGMENT)
             for start in range(first * SEGMENT, total, SEGMENT):
                 segment = view[: min(SEGMENT, total - start)]
@@ -97,7 +98,7 @@ class Content:
     def _pieces(self) -> Iterator[bytes]:
         source = self._source
         if isinstance(source, os.PathLike):
-            with Path(source).open("rb") as file:
+            with open(source, "rb", opener=regular) as file:
                 yield from _read(file)
         elif hasattr(source, "read"):
             yield from _read(cast(BinaryIO, source))
