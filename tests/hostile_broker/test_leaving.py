@@ -10,13 +10,21 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import ServerProvider
+from scbroker import BrokerError, ServerProvider
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import ContainerView, DepartureRequest, RecordsAnswer, RecordsRequest
+from scbroker.wire.containers import (
+    ContainerView,
+    DepartureRequest,
+    RecordsAnswer,
+    RecordsRequest,
+    ViewOutcome,
+    ViewsAnswer,
+)
+from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import MANAGER, Mallory, fresh_and_marked
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import INTEGRITY, VIEW
+from tests.hostile_broker.protocol import INTEGRITY, LIST, VIEW
 from tests.kit.brokers import Answer, clock
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
@@ -31,6 +39,8 @@ from tests.kit.writers import (
     leave,
     rotate,
 )
+
+VIEWS: Final = "POST /v1/batches/views"
 
 
 def forge(mallory: Mallory, story: Story, of: User, signed: SignedObject) -> None:
@@ -119,6 +129,30 @@ def _by_the_broker(story: Story, of: User, by: User) -> SignedObject:
 
 def _by_a_member(story: Story, of: User, by: User) -> SignedObject:
     return departure(story, by, fingerprint=of.name).departure
+
+
+@attack(80, "hidden departure")
+def test_a_container_that_the_broker_denies_to_a_leaver_is_not_forgotten_before_a_departure_was_sent(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    story = Story(alice).created({alice: OWNER, bob: READER})
+    device = mallory.device_of(bob)
+    device.getContainer(story.uuid).result(PATIENCE)
+    denial = BrokerError.notFoundError()
+    problem = item_problem_of(denial)
+
+    def deny_each(answer: ViewsAnswer) -> ViewsAnswer:
+        return ViewsAnswer(views=[ViewOutcome(view=None, problem=problem) for _ in answer.views])
+
+    with (
+        mallory.meddling(VIEW, before=lambda exchange: exchange.fail(denial)),
+        mallory.lying(LIST, lambda answer: replace(answer, containers=[])),
+        mallory.lying(VIEWS, deny_each),
+    ):
+        with pytest.raises(BrokerError.notFoundError):
+            device.leaveContainer(story.uuid).result(PATIENCE)
+        assert list(device.listContainers().result(PATIENCE).leftOut) == [story.uuid]
+    assert str(bob.id) in names(mallory.device_of(alice), story)
 
 
 @pytest.mark.sampled

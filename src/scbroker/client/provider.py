@@ -948,6 +948,7 @@ class BrokerProvider(Operations, abc.ABC):
         prevents that.
 
         The only member with ModifyAccess must pass `abandon=True`: nobody can give access afterwards.
+        With it, the device also counts a container as left that the broker denies: no list names it any more.
 
         Raises `invalidArgumentError` for the only member, and for the only one with ModifyAccess without
         `abandon`; `rejectedError` for the only member, if the client cannot know that; `notFoundError`

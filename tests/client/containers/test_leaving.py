@@ -292,6 +292,8 @@ def test_another_device_of_the_leaver_notices_and_leaving_there_settles_its_list
     bob.leaveContainer(box).result(PATIENCE)
     assert list(other.listContainers().result(PATIENCE).leftOut) == [box]
     refusal(other.leaveContainer(box), BrokerError.notFoundError)
+    assert list(other.listContainers().result(PATIENCE).leftOut) == [box], "a denial alone"
+    refusal(other.leaveContainer(box, abandon=True), BrokerError.notFoundError)
     assert list(other.listContainers().result(PATIENCE).leftOut) == []
 
 

@@ -61,8 +61,9 @@ class _Leaving:
         try:
             fetched = await fetching.fetch(session, self.container_id, any_keys=True)
         except errors.NotFoundError:
-            # The broker serves nothing of the container, so no list has to contain it.
-            _note(session, self.container_id)
+            # A denial is the broker's word. Without a departure that was sent, the user has to insist.
+            if self.abandon or self.sent_for is not None:
+                _note(session, self.container_id)
             raise
         if fetched.group is not None:
             raise errors.InvalidArgumentError(
