@@ -724,4 +724,6 @@ def test_verify_reads_what_the_user_reaches_through_groups(alice: Person, bob: P
     team(alice, "Team", bob)
     (alice.home / "a").write_text("ours")
     alice.run("put", "a", "--to", "Team")
-    assert bob.json("verify")["verified"] == 1
+    found = bob.json("verify")
+    assert (found["verified"], found["ofStrangers"]) == (0, 1), "Alice is no contact of Bob's"
+    assert bob.json("verify", "--everyone")["verified"] == 1

@@ -107,13 +107,18 @@ def test_no_command_fails_by_a_container_that_a_stranger_has_damaged(
 ) -> None:
     put(session, "photos/a", b"mine")
     spoilt = spoil()
+    found = alice.json("verify")
+    assert (found["verified"], found["length"], found["ofStrangers"]) == (1, 4, 1), "not even read"
+    assert str(spoilt) in alice.run("verify", "--everyone", status=None).error
     commands = (
         ("ls",), ("get", "-r", "photos/", "-f"), ("mirror", "folder", "--once"),
-        ("link", "-r", "photos/", "--until", "1h"),
+        ("link", "-r", "photos/", "--until", "1h"), ("verify",),
     )  # fmt: skip
     for command in commands:
         done = alice.run(*command)
-        assert f"scbroker info {spoilt}" in done.error or command[0] == "mirror", command
+        assert f"scbroker info {spoilt}" in done.error or command[0] in ("mirror", "verify"), (
+            command
+        )
     assert str(spoilt) in alice.run("ls").output
     befriend(session, mallory, "Mallory")
     for command in commands:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, FileTrustStore, ServerProvider
+from scbroker import AccessLevel, BrokerError, FileTrustStore, GroupRenewal, ServerProvider
 from scbroker.wire.containers import ContainerView, RecordRequest
 from scbroker.wire.rosters import Membership
 from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, ROLLBACK
+from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, LIST, ROLLBACK
 from tests.hostile_broker.served import opened, same, wrapped_key
 from tests.hostile_broker.teams import (
     Lie,
@@ -327,6 +327,27 @@ def test_access_changed_before_a_device_hears_of_the_removal_is_settled_which_is
         device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
     sent = removal.mallory.sent_record()
     assert opened(sent, wrapped_key(sent, removal.bob)) == b"secret"
+
+
+@attack(129, "removed member's record dated back")
+def test_a_container_that_a_broker_leaves_out_of_a_renewal_is_the_limit_until_its_next_write(
+    mallory: Mallory, alice: User, bob: User
+) -> None:
+    """The list of a group's containers is the broker's word; the number of those renewed shows it."""
+    device, user = mallory.device_of(alice, bob), bob.ring.userId
+    team, other = (device.createGroup(name, [user]).result(PATIENCE) for name in ("one", "other"))
+    levels = [AccessLevel(alice.ring.userId, OWNER), AccessLevel(team, OWNER)]
+    box = device.createContainer(b"1", accessLevels=levels).result(PATIENCE)
+    with mallory.lying(LIST, lambda answer: replace(answer, containers=[], next=None)):
+        removed = device.removeGroupMembers(team, [user], renew=True).result(PATIENCE)
+        moved = device.replaceGroup(team, other).result(PATIENCE)
+    assert removed.renewal == moved == GroupRenewal(0, [])
+    found = device.getSecuredContainer(box.id).result(PATIENCE)
+    assert (found.version, found.wrap) == (1, box.wrap)
+    assert team.id in {each.userId for each in found.access or ()}
+    written = device.updateContainerContent(box.id, b"2").result(PATIENCE)
+    assert written.wrap != box.wrap, "a new key, which the former member does not get"
+    assert device.renewGroup(team).result(PATIENCE).renewed == 0
 
 
 @attack(129, "removed member's record dated back")

@@ -1,7 +1,7 @@
 """Attacks on the index of names that a device keeps, and by a broker that hides changes from it.
 
-Attacks 166 and 169 of `catalogue`. The device's marks, and the containers themselves, must show what the
-index misses.
+Attacks 103, 121, 166 and 169 of `catalogue`. The device's marks, and the containers themselves, must show
+what the index misses.
 """
 
 import logging
@@ -269,3 +269,30 @@ def test_a_strangers_container_with_a_long_past_delays_no_other_name(
     assert not asked()
     assert shown(device) == {mine, box}
     assert named(device, "box 3") == [[box]]
+
+
+@attack(121, "list flooded by others")
+def test_no_list_reads_a_container_of_a_stranger_again_for_its_long_name(
+    mallory: Mallory, device: ServerProvider, bob: User
+) -> None:
+    his = mallory.device_of(bob)
+    for name in ("x" * 1024, "x" * 1025, "y" * 5000):
+        offer(his, device, name)
+    assert len(shown(device)) == 3
+    count = len(mallory.heard)
+    assert len(shown(mallory.restarted(device))) == 3
+    assert VIEWS not in mallory.since(count)
+
+
+@attack(103, "namesake of a container")
+def test_of_many_namesakes_few_are_read_besides_the_users_own(
+    mallory: Mallory, device: ServerProvider, bob: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    his = mallory.device_of(bob)
+    for _ in range(3):
+        offer(his, device, "plan.txt")
+    own = put(device, "plan.txt")
+    monkeypatch.setattr(index, "_MOST_TWINS", 2)
+    [found] = named(device, "plan.txt")
+    assert len(found) == 3
+    assert own in found

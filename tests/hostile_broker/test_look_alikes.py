@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from uuid import uuid4
+
 import pytest
 
-from scbroker import BrokerError, ContactCard, Contacts, ServerProvider
+from scbroker import BrokerError, ContactCard, Contacts, KeyRing, ServerProvider
 from scbroker.cli.output import harmless, printable
+from scbroker.cli.people import _label, holder_of
+from scbroker.desk.people import Somebody
 from tests.hostile_broker.catalogue import attack
 from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
@@ -57,6 +61,16 @@ def test_no_group_and_no_link_gets_a_name_that_looks_like_another_one(
         ):
             with pytest.raises(INVALID):
                 act().result(PATIENCE)
+
+
+@deceiving
+def test_no_list_and_no_message_shows_a_contact_as_a_group_a_link_or_several_people() -> None:
+    fingerprint = KeyRing.generate().fingerprint
+    for name in ("group Family", "LINK photos", "the Group 'Family'", "Bob, Carol", 'a, "b'):
+        card = ContactCard(fingerprint, "https://broker.example", name)
+        assert _label(Somebody(card.userId, "verified", name)) == holder_of(card).name != name
+    assert _label(Somebody(uuid4(), "contact", "group Family")) == 'the contact "group Family"'
+    assert _label(Somebody(uuid4(), "group", "Family, group Team")) == 'group "Family, group Team"'
 
 
 @deceiving

@@ -253,6 +253,29 @@ def test_no_container_of_a_stranger_goes_out_in_a_link_or_is_shared_or_deleted(
 
 
 @sharing
+def test_no_member_gets_more_rights_by_a_name_that_they_give_to_a_container(
+    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
+) -> None:
+    """Mallory is a contact, and the command names her; the whole id shares the container."""
+    user = befriend(session, mallory, "Mallory")
+    put(session, "team/plan")
+    diary = offer(session, eve, "diary", WRITER)
+    eve.updateContainerHeader(diary, {"name": "team/diary"}).result(PATIENCE)
+    share = ["share", "--with", "Mallory", "--can", "owner"]
+    assert "1 container (such as 'team/diary')" in alice.run(*share, "-r", "team/").error
+    assert "1 container" in alice.run("link", "-r", "team/", "--until", "1h", "--everyone").error
+
+    def rights() -> int:
+        levels = session.getContainerMetadata(diary).result(PATIENCE).access or ()
+        [level] = [each for each in levels if each.userId == user]
+        return level.permissions
+
+    assert rights() == WRITER
+    alice.run(*share, str(diary))
+    assert rights() == OWNER
+
+
+@sharing
 def test_everyone_takes_the_containers_of_strangers_too(
     alice: Person, session: ServerProvider, eve: ServerProvider
 ) -> None:

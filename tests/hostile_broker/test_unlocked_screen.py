@@ -127,8 +127,8 @@ def test_a_list_that_is_read_while_the_page_is_locked_is_dropped(
         real, session = all_containers, Session(None, 900)
         session._run = cast(Run, SimpleNamespace(session=provider, __exit__=bool))
 
-        def locked_meanwhile(provider: ServerProvider, *, whole: bool) -> Iterator[Entry]:
-            yield from real(provider, whole=whole)
+        def locked_meanwhile(provider: ServerProvider) -> Iterator[Entry]:
+            yield from real(provider)
             session.lock()
 
         monkeypatch.setattr(listing, "all_containers", locked_meanwhile)

@@ -70,8 +70,9 @@ class Names:
     def ids_of(self, texts: Sequence[str], *, newest: bool = False) -> list[uuid.UUID]:
         """Return the ids that several texts mean, each as by `id_of`; read all containers at most once.
 
-        A beginning of an id can be a name as well. Other users choose the ids of what they share. With
-        `newest`, a name of several containers that only the user can have named is that of the newest.
+        A beginning of an id can be a name as well. Other users choose the ids of what they share. Containers
+        of strangers are left out, with a warning, if others have their name. With `newest`, a name of several
+        containers that only the user can have named is that of the newest.
         """
         ids = {text: self._by_prefix(text) for text in texts if PREFIX.fullmatch(text)}
         names = {
@@ -80,11 +81,22 @@ class Names:
             if (id := ids.get(text)) is None or not is_whole(text, id)
         }
         named = {**self.named(set(names.values()))}
-        for name in [each for each, found in named.items() if not found]:
-            named[name] = self._named_like(name)
+        for name, found in list(named.items()):
+            named[name] = self._of_known_people(name, found or self._named_like(name))
         for name, found in named.items() if newest else ():
             named[name] = self.without_twins(name, found)
         return [_only(text, ids.get(text), named.get(names.get(text, ""), [])) for text in texts]
+
+    def _of_known_people(
+        self, name: str, found: list[scbroker.Container[Any]]
+    ) -> list[scbroker.Container[Any]]:
+        kept = found if len(found) < 2 else Strangers(self._session).left_among(found)
+        if left_out := len(found) - len(kept):
+            self._warn(
+                f"{left_out} more of your containers are named {name!r}, and are left out: people who are "
+                "not your contacts can change them, or have named them."
+            )
+        return kept
 
     def without_twins(
         self, name: str, found: list[scbroker.Container[Any]]
@@ -163,13 +175,7 @@ class Names:
         Anybody at the broker can share a container that cannot be read, and no command may fail by that.
         """
         ids = [each.containerId for each in damaged if each.containerId is not None]
-        strangers = Strangers(self._session, known)
-        theirs = {
-            each.id: each
-            for each in desk.containers_of(self._session, ids)
-            if isinstance(each, scbroker.Container) and strangers.may_change(each)
-        }
-        if theirs:
+        if theirs := Strangers(self._session, known).damaged(ids):
             id, example = next(iter(theirs.items()))
             is_own = example.createdBy == self._session.getUserId().result()
             self._warn(

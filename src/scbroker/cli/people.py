@@ -18,7 +18,7 @@ from scbroker.cli.names import LINK_MARK
 from scbroker.cli.output import SHORT_ID
 from scbroker.cli.words import with_message
 from scbroker.desk import people as desk
-from scbroker.desk.people import Somebody
+from scbroker.desk.people import Somebody, contact_in_text, quoted
 
 if TYPE_CHECKING:
     from scbroker.cli.run import Run
@@ -54,7 +54,7 @@ def holder_of(who: W) -> Holder[W]:
         return Holder(who, who, str(who))
     if isinstance(who, scbroker.Group):
         return Holder(who, who.id, f"the group {who.name!r}")
-    return Holder(who, who.userId, who.name)
+    return Holder(who, who.userId, contact_in_text(who.name))
 
 
 def joined(names: Sequence[str]) -> str:
@@ -65,7 +65,7 @@ def joined(names: Sequence[str]) -> str:
 
 def capital(name: str) -> str:
     """Return a name for the beginning of a sentence: "the group" becomes "The group"."""
-    return f"The group{name.removeprefix('the group')}" if name.startswith("the group ") else name
+    return f"T{name[1:]}" if name.startswith(("the group ", "the contact ")) else name
 
 
 def warning_of(holder: AnyHolder) -> str | None:
@@ -75,11 +75,11 @@ def warning_of(holder: AnyHolder) -> str | None:
             return None
         return (
             f"Warning: {holder.name} is not verified, so this may be somebody else's card. Compare "
-            f"fingerprints with `scbroker contacts verify {shlex.quote(holder.name)}`."
+            f"fingerprints with `scbroker contacts verify {shlex.quote(holder.who.name)}`."
         )
     if isinstance(holder.who, scbroker.ContactCard):
         return (
-            f"Warning: anybody can make a card that says {holder.name!r}. Add it with `scbroker contacts "
+            f"Warning: anybody can make a card that says {holder.who.name!r}. Add it with `scbroker contacts "
             "add`, and compare fingerprints with `scbroker contacts verify`."
         )
     return (
@@ -207,7 +207,9 @@ def _label(who: Somebody, *, is_short: bool = False) -> str:
         return "you"
     shown = who.name or (who.id.hex[:SHORT_ID] if is_short else str(who.id))
     before = {"link": "link ", "group": "group ", "other-group": "group "}
-    return before.get(who.kind, "") + shown
+    if who.kind in before:
+        return before[who.kind] + (quoted(shown) if "," in shown else shown)
+    return shown if who.name is None else contact_in_text(shown)
 
 
 PersonArgument = Annotated[

@@ -147,15 +147,13 @@ def all_containers(
     provider: scbroker.BrokerProvider,
     type: str | None = None,
     is_wanted: Callable[[str], bool] | None = None,
-    *,
-    whole: bool = True,
 ) -> Iterator[Entry]:
     """Yield all containers, ascending by id, and errors of damaged ones; headers may have the name alone.
 
-    With `is_wanted`, containers whose name is not wanted may be left out. Unless `whole`, long names may be
-    cut after 1,025 characters.
+    With `is_wanted`, containers whose name is not wanted may be left out. Long names may be cut after 1,025
+    characters.
     """
-    listed = _asked(provider, lambda index: index.all(is_wanted, whole=whole))
+    listed = _asked(provider, lambda index: index.all(is_wanted))
     if listed is None:
         yield from provider.iterContainers(type)
     else:

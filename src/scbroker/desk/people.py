@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -16,6 +17,10 @@ from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, GroupManager
 Container: TypeAlias = "scbroker.Container[Any]"
 DAMAGED: Final = (errors.UntrustedError, errors.UnsupportedVersionError)
 """Errors of a list of links that this version cannot read. The ids of their users are shown then."""
+_OWN_WORDS: Final = (
+    "group ", "link ", "the contact ", "the group ", "the link ", "the user ",
+)  # fmt: skip
+"""Beginnings of the words of command line and page for users and groups."""
 
 
 class Somebody(NamedTuple):
@@ -126,6 +131,21 @@ class People:
         for each in self.ways(container):
             found |= each.permissions
         return found
+
+
+def contact_in_text(name: str) -> str:
+    """Return the words for a contact in a list or a sentence: "you" is the user, and "group Team" a group.
+
+    The name on a card is what its maker chose, and the user may have kept it. Lists have commas.
+    """
+    plain = comparable(name)
+    is_ambiguous = plain == "you" or plain.startswith(_OWN_WORDS) or "," in plain
+    return f"the contact {quoted(name)}" if is_ambiguous else name
+
+
+def quoted(name: str) -> str:
+    """Return a name in quotation marks, which no part of it ends."""
+    return json.dumps(name, ensure_ascii=False)
 
 
 def place_of(each: scbroker.Group | scbroker.GroupMember) -> str:

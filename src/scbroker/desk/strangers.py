@@ -57,6 +57,25 @@ class Strangers:
             raise hidden(name)
         return path
 
+    def left_among(self, named: Sequence[Container]) -> list[Container]:
+        """Return those of several containers with one name that strangers have neither made nor named.
+
+        Return all of them if strangers can change each, and the user has not made and named one.
+        """
+        kept = [each for each in named if is_own(each, self._own) or not self.may_change(each)]
+        return kept or list(named)
+
+    def damaged(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Container]:
+        """Return those of some containers with damaged headers that strangers can have damaged."""
+        if not ids:
+            return {}
+        found = self._provider.getContainers(ids, content=False, headers=False).result()
+        return {
+            each.id: each
+            for each in found
+            if isinstance(each, scbroker.Container) and self.may_change(each)
+        }
+
     def hide(self, container: Container, name: str) -> bool:
         """Return whether a name is that of a hidden file that others than the user can change, or made."""
         return is_hidden(PurePosixPath(name)) and _authors(container) != {self._own}
@@ -127,6 +146,14 @@ def text_of_twins(name: str, newest: uuid.UUID, others: Collection[uuid.UUID]) -
         f"{len(others) + 1} of your containers are named {name!r}. The newest is used, {newest}: rename or "
         f"delete the others, as by `scbroker rm {min(others)}`."
     )
+
+
+def is_renamed(container: Container, user: uuid.UUID) -> bool:
+    """Return whether a member has named a container that neither they nor this user have made.
+
+    By a name such a member puts it into a folder whose containers the user gives to them, or to others.
+    """
+    return container.headerBy not in (None, user, container.createdBy)
 
 
 def is_own(container: Container, user: uuid.UUID) -> bool:

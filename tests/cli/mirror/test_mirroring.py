@@ -7,18 +7,20 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, Group, MemoryTrustStore, ServerProvider, errors
+from scbroker import AccessLevel, Group, MemoryTrustStore, NewContainer, ServerProvider, errors
 from scbroker.cli.mirror import mirroring
 from scbroker.cli.mirror.mirroring import Mirror
 from scbroker.cli.mirror.state import Selection, State
 from scbroker.cli.output import Output
 from scbroker.cli.paths import Folder
 from scbroker.cli.run import Run
-from tests.kit.people import Person, befriend
+from scbroker.client.containers import change
+from tests.kit.people import Person, befriend, with_access
 from tests.kit.waiting import PATIENCE
 
 
@@ -283,3 +285,23 @@ def test_the_end_of_the_log_of_a_group_that_was_left_is_its_beginning(
 ) -> None:
     assert mirror._end_of_log(group_of(bob, mirror).id) == 0
     assert mirror._end_of_log(uuid.UUID(int=7)) == 0
+
+
+def test_containers_that_strangers_have_damaged_are_asked_for_together(
+    mirror: Mirror, person: Callable[[str], Person], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with person("Mallory").session() as hers, monkeypatch.context() as patched:
+        for check in ("_check_strict", "_check_comes_back"):  # of her program
+            patched.setattr(change, check, lambda *_: None)
+        levels = with_access(hers, mirror._selection.user)
+        spoilt = SimpleNamespace(model_dump_json=lambda: "{not JSON")
+        hers.createContainers([NewContainer(b"", spoilt, levels)] * 3).result(PATIENCE)
+    asked, real = list[int](), mirror._session.getContainers
+
+    def counted(_: object, ids: list[uuid.UUID], **options: Any) -> Any:
+        asked.append(len(ids))
+        return real(ids, **options)
+
+    monkeypatch.setattr(ServerProvider, "getContainers", counted)
+    mirror.compare()
+    assert (len(mirror._left_out), asked, mirror.status) == (3, [3], 0)

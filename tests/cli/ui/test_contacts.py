@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 
 from scbroker import ContactCard, Contacts, ServerProvider
-from scbroker.cli.ui.context import contact_in_text
+from scbroker.desk.people import contact_in_text
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, with_access
 
@@ -162,8 +162,9 @@ def test_a_contact_named_like_the_pages_own_words_is_quoted_in_a_question(
 
 
 @pytest.mark.parametrize(
-    "name", ["you", "\uff39\uff2f\uff35", " You", "The link For Dave", "the user x"]
+    "name",
+    ["you", "\uff39\uff2f\uff35", " You", "The link For Dave", "the user x", "Group Team", "A, B"],
 )
-def test_a_contact_whose_name_begins_like_the_pages_own_words_is_quoted(name: str) -> None:
+def test_a_contact_whose_name_reads_like_somebody_else_is_quoted(name: str) -> None:
     assert contact_in_text(name) == f'the contact "{name}"'
     assert contact_in_text("Youssef") == "Youssef"

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import pytest
 
 from scbroker import AccessLevel, Group, GroupRole, MemberRole, ServerProvider
-from scbroker.cli.ui.context import capital, contact_in_text, in_text
-from scbroker.desk.people import Somebody
+from scbroker.cli.ui.context import capital, in_text
+from scbroker.desk.people import Somebody, contact_in_text
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put, team
 from tests.kit.tables import query

@@ -16,9 +16,11 @@ from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.commands.getting import pieces
 from scbroker.cli.completion import complete_container
+from scbroker.cli.groups import counted
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.together import Together, Total, batches
+from scbroker.desk.strangers import Strangers
 
 _BATCH: Final = 64
 _SMALL: Final = 1_048_576
@@ -41,6 +43,8 @@ class _Report:
     """Containers whose content or header the user's permissions hide: their metadata is verified."""
     failures: list[dict[str, Any]] = field(default_factory=list)
     left_out: list[uuid.UUID] = field(default_factory=list)
+    of_strangers: int = 0
+    """Containers that strangers can change, and that were not read."""
 
     @property
     def row(self) -> dict[str, Any]:
@@ -51,6 +55,7 @@ class _Report:
             "hidden": self.hidden,
             "failures": self.failures,
             "leftOut": self.left_out,
+            "ofStrangers": self.of_strangers,
         }
 
 
@@ -65,6 +70,12 @@ def verify(
             autocompletion=complete_container,
         ),
     ] = None,
+    everyone: Annotated[
+        bool,
+        typer.Option(
+            "--everyone", help="Also containers that people who are not your contacts can change."
+        ),
+    ] = False,
 ) -> None:
     """Read and verify all your containers, or some.
 
@@ -72,12 +83,18 @@ def verify(
     standard error, and the exit status is then not 0. Members with the permission ReceiveAccessEvents see
     these reads.
 
+    Without CONTAINER, the command reads what nobody can change but you, your contacts, and members of groups
+    that you or a contact made; with --everyone, also what other people can change. Anybody at the broker can
+    share a container with you that is huge or damaged.
+
     The command also reports containers that this device has read before and that the broker now denies:
     either your access has ended, or the broker withholds them.
     """
     report = _Report()
     entries = _metadata(run, containers) if containers else _all(run, report)
     found = list(_readable(run, report, entries))
+    if not (containers or everyone):
+        found = _of_known_people(run, report, found)
     small = [each for each in found if _length(each) <= _SMALL]
     large = [each for each in found if _length(each) > _SMALL]
     with run.out.progress("Verifying", sum(map(_length, found))) as show, Together() as together:
@@ -119,6 +136,20 @@ def _readable(run: Run, report: _Report, entries: Iterable[_Entry]) -> Iterator[
             _failed(run, report, each.containerId, each)
         else:
             yield each
+
+
+def _of_known_people(run: Run, report: _Report, found: list[_Container]) -> list[_Container]:
+    """Return the containers that no stranger can change; say how many others there are."""
+    strangers = Strangers(run.session)
+    kept = [each for each in found if not strangers.may_change(each)]
+    report.of_strangers = len(found) - len(kept)
+    report.containers -= report.of_strangers
+    if report.of_strangers:
+        run.out.say(
+            f"Left out: {counted(report.of_strangers, 'container')}, which people who are not your contacts "
+            "can change: --everyone verifies them too."
+        )
+    return kept
 
 
 def _length(container: _Container) -> int:

@@ -101,7 +101,7 @@ def link(
         _revoke(run, revoke, yes)
     elif containers and until:
         end = dates.end_of(until)
-        ids = ids_of(run, containers, recursive, everyone)
+        ids = ids_of(run, containers, recursive, everyone, gives=True)
         needs_password = password or password_file or "SCBROKER_LINK_PASSWORD" in os.environ
         chosen = secret("link password", password_file, new=True) if needs_password else None
         made = _make(run, ids, end, chosen, name, qr, svg)

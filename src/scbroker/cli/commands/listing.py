@@ -21,7 +21,7 @@ from scbroker.cli.groups import modifier_is_member, tell_offers
 from scbroker.cli.names import ContainerArgument, OfType
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
 from scbroker.cli.run import Run
-from scbroker.desk.names import is_damaged, name_of
+from scbroker.desk.names import LONGEST_NAME, is_damaged, name_of
 from scbroker.desk.rights import in_words, living
 
 if TYPE_CHECKING:
@@ -290,12 +290,12 @@ def _through(run: Run, group: uuid.UUID | None) -> uuid.UUID | str | None:
 def _name(run: Run, each: scbroker.Container[Any]) -> str | None:
     name = name_of(each)
     if not run.out.on_terminal:
-        return name
+        return name if name is None else _cut(name, LONGEST_NAME)
     return f"({each.id.hex[:SHORT_ID]})" if name is None else _cut(name)
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+def _cut(text: str, most: int = _LONGEST_NAME) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str] | None:

@@ -11,7 +11,7 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command
-from scbroker.cli.commands.getting import containers_below
+from scbroker.cli.commands.getting import containers_below, without
 from scbroker.cli.completion import complete_holder
 from scbroker.cli.dates import Until
 from scbroker.cli.groups import counted
@@ -29,6 +29,7 @@ from scbroker.cli.people import (
 from scbroker.cli.rights import Can, permissions_of
 from scbroker.cli.run import Run
 from scbroker.desk import rights
+from scbroker.desk.strangers import is_renamed
 
 if TYPE_CHECKING:
     from scbroker.vocabulary import ContainerAccessLevel
@@ -84,7 +85,7 @@ def share(
     end = None if until is None else dates.end_of(until)
     texts, members = _named(run, [container, *(people or ())], others, "--with")
     check_others(run, members, "You have access already: name another person.")
-    ids = ids_of(run, texts, recursive, everyone, members)
+    ids = ids_of(run, texts, recursive, everyone, members, gives=True)
     given = rights.READ if permissions is None else permissions
     found = _readable(run, ids)
     if permissions is None:
@@ -170,7 +171,8 @@ def leave(
         bool,
         typer.Option(
             "--abandon",
-            help="Leave even if nobody else may change access: nobody can share the container any more then.",
+            help="Leave even if nobody else may change access: nobody can share the container any more then. "
+            "Also forget a container that the broker denies.",
         ),
     ] = False,
     yes: Yes = False,
@@ -245,14 +247,20 @@ def ids_of(
     recursive: bool,
     everyone: bool,
     people: "Sequence[AnyHolder]" = (),
+    *,
+    gives: bool = False,
 ) -> dict[uuid.UUID, str]:
     """Return the ids of the containers that are named, or below the names, with names for messages.
 
-    Those that strangers can change are left out; the people whom the command names are not strangers.
+    Those that strangers can change are left out; the people whom the command names are not strangers. If the
+    command `gives` access, a member's name does not put a container into the folder.
     """
     if recursive:
         known = {each.id for each in people}
         below = containers_below(run, texts, everyone=everyone, known=known)
+        if gives:
+            own, why = run.people.own_id, "another member has named: name them by their ids"
+            below = without(run, below, lambda each: is_renamed(each, own), why)
         return {each.id: label_of(each) for each in sorted(below, key=label_of)}
     return dict(zip(run.names.ids_of(texts), texts, strict=True))
 

@@ -7,7 +7,7 @@ import queue
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
@@ -25,7 +25,7 @@ from scbroker.cli.output import Size
 from scbroker.cli.paths import Folder, translated, write_own
 from scbroker.cli.run import Run
 from scbroker.cli.together import END_ALL
-from scbroker.desk.names import containers_of, name_of
+from scbroker.desk.names import Entry, name_of
 from scbroker.desk.paths import collision_key
 from scbroker.desk.strangers import Strangers, is_own
 
@@ -84,8 +84,10 @@ class Mirror:
         self._remotes.clear()
         self._failed.clear()
         said, self._left_out = self._left_out, set()
-        for each in self._session.iterContainers(self._selection.type):
-            self._note(each.id if isinstance(each, scbroker.Container) else each.containerId, each)
+        self._note(
+            (each.id if isinstance(each, scbroker.Container) else each.containerId, each)
+            for each in self._session.iterContainers(self._selection.type)
+        )
         self._say_left_out(said)
         self._apply(touched=None)
         self._state.compared()
@@ -195,11 +197,11 @@ class Mirror:
         found = self._session.getContainers(list(ids), content=False).result()
         self._strangers, said = Strangers(self._session), {*self._left_out}
         before = self._placed(ids)
-        for id, each in zip(ids, found, strict=True):
+        for id in ids:
             self._remotes.pop(id, None)
             self._failed.discard(id)
             self._left_out.discard(id)
-            self._note(id, each)
+        self._note(zip(ids, found, strict=True))
         self._say_left_out(said)
         if before or self._placed(
             ids
@@ -222,23 +224,25 @@ class Mirror:
                 "change (--everyone takes them too), or which would make hidden files that others can change."
             )
 
-    def _note(
-        self, id: uuid.UUID | None, read: scbroker.Container[Any] | errors.BrokerError
-    ) -> None:
-        """Note a container as one that the folder should have, or as one that cannot be read."""
-        if isinstance(read, _GONE) or id is None:
-            return
-        try:
-            if isinstance(read, errors.BrokerError):
-                [again] = containers_of(self._session, [id])
-                if isinstance(again, scbroker.Container) and self._strangers.may_change(again):
-                    self._left_out.add(id)
-                    return
-                raise read
-            if (remote := self._remote(read)) is not None:
-                self._remotes[id] = remote
-        except errors.BrokerError as error:
-            self._fail(id, None, error)
+    def _note(self, read: Iterable[tuple[uuid.UUID | None, Entry]]) -> None:
+        """Note the containers that the folder should have, those left out, and those that cannot be read."""
+        damaged = dict[uuid.UUID, errors.BrokerError]()
+        for id, each in read:
+            if id is None or isinstance(each, _GONE):
+                continue
+            if isinstance(each, errors.BrokerError):
+                damaged[id] = each
+                continue
+            try:
+                if (remote := self._remote(each)) is not None:
+                    self._remotes[id] = remote
+            except errors.BrokerError as error:
+                self._fail(id, None, error)
+        theirs = self._strangers.damaged([*damaged])
+        self._left_out |= theirs.keys()
+        for id, why in damaged.items():
+            if id not in theirs:
+                self._fail(id, None, why)
 
     def _remote(self, container: scbroker.Container[Any]) -> Remote | None:
         """Return what the folder should have of a container; None if it is not selected."""

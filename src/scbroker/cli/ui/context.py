@@ -21,12 +21,9 @@ from scbroker.cli.run import Run
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.site import show
 from scbroker.desk.names import containers_of, is_damaged
-from scbroker.desk.people import People, Somebody
-from scbroker.spelling import comparable
+from scbroker.desk.people import People, Somebody, contact_in_text
 
 Container: TypeAlias = scbroker.Container[Any]
-_RESERVED: Final = ("you", "the link ", "the user ", "the contact ", "the group ")
-"""Beginnings of the page's own words for users and groups. A contact's name may have the same beginning."""
 _OFFER_SECONDS: Final = 2.0
 _LONGEST: Final = 120
 """Characters of a name on the page. Other users choose the names of what they share."""
@@ -115,16 +112,6 @@ def in_text(who: Somebody) -> str:
     if who.kind == "you":
         return "you"
     return before[who.kind] + named(who) if who.kind in before else contact_in_text(named(who))
-
-
-def contact_in_text(name: str) -> str:
-    """Return the words for a contact in a sentence: one named "You" is not the user.
-
-    The name on a card is what its maker chose, and the user may have kept it.
-    """
-    plain = comparable(name)
-    is_reserved = plain == _RESERVED[0] or plain.startswith(_RESERVED[1:])
-    return f'the contact "{name}"' if is_reserved else name
 
 
 def capital(words: str) -> str:

@@ -14,7 +14,6 @@ from scbroker import errors
 from scbroker.cli.groups import counted
 from scbroker.cli.ui.context import (
     capital,
-    contact_in_text,
     in_text,
     named,
     people_of,
@@ -23,7 +22,7 @@ from scbroker.cli.ui.context import (
     uuid_of,
 )
 from scbroker.cli.web.site import ask, done, fields, show
-from scbroker.desk.people import People, managers_after, place_of
+from scbroker.desk.people import People, contact_in_text, managers_after, place_of
 from scbroker.vocabulary import GroupRole, MemberRole
 
 ROLES: Final = {

@@ -140,7 +140,7 @@ async def _list(request: Request) -> Response:
 async def read(session: Session) -> list[Entry]:
     """Return all containers with their names, and errors in place of damaged ones."""
     run = session.run
-    entries = await session.do(lambda run: [*all_containers(run.session, whole=False)])
+    entries = await session.do(lambda run: [*all_containers(run.session)])
     if session.holds(run):  # else the page was locked meanwhile
         found = [each for each in entries if isinstance(each, scbroker.Container)]
         session.topics = {each.id: topic for each in found if (topic := _topic(each))}

@@ -46,8 +46,8 @@ from scbroker.wire.events import MAX_PAGE, Event
 
 LONGEST_NAME: Final = 1024
 """Characters. The time to normalize a name grows with the square of its length."""
-_MOST_MEMBERS: Final = 64
-"""Others choose the length of access lists: a container with a longer one is read again to be shown."""
+_MOST_TWINS: Final = 64
+"""Containers of other people that a name finds: anybody can share thousands with a name of the user's."""
 _MOST_PAGES: Final = 100
 """Pages of events after which the containers are listed instead. A broker could serve events without end."""
 _FEWEST_CHANGES: Final = 256
@@ -82,7 +82,7 @@ class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The first bytes of that version's hash; nothing if this device has verified a later one meanwhile."""
     name: str | None = None
     row: msgspec.Raw = _NOTHING
-    """Nothing if the container has to be read again to be shown: damaged, denied, or of unusual size."""
+    """Nothing if the container has to be read again to be shown: it is damaged or denied."""
     damaged: bool = False
     denied: bool = False
     """The name is that of before: a denial or an error may be one of the moment."""
@@ -170,7 +170,8 @@ class Index:
 
         The index has the first 1,025 characters of longer names. Containers in `again` are read even if
         nothing says that they have changed. If all names are found, containers of others that have a long
-        past are left to be read later: they may have other names by now.
+        past are left to be read later: they may have other names by now. Of containers with one name, all are
+        found that the user has created, and 64 others.
         """
         found: dict[str, list[uuid.UUID]] = {name: [] for name in names or ()}
         damaged = list[uuid.UUID]()
@@ -183,18 +184,28 @@ class Index:
                     continue
                 elif names is None or slot.name in found:
                     found.setdefault(slot.name, []).append(uuid.UUID(bytes=key))
+        for name, twins in found.items() if names is not None else ():
+            if len(twins) > _MOST_TWINS:
+                found[name] = await io_thread.in_pool(self._own_and_few, twins)
         return found, damaged
 
+    def _own_and_few(self, twins: list[uuid.UUID]) -> list[uuid.UUID]:
+        """Return the containers that the user has created, as their ids prove, and few of the others."""
+        rows = self._rows([each.bytes for each in twins])
+        own = {key for key, row in rows.items() if row.createdBy == self._session.userId}
+        others = [each for each in twins if each.bytes not in own]
+        return [*(each for each in twins if each.bytes in own), *others[:_MOST_TWINS]]
+
     async def all(
-        self, is_wanted: Callable[[str], bool] | None = None, *, whole: bool = True
+        self, is_wanted: Callable[[str], bool] | None = None
     ) -> list[Container[Any] | BrokerError]:
         """Return all containers as a list does, ascending by id; their headers have the name alone.
 
-        With `is_wanted`, return those with a name for which it is true, and errors. Unless `whole`, of longer
-        names the first 1,025 characters do.
+        With `is_wanted`, return those with a name for which it is true, and errors. Of longer names a header
+        has the first 1,025 characters: strangers choose them, and no list reads a container again for more.
         """
         async with self._lock:
-            fresh = await self._refresh(set(), is_shown=is_wanted or _is_any, whole=whole)
+            fresh = await self._refresh(set(), is_shown=is_wanted or _is_any)
             keys = self._shown(is_wanted or _is_any)
             return await io_thread.in_pool(lambda: list(self._entries(keys, fresh)))
 
@@ -228,7 +239,6 @@ class Index:
         self,
         stale: set[bytes],
         is_shown: Callable[[str], bool] | None = None,
-        whole: bool = True,
         named: Collection[str] = (),
     ) -> _Fresh:
         """Bring the index up to date, and return what was read, also of shown names what it cannot show.
@@ -236,18 +246,14 @@ class Index:
         Containers that had one of these names when they could be read last are read again.
         """
         try:
-            return await self._brought_up(stale, is_shown, whole, named)
+            return await self._brought_up(stale, is_shown, named)
         except BaseException:
             # The places may be ahead of what was read: the next call begins with the files.
             self._number = b""
             raise
 
     async def _brought_up(
-        self,
-        stale: set[bytes],
-        is_shown: Callable[[str], bool] | None,
-        whole: bool,
-        named: Collection[str],
+        self, stale: set[bytes], is_shown: Callable[[str], bool] | None, named: Collection[str]
     ) -> _Fresh:
         again = frozenset(stale)
         if not self._number:
@@ -263,7 +269,7 @@ class Index:
         slots = self._slots.items()
         stale |= {key for key, slot in slots if slot.name in named and slot.has_failed}
         if is_shown is not None:
-            stale |= await io_thread.in_pool(self._unshown, is_shown, whole)
+            stale |= await io_thread.in_pool(self._unshown, is_shown)
         self._late = {key for key in stale - again if named and self._is_late(key, named)}
         fresh = await self._read(stale - self._late)
         if self._late and not {*named} <= {
@@ -332,7 +338,7 @@ class Index:
         slots = ((key, self._slots[key]) for key in keys)
         return {key: _ROW.decode(slot.row) for key, slot in slots if slot.row != _NOTHING}
 
-    def _unshown(self, is_shown: Callable[[str], bool], whole: bool) -> set[bytes]:
+    def _unshown(self, is_shown: Callable[[str], bool]) -> set[bytes]:
         """Return the containers that have to be read to be shown.
 
         The log of a group of others does not tell whether a modifier is still a member.
@@ -342,8 +348,7 @@ class Index:
         return keys - {
             key
             for key, row in rows.items()
-            if (row.modifiedVia is None or row.modifiedVia in self._places)
-            and not (whole and len(self._slots[key].name or "") > LONGEST_NAME)
+            if row.modifiedVia is None or row.modifiedVia in self._places
         }
 
     async def _since(self, log: Log) -> list[Event]:
@@ -425,8 +430,7 @@ class Index:
             return _Slot(version, head, name, damaged=not is_denied, denied=is_denied)
         head = mark.hash[:_HASH] if mark is not None and mark.version == found.version else b""
         name = None if found.header is None else found.header.customHeaderObject.get("name")
-        is_usual = len(found.access or ()) <= _MOST_MEMBERS
-        row = msgspec.Raw(_ENCODER.encode(_row(found))) if is_usual else _NOTHING
+        row = msgspec.Raw(_ENCODER.encode(_row(found)))
         return _Slot(found.version, head, name and name[: LONGEST_NAME + 1], row)
 
     def _load(self) -> None:
