@@ -81,7 +81,9 @@ def test_everything_that_the_table_names_exists() -> None:
         scene["name"]
         for scene in tomllib.loads((CONFORMANCE / "scenes.toml").read_text("utf-8"))["scene"]
     }
-    questions = (CONFORMANCE / "stories.py").read_text("utf-8")
+    questions = "".join(
+        (CONFORMANCE / f"{name}.py").read_text("utf-8") for name in ("stories", "faults")
+    )
     sources = [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     vectors = {
         path.stem: {vector["id"] for vector in json.loads(path.read_text("utf-8"))["vectors"]}
