@@ -5,7 +5,7 @@
 One pytest collects the tests of all rows and starts one broker. For each mutant it forks: the child installs
 the mutant, runs the tests of the row until one fails, and ends. Children without a mutant first run all of
 the tests, which must pass; `--everyday` skips them, as the suite runs them anyway. The exit status is 0 if
-every mutant was noticed; after a run of all of them `docs/mutants.md` is written.
+every mutant was noticed.
 """
 
 import json
