@@ -124,6 +124,9 @@ def test_a_stranger_with_the_same_name_is_never_taken_in_place_of_ones_own(
     assert (row["id"], row["status"]) == (own, "updated")
     victim.run("rm", "plan.txt", "--yes")
     assert victim.run("cat", "plan.txt").output == "evil", "the only one of this name"
+    [row] = victim.json("put", "plan.txt", "--update", "--yes")
+    assert row["id"] not in (own, other), "a new one, and no version of the stranger's"
+    victim.run("rm", "plan.txt", "--yes")
     share("plan.txt", b"evil too")
     assert other[:8] in victim.run("rm", "plan.txt", "--yes", status=2).error
 
