@@ -51,7 +51,8 @@ _OF_ONE_ADDRESS: Final = dict.fromkeys(
     ("registrations_address", "guesses_address", "reminders_address"), 1_000_000
 )
 """The limits of an address, which all users of all tests share."""
-_numbers: Final = itertools.count(1)
+_ports: Final = itertools.count(65_535, -1)
+"""Of brokers in this process, at which nothing listens: an origin of its own for each."""
 
 
 class Broker:
@@ -169,7 +170,7 @@ class InProcessBroker(Broker):
         from scbroker.client.http.transport import mounted
         from scbroker.testing.in_process import serving
 
-        url = f"http://broker-{next(_numbers)}.localhost"
+        url = f"http://in-process.localhost:{next(_ports)}"
         transport = stack.enter_context(serving(self._variables, folder, url))
         stack.enter_context(mounted(url, transport))
         return url

@@ -70,6 +70,8 @@ class ASGITransport:
         self._app, self._state = app, state
         self._running: set[asyncio.Task[None]] = set()
         self._has_ended = False
+        # As on a connection, requests see no context variable of their client.
+        self._context = contextvars.copy_context()
 
     async def close(self) -> None:
         """Do nothing: other providers use it too, and it has no connections."""
@@ -88,7 +90,7 @@ class ASGITransport:
         """Call the application, and provide what it answers."""
         if self._has_ended:
             raise _refused(url)
-        lines = {"host": url.authority, **headers}
+        lines = {"host": url.host_port_subcomponent or "", **headers}
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -105,8 +107,8 @@ class ASGITransport:
             "state": dict(self._state),
         }
         exchange = _Exchange(body)
-        # As on a connection, the request sees no context variable of its client.
-        task = asyncio.create_task(exchange.answer(self._app, scope), context=contextvars.Context())
+        answer = exchange.answer(self._app, scope)
+        task = asyncio.create_task(answer, context=self._context.copy())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         try:

@@ -15,7 +15,7 @@ from yarl import URL
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.endpoint import checked_endpoint
 from scbroker.client.http.requests import Buffers, ObjectStore, Requests
-from scbroker.client.http.transport import PIECE, Response, mounted
+from scbroker.client.http.transport import PIECE, Response
 from tests.client.http.test_transport import KEY, device_of
 from tests.kit.tcp import PROTOCOL, BadBroker
 from tests.kit.waiting import PATIENCE, tick, until, wait_until
@@ -200,8 +200,8 @@ def test_a_connection_gets_copies_of_a_body_and_none_after_its_request(size: int
 
     async def work() -> None:
         endpoint = checked_endpoint(KEY, "http://localhost", "x", None, None, 9)
-        with mounted(endpoint.url, keeping):
-            store = ObjectStore(endpoint)
+        store = ObjectStore(endpoint)
+        store._transport = keeping
         await store.put(URL("http://localhost"), memory)
         memory[:] = b"b" * size
         assert set(keeping.given) == set(b"a")

@@ -31,7 +31,14 @@ from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack
 
 from scbroker import errors, tracing
 from scbroker.client.http.endpoint import Endpoint
-from scbroker.client.http.transport import PIECE, Body, Response, Transport, transport_to
+from scbroker.client.http.transport import (
+    PIECE,
+    AiohttpTransport,
+    Body,
+    Response,
+    Transport,
+    transport_to,
+)
 from scbroker.crypto.seal import Octets
 from scbroker.records.container_record import SEGMENT
 from scbroker.wire import codec
@@ -226,7 +233,7 @@ class ObjectStore:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._transport = transport_to(endpoint, 16, self.unsent_headers)
+        self._transport: Transport = AiohttpTransport(endpoint, 16, self.unsent_headers)
 
     async def close(self) -> None:
         """Close the connections to object stores."""

@@ -65,20 +65,23 @@ _mounted: Final[dict[str, Transport]] = {}
 def mounted(url: str, transport: Transport) -> Iterator[None]:
     """Let the providers that are made in the block for a broker at `url` use this transport.
 
-    It serves all of them: its `close` is called for each.
+    It serves all of them: its `close` is called for each. One may lie over another, inside its block.
     """
+    before = _mounted.get(url)
     _mounted[url] = transport
     try:
         yield
     finally:
         del _mounted[url]
+        if before is not None:
+            _mounted[url] = before
 
 
 def transport_to(
     endpoint: Endpoint, most: int, unsent_headers: tuple[str, ...], read_seconds: float = 60
 ) -> Transport:
-    """Return the transport that is mounted for a broker, or else one over the network."""
-    found = _mounted.get(endpoint.url)
+    """Return the transport that is mounted for a broker, or else one over the network, as for a proxy."""
+    found = None if endpoint.proxy else _mounted.get(endpoint.url)
     return found or AiohttpTransport(endpoint, most, unsent_headers, read_seconds)
 
 
