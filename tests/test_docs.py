@@ -21,6 +21,8 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.cases import in_one_case
 from tests.kit.keychains import keychain_in_memory
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]

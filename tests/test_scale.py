@@ -12,6 +12,8 @@ from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, Story, User
 
+pytestmark = pytest.mark.process
+
 SIZE = Size(containers=200, events=5000, users=20)
 ROWS = {"containers": 1, "records": 1, "access_lists": 1, "members": 2, "parts": 2}
 

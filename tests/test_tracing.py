@@ -16,7 +16,7 @@ from tests.kit.brokers import BrokerProcess, environment
 from tests.kit.waiting import PATIENCE, wait_until
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 PROGRAM = """
     import sys
     from opentelemetry import trace

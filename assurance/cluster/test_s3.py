@@ -20,6 +20,7 @@ from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS, MAX_CHUNK, Transfers
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.hostile_broker.broker import Exchange, HostileBroker
+from tests.kit.brokers import BrokerProcess
 from tests.kit.scripts import run_script
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE, wait_until
@@ -47,7 +48,7 @@ class Scene:
         self.bucket = gateway.store(bucket)
         url = f"s3://{bucket}/prefix"
         self.broker = HostileBroker(
-            folder, object_store_url=url, variables=gateway.environment, **settings
+            folder, BrokerProcess, object_store_url=url, variables=gateway.environment, **settings
         )
 
     def device(self, *, origins: bool = True, **options: Any) -> ServerProvider:

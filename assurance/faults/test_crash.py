@@ -21,7 +21,7 @@ from tests.kit.engines import PostgresServer
 from tests.kit.objects import folder_of
 from tests.kit.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 KILLS = 4
 

@@ -23,7 +23,7 @@ from tests.kit.fixtures import NewProvider
 from tests.kit.group_acts import Act, Scene, each_act, start
 from tests.kit.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 LARGE = b"large" * 40_000
 RECORD = b"PUT /v1/containers"

@@ -16,7 +16,7 @@ from scbroker import BrokerError
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 LARGE = bytes(range(256)) * 4000
 

@@ -6,7 +6,7 @@ import pytest
 
 from assurance.faults.histories import ENOUGH, run
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])

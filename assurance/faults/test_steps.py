@@ -30,7 +30,7 @@ from tests.kit.impatience import be_impatient
 from tests.kit.stops import Step, Stops
 from tests.kit.waiting import PATIENCE, wait_until
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.process]
 
 LARGE = bytes(range(256)) * 1000
 """Too large for a row: one object."""

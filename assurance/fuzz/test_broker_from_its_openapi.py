@@ -47,6 +47,8 @@ from tests.kit.brokers import ENGINES, BrokerProcess, Wire
 from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser, new_user
 
+pytestmark = pytest.mark.process
+
 __all__ = ["new_user"]  # a fixture
 
 SECONDS: Final = float(os.environ.get("FUZZ_SECONDS", "0"))

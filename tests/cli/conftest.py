@@ -8,6 +8,7 @@ import pytest
 from assurance.faults.proxy import Link
 from scbroker import ServerProvider
 from scbroker.cli.app import program
+from tests.kit.brokers import BrokerProcess
 from tests.kit.browsers import browser, view
 from tests.kit.fixtures import StartBroker
 from tests.kit.people import Person
@@ -36,6 +37,12 @@ def bob(person: Callable[[str], Person]) -> Person:
 def session(alice: Person) -> Iterator[ServerProvider]:
     with alice.session() as provider:
         yield provider
+
+
+@pytest.fixture
+def broker_kind() -> type[BrokerProcess]:
+    """Commands are processes, which reach a broker by its port."""
+    return BrokerProcess
 
 
 class Halting(Link):

@@ -37,19 +37,19 @@ class Account:
 
 
 @pytest.fixture(scope="session")
-def _accounts() -> dict[int, Account]:
+def _accounts() -> dict[str, Account]:
     return {}
 
 
 @pytest.fixture
 def account(
-    broker: BrokerProcess, new_provider: NewProvider, _accounts: dict[int, Account]
+    broker: BrokerProcess, new_provider: NewProvider, _accounts: dict[str, Account]
 ) -> Account:
-    if broker.port not in _accounts:
+    if broker.url not in _accounts:
         provider = new_provider()
         key_file = provider.register(PASSWORD, PASSPHRASE, REMINDER).result(PATIENCE)
-        _accounts[broker.port] = Account(provider.getKeyRing().result(PATIENCE), key_file)
-    return _accounts[broker.port]
+        _accounts[broker.url] = Account(provider.getKeyRing().result(PATIENCE), key_file)
+    return _accounts[broker.url]
 
 
 @pytest.fixture

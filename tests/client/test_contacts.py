@@ -196,6 +196,7 @@ def test_unknown_and_deleted_users_and_users_of_another_broker_are_errors_that_s
     assert names(book) == []
 
 
+@pytest.mark.process
 def test_a_broker_below_a_path_and_in_another_spelling_is_the_same_broker(
     bob: ServerProvider, book: Contacts
 ) -> None:

@@ -177,6 +177,7 @@ def test_nobody_gives_more_than_they_have(alice: ServerProvider, bob: ServerProv
         refusal(bob.updateContainerAccessLevels(made.id, levels), BrokerError.permissionDeniedError)
 
 
+@pytest.mark.process
 @both_engines
 def test_access_that_has_ended_by_the_brokers_clock_is_refused(
     fresh_broker: BrokerProcess, new_provider: NewProvider

@@ -198,6 +198,7 @@ def url(link: Link, **changes: Any) -> str:
     return LinkUrl(**{name: changes.get(name, getattr(parts, name)) for name in names}).text
 
 
+@pytest.mark.process
 def test_a_text_that_is_not_a_link_is_refused_with_what_to_do(alice: ServerProvider) -> None:
     link = made(alice, box_of(alice))
     with Network() as network:

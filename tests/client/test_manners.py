@@ -8,6 +8,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.scripts import run_script
 
 
+@pytest.mark.process
 def test_neither_import_nor_use_changes_the_interpreter(broker: BrokerProcess) -> None:
     """Functions and hooks of sys, threading, asyncio, signal and gc are the same objects before and after."""
     done = run_script(
@@ -63,6 +64,7 @@ def test_neither_import_nor_use_changes_the_interpreter(broker: BrokerProcess) -
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 def test_what_was_made_before_a_fork_is_refused_in_the_child_and_a_new_provider_works(
     broker: BrokerProcess,

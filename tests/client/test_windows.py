@@ -24,6 +24,7 @@ def no_screen() -> Iterator[dict[str, str]]:
     yield {"QT_QPA_PLATFORM": "offscreen"}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "module, display", [("tkinter", screen), ("PySide6", no_screen)], ids=["Tk", "Qt"]
 )

@@ -3,14 +3,18 @@
 import json
 import re
 import uuid
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from msgspec.structs import replace
+from yarl import URL
 
 from scbroker import BrokerError
+from scbroker.client.calls.io_thread import io_thread
 from scbroker.conformance import stories
 from scbroker.conformance.broker import CHAPTERS, probe
 from scbroker.conformance.faults import every_operation
@@ -23,6 +27,9 @@ from tests.kit.brokers import BrokerProcess, environment
 from tests.kit.engines import free_port
 from tests.kit.nursery import run
 from tests.kit.tables import query
+from tests.kit.waiting import PATIENCE
+
+pytestmark = pytest.mark.process
 
 
 def failures(outcomes: list[Outcome]) -> dict[str, str]:
@@ -80,15 +87,42 @@ def _answer_a_log_out_without_one(layer: HostileBroker) -> AbstractContextManage
     return layer.meddling("DELETE /v1/sessions/current", before=keep)
 
 
+@contextmanager
+def _listening(folder: Path) -> Iterator[tuple[HostileBroker, str]]:
+    """A broker that breaks the protocol, and its address for the kit, which has a client of its own."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+
+    async def respond(request: web.BaseRequest) -> web.StreamResponse:
+        body, at = await request.content.read(), URL(url).join(request.rel_url)
+        async with layer.request(request.method, at, request.headers, body) as response:
+            whole = b"".join([piece async for piece in response.pieces])
+            headers = {k: v for k, v in response.headers.items() if k != "date"}
+            return web.Response(status=response.status, body=whole, headers=headers)
+
+    async def start() -> web.ServerRunner:
+        runner = web.ServerRunner(web.Server(respond))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        return runner
+
+    with HostileBroker(folder, origins=url) as layer:
+        runner = io_thread.submit("listen", start()).result(PATIENCE)
+        try:
+            yield layer, url
+        finally:
+            io_thread.submit("end", runner.cleanup()).result(PATIENCE)
+
+
 @pytest.mark.long
 def test_a_broken_broker_is_found_out_by_the_questions_that_name_the_fault(tmp_path: Path) -> None:
     """Three faults at once."""
-    with HostileBroker(tmp_path) as layer, ExitStack() as faults:
+    with _listening(tmp_path) as (layer, url), ExitStack() as faults:
         faults.enter_context(_answer_not_found_for_a_conflict(layer))
         faults.enter_context(_drop_an_event(layer))
         faults.enter_context(_answer_a_log_out_without_one(layer))
         chapters = [stories.logging_in, stories.writing, stories.listing_events]
-        found = failures(probe(layer.url, layer.behind.api_key, chapters=chapters))
+        found = failures(probe(url, layer.behind.api_key, chapters=chapters))
     expected = {
         "a log-out again": "204",
         "a request in a session that ended": "200",
@@ -103,8 +137,8 @@ def test_a_broken_broker_is_found_out_by_the_questions_that_name_the_fault(tmp_p
 
 @pytest.mark.long
 def test_a_broker_that_accepts_any_api_key_is_found_out(tmp_path: Path) -> None:
-    with HostileBroker(tmp_path) as layer, _accept_any_api_key(layer):
-        found = failures(probe(layer.url, layer.behind.api_key, chapters=[every_operation]))
+    with _listening(tmp_path) as (layer, url), _accept_any_api_key(layer):
+        found = failures(probe(url, layer.behind.api_key, chapters=[every_operation]))
     assert "201 at POST /v1/users" in found["every operation refuses an unknown API key"]
     assert "every operation refuses no API key" not in found
 

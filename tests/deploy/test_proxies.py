@@ -19,6 +19,8 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.waiting import PATIENCE
 
+pytestmark = pytest.mark.process
+
 on_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
 

@@ -92,14 +92,14 @@ class Account:
         return PassphraseKeys.derive(PASSPHRASE, self.user)
 
 
-_accounts: dict[tuple[int, str], Account] = {}
+_accounts: dict[tuple[str, str], Account] = {}
 
 
 def account(mallory: Mallory, afterwards: str = "") -> Account:
     """The same for all tests: as it was registered, or `changed`, `rotated` or another's."""
-    if (mallory.port, afterwards) not in _accounts:
-        _accounts[mallory.port, afterwards] = _account(mallory, afterwards)
-    return _accounts[mallory.port, afterwards]
+    if (mallory.url, afterwards) not in _accounts:
+        _accounts[mallory.url, afterwards] = _account(mallory, afterwards)
+    return _accounts[mallory.url, afterwards]
 
 
 def _account(mallory: Mallory, afterwards: str) -> Account:

@@ -5,38 +5,38 @@
         with mallory.lying("GET /v1/containers/{containerId}", lambda view: replace(view, wrap=None)):
             ...
 
-Clients speak to the layer over a real socket, and it to a real broker. It notes every byte that it was
-sent, and gives sessions of accomplices.
+The layer is a transport of the clients, above that of a real broker. It notes every byte that it was sent,
+and gives sessions of accomplices.
 """
 
 import asyncio
-import io
 import re
-import socket
-import threading
-import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any, Final, Self
 
 import aiohttp
 import msgspec
-from aiohttp import web
+from multidict import CIMultiDict
 from yarl import URL
 
 from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider, TrustStore
+from scbroker.client.calls.io_thread import io_thread
+from scbroker.client.http.endpoint import checked_endpoint
+from scbroker.client.http.transport import Body, Response, mounted, transport_to
 from scbroker.server.operations import OPERATIONS, Operation
 from scbroker.wire import codec
 from scbroker.wire.codec import Message
 from scbroker.wire.problems import Problem, problem_of
-from scbroker.wire.users import canonical_origin
-from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.brokers import BrokerProcess, InProcess, Wire
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
+_UNSENT: Final = ("Content-Type", "User-Agent", "Accept", "Accept-Encoding")
 _HOP_BY_HOP: Final = {
     "connection",
     "content-length",
@@ -111,23 +111,17 @@ class CutError(Exception):
 Rule = Callable[[Exchange], None]
 
 
-@dataclass
-class Behind:
-    """The real broker, for requests past the layer that are signed for the layer's address."""
-
-    api_key: uuid.UUID
-    port: int
-    url: str
-    origin: str
-    database_url: str
-
-
 class HostileBroker:
-    """The layer and the broker behind it, on SQLite and a folder."""
+    """The layer and the broker behind it, on SQLite and a folder.
 
-    def __init__(self, directory: Path, **settings: Any) -> None:
+    Clients in this process reach the layer at the broker's own address, of whatever kind that is.
+    """
+
+    def __init__(
+        self, directory: Path, kind: type[BrokerProcess] = InProcess, **settings: Any
+    ) -> None:
         self._directory = directory
-        self._settings = settings
+        self.behind = kind(directory / "broker", **settings)
         self._stack = ExitStack()
         self._scene = ExitStack()
         self._before: list[tuple[str, Rule]] = []
@@ -135,26 +129,23 @@ class HostileBroker:
         self._numbers = 0
         self.heard: list[Exchange] = []
         """Every exchange, in the order in which the requests came."""
+        # Rules wait for clients, so they run outside the loop; one after the other.
+        self._rules = ThreadPoolExecutor(1, "layer")
 
     def __enter__(self) -> Self:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = listener.getsockname()[1]
-        origins = f"http://localhost:{self.port}"
-        self.behind = BrokerProcess(self._directory / "broker", origins=origins, **self._settings)
-        self._stack.enter_context(self.behind)
-        self._run(self._serve(listener))
+        with ExitStack() as stack:
+            stack.enter_context(self._rules)
+            stack.enter_context(self.behind)
+            arguments = self.behind.api_key, self.behind.url, "layer", None, None, PATIENCE
+            self._way = transport_to(checked_endpoint(*arguments), 0, _UNSENT)
+            stack.callback(_run, self._way.close)
+            stack.enter_context(mounted(self.url, self))
+            self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._scene.close()
         self._stack.close()
-        self._run(self._stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
 
     @contextmanager
     def scene(self) -> Iterator[Self]:
@@ -166,12 +157,12 @@ class HostileBroker:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return self.behind.url
 
     @property
     def origin(self) -> str:
         """Return the origin that a log-in signs for this broker."""
-        return canonical_origin(self.url)
+        return self.behind.origin
 
     def new_user(self) -> KeyRing:
         return self.behind.new_user()
@@ -195,9 +186,7 @@ class HostileBroker:
 
     def accomplice(self, ring: KeyRing) -> User:
         """A user who works with the broker: raw requests to the broker behind the layer."""
-        behind = self.behind
-        address = Behind(behind.api_key, behind.port, behind.url, self.origin, behind.database_url)
-        return User(ring, self._scene.enter_context(Wire(address)).log_in(ring))
+        return User(ring, self._scene.enter_context(Wire(self.behind)).log_in(ring))
 
     # What it does to what passes.
 
@@ -254,69 +243,73 @@ class HostileBroker:
 
     # The layer itself.
 
-    def _run(self, work: Any) -> Any:
-        future: Future[Any] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return future.result(PATIENCE)
+    async def close(self) -> None: ...
 
-    async def _serve(self, listener: socket.socket) -> None:
-        self._client = aiohttp.ClientSession(
-            auto_decompress=False, cookie_jar=aiohttp.DummyCookieJar()
-        )
-        server = web.Server(self._pass)
-        self._runner = web.ServerRunner(server)
-        await self._runner.setup()
-        await web.SockSite(self._runner, listener).start()
-
-    async def _stop(self) -> None:
-        await self._runner.cleanup()
-        await self._client.close()
-
-    async def _pass(self, request: web.BaseRequest) -> web.StreamResponse:
+    @asynccontextmanager
+    async def request(
+        self, method: str, url: URL, headers: Mapping[str, str], body: Body
+    ) -> AsyncIterator[Response]:
+        whole = body if isinstance(body, bytes) else b"".join([p async for p in body or _none()])
         exchange = Exchange(
-            _operation(request.method, request.path),
-            request.method,
-            request.path,
-            request.rel_url.raw_query_string,
-            dict(request.headers),
-            await request.content.read(),  # of any length; `read` stops at a megabyte
+            _operation(method, url.path),
+            method,
+            url.path,
+            url.raw_query_string,
+            {"Host": url.host_port_subcomponent or "", **headers},
+            whole,
         )
         self.heard.append(exchange)
         try:
-            self._apply(self._before, exchange)
+            await self._apply(self._before, exchange)
             if not exchange.status:
                 await self._forward(exchange)
-                self._apply(self._after, exchange)
+                await self._apply(self._after, exchange)
         except CutError:
-            assert request.transport is not None
-            request.transport.abort()
-        headers = {codec.PROTOCOL_HEADER.lower(): codec.PROTOCOL, **exchange.answer_headers}
-        return web.Response(
-            status=exchange.status or 500, body=exchange.answer_body, headers=headers
-        )
+            raise aiohttp.ServerDisconnectedError from None
+        lines = {
+            codec.PROTOCOL_HEADER.lower(): codec.PROTOCOL,
+            "date": formatdate(usegmt=True),
+            **exchange.answer_headers,
+        }
+        pieces = _none(exchange.answer_body)
+        yield Response(exchange.status or 500, CIMultiDict(lines), pieces, lambda: None)
 
-    def _apply(self, rules: list[tuple[str, Rule]], exchange: Exchange) -> None:
+    async def _apply(self, rules: list[tuple[str, Rule]], exchange: Exchange) -> None:
         for name, rule in list(rules):
             if name in ("", exchange.name):
-                rule(exchange)
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._rules, rule, exchange)
 
     async def _forward(self, exchange: Exchange) -> None:
         url = f"{self.behind.url}{exchange.path}" + (f"?{exchange.query}" if exchange.query else "")
         headers = {
             k: v for k, v in exchange.headers.items() if k.lower() not in _HOP_BY_HOP | {"host"}
         }
-        async with self._client.request(
-            exchange.method,
-            URL(url, encoded=True),
-            data=io.BytesIO(exchange.body) if exchange.body else None,
-            headers=headers,
-            allow_redirects=False,
-            skip_auto_headers=["Content-Type", "User-Agent", "Accept", "Accept-Encoding"],
+        body = None
+        if exchange.body:
+            headers["Content-Length"] = str(len(exchange.body))
+            body = _sent(exchange.body)
+        async with self._way.request(
+            exchange.method, URL(url, encoded=True), headers, body
         ) as answer:
             exchange.status = answer.status
             exchange.answer_headers = {
                 k.lower(): v for k, v in answer.headers.items() if k.lower() not in _HOP_BY_HOP
             }
-            exchange.answer_body = await answer.read()
+            exchange.answer_body = b"".join([piece async for piece in answer.pieces])
+
+
+def _run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    io_thread.submit("layer", work()).result(PATIENCE)
+
+
+async def _sent(body: bytes) -> AsyncIterator[memoryview]:
+    yield memoryview(body)
+
+
+async def _none(*pieces: bytes) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
 
 
 def _operation(method: str, path: str) -> Operation | None:

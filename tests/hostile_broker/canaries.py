@@ -50,7 +50,7 @@ from scbroker.records.container_record import parse_record
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.accounts import watch_derivations
 from tests.hostile_broker.protocol import RECORD, SESSIONS
-from tests.kit.brokers import Wire
+from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.keychains import keychain_in_memory
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
@@ -120,7 +120,7 @@ def a_day(folder: Path) -> Iterator[Evidence]:
     evidence = Evidence()
     with (
         pytest.MonkeyPatch.context() as patched,
-        Mallory(folder / "mallory") as mallory,
+        Mallory(folder / "mallory", BrokerProcess) as mallory,
         mallory.scene(),
         _loud_logs() as logged,
         keychain_in_memory(),

@@ -6,6 +6,8 @@ import pytest
 
 from tests.hostile_broker.accomplices import Cast, Mallory
 from tests.hostile_broker.accounts import Derivation, watch_derivations
+from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import is_process
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
@@ -17,11 +19,25 @@ def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mallory]:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def _shared_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mallory]:
+    with Mallory(
+        tmp_path_factory.mktemp("mallory"), BrokerProcess, slow_seconds=PATIENCE
+    ) as broker:
+        yield broker
+
+
 @pytest.fixture
-def mallory(_shared: Mallory) -> Iterator[Mallory]:
-    """A hostile broker that other tests use as well, each with users of its own."""
-    with _shared.scene():
-        yield _shared
+def mallory(request: pytest.FixtureRequest) -> Iterator[Mallory]:
+    """A hostile broker that other tests use as well, each with users of its own.
+
+    Behind it is a broker in this process, or for some tests in a process of its own.
+    """
+    shared: Mallory = request.getfixturevalue(
+        "_shared_process" if is_process(request.node) else "_shared"
+    )
+    with shared.scene():
+        yield shared
 
 
 @pytest.fixture

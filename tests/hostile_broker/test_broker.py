@@ -11,6 +11,7 @@ from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE
 
 
+@pytest.mark.process
 def test_it_is_an_honest_broker_until_it_is_told_to_lie(mallory: Mallory) -> None:
     before = len(mallory.behind.lines())
     alice, bob = mallory.device(mallory.new_user()), mallory.device(mallory.new_user())

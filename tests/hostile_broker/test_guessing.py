@@ -378,6 +378,7 @@ def test_a_set_reminder_discloses_that_its_user_exists_and_that_is_the_limit(
     assert unset.message(ReminderAnswer).reminder == ""
 
 
+@pytest.mark.process
 @attack(34, "reminder leaks")
 def test_a_reminder_travels_by_its_own_operation_alone(
     mallory: Mallory, caplog: pytest.LogCaptureFixture

@@ -291,7 +291,7 @@ def test_a_holder_of_an_expired_link_opens_nothing_that_is_written_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody has to revoke it: the next writer leaves the user out and makes a new container key."""
-    with Mallory(tmp_path) as mallory:
+    with Mallory(tmp_path, BrokerProcess) as mallory:
         set_by(mallory.behind, monkeypatch)
         [alice] = mallory.people(1)
         device = mallory.device_of(alice)

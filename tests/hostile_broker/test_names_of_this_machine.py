@@ -20,6 +20,7 @@ from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
 
 all_mount(__name__, 52, "a name of this machine elsewhere")
+pytestmark = pytest.mark.process
 
 ELSEWHERE = "127.0.0.2"
 NAMES = [

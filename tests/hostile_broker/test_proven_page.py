@@ -69,6 +69,7 @@ def new_page(stranger: Person) -> Iterator[UsersPage]:
         yield opened
 
 
+@pytest.mark.process
 @replaced
 def test_an_answer_proves_the_secret_of_the_view_which_is_in_nothing_that_is_sent(
     page: UsersPage, broker: BrokerProcess

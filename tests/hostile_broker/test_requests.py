@@ -22,6 +22,7 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
 all_mount(__name__, 40, "parser ambiguity and bombs")
+pytestmark = pytest.mark.process
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 Attack 17 of `catalogue`.
 """
 
-import http.client
 import re
 import socket
 import uuid
@@ -21,6 +20,7 @@ from scbroker.wire.parts import Chunks
 from tests.hostile_broker.accomplices import Mallory, check_no_file
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FAULT, INTEGRITY
+from tests.kit.brokers import answered
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import BadBroker
 from tests.kit.waiting import PATIENCE
@@ -109,14 +109,10 @@ def relay(mallory: Mallory, passage: Passage) -> Iterator[BadBroker]:
 def _onward(
     mallory: Mallory, method: str, path: str, headers: dict[str, str], body: bytes
 ) -> Passing:
-    connection = http.client.HTTPConnection("127.0.0.1", mallory.port, timeout=PATIENCE)
-    connection.request(method, path, body or None, headers)
-    answer = connection.getresponse()
-    lines = [f"{k}: {v}\r\n" for k, v in answer.getheaders() if k.lower() not in _FRAMES]
+    answer = answered(mallory, mallory.url + path, method, body or None, headers)
+    lines = [f"{k}: {v}\r\n" for k, v in answer.headers.items() if k not in _FRAMES]
     head = f"HTTP/1.1 {answer.status} X\r\nConnection: close\r\n{''.join(lines)}"
-    found = Passing(path, head.encode("latin-1"), answer.read())
-    connection.close()
-    return found
+    return Passing(path, head.encode("latin-1"), answer.body)
 
 
 @pytest.fixture
@@ -194,6 +190,7 @@ def test_an_answer_that_is_torn_off_is_an_error_and_no_file_is_left(
             assert device.getContainerContent(container).result(PATIENCE) == content
 
 
+@pytest.mark.process
 def test_a_chunk_whose_sender_breaks_off_is_not_kept(mallory: Mallory, alice: User) -> None:
     story = Story(alice).created()
     part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)

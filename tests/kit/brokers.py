@@ -24,6 +24,7 @@ import urllib.parse
 import uuid
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, Self, TypeVar, cast
@@ -31,8 +32,10 @@ from typing import IO, Any, Final, Protocol, Self, TypeVar, cast
 import msgspec
 from yarl import URL
 
+import scbroker.server.broker
+import scbroker.server.storage.audit
 from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.http.transport import Body, Response, mounted
+from scbroker.client.http.transport import Body, Response, Transport, mounted
 from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
@@ -268,19 +271,37 @@ class BrokerProcess:
         return process.wait()
 
 
+_served: ContextVar[BrokerProcess | None] = ContextVar("served", default=None)
+
+
+class _Clock:
+    """The module `time` for brokers in this process: each has its own clock, which no test patches."""
+
+    _right = staticmethod(time.time_ns)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+    def time_ns(self) -> int:
+        broker = _served.get()
+        return self._right() + (0 if broker is None else round(broker.clock_ahead * 1e9))
+
+
 class InProcess(BrokerProcess):
     """The same broker in the process of the tests, without a socket: for what needs no process.
 
-    It has no process id, no port and no log file, and follows the clock of the tests.
+    It has no process id, no port and no log file.
     """
 
-    _numbers = itertools.count(1)
+    _ports = itertools.count(60_000, -1)  # nothing listens there
 
     def __init__(self, directory: Path, database_url: str = "", **settings: Any) -> None:
         super().__init__(directory, database_url, **settings)
         assert self._workers == 1
         assert not self._ahead
-        self._url = f"http://broker-{next(self._numbers)}.localhost"
+        self.port = next(self._ports)
+        for module in (scbroker.server.broker, scbroker.server.storage.audit):
+            vars(module)["time"] = _Clock()
         self._serving, self._mounted = ExitStack(), ExitStack()
         self._transport: ASGITransport | None = None
 
@@ -295,13 +316,25 @@ class InProcess(BrokerProcess):
 
     @property
     def url(self) -> str:
-        return self._url
+        return f"http://in-process.localhost:{self.port}"
+
+    @property
+    def clock_ahead(self) -> float:
+        return self._ahead
+
+    @clock_ahead.setter
+    def clock_ahead(self, seconds: float) -> None:
+        self._ahead = seconds
 
     def start(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         variables = environment(self.settings, self.variables)
-        found = serving(variables, self.directory, self.url)
-        self._transport = self._serving.enter_context(found)
+        before = _served.set(self)  # the broker's tasks inherit it
+        try:
+            found = serving(variables, self.directory, self.url)
+            self._transport = self._serving.enter_context(found)
+        finally:
+            _served.reset(before)
 
     def stop(self) -> int:
         self._serving.close()
@@ -315,27 +348,31 @@ class InProcess(BrokerProcess):
 
     async def close(self) -> None: ...
 
-    def answer(
-        self, method: str, path: str, body: bytes | Iterable[bytes] | None, headers: dict[str, str]
-    ) -> Answer:
-        """Send one request by hand, and return what the broker answers."""
-        if isinstance(body, bytes):
-            headers = {"Content-Length": str(len(body)), **headers}
-        elif body is not None:
-            headers = {"Transfer-Encoding": "chunked", **headers}
 
-        async def pieces() -> AsyncIterator[memoryview]:
-            for piece in cast(Iterable[bytes], body):
-                yield memoryview(piece)
+def answered(
+    transport: Transport,
+    url: str,
+    method: str,
+    body: bytes | Iterable[bytes] | None,
+    headers: dict[str, str],
+) -> Answer:
+    """Send one request by hand over a transport, and return the answer."""
+    if isinstance(body, bytes):
+        headers = {"Content-Length": str(len(body)), **headers}
+    elif body is not None:
+        headers = {"Transfer-Encoding": "chunked", **headers}
 
-        async def work() -> Answer:
-            sent = body if body is None or isinstance(body, bytes) else pieces()
-            url = URL(self.url + path, encoded=True)
-            async with self.request(method, url, headers, sent) as response:
-                names = {name.lower(): value for name, value in response.headers.items()}
-                return Answer(response.status, names, b"".join([p async for p in response.pieces]))
+    async def pieces() -> AsyncIterator[memoryview]:
+        for piece in cast(Iterable[bytes], body):
+            yield memoryview(piece)
 
-        return io_thread.submit("request by hand", work()).result(PATIENCE)
+    async def work() -> Answer:
+        sent = body if body is None or isinstance(body, bytes) else pieces()
+        async with transport.request(method, URL(url, encoded=True), headers, sent) as response:
+            names = {name.lower(): value for name, value in response.headers.items()}
+            return Answer(response.status, names, b"".join([p async for p in response.pieces]))
+
+    return io_thread.submit("request by hand", work()).result(PATIENCE)
 
 
 def new_user(at: Address, auth: bytes | None = None, key_file: bytes | None = None) -> KeyRing:
@@ -447,7 +484,8 @@ class Wire:
     ) -> Answer:
         """One request; bytes that come in an iterable go out in chunks of their own."""
         if isinstance(self.broker, InProcess):
-            return self.broker.answer(method, path, body, self.headers(headers))
+            url = self.broker.url + path
+            return answered(self.broker, url, method, body, self.headers(headers))
         if time.monotonic() - self._used > _IDLE_SECONDS:
             self.close()
         if self._connection is None:

@@ -21,7 +21,7 @@ from assurance.cluster.deployment import Addresses
 from scbroker import KeyRing, MemoryTrustStore, ServerProvider, keys
 from scbroker.crypto import seal
 from tests.kit import argon2
-from tests.kit.brokers import ENGINES, BrokerProcess, Wire
+from tests.kit.brokers import ENGINES, BrokerProcess, InProcess, Wire
 from tests.kit.engine_choice import CHOICE, CLUSTER, pytest_addoption, pytest_configure
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import want_it
@@ -130,12 +130,14 @@ class Stores:
     """Empty for the folder in which a broker keeps its contents by itself."""
     variables: dict[str, str] = field(default_factory=dict, repr=False)
 
-    def broker(self, folder: Path, **settings: Any) -> BrokerProcess:
+    def broker(
+        self, folder: Path, kind: type[BrokerProcess] = BrokerProcess, **settings: Any
+    ) -> BrokerProcess:
         """A broker on them, which is still to be started."""
         given: dict[str, Any] = {"variables": self.variables}
         if self.object_store_url:
             given["object_store_url"] = self.object_store_url
-        return BrokerProcess(folder, self.database_url, **(given | settings))
+        return kind(folder, self.database_url, **(given | settings))
 
 
 NewStores = Callable[[str, Path], Stores]
@@ -169,11 +171,34 @@ def database_url(stores: Stores) -> str:
     return stores.database_url
 
 
+def is_process(node: pytest.Item) -> bool:
+    """Return whether a test needs a broker in a process of its own, as an operator starts it.
+
+    Tests marked `process` do, and all that `make test` leaves out: the same claims meet sockets there.
+    The cluster's object store takes its keys from a broker's environment.
+    """
+    return any(map(node.get_closest_marker, ("process", "long", CLUSTER)))
+
+
+@pytest.fixture
+def broker_kind(engine: str, request: pytest.FixtureRequest) -> type[BrokerProcess]:
+    """The kind of `broker` and its kin: in the tests' own process, unless the test needs another."""
+    has_commands = {"person", "stranger"}.intersection(request.fixturenames)
+    needs_process = has_commands or engine == CLUSTER or is_process(request.node)
+    return BrokerProcess if needs_process else InProcess
+
+
+class Shared(Protocol):
+    """Returns the broker of an engine that tests share."""
+
+    def __call__(self, engine: str, kind: type[BrokerProcess] = ...) -> BrokerProcess: ...
+
+
 @pytest.fixture(scope="session")
 def shared_brokers(
     new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], BrokerProcess]]:
-    """One broker for each engine, started when a test first asks for it."""
+) -> Iterator[Shared]:
+    """One broker for each engine and kind, started when a test first asks for it."""
     with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
         yield broker_on
 
@@ -181,28 +206,28 @@ def shared_brokers(
 @contextmanager
 def brokers_by_engine(
     new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], BrokerProcess]]:
-    running: dict[str, BrokerProcess] = {}
+) -> Iterator[Shared]:
+    running: dict[tuple[str, type[BrokerProcess]], BrokerProcess] = {}
     with ExitStack() as stack:
 
-        def broker_on(engine: str) -> BrokerProcess:
-            if engine not in running:
+        def broker_on(engine: str, kind: type[BrokerProcess] = BrokerProcess) -> BrokerProcess:
+            if (engine, kind) not in running:
                 folder = tmp_path_factory.mktemp(f"broker-{engine}")
-                started = new_stores(engine, folder).broker(folder)
-                running[engine] = stack.enter_context(started)
-            return running[engine]
+                started = new_stores(engine, folder).broker(folder, kind)
+                running[engine, kind] = stack.enter_context(started)
+            return running[engine, kind]
 
         # Asked for first, hence ended last: brokers stop before their database does.
         yield broker_on
 
 
 @pytest.fixture
-def broker(engine: str, shared_brokers: Callable[[str], BrokerProcess]) -> BrokerProcess:
+def broker(engine: str, broker_kind: type[BrokerProcess], shared_brokers: Shared) -> BrokerProcess:
     """A running broker on each engine in turn, shared by the tests of this process.
 
     A test leaves its users and containers behind, and disturbs nobody else's.
     """
-    return shared_brokers(engine)
+    return shared_brokers(engine, broker_kind)
 
 
 class StartBroker(Protocol):
@@ -212,7 +237,9 @@ class StartBroker(Protocol):
 
 
 @pytest.fixture
-def start_broker(stores: Stores, tmp_path: Path) -> Iterator[StartBroker]:
+def start_broker(
+    stores: Stores, broker_kind: type[BrokerProcess], tmp_path: Path
+) -> Iterator[StartBroker]:
     """For tests that end their broker or need other settings: on each engine in turn.
 
     A second broker of the same test works on the same data.
@@ -220,7 +247,7 @@ def start_broker(stores: Stores, tmp_path: Path) -> Iterator[StartBroker]:
     with ExitStack() as stack:
 
         def start(*, workers: int = 1, **settings: Any) -> BrokerProcess:
-            new = stores.broker(tmp_path / "data", workers=workers, **settings)
+            new = stores.broker(tmp_path / "data", broker_kind, workers=workers, **settings)
             return stack.enter_context(new)
 
         yield start

@@ -10,7 +10,7 @@ import pytest
 
 from scbroker.keys import KeyRing
 from tests.kit.brokers import BrokerProcess, Wire
-from tests.kit.fixtures import NewStores, brokers_by_engine
+from tests.kit.fixtures import NewStores, Shared, brokers_by_engine
 from tests.kit.tables import added, dump, gone
 from tests.kit.writers import MINUTE, User
 
@@ -34,10 +34,16 @@ class NewUser(Protocol):
     ) -> User: ...
 
 
+@pytest.fixture
+def broker_kind() -> type[BrokerProcess]:
+    """Claims about the broker are proven on what an operator starts."""
+    return BrokerProcess
+
+
 @pytest.fixture(scope="module")
 def shared_brokers(
     new_stores: NewStores, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Callable[[str], BrokerProcess]]:
+) -> Iterator[Shared]:
     """One broker for each module: many tests here read all of its tables."""
     with brokers_by_engine(new_stores, tmp_path_factory) as broker_on:
         yield broker_on

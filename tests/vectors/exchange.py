@@ -9,7 +9,7 @@ from unittest import mock
 
 from scbroker import AccessLevel, ContainerAccessLevel, KeyRing
 from tests.hostile_broker.broker import HostileBroker
-from tests.kit.brokers import clock
+from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.waiting import PATIENCE
 from tests.vectors.cast import cast
 from tests.vectors.files import Vector, store, valid
@@ -29,7 +29,7 @@ SECRETS: Final = {
 def make() -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
-        HostileBroker(Path(folder)) as layer,
+        HostileBroker(Path(folder), BrokerProcess) as layer,
         layer.scene(),
     ):
         vectors, given = _Play(layer).run()

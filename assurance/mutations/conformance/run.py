@@ -78,6 +78,11 @@ class Run:
         self._tries_rows, self._says_all = tries_rows, says_all
         self._at_a_time, self._folder = jobs, folder
 
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Have every test use the broker's process: no thread of this one goes on in a fork."""
+        for item in items:
+            item.add_marker(pytest.mark.process)
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         if session.testsfailed or not session.items:

@@ -143,6 +143,7 @@ def test_a_roster_without_the_reader_is_refused(new_user: NewUser, device: Devic
         refusal(device(bob).getGroupMembers(team.uuid), BrokerError.integrityError, "leaf")
 
 
+@pytest.mark.process
 def test_another_program_that_reads_further_makes_this_one_read_again(
     new_user: NewUser, device: Device
 ) -> None:
@@ -164,6 +165,7 @@ def test_another_program_that_reads_further_makes_this_one_read_again(
     assert mark(one, team) == 2
 
 
+@pytest.mark.process
 def test_a_group_whose_mark_moves_all_the_time_is_a_conflict(
     new_user: NewUser, device: Device
 ) -> None:

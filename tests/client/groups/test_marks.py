@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable
 
+import pytest
 from msgspec.structs import replace
 
 from scbroker import BrokerError, Head, MemoryTrustStore, ServerProvider
@@ -74,6 +75,7 @@ def test_another_history_is_accepted_only_if_it_is_valid_by_itself(
     refusal(provider.getGroupMembers(team.uuid), BrokerError.forkError)
 
 
+@pytest.mark.process
 def test_a_mark_that_moves_while_a_head_is_accepted_is_a_conflict(
     new_user: NewUser, device: Device
 ) -> None:

@@ -121,6 +121,7 @@ def test_a_link_has_exactly_the_permissions_and_the_end_that_were_given(
     assert (link.permissions, link.expiresAt) == (level.permissions, end)
 
 
+@pytest.mark.process
 def test_a_link_opens_whatever_way_its_creator_wrote_the_address(alice: ServerProvider) -> None:
     box, ring = box_of(alice), alice.getKeyRing().result(PATIENCE)
     address = alice.serverUrl.replace("http://127.0.0.1", "HTTP://LocalHost.")

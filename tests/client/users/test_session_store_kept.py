@@ -127,6 +127,7 @@ def test_one_of_several_kept_sessions_is_named_by_its_user(
     assert str(stranger := uuid.uuid4()) in refused_at(start(), stranger)
 
 
+@pytest.mark.process
 @pytest.mark.sampled
 def test_a_session_is_kept_for_its_broker_alone(
     start: Start, store: SessionStore, start_broker: StartBroker, new_provider: NewProvider
