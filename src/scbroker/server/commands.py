@@ -171,7 +171,7 @@ async def in_process(
     prepare(settings)
     with stores.only_broker(settings):
         await _provision(settings, uuid.uuid4())
-        app = create_app(lambda: open_broker(settings, frozenset(settings.origins or [origin])))
+        app = create_app(lambda: open_broker(settings, origins(settings) or frozenset([origin])))
         async with app.router.lifespan_context(app) as found:
             state = dict(found or {})
             try:
