@@ -17,7 +17,7 @@ from scbroker.server.storage.database import one as one
 from scbroker.server.storage.database import the as the
 from scbroker.server.storage.driver import Connection
 
-b = sa.bindparam
+b: Final = sa.bindparam
 LATEST: Final = 2**53
 _GOVERNING_AT_ONCE: Final = 500
 
