@@ -156,6 +156,7 @@ def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(tmp_path: Pa
         store(alice, authorized(alice, storing(alice))).expect(204)
 
 
+@pytest.mark.process
 @attack(176, "costly proofs of membership")
 def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
     mallory: Mallory, alice: User, bob: User, carol: User, monkeypatch: pytest.MonkeyPatch
