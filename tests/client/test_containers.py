@@ -4,6 +4,7 @@ import datetime as dt
 import io
 import uuid
 from collections.abc import Callable, Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
 from tests.client.conftest import drop, id_of, refusal
 from tests.kit.both_engines import both_engines
-from tests.kit.brokers import BrokerProcess
+from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, wait_until
 
 MIB = 1_048_576
 HOUR = dt.timedelta(hours=1)
@@ -184,6 +185,9 @@ def test_access_that_has_ended_by_the_brokers_clock_is_refused(
 ) -> None:
     """A machine whose clock is slow would give access that nobody can use, without a word."""
     fresh_broker.clock_ahead = 150
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=60)
+    with Wire(fresh_broker) as wire:  # the server makes a new Date once a second
+        wait_until(lambda: parsedate_to_datetime(wire.send("GET", "/").headers["date"]) > soon)
     alice, bob = (new_provider(True, at=fresh_broker) for _ in range(2))
     found = alice.createContainer(b"").result(PATIENCE).id
     end = dt.datetime.now(dt.UTC) + dt.timedelta(minutes=2)

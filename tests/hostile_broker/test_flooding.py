@@ -156,7 +156,6 @@ def test_a_user_adds_no_more_keys_in_a_month_than_the_broker_allows(tmp_path: Pa
         store(alice, authorized(alice, storing(alice))).expect(204)
 
 
-@pytest.mark.process
 @attack(176, "costly proofs of membership")
 def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
     mallory: Mallory, alice: User, bob: User, carol: User, monkeypatch: pytest.MonkeyPatch
@@ -167,9 +166,9 @@ def test_a_page_ends_where_its_proofs_of_membership_cost_too_much(
     for number in range(6):
         team.tell(alice, team.follow(alice, name=str(number)))
         story.tell(bob, story.follow(bob, type=str(number), via=team))
+    whole = carol.view(story).governing
     monkeypatch.setattr(proofs, "_MOST_LEAVES", 4)
     monkeypatch.setattr(proofs, "_trees", proofs.TreeCache())
-    whole = carol.view(story).governing
     call = Call("tests", "", {"containerId": story.id}, session_of(carol))
 
     async def pages(broker: Broker) -> list[list[GoverningView]]:

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 
 import pytest
+import structlog
 
 from scbroker import BrokerError, ServerProvider
 from scbroker.testing import InProcessBroker
@@ -70,6 +71,7 @@ def test_a_wrong_setting_is_named() -> None:
 
 
 def test_what_it_logs_goes_to_logging(caplog: pytest.LogCaptureFixture) -> None:
+    structlog.reset_defaults()  # `capture_logs` of another test leaves it configured
     with caplog.at_level(logging.INFO, "scbroker.server"), InProcessBroker():
         pass
     assert "stopped" in [record.message for record in caplog.records]

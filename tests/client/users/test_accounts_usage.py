@@ -38,7 +38,6 @@ def test_a_user_reads_their_usage_and_what_their_quotas_leave(
     assert (found.freeBytes, found.freeContainers) == (0, 0)
 
 
-@pytest.mark.process
 def test_a_program_reads_what_is_free_and_what_was_needed_and_the_request_is_sent_once(
     broker: BrokerProcess, device: ServerProvider
 ) -> None:
