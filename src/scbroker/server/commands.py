@@ -165,7 +165,8 @@ async def in_process(
     settings = load_settings(variables, data_dir=data_dir)
     if not structlog.is_configured():
         structlog.configure(
-            processors=[structlog.stdlib.render_to_log_kwargs],
+            # Fields in the text: as attributes of a record some would collide with logging's own.
+            processors=[structlog.processors.format_exc_info, structlog.processors.JSONRenderer()],
             logger_factory=structlog.stdlib.LoggerFactory(),
         )
     prepare(settings)
