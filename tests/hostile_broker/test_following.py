@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from scbroker import BrokerError, ServerProvider
+from scbroker import BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.client import following
+from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http import requests
 from scbroker.wire.events import HEARTBEAT, Events
 from tests.hostile_broker.accomplices import Mallory
@@ -23,6 +25,7 @@ from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS, FORK, ROLLBACK
 from tests.hostile_broker.test_event_log import LIES, log_of_five, reads, told_otherwise
+from tests.kit.tcp import BadBroker, hang
 from tests.kit.waiting import PATIENCE, tick, wait_until
 
 
@@ -155,18 +158,16 @@ def test_a_broker_that_answers_at_once_without_an_event_is_asked_once_a_second(
 
 @pytest.mark.long
 @attack(78, "a stream without a heartbeat")
-def test_a_connection_without_a_byte_is_given_up_and_the_log_says_so(
-    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The layer between forwards complete answers only, so the client gets no heartbeat."""
+def test_a_connection_without_a_byte_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "_SILENT_SECONDS", 0.5)
-    monkeypatch.setattr(following, "_LONGEST_PAUSE", 0.1)
-    [alice] = mallory.people(1)
-    device = mallory.device_of(alice)
-    before = len(mallory.since(0))
-    with device.followEvents(1):
-        wait_until(lambda: len(mallory.since(before)) >= 3)
-    assert "followEvents waits for the broker" in caplog.text
+    with (
+        BadBroker([hang]) as silent,
+        ServerProvider(uuid4(), silent.url, "device", trustStore=MemoryTrustStore()) as device,
+    ):
+        waiting = device._requests.wait("/v1/events", PATIENCE, {}, token="a token")
+        done = io_thread.submit("waiting", waiting)
+        with pytest.raises(BrokerError.unreachableError, match="silent for too long"):
+            done.result(PATIENCE)
 
 
 @pytest.mark.long

@@ -108,7 +108,7 @@ def test_a_run_that_does_not_use_the_fixture_imports_and_starts_nothing(
     "settings, missing, message",
     [
         ({}, "uvicorn", "*did not start.*package uvicorn: run `pip install './scbroker?server?'`."),
-        pytest.param({"quota_bites": 1}, None, "*did not start.*quota_bites*", marks=pytest.mark.long),
+        pytest.param({"quota_bites": 1}, None, "*did not start.*QUOTA_BITES*", marks=pytest.mark.long),
     ],
     ids=["without the extra", "with an unknown setting"],
 )  # fmt: skip
