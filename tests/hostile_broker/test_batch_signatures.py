@@ -4,7 +4,6 @@ Attacks 123 and 124 of `catalogue`. The tree is hashed here by labels that stand
 the program's own does not go unnoticed.
 """
 
-from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -19,19 +18,12 @@ from scbroker.records.canonical import VERSION, decode_object, encode_object, en
 from scbroker.records.container_record import LABEL, record_hash
 from scbroker.records.departure import LABEL as DEPARTURE
 from scbroker.wire.containers import RecordRequest, RecordsAnswer, RecordsRequest
-from tests.hostile_broker.accomplices import Mallory, marks
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import INTEGRITY
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User, signed_together, with_signature
 
 KEY: Final = SigningKey.generate()
-READS: Final = (
-    "getContainer",
-    "getContainerMetadata",
-    "getSecuredContainer",
-    "updateContainerContent",
-)
 
 
 def leaf(salt: bytes, digest: bytes) -> bytes:
@@ -73,25 +65,6 @@ def some(count: int) -> tuple[list[bytes], list[BatchSignature]]:
 def begun(alice: User) -> tuple[list[Story], list[RecordRequest]]:
     stories = [Story(alice) for _ in range(3)]
     return stories, signed_together(alice, [story.begin(content=b"it") for story in stories])
-
-
-@pytest.mark.long
-@attack(123, "signature of a batch moved")
-def test_a_record_is_not_read_by_the_signature_of_another_one_of_its_batch(
-    mallory: Mallory, alice: User
-) -> None:
-    """Both are served as they are stored: no mark lets the broker's lie through."""
-    stories, requests = begun(alice)
-    one, two = (request.record.signature for request in requests[:2])
-    mallory.plant(stories[0], with_signature(requests[0], two))
-    mallory.plant(stories[1], requests[1])
-    device = mallory.device_of(alice)
-    before = marks(device)
-    mallory.check_refused(device, stories[0], INTEGRITY, *READS)
-    assert marks(device) == before
-    assert device.getContainer(stories[1].uuid).result(PATIENCE).content == b"it"
-    mallory.plant(stories[0], with_signature(requests[0], one))
-    assert device.getContainer(stories[0].uuid).result(PATIENCE).content == b"it"
 
 
 @attack(123, "signature of a batch moved")
@@ -167,50 +140,6 @@ def test_nothing_that_is_signed_for_another_use_is_a_batch(label: str) -> None:
     salt, other, digest = bytes(32), bytes([1]) * 32, bytes([2]) * 32
     root = node(leaf(salt, digest), other)
     refused(digest, BatchSignature(signature_of(2, root, label), salt, 2, 0, other))
-
-
-def test_the_signatures_that_are_made_here_are_accepted_under_the_label_of_a_batch() -> None:
-    salt, other, digest = bytes(32), bytes([1]) * 32, bytes([2]) * 32
-    root = node(leaf(salt, digest), other)
-    good = BatchSignature(signature_of(2, root), salt, 2, 0, other)
-    batch.verify(KEY.public, digest, encode_object(good))
-
-
-MIXED: Final[dict[str, Callable[[bytes, bytes], bytes]]] = {
-    "the batch's alone": lambda _, together: read(together).signature,
-    "the record's in the batch's": lambda own, together: encode_object(
-        BatchSignature(own, *rest(read(together)))
-    ),
-    "the record's with a tail": lambda own, together: own + together[len(own) :],
-}
-
-
-@pytest.mark.sampled
-@attack(124, "signature of a batch mixed up")
-@pytest.mark.parametrize("mix", MIXED)
-def test_a_records_own_signature_and_that_of_its_batch_are_not_mixed(
-    mallory: Mallory, alice: User, mix: str
-) -> None:
-    story, other = Story(alice), Story(alice)
-    own = story.begin(content=b"it")
-    together = signed_together(alice, [own, other.begin()])[0]
-    mixed = with_signature(own, MIXED[mix](own.record.signature, together.record.signature))
-    story.send(alice, mixed).expect(422)
-    mallory.plant(story, mixed)
-    mallory.check_refused(mallory.device_of(alice), story, INTEGRITY, *READS)
-    mallory.plant(story, own)
-    assert mallory.device_of(alice).getContainer(story.uuid).result(PATIENCE).content == b"it"
-
-
-@attack(124, "signature of a batch mixed up")
-def test_a_record_of_one_author_is_not_in_a_batch_of_another(
-    mallory: Mallory, alice: User, eve: User
-) -> None:
-    story, other = Story(alice), Story(eve)
-    request = story.begin(content=b"planted")
-    forged = signed_together(eve, [request, other.begin()])[0]
-    mallory.plant(story, forged)
-    mallory.check_refused(mallory.device_of(alice), story, INTEGRITY, *READS)
 
 
 @attack(124, "signature of a batch mixed up")

@@ -79,18 +79,6 @@ def test_nothing_in_the_database_after_a_rotation_opens_or_tests_a_guess_under_t
 
 @pytest.mark.long
 @attack(109, "rotated broker's key")
-def test_a_pass_that_a_thief_of_the_old_key_makes_is_a_strangers(theft: Theft) -> None:
-    device = random_bytes(16)
-    forged = device + keyed_hash(theft.old, "device-pass", theft.user, device)
-    with Wire(theft.broker) as wire:
-        wire.open_key_file(theft.ring.userId, random_bytes(32)).expect(401)
-        wire.open_key_file(theft.ring.userId, random_bytes(32), forged).expect(429, "throttled")
-        real = wire.log_in(theft.ring).device_pass
-        wire.open_key_file(theft.ring.userId, theft.auth, real).expect(200)
-
-
-@pytest.mark.long
-@attack(109, "rotated broker's key")
 def test_a_nonce_that_a_thief_of_the_old_key_makes_is_refused(theft: Theft) -> None:
     fresh = random_bytes(16) + (clock() + 10**8).to_bytes(8, "big")
     with Wire(theft.broker) as wire:

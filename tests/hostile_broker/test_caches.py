@@ -15,7 +15,6 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, CachedProvider, FileTrustStore, MemoryTrustStore
 from scbroker.client.cache import folder as module
-from scbroker.wire.containers import ContainerView
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.catalogue import attack
@@ -209,25 +208,6 @@ def test_a_thief_of_the_cache_gets_numbers_sizes_and_times_of_files(
             assert secret not in shown
 
 
-@pytest.mark.long
-@attack(98, "stolen or planted cache")
-def test_another_users_files_in_ones_own_folder_are_not_served(
-    mallory: Mallory, alice: User, eve: User, new_cache: NewCache
-) -> None:
-    """Eve made a container that both read, and copies her cache over that of Alice."""
-    story = Story(eve).created({eve: OWNER, alice: NO_LIST}, content=b"eve's")
-    hers, cache = new_cache(eve), new_cache(alice)
-    hers.getContainer(story.uuid).result(PATIENCE)
-    cache.getContainer(story.uuid).result(PATIENCE)
-    target = folder_of(cache)
-    shutil.rmtree(target)
-    shutil.copytree(folder_of(hers), target)
-    for path in list(target.iterdir()):
-        shutil.copy(path, path_of(cache, story.uuid))
-    with away(mallory, cache), pytest.raises(OFFLINE, match="not in the cache"):
-        cache.getContainer(story.uuid).result(PATIENCE)
-
-
 @attack(98, "stolen or planted cache")
 @pytest.mark.parametrize("mode", [0o777, 0o770])
 def test_a_folder_that_others_can_write_is_refused(
@@ -238,30 +218,6 @@ def test_a_folder_that_others_can_write_is_refused(
     folder.chmod(mode)
     with pytest.raises(BrokerError.invalidArgumentError, match="nobody else can write"):
         new_cache(alice, folder)
-
-
-@pytest.mark.long
-@attack(99, "broker that goes away")
-def test_an_answer_that_is_refused_does_not_replace_a_good_copy(
-    mallory: Mallory, alice: User, bob: User, new_cache: NewCache
-) -> None:
-    story = Story(alice).created({alice: OWNER, bob: OWNER}, content=b"true")
-    cache = new_cache(alice)
-    cache.getContainer(story.uuid).result(PATIENCE)
-
-    def lie(view: ContainerView) -> ContainerView:
-        wrong = view.governing[0].record
-        signature = bytes(len(wrong.signature))
-        head = type(wrong)(body=story.follow(bob, content=b"x").record.body, signature=signature)
-        return type(view)(
-            governing=view.governing, lastGoverning=view.lastGoverning, head=head, wrap=view.wrap,
-            type=view.type, header=None, content=b"x", keyChains=view.keyChains,
-        )  # fmt: skip
-
-    with mallory.lying(VIEW, lie), pytest.raises(BrokerError.untrustedError):
-        cache.getContainer(story.uuid).result(PATIENCE)
-    with away(mallory, cache):
-        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"true"
 
 
 @pytest.mark.long

@@ -3,7 +3,6 @@
 Attack 43 of `catalogue`.
 """
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from scbroker.wire.problems import Problem
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import STATE, file_of
 from tests.hostile_broker.catalogue import all_mount
-from tests.kit.brokers import Wire
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User
@@ -63,27 +61,6 @@ def read_or_refused(promise: Promise[Any], what: str) -> None:
     else:
         with pytest.raises(BrokerError.invalidArgumentError, match="The header is not"):
             promise.result(PATIENCE)
-
-
-def test_no_name_that_a_user_gives_is_a_path_at_the_broker(mallory: Mallory, alice: User) -> None:
-    """Type, program and part: of the files that it keeps all names are the broker's own."""
-    before = {path for path in mallory.behind.directory.rglob("*") if path.is_file()}
-    device = mallory.device_of(alice)
-    made = device.createContainer(bytes(70_000), {"f": "../../x"}, type="../../x").result(PATIENCE)
-    new = {p for p in mallory.behind.directory.rglob("*") if p.is_file()} - before
-    kept = [p.relative_to(mallory.behind.directory) for p in new if "sqlite" not in p.name]
-    assert kept
-    assert all(
-        re.fullmatch(r"objects/[0-9a-f]+/parts/[0-9a-f]{2}/[0-9a-f]{32}-[0-9a-f]{32}", str(path))
-        for path in kept
-    )
-    octets = {"Content-Type": "application/octet-stream"}
-    with Wire(mallory.behind, "../../x", alice.wire.token) as wire:
-        for part in ("..%2f..%2fx", "%2e%2e", "%2fetc%2fpasswd", "..\\x", "x%00y"):
-            path = f"/v1/containers/{made.id}/parts/{part}/chunks/0"
-            assert wire.send("PUT", path, b"x" * 73, octets).status in (400, 404)
-    after = {path for path in mallory.behind.directory.rglob("*") if path.is_file()}
-    assert after - before - new == set()
 
 
 def test_what_a_broker_says_of_an_error_moves_no_cursor_and_ends_no_line(mallory: Mallory) -> None:

@@ -22,7 +22,6 @@ from scbroker.client.core.sealing import OpenPart
 from scbroker.client.http.requests import CHUNKS_AT_ONCE
 from scbroker.crypto.verify import HASH_SIZE, sha256
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
-from scbroker.wire.containers import ContainerView
 from tests.hostile_broker.accomplices import Mallory, check_no_file, save
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
@@ -295,22 +294,6 @@ def test_a_reader_sees_nothing_of_it_even_where_a_writer_signs_for_the_changed_b
         for promise in (device.getContainer(story.uuid), device.getContainerContent(story.uuid)):
             check_nothing_is_held(attempt(promise), bytes(SMALL))
     check_no_file(device, story.uuid, tmp_path, DECRYPTION)
-
-
-@attack(18, "plaintext released early")
-def test_a_reader_sees_nothing_of_a_container_whose_header_was_changed(mallory: Mallory) -> None:
-    [alice] = mallory.people(1)
-    story = Story(alice).created(header=b'"header"')
-    device = mallory.device_of(alice)
-    device.getContainer(story.uuid).result(PATIENCE)
-
-    def change(view: ContainerView) -> ContainerView:
-        return replace(view, header=last_byte_changed(view.header or b""))
-
-    with mallory.lying(VIEW, change):
-        mallory.check_refused(
-            device, story, INTEGRITY, "getContainer", "getContainerHeader", "getSecuredContainer"
-        )
 
 
 @attack(19, "parts spliced")

@@ -9,7 +9,6 @@ from scbroker import ServerProvider
 from scbroker.client.containers import change
 from scbroker.filesystem import ContainerFileSystem
 from tests.hostile_broker.catalogue import attack
-from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, offer, put
 from tests.kit.waiting import PATIENCE
 
@@ -66,19 +65,6 @@ def spoil(
 
 
 @damaging
-def test_a_person_who_spoils_a_header_does_not_keep_their_access(
-    alice: Person, session: ServerProvider, mallory: Person, spoil: Callable[[], uuid.UUID]
-) -> None:
-    """Whether it is below the folder cannot be known, so the command says that it has failed."""
-    put(session, "f/a", b"")
-    spoilt = str(spoil())
-    refused = alice.run("revoke", "-r", "f/", "--from", str(mallory.ring.userId), status=None)
-    assert refused.status
-    assert spoilt in refused.error
-    assert "scbroker leave" not in refused.error
-
-
-@damaging
 def test_a_command_on_an_id_goes_on_without_a_header(
     alice: Person, session: ServerProvider, mallory: Person, spoil: Callable[[], uuid.UUID]
 ) -> None:
@@ -125,16 +111,3 @@ def test_no_command_fails_by_a_container_that_a_stranger_has_damaged(
         done = alice.run(*command, status=None)
         assert done.status, command
         assert str(spoilt) in done.output + done.error, command
-
-
-@pytest.mark.long
-@damaging
-def test_every_view_of_the_page_goes_on_without_a_header(
-    alice: Person, spoil: Callable[[], uuid.UUID]
-) -> None:
-    spoilt = spoil()
-    with UsersPage(alice) as page:
-        page.enter()
-        for path in ("", "/people", "/link", "/history", "/broker", "/rename", "/delete"):
-            shown = page.get(f"/containers/{spoilt}{path}").expect(200).words
-            assert "header damaged" in shown or path in ("/delete",), path

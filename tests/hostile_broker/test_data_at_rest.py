@@ -180,19 +180,3 @@ def test_a_data_folder_that_is_open_to_all_is_closed_and_so_is_every_file_that_a
         assert {"it.sqlite", "it.sqlite-wal", "broker.key"} < {path.name for path in made}
         assert any("parts" in path.parts and path.is_file() for path in made)
         assert open_to_others(folder, *made) == []
-
-
-@attack(55, "files readable by other users of the machine")
-def test_a_folder_with_others_files_is_not_closed_but_refused_with_the_command_that_closes_it(
-    tmp_path: Path,
-) -> None:
-    folder = tmp_path / "srv"
-    folder.mkdir()
-    (folder / "another program's").touch()
-    folder.chmod(0o755)
-    with pytest.raises(RuntimeError, match=f"chmod 700 {folder}"):
-        BrokerProcess(folder).start()
-    assert folder.stat().st_mode & 0o777 == 0o755
-    assert not (folder / "broker.key").exists()
-    with BrokerProcess(folder / "new"):
-        assert (folder / "new").stat().st_mode & 0o777 == 0o700

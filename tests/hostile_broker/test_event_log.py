@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, ContainerEventType, FileTrustStore, ServerProvider
+from scbroker import BrokerError, ContainerEventType, ServerProvider
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.events import NO_EVENTS, Event, Events, EventType, digest_with
-from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks, verified_marks
+from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
+from tests.hostile_broker.accomplices import OPERATIONS, Mallory, verified_marks
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
     CHUNK,
@@ -138,101 +138,6 @@ def test_a_gap_is_refused_also_at_the_first_reading_and_the_rest_is_the_limit(
                     attempt(device.getEvents())
 
 
-@pytest.mark.long
-@attack(37, "event log changed")
-def test_a_log_that_was_rolled_back_and_grew_again_is_another(mallory: Mallory) -> None:
-    """Log and container together, as from a backup; the device is started again as well."""
-    alice, story = log_of_five(mallory)
-    other, store = story.twin(), mallory.new_store()
-    device = mallory.device_of(alice, store=store)
-    for content in (b"6", b"7"):
-        story.tell(alice, story.follow(alice, content=content))
-    assert len(reads(device)) == 7
-    device.close()
-    mallory.rewind(other, 5)
-    mallory.query("DELETE FROM events WHERE user_id = ? AND id > 5", alice.ring.userId.bytes)
-    mallory.query("UPDATE users SET last_event = 5 WHERE id = ?", alice.ring.userId.bytes)
-    device = mallory.device(alice.ring, FileTrustStore(store.directory))
-    with mallory.refused(device, ROLLBACK) as attempt:
-        attempt(device.getEvents())
-        attempt(device.getEvents(startId=7))
-        attempt(device.getEvents(ContainerEventType.Deleted))
-    for content in (b"other", b"yet another"):
-        other.tell(alice, other.follow(alice, content=content))
-    with mallory.refused(device, FORK) as attempt:
-        attempt(device.getEvents())
-
-
-@pytest.mark.long
-@attack(37, "event log changed")
-def test_no_event_is_dropped_or_changed_between_pages(mallory: Mallory, alice: User) -> None:
-    write_rows(mallory, alice, 2 * PAGE + 5)
-    device = mallory.device_of(alice)
-    assert len(reads(device)) == 2 * PAGE + 5
-
-    def second(lie: Lie) -> Lie:
-        return lambda log: lie(log) if log.events and log.events[0].id == PAGE + 1 else log
-
-    for lie, error in (
-        (with_events(lambda log: log[1:]), INTEGRITY),
-        (with_events(lambda log: log[:-1]), INTEGRITY),
-        (with_events(lambda _: []), INTEGRITY),
-        (with_events(lambda log: [replace(log[0], id=PAGE), *log[1:]]), FAULT),
-        (told_otherwise(PAGE + 1, version=1), FORK),
-        (told_otherwise(2 * PAGE, version=1), FORK),
-        (lambda log: replace(log, firstId=PAGE + 2), FAULT),
-    ):
-        check_log_refused(mallory, device, second(lie), error)
-
-
-@pytest.mark.long
-@attack(37, "event log changed")
-def test_what_is_dropped_between_pages_leaves_no_gap_that_is_not_told(mallory: Mallory) -> None:
-    """No lie: a broker may drop events while they are read, also the very next ones."""
-    [alice] = mallory.people(1)
-    write_rows(mallory, alice, 2 * PAGE + 5)
-    device, log = mallory.device_of(alice), alice.events()
-    log += alice.events(startId=PAGE + 1)
-
-    def ageing(shown: Events) -> Events:
-        then = PAGE + 500 if shown.events[0].id > PAGE else 1
-        return aged(then, log)(shown)
-
-    kept = list(range(PAGE + 500, 2 * PAGE + 1))
-    with mallory.lying(EVENTS, ageing):
-        assert reads(device, endId=2 * PAGE) == kept
-    with mallory.lying(EVENTS, ageing), pytest.raises(BrokerError.eventsExpiredError) as expired:
-        reads(mallory.device_of(alice), startId=1)
-    assert expired.value.firstId == PAGE + 500
-
-
-def write_rows(mallory: Mallory, user: User, count: int) -> None:
-    """So many events, put there by hand; the broker numbers them."""
-    row = "('Updated', ?, ?, 'by hand', 1, ?, ?, ?)"
-    columns = "event_type, container_id, date, application, changes, user_id, version, salt"
-    values: list[object] = []
-    for number in range(count):
-        own = user.ring.userId.bytes
-        values += [own, clock(), own, number + 1, own]
-    places = ", ".join([row] * count)
-    mallory.query(f"INSERT INTO events ({columns}) VALUES {places}", *values)
-
-
-@attack(37, "event log changed")
-def test_who_follows_the_log_by_the_next_id_notices_later_what_was_dropped_or_changed(
-    mallory: Mallory,
-) -> None:
-    alice, story = log_of_five(mallory)
-    device = mallory.device_of(alice)
-    assert reads(device, startId=1, endId=3) == [1, 2, 3]
-    check_log_refused(mallory, device, with_events(lambda log: log[1:]), INTEGRITY, startId=4)
-    with mallory.lying(EVENTS, told_otherwise(4, version=7)):
-        assert reads(device, startId=4) == [4, 5]  # what is new is the broker's word
-    story.tell(alice, story.follow(alice, content=b"6"))
-    with mallory.refused(device, FORK) as attempt:
-        attempt(device.getEvents())  # and is kept to
-
-
 @attack(37, "event log changed")
 def test_a_log_that_grew_again_is_another_for_a_reading_that_begins_behind_what_was_read(
     mallory: Mallory,
@@ -331,35 +236,6 @@ def test_who_asks_for_dropped_events_is_told_so_and_that_they_were_old_is_the_br
     check_log_refused(mallory, device, lie, FORK)
 
 
-KINDS: Final[tuple[EventType, ...]] = ("Added", "Updated", "Accessed", "Deleted")
-
-
-def invented_event(kind: EventType, container: str) -> Event:
-    return Event(
-        id=0, eventType=kind, containerId=container, containerType="x", date=0, version=2**53 - 1,
-        relatedUserId=str(uuid.uuid4()), applicationName="../../x",
-        changes=["header", "content", "access", "type"], salt=bytes(16),
-    )  # fmt: skip
-
-
-@attack(37, "event log changed")
-def test_nothing_is_done_or_believed_because_an_event_says_so(mallory: Mallory) -> None:
-    """Deletions, accesses and containers of which the broker alone knows."""
-    alice, story = log_of_five(mallory)
-    device = mallory.device_of(alice)
-    device.getContainer(story.uuid).result(PATIENCE)
-    before, count = marks(device), len(mallory.heard)
-    names = [str(story.uuid), str(uuid.uuid4()), alice.id]
-    invented = [invented_event(kind, name) for kind in KINDS for name in names]
-    invented = [replace(event, id=number) for number, event in enumerate(invented, start=1)]
-    with mallory.answering(EVENTS, Events(events=invented, firstId=1, lastId=len(invented))):
-        assert len(reads(device)) == len(invented)
-    assert mallory.since(count) == [EVENTS]
-    changed = {name for name in marks(device) if marks(device)[name] != before.get(name)}
-    assert {kind for kind, _ in changed} == {"events"}
-    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"3"
-
-
 @pytest.mark.long
 @attack(37, "event log changed")
 def test_what_view_type_and_view_access_hide_shows_in_no_event_and_by_no_filter(
@@ -431,17 +307,6 @@ def test_no_device_that_has_seen_the_deletion_takes_the_container_again(
     for content in (b"other", b"history"):
         mallory.plant(another, another.follow(bob, content=content))
     mallory.check_refused(device, story, FORK, *OPERATIONS)
-
-
-@attack(38, "deleted container brought back")
-def test_a_device_that_saw_the_container_alone_takes_no_record_behind_a_tombstone(
-    mallory: Mallory,
-) -> None:
-    alice, bob, story = deleted_story(mallory)
-    device = mallory.restarted_device_of(alice, story)
-    story.tell(bob, story.follow(bob, tombstone=True))
-    plant_risen(mallory, story, bob)
-    mallory.check_refused(device, story, INTEGRITY, *OPERATIONS)
 
 
 @pytest.mark.long

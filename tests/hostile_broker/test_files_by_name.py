@@ -5,8 +5,6 @@ Attacks 117 to 119 of `catalogue`. Other users choose the names of what they sha
 
 from __future__ import annotations
 
-import gc
-import tracemalloc
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,8 @@ import pytest
 from scbroker import AccessLevel, BrokerError, ContactCard, Contacts, NewContainer, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.hostile_broker.catalogue import attack
-from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.people import offer, put, with_access
-from tests.kit.tables import damage_parts
+from tests.kit.people import offer, put
 from tests.kit.waiting import PATIENCE
 
 acting = attack(117, "name that acts as a path")
@@ -27,7 +23,6 @@ taken = attack(118, "name of another container")
 ended = attack(119, "files after the end of access")
 
 OWNER, WRITER = 511, 79
-MIB = 2**20
 NAMES = [
     "../../.bashrc", "/etc/passwd", "a/../b", "./a", "a//b", "a/", "", ".", "C:a", "a\\b", "*", "a[b]", "?",
     "a\x1b[2J", "a\u202egnp.exe", "a\x00", "id:", "a" * 1025, "/".join("a" * 65), 5, None, ["a"],
@@ -101,15 +96,6 @@ def test_a_hidden_file_of_another_user_is_not_saved_on_the_disk(
 
 
 @acting
-def test_names_are_the_same_in_every_composition(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    put(alice, "e\u0301", b"x")
-    assert files.ls("", detail=False) == ["\u00e9"]
-    assert files.cat("e\u0301") == files.cat("\u00e9") == b"x"
-
-
-@acting
 def test_a_name_that_takes_a_minute_to_normalize_delays_nothing(
     files: ContainerFileSystem, alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,31 +109,6 @@ def test_a_name_that_takes_a_minute_to_normalize_delays_nothing(
     monkeypatch.setattr(unicodedata, "normalize", note)
     assert files.ls("") == []
     assert max(longest) <= 1024
-
-
-@pytest.mark.long
-@acting
-@pytest.mark.usefixtures("befriended")
-def test_large_headers_and_many_folders_of_others_take_little_memory(
-    files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
-) -> None:
-    deep = ["/".join([f"{number:03}{'x' * 12}"] * 64) for number in range(128)]
-    headers = [{"name": name, "note": "x" * 50_000} for name in deep]
-    levels = with_access(mallory, alice.getUserId().result(PATIENCE))
-    for start in range(0, len(headers), 64):
-        some = [NewContainer(b"", each, levels) for each in headers[start : start + 64]]
-        assert not any(
-            isinstance(each, Exception) for each in mallory.createContainers(some).result(PATIENCE)
-        )
-    tracemalloc.start()
-    try:
-        assert len(files.ls("")) == len(deep)
-        assert files.isdir(deep[0].rpartition("/")[0])
-        gc.collect()
-        kept, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert kept < MIB
 
 
 # The name of another container.
@@ -298,20 +259,6 @@ def test_a_container_that_was_renamed_since_it_was_listed_is_neither_written_nor
         assert files.cat(f"b {made}") == b"old"
 
 
-@taken
-def test_a_damaged_container_is_left_out_and_named_in_the_log(
-    files: ContainerFileSystem,
-    alice: ServerProvider,
-    broker: BrokerProcess,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    put(alice, "a")
-    damaged = put(alice, "b")
-    damage_parts(broker.database_url, damaged)
-    assert files.find("") == ["a"]
-    assert f"1 containers cannot be read, such as {damaged}" in caplog.text
-
-
 # After the end of access.
 
 
@@ -329,20 +276,6 @@ def test_a_file_is_neither_read_nor_listed_once_access_has_ended(
 
 
 @ended
-def test_an_open_file_fetches_nothing_once_access_has_ended(
-    files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
-) -> None:
-    made = offer(mallory, alice, "a")
-    mallory.updateContainerContent(made, bytes(3 * MIB)).result(PATIENCE)
-    with files.open(f"id:{made}", block_size=MIB, cache_type="none") as file:
-        file.read(1)
-        mallory.revokeAccess(made, alice.getUserId().result(PATIENCE)).result(PATIENCE)
-        file.seek(2 * MIB)
-        with pytest.raises(FileNotFoundError):
-            file.read(1)
-
-
-@ended
 def test_another_user_of_the_same_provider_does_not_see_the_names_of_the_first(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:
@@ -350,20 +283,3 @@ def test_another_user_of_the_same_provider_does_not_see_the_names_of_the_first(
     ring = mallory.getKeyRing().result(PATIENCE)
     alice.logIn(userId=ring.userId, keyRing=ring).result(PATIENCE)
     assert files.ls("") == []
-
-
-@ended
-def test_after_a_log_out_no_name_and_no_content_is_shown(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    files.pipe("a", b"x")
-    with files.open("a") as file:
-        alice.logout().result(PATIENCE)
-        for act in (
-            lambda: files.ls(""),
-            lambda: files.info("a"),
-            lambda: files.cat("a"),
-            file.read,
-        ):
-            with pytest.raises(BrokerError.notAuthenticatedError):
-                act()

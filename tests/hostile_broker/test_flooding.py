@@ -4,27 +4,20 @@ Attacks 48 and 176 of `catalogue`. The broker is honest here: it is what keeps m
 """
 
 from pathlib import Path
-from typing import Final, get_args
 
 import pytest
 
 from scbroker import BrokerError
-from scbroker.records.canonical import KeyIndex
-from scbroker.records.container_record import MAX_ENTRIES
-from scbroker.records.key_record import Signed
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import views
 from scbroker.server.groups import proofs
-from scbroker.server.settings import Settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import (
     MAX_GOVERNING,
     MAX_GOVERNING_WITHOUT_DELETE,
     GoverningQuery,
     GoverningView,
     ViewQuery,
-    governing_size,
 )
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.catalogue import attack
@@ -35,19 +28,15 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
     OWNER,
     WRITER,
-    Grants,
     Story,
     User,
     authorized,
     renewed,
-    rotate,
     session_of,
     store,
     storing,
 )
-from tests.vectors.files import load, signature_of
 
-ROOT: Final = Path(__file__).parent.parent.parent
 KEEPER = WRITER | Level.ModifyType
 
 
@@ -98,45 +87,6 @@ def test_the_broker_counts_what_a_reader_verifies(mallory: Mallory, alice: User,
     entries = sum(len(view.accessList.disclosed) for view in views if view.accessList is not None)
     assert (len(views), entries) == (3, 4)
     assert governing_bytes(mallory, story) == records + 288 * entries
-
-
-def test_the_security_page_says_how_far_replaced_keys_use_up_the_governing_bytes() -> None:
-    """Each new encryption key of one member costs the others one renewal; both have their bounds."""
-    record = load("container_records")["given"]["records"]["renew"]  # with header and content
-    renewal = Signed(bytes.fromhex(record["body"]), signature_of(record))
-    keys, rate = get_args(KeyIndex)[1].le, Settings().max_key_records
-    limit = MAX_GOVERNING_WITHOUT_DELETE
-    page = (ROOT / "docs/security.md").read_text("utf-8")
-    assert f"in month {-(-keys // rate)}:" in page
-    for members in (2, 10, 100, MAX_ENTRIES):
-        size = governing_size(renewal, members)
-        count = limit // size
-        row = [
-            f"{members:,}", f"{size:,}", f"{count:,}", f"{count / rate:.1f}",
-            f"{100 * keys * size / limit:.1f} %", str(count // keys + 1),
-        ]  # fmt: skip
-        assert f"| {' | '.join(row)} |" in page
-        needed = count // keys + 1
-        assert (needed >= members) == (members in (2, 10))
-        if needed < members:
-            assert count / rate / needed > 3
-            assert f"{-(-count // rate)} of {members:,} members" in " ".join(page.split())
-
-
-def test_members_write_again_once_an_owner_removed_the_member_who_replaces_keys(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """Carol has Decrypt; Bob, without Delete, would have to renew, and the bytes are used up."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: Level.Decrypt})
-    rotated = rotate(mallory.behind.database_url, carol, (KeyType.Encryption, 0), encryption=1)
-    set_governing_bytes(mallory, story, MAX_GOVERNING_WITHOUT_DELETE)
-    story.send(bob, story.follow(bob, content=b"more")).expect(409, "stale-keys")
-    members: Grants = {alice: OWNER, bob: WRITER, rotated: Level.Decrypt}
-    renewal = story.follow(bob, grants=members, content=b"more")
-    story.send(bob, renewal).expect(413, "too-large")
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: WRITER}))
-    rotate(mallory.behind.database_url, rotated, (KeyType.Encryption, 1), encryption=1)
-    story.tell(bob, story.follow(bob, content=b"more"))
 
 
 @pytest.mark.long

@@ -40,29 +40,6 @@ def collect(device: ServerProvider, start: int, count: int) -> list[int]:
             giving_up.cancel()
 
 
-FOLLOWED = [name for name, (_, fresh, _) in LIES.items() if fresh is not None]
-
-
-@pytest.mark.sampled
-@attack(75, "a stream with gaps")
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_a_lie_about_the_log_ends_the_stream_of_a_fresh_device(mallory: Mallory, name: str) -> None:
-    lie, _, _ = LIES[name]
-    alice, _ = log_of_five(mallory)
-    device = mallory.device_of(alice)
-    with (
-        mallory.lying(EVENTS, lie),
-        pytest.raises(
-            (
-                BrokerError.untrustedError,
-                BrokerError.brokerFaultError,
-                BrokerError.eventsExpiredError,
-            )
-        ),
-    ):
-        assert collect(device, 1, 5) == [1, 2, 3, 4, 5]
-
-
 @pytest.mark.sampled
 @attack(75, "a stream with gaps")
 @pytest.mark.parametrize("name", sorted(LIES))
@@ -100,20 +77,6 @@ def test_a_log_that_has_grown_beyond_the_streams_next_event_again_is_another(
     with mallory.lying(EVENTS, told_otherwise(5, version=7)), pytest.raises(FORK):
         collect(device, 6, 1)
     assert collect(device, 6, 1) == [6]
-
-
-@attack(76, "a stream that goes back")
-def test_a_log_that_became_shorter_under_a_stream_is_a_rollback(mallory: Mallory) -> None:
-    alice, story = log_of_five(mallory)
-    device = mallory.device_of(alice)
-    with device.followEvents(1) as stream:
-        assert [next(stream).id for _ in range(5)] == [1, 2, 3, 4, 5]
-        story.tell(alice, story.follow(alice, content=b"six"))
-        shorter = Events(events=[], firstId=1, lastId=3)
-        with mallory.lying(EVENTS, lambda _: shorter):
-            story.tell(alice, story.follow(alice, content=b"seven"))
-            with pytest.raises(ROLLBACK):
-                list(itertools.islice(stream, 3))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, Promise, ServerProvider
+from scbroker import BrokerError
 from scbroker.crypto.verify import labelled_hash
 from scbroker.records import container_record
 from scbroker.records.key_record import LABEL, Signed
@@ -21,20 +21,10 @@ from scbroker.server.operations import OPERATIONS
 from scbroker.wire.containers import ContainerView, SignedRecord
 from scbroker.wire.problems import Problem
 from scbroker.wire.users import Authorization, SessionRequest
-from tests.hostile_broker.accomplices import Mallory, marks, records_of, verified_marks
-from tests.hostile_broker.accounts import PASSPHRASE, PASSWORD, STATE, file_of, no_log_in, row_of
+from tests.hostile_broker.accomplices import Mallory, marks, records_of
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import (
-    EVENTS,
-    FAULT,
-    INTEGRITY,
-    KEYS,
-    OPEN,
-    RECORD,
-    REMINDER,
-    VIEW,
-)
+from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, VIEW
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user, ordered
 
@@ -77,22 +67,6 @@ def of_other_versions(user: User) -> Iterator[list[Signed]]:
         yield [one, two]
 
 
-@attack(39, "version and suite downgrade")
-def test_no_record_and_no_key_of_another_version_is_read_whoever_signed_it(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    story = Story(alice).created({alice: OWNER})
-    device = mallory.device_of(alice)
-    device.getContainer(story.uuid).result(PATIENCE)
-    [body] = [request.record.body for request in story.requests]
-    for beginning in BEGINNINGS:
-        other = SignedRecord.of(resigned(alice, container_record.LABEL, beginning + body[1:]))
-        for reader in (device, mallory.device_of(alice)):
-            mallory.check_lie_refused(reader, story, with_record(other), INTEGRITY)
-    for records in of_other_versions(bob):
-        mallory.check_keys_refused(device, bob, records, INTEGRITY)
-
-
 def with_record(signed: SignedRecord) -> Callable[[ContainerView], ContainerView]:
     return lambda view: replace(view, governing=[replace(view.governing[0], record=signed)])
 
@@ -127,19 +101,6 @@ def with_signature(signature: bytes) -> Callable[[dict[str, Any]], None]:
         view["governing"][0]["record"]["signature"] = signature
 
     return edit
-
-
-@attack(39, "version and suite downgrade")
-@pytest.mark.usefixtures("derivations")
-def test_no_key_file_of_another_version_is_opened(mallory: Mallory) -> None:
-    device = mallory.device()
-    key_file = device.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-    user, at = device.getUserId().result(PATIENCE), len(b"scbroker.keyfile")
-    for beginning in BEGINNINGS:
-        other = key_file[:at] + beginning + key_file[at + 1 :]
-        no_log_in(mallory, user, other, INTEGRITY)
-    # Nor one with a third part, for somebody who could open that one.
-    no_log_in(mallory, user, file_of([*row_of(key_file), b"escrow"]), INTEGRITY)
 
 
 @attack(39, "version and suite downgrade")
@@ -198,40 +159,6 @@ def with_more(path: Sequence[Any], name: str) -> Callable[[Any], None]:
     return edit
 
 
-ASKED: Final[dict[str, Callable[[ServerProvider, User, Story], Promise[Any]]]] = {
-    VIEW: lambda device, _, story: device.getContainer(story.uuid),
-    KEYS: lambda device, user, _: device.getPublicKeys(user.ring.userId),
-    EVENTS: lambda device, _, __: device.getEvents(),
-    STATE: lambda device, user, _: device.needToSyncAccount(
-        user.ring.userId, file_of([user.name, bytes(32), b"p", b"p"])
-    ),
-    REMINDER: lambda device, user, _: device.getReminder(user.ring.userId),
-}
-
-
-@pytest.mark.sampled
-@attack(42, "recovery or policy injected")
-@pytest.mark.parametrize("name", ASKED)
-def test_a_field_that_nobody_specified_is_a_fault_wherever_it_stands(
-    mallory: Mallory, name: str, alice: User, bob: User
-) -> None:
-    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"1", type="t")
-    device, count = mallory.device_of(alice, bob), len(mallory.heard)
-    ASKED[name](device, alice, story).result(PATIENCE)
-    [asked] = [each for each in mallory.heard[count:] if each.name == name]
-    places = list(maps_in(msgspec.msgpack.decode(asked.answer_body)))
-    assert places
-    for path in places:
-        for field in MORE:
-            count = len(mallory.heard)
-            with (
-                mallory.editing(name, with_more(path, field)),
-                mallory.refused(device, FAULT) as attempt,
-            ):
-                attempt(ASKED[name](device, alice, story))
-            assert mallory.since(count)[-1] == name, "nothing came after it"
-
-
 @attack(42, "recovery or policy injected")
 @pytest.mark.parametrize("name", ["POST /v1/session-challenges", "POST /v1/sessions", KEYS])
 def test_no_log_in_goes_on_with_a_field_that_nobody_specified(mallory: Mallory, name: str) -> None:
@@ -242,24 +169,6 @@ def test_no_log_in_goes_on_with_a_field_that_nobody_specified(mallory: Mallory, 
             device.logIn(keyRing=alice.ring, userId=alice.ring.userId).result(PATIENCE)
         assert mallory.since(count)[-1] == name
         assert marks(device) == {}
-
-
-@attack(42, "recovery or policy injected")
-@pytest.mark.usefixtures("derivations")
-def test_what_comes_with_a_receipt_or_a_key_file_starts_no_operation(mallory: Mallory) -> None:
-    device = mallory.device()
-    device.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-    made = device.createContainer(b"x").result(PATIENCE)
-    for name, ask in (
-        (RECORD, lambda: device.updateContainerContent(made.id, b"y")),
-        (OPEN, lambda: device.getKeyFile(PASSPHRASE)),
-    ):
-        before, count = verified_marks(device), len(mallory.heard)
-        with mallory.editing(name, with_more((), "recovery")), pytest.raises(FAULT):
-            ask().result(PATIENCE)
-        assert mallory.since(count).count(name) == 1
-        assert mallory.since(count)[-1] == name
-        assert verified_marks(device) == before
 
 
 @attack(42, "recovery or policy injected")

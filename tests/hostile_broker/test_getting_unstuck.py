@@ -10,12 +10,11 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, ContainerEventType, Head, Heads, ServerProvider
-from scbroker.client.containers import history
+from scbroker import BrokerError, ContainerEventType, Head, ServerProvider
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, marks
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import EVENTS, FORK, INTEGRITY, ROLLBACK, VIEW
+from tests.hostile_broker.protocol import EVENTS, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
 from tests.hostile_broker.test_endless_answers import FAR, head_at
 from tests.hostile_broker.test_event_log import log_of_five, reads
@@ -92,18 +91,6 @@ def test_events_that_a_broker_invented_are_left_by_accepting_the_end_that_an_hon
     assert reads(device) == [1, 2, 3, 4, 5, 6]
 
 
-def test_an_end_that_is_accepted_is_kept_to_like_any_other(mallory: Mallory) -> None:
-    alice, _ = log_of_five(mallory)
-    device = mallory.device_of(alice)
-    heads = device.resetEventMark().result(PATIENCE)
-    assert heads.stored is None
-    device.resetEventMark(heads.served).result(PATIENCE)
-    shorter = lying_ends(events=[], lastId=0)
-    with mallory.lying(EVENTS, shorter), mallory.refused(device, ROLLBACK) as attempt:
-        attempt(device.getEvents())
-    assert reads(device, startId=6) == []
-
-
 def stuck(mallory: Mallory, alice: User, bob: User) -> tuple[Story, ServerProvider]:
     """A device of Alice's that was fresh when Bob and the broker showed it the last possible version."""
     story = Story(alice).created({alice: OWNER, bob: OWNER})
@@ -150,44 +137,3 @@ def test_nothing_is_accepted_but_the_very_head_that_is_served_and_valid(
     with mallory.lying(VIEW, instead(head=head_at(story, eve, 3))), pytest.raises(INTEGRITY):
         device.resetContainerMark(story.uuid, heads.served).result(PATIENCE)
     assert marks(device) == before
-
-
-@pytest.mark.long
-def test_a_history_that_was_accepted_is_kept_to_like_any_other(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    for number in range(2, 4):
-        story.tell(alice, story.follow(alice, content=b"%d" % number))
-    device = mallory.device_of(alice, bob)
-    device.getContainer(story.uuid).result(PATIENCE)
-    restored = mallory.rewind(story, 2)
-    mallory.check_refused(device, story, ROLLBACK)
-    heads: Heads = device.resetContainerMark(story.uuid).result(PATIENCE)
-    device.resetContainerMark(story.uuid, heads.served).result(PATIENCE)
-    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
-    mallory.rewind(restored, 1)
-    mallory.check_refused(device, story, ROLLBACK)
-    mallory.rewind(story, 2)
-    mallory.plant(restored, restored.follow(bob, content=b"other"))
-    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"other"
-    mallory.rewind(story, 3)
-    mallory.check_refused(device, story, FORK)
-
-
-def test_a_mark_too_far_behind_a_valid_head_is_left_in_the_same_way(
-    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
-) -> None:
-    """A member with Upload appends more records than a device fetches; here more than three."""
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    device = mallory.device_of(alice, bob)
-    device.getContainer(story.uuid).result(PATIENCE)
-    for number in range(5):
-        story.tell(bob, story.follow(bob, content=b"%d" % number))
-    monkeypatch.setattr(history, "_MAX_WALK", 3)
-    with mallory.lying(VIEW, instead(skipped=[])):
-        with pytest.raises(BrokerError.tooLargeError, match="resetContainerMark"):
-            device.getContainer(story.uuid).result(PATIENCE)
-        heads = device.resetContainerMark(story.uuid).result(PATIENCE)
-        device.resetContainerMark(story.uuid, heads.served).result(PATIENCE)
-        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"4"

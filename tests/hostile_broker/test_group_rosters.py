@@ -4,9 +4,8 @@ Attacks 136 to 139 of `catalogue`. One record names list, members, key and info 
 each of them with the record, and the secret with the signed key, before they use the group.
 """
 
-import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from msgspec.structs import replace
@@ -169,33 +168,6 @@ DEPARTURES: Final[Mapping[str, Callable[[Group, User, User], SignedObject]]] = {
         team.departure(carol, time=team.head.time - 1).departure
     ),
 }
-
-
-@attack(136, "change of a group served in part")
-def test_no_membership_is_denied_by_the_departure_of_somebody_else(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    team = begun(alice, bob, carol)
-    device = member_device(mallory, carol, team)
-    others = team.departure(bob).departure
-
-    def deny(view: GroupView) -> GroupView:
-        return replace(view, membership=None, departure=others)
-
-    with Stage(mallory, carol, [], [team], group=deny), pytest.raises(INTEGRITY):
-        device.getGroupMembers(team.uuid).result(PATIENCE)
-
-
-@attack(136, "change of a group served in part")
-def test_a_group_that_the_broker_claims_not_to_know_is_missed(
-    mallory: Mallory, alice: User, bob: User, carol: User, caplog: Any
-) -> None:
-    """It would not know a group that was deleted and that nothing names, either."""
-    team = begun(alice, bob, carol)
-    device = member_device(mallory, carol, team)
-    with caplog.at_level(logging.WARNING, "scbroker"):
-        assert device.getGroups().result(PATIENCE) == []
-    assert team.group_id in caplog.text
 
 
 @pytest.mark.sampled

@@ -34,7 +34,7 @@ from tests.hostile_broker.accounts import (
 )
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import DECRYPTION, OPEN, REMINDER
+from tests.hostile_broker.protocol import DECRYPTION, REMINDER
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import dump, query
 from tests.kit.waiting import PATIENCE
@@ -225,21 +225,6 @@ def test_a_throttled_stranger_gets_one_answer_for_every_user_known_or_not(
         assert [answer.status for answer in told] == [401, 401, 401, 429]
         assert told[-1].code == "throttled"
         assert 1 <= int(told[-1].headers["retry-after"]) <= 901
-
-
-@attack(33, "enumeration")
-def test_a_client_tells_a_wrong_passphrase_from_an_unknown_user_no_more_than_the_broker(
-    mallory: Mallory,
-) -> None:
-    known, told = account(mallory), set()
-    for user in (known.user, KeyRing.generate().userId):
-        device, count = mallory.device(), len(mallory.heard)
-        with pytest.raises(BrokerError) as caught:
-            device.logIn(user, passphrase="wrong Guess 1").result(PATIENCE)
-        assert caught.type is CREDENTIALS
-        told.add(str(caught.value))
-        assert mallory.since(count) == [OPEN]
-    assert len(told) == 1
 
 
 @attack(33, "enumeration")

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import msgspec
 import pytest
 
 from scbroker import BrokerError, KeyRing
@@ -18,7 +17,6 @@ from scbroker import keys as module
 from scbroker.crypto.seal import pad_secret, seal, unseal
 from scbroker.crypto.verify import label, sha256
 from scbroker.keys import MAGIC, PassphraseKeys, open_key_file, seal_key_file
-from scbroker.wire.problems import STATUS, Problem
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import (
     COST,
@@ -34,7 +32,6 @@ from tests.hostile_broker.accounts import (
     of_passphrase,
     only_auth_was_sent,
     row_of,
-    serving,
     turned_down,
 )
 from tests.hostile_broker.catalogue import attack
@@ -77,24 +74,6 @@ def test_no_key_file_names_a_derivation_and_nothing_but_auth_is_sent(
         no_log_in(mallory, alice.user, spoiled, INTEGRITY, device)
     assert len(derivations) == len(list(with_parameters(alice.key_file))) == 24
     assert all(made == of_passphrase(alice.user) for made in derivations)
-    only_auth_was_sent(mallory, count, alice.user)
-
-
-@attack(25, "derivation downgraded")
-def test_no_refusal_makes_a_client_derive_again_in_another_way(
-    mallory: Mallory, derivations: list[Derivation]
-) -> None:
-    alice, device, count = account(mallory), mallory.device(), len(mallory.heard)
-    derivations.clear()
-    kinds = [kind for kind in STATUS if kind is not BrokerError.overloadedError]
-    for kind in kinds:
-        detail = "derive with PBKDF2, iterations=1, salt=00"
-        problem = Problem(title=kind.code, status=400, detail=detail, code=kind.code)
-        with mallory.answering(OPEN, msgspec.json.encode(problem), 400):
-            turned_down(
-                mallory, device, kind, lambda: device.logIn(alice.user, passphrase=PASSPHRASE)
-            )
-    assert derivations == [of_passphrase(alice.user)] * len(kinds)
     only_auth_was_sent(mallory, count, alice.user)
 
 
@@ -168,17 +147,6 @@ def test_no_length_and_no_count_of_a_key_file_reaches_argon2id_or_the_memory(
     assert all(made.cost == COST for made in derivations)
 
 
-@attack(26, "derivation bomb")
-def test_a_log_in_derives_twice_at_the_same_cost_and_only_the_salt_is_the_key_files(
-    mallory: Mallory, derivations: list[Derivation]
-) -> None:
-    alice, device = account(mallory), mallory.device()
-    derivations.clear()
-    device.logIn(alice.user, passphrase=PASSPHRASE).result(PATIENCE)
-    of_password = Derivation(PASSWORD.encode(), row_of(alice.key_file)[1], COST)
-    assert derivations == [of_passphrase(alice.user), of_password]
-
-
 GUESSES = ("first Guess 1", "second Guess 2", "third Guess 3")
 
 
@@ -239,19 +207,6 @@ def test_a_key_file_with_any_byte_flipped_opens_with_neither_secret(mallory: Mal
 
 
 @attack(28, "KeyRing surgery")
-def test_a_log_in_with_a_flipped_byte_fails_before_anything_is_signed(
-    mallory: Mallory, derivations: list[Derivation]
-) -> None:
-    alice, device = account(mallory), mallory.device()
-    derivations.clear()
-    sample = places(alice.key_file, 1, 2, 3)[::9]
-    for at in sample:
-        no_log_in(mallory, alice.user, flipped(alice.key_file, at), DECRYPTION, device)
-    assert len(sample) > 50
-    assert derivations == [of_passphrase(alice.user)] * len(sample)
-
-
-@attack(28, "KeyRing surgery")
 def test_nothing_of_an_older_key_file_is_spliced_into_a_newer_one(mallory: Mallory) -> None:
     """Both under the same secrets, so that only what binds their parts together keeps them apart."""
     alice, device = account(mallory), mallory.device()
@@ -288,26 +243,6 @@ def test_a_key_ring_of_the_attackers_does_not_open_even_under_the_right_secrets(
     no_log_in(mallory, alice.user, served, DECRYPTION)
     own = with_ring(alice.ring, alice.ring, PASSWORD, alice.keys)  # what makes it a fair attempt
     assert open_key_file(own, alice.user, alice.keys, PASSWORD).userId == alice.user
-
-
-@attack(31, "KeyFile of somebody else")
-def test_another_users_key_file_is_refused_by_its_name_and_under_ones_own_name_does_not_open(
-    mallory: Mallory, derivations: list[Derivation]
-) -> None:
-    """Both users have the same password and passphrase."""
-    alice, bob, device = account(mallory), account(mallory, "another"), mallory.device()
-    rows, own = (row_of(alice.key_file), row_of(bob.key_file)), mallory.device(alice.ring)
-    derivations.clear()
-    for chosen in itertools.product((0, 1), repeat=4):
-        if any(chosen):
-            served = file_of([rows[which][n] for n, which in enumerate(chosen)])
-            error = SUBSTITUTION if chosen[0] else DECRYPTION
-            no_log_in(mallory, alice.user, served, error, device)
-            with serving(mallory, served):
-                turned_down(mallory, own, error, lambda: own.getKeyFile(PASSPHRASE))
-    assert derivations == [of_passphrase(alice.user)] * 30
-    with pytest.raises(BrokerError.invalidArgumentError, match="not this user's"):
-        own.createOrUpdateKeyFile(bob.key_file, PASSWORD, PASSPHRASE).result(PATIENCE)
 
 
 @attack(31, "KeyFile of somebody else")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, FileTrustStore, KeyRing, MemoryTrustStore
+from scbroker import BrokerError, FileTrustStore, KeyRing
 from scbroker.client.users import directory
 from scbroker.crypto.seal import DecryptionKey, wrap_key
 from scbroker.crypto.verify import labelled_hash
@@ -187,27 +187,6 @@ def test_a_wrap_of_the_brokers_key_is_not_opened_and_nothing_is_sealed_under_it(
     with mallory.lying(VIEW, instead(wrap=theirs)):
         mallory.check_refused(device, story, INTEGRITY, "getContainer")
         mallory.check_refused(device, story, DECRYPTION, *WRITES[:2])
-
-
-@attack(5, "own keys replaced")
-def test_a_log_in_fails_where_the_directory_has_not_exactly_the_key_rings_keys(
-    mallory: Mallory, alice: User, eve: User
-) -> None:
-    """Somebody else's, fewer, or more: no session begins, and none that goes on in their place."""
-    first, before, after = records_of(alice), MemoryTrustStore(), MemoryTrustStore()
-    mallory.device_of(alice, store=before)
-    ring = rotate(mallory.behind.database_url, alice, encryption=1, signing=1).ring
-    mallory.device(ring, after)
-    for store, served, error in (
-        (after, records_of(eve), SUBSTITUTION),
-        (after, first, ROLLBACK),
-        (before, first, ROLLBACK),
-    ):
-        device = mallory.device(store=store)
-        with mallory.serving_keys(alice, served), mallory.refused(device, error) as attempt:
-            attempt(device.logIn(keyRing=ring, userId=ring.userId))
-        with pytest.raises(BrokerError.notAuthenticatedError):
-            device.getUserId().result(PATIENCE)
 
 
 @attack(5, "own keys replaced")

@@ -92,16 +92,6 @@ def test_equal_containers_and_equal_versions_share_no_run_of_bytes_in_storage(
         assert one.isdisjoint(other)
 
 
-def test_equal_blocks_and_segments_of_one_content_share_no_run_of_bytes(mallory: Mallory) -> None:
-    """Over two segments, at every place where equal blocks would give equal bytes."""
-    device = mallory.device(mallory.new_user())
-    made = device.createContainer(bytes(1_100_000)).result(PATIENCE)
-    [sealed] = stored_parts(mallory, made.id).values()
-    assert len(sealed) > 1_100_000
-    aligned = [sealed[at : at + RUN] for at in range(0, len(sealed) - RUN, 8)]
-    assert len(set(aligned)) == len(aligned)
-
-
 def contents(size: int) -> list[bytes]:
     """Return contents of one size that compress best, and not at all."""
     return [bytes(size), random.Random(size).randbytes(size), (b"abc" * size)[:size]]

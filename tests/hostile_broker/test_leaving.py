@@ -13,14 +13,7 @@ from msgspec.structs import replace
 from scbroker import BrokerError, ServerProvider
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import (
-    ContainerView,
-    DepartureRequest,
-    RecordsAnswer,
-    RecordsRequest,
-    ViewOutcome,
-    ViewsAnswer,
-)
+from scbroker.wire.containers import ContainerView, DepartureRequest, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import MANAGER, Mallory, fresh_and_marked
 from tests.hostile_broker.catalogue import attack
@@ -106,20 +99,6 @@ def test_as_long_as_the_broker_hides_a_departure_the_user_has_what_they_had_and_
     writer.updateContainerContent(story.uuid, b"latest").result(PATIENCE)
     mallory.serve_also(story.uuid, bob, wrap)
     mallory.check_refused(leaver, story, INTEGRITY, "getContainer")
-
-
-@attack(80, "hidden departure")
-def test_a_departure_that_is_hidden_from_one_reader_makes_no_list_that_they_accept_without_it(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """Carol lacks Delete, which Bob had: her list is valid by his departure alone."""
-    story = Story(alice).created({alice: OWNER, bob: OWNER, carol: MANAGER})
-    leave(story, bob).expect(204)
-    writer, reader = mallory.device_of(carol, alice, bob), mallory.device_of(alice, bob, carol)
-    writer.updateContainerContent(story.uuid, b"later").result(PATIENCE)
-    with mallory.lying(VIEW, hidden):
-        mallory.check_refused(reader, story, INTEGRITY)
-    assert reader.getContainer(story.uuid).result(PATIENCE).content == b"later"
 
 
 def _by_the_broker(story: Story, of: User, by: User) -> SignedObject:
@@ -211,30 +190,6 @@ def test_a_departure_that_was_signed_for_something_else_is_refused(
     device = mallory.victim(alice, story, marked=marked)
     forge(mallory, story, bob, signed)
     mallory.check_refused(device, story, INTEGRITY, "getContainer", "updateContainerContent")
-
-
-@attack(81, "forged departure")
-def test_a_departure_of_a_user_outside_the_list_and_one_served_twice_are_refused(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    story = Story(alice).created({alice: OWNER, bob: READER})
-    signed = departure(story, bob).departure
-    device = mallory.device_of(alice, bob, carol)
-
-    def serving(*served: SignedObject) -> Callable[[ContainerView], ContainerView]:
-        def lie(view: ContainerView) -> ContainerView:
-            [one] = view.governing
-            assert one.accessList is not None
-            listed = replace(one.accessList, departures=list(served))
-            return replace(view, governing=[replace(one, accessList=listed)])
-
-        return lie
-
-    stranger = departure(story, carol).departure
-    for served in ([stranger], [signed, signed]):
-        mallory.check_lie_refused(device, story, serving(*served), INTEGRITY, "getContainer")
-    with mallory.lying(VIEW, serving(signed)):
-        assert names(device, story) == {alice.id}
 
 
 @attack(81, "forged departure")
@@ -379,20 +334,3 @@ def test_a_blocked_user_gives_access_in_no_way(
     _WAYS[way](alice, bob, carol).expect(403, "blocked")
     kinds = [each.eventType for each in alice.events()]
     assert kinds in ([], ["Added", "Deleted"])
-
-
-@attack(84, "access in spite of a block")
-def test_a_blocked_user_gives_no_access_by_a_second_record_of_a_request(
-    alice: User, bob: User
-) -> None:
-    """A container of one's own, and at once a list that has Alice."""
-    _block(alice, bob)
-    story = Story(bob)
-    first = story.begin({bob: OWNER})
-    story.took(first)
-    second = story.follow(bob, grants={bob: OWNER, alice: READER})
-    message = RecordsRequest(records=[first, second])
-    answer = bob.wire.call("POST", "/v1/batches/records", message).expect(200)
-    found = answer.message(RecordsAnswer).records
-    assert [each.problem and each.problem.code for each in found] == [None, "blocked"]
-    assert alice.events() == []

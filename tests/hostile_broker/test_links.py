@@ -7,10 +7,8 @@ import datetime as dt
 import logging
 import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -33,14 +31,13 @@ from scbroker.records.container_record import parse_entry, wrap_info
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import KeyFileAnswer
-from tests.client.conftest import set_by
 from tests.hostile_broker.accomplices import Mallory, records_of
-from tests.hostile_broker.accounts import COST, Derivation, account, serving
+from tests.hostile_broker.accounts import COST, Derivation
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import DECRYPTION, KEYS, OPEN, RECORD, SUBSTITUTION, VIEW
 from tests.hostile_broker.served import governing_of, opened, wrapped_key
-from tests.kit.brokers import BrokerProcess, Wire, clock
+from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
@@ -185,21 +182,6 @@ def test_no_key_of_somebody_else_gets_the_access_that_is_meant_for_a_link(
     assert device.getLinks().result(PATIENCE) == []
 
 
-@pytest.mark.long
-@attack(90, "link's user substituted")
-def test_a_link_opens_no_key_file_but_its_own(mallory: Mallory, alice: User) -> None:
-    device = mallory.device_of(alice)
-    box = box_of(device)
-    link, other = made(device, box), made(device, box)
-    entered(other).close()
-    [served] = [e.answer for e in mallory.heard[-12:] if e.name == OPEN]
-    with serving(mallory, served.keyFile):
-        refused(link, SUBSTITUTION)
-    with serving(mallory, account(mallory).key_file):
-        refused(link, SUBSTITUTION)
-    entered(link).close()
-
-
 @attack(90, "link's user substituted")
 def test_the_whole_fingerprint_of_a_link_is_compared_and_not_only_its_user_id(
     creator: ServerProvider,
@@ -285,41 +267,6 @@ def test_contents_that_a_link_could_read_before_its_end_are_the_limit(
         guest.getContainerContent(box).result(PATIENCE)
 
 
-@pytest.mark.long
-@attack(91, "link used after its end")
-def test_a_holder_of_an_expired_link_opens_nothing_that_is_written_afterwards(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody has to revoke it: the next writer leaves the user out and makes a new container key."""
-    with Mallory(tmp_path, BrokerProcess) as mallory:
-        set_by(mallory.behind, monkeypatch)
-        [alice] = mallory.people(1)
-        device = mallory.device_of(alice)
-        box = box_of(device)
-        link = made(device, box, seconds=3600)
-        granted = record_sent(mallory, box)
-        holder = mallory.accomplice(ring_of(entered(link)))
-        old_key = wrapped_key(granted, holder)
-        mallory.behind.clock_ahead = 3600
-        device.updateContainerContent(box, b"secret").result(PATIENCE)
-        with pytest.raises(DECRYPTION):
-            opened(record_sent(mallory, box), old_key)
-        assert members(device, box) == {alice.ring.userId}
-        refused(link, BrokerError.notFoundError)
-
-
-@attack(91, "link used after its end")
-def test_a_revoked_link_is_not_registered_again_by_a_holder_of_its_keys(
-    mallory: Mallory, alice: User
-) -> None:
-    device = mallory.device_of(alice)
-    link = made(device, box_of(device))
-    guest = entered(link)
-    ring = ring_of(guest)
-    device.revokeLink(link).result(PATIENCE)
-    mallory.register(*ring.first_records(clock())).expect(409, "exists")
-
-
 # 92: a holder attacks the creator
 
 
@@ -343,40 +290,6 @@ def account_of(link: Link, creator: ServerProvider, password: str | None = None)
 
 
 @attack(92, "creator of a link attacked")
-def test_a_link_whose_passphrase_a_holder_changed_is_revoked_and_its_user_deleted(
-    creator: ServerProvider, caplog: pytest.LogCaptureFixture
-) -> None:
-    box = box_of(creator)
-    link = made(creator, box)
-    with account_of(link, creator) as holder:
-        holder.changeCredentials("A password 1", "A passphrase 1").result(PATIENCE)
-        refused(link, BrokerError.notFoundError)
-        assert error_of(creator.revokeLink(link)) is None
-    assert "could not be deleted" not in caplog.text
-    assert creator.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
-    assert link.userId not in members(creator, box)
-
-
-@attack(92, "creator of a link attacked")
-def test_a_link_whose_keys_a_holder_replaced_is_revoked_and_its_user_stays_without_access(
-    creator: ServerProvider, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The limit: only the newest key can delete a user. The user has nothing of the creator's any more."""
-    box = box_of(creator)
-    link = made(creator, box)
-    with account_of(link, creator) as holder:
-        changing = holder.changeCredentials("A password 1", "A passphrase 1", compromised=True)
-        changing.result(PATIENCE)
-        with caplog.at_level(logging.WARNING):
-            assert error_of(creator.revokeLink(link)) is None
-        assert f"User {link.userId} of a link could not be deleted" in caplog.text
-        with pytest.raises(BrokerError.notFoundError):
-            holder.getContainer(box).result(PATIENCE)
-    assert creator.getLinks().result(PATIENCE) == []
-    assert link.userId not in members(creator, box)
-
-
-@attack(92, "creator of a link attacked")
 def test_a_link_whose_user_a_holder_deleted_is_revoked_like_any_other(
     creator: ServerProvider, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -390,37 +303,6 @@ def test_a_link_whose_user_a_holder_deleted_is_revoked_like_any_other(
     assert creator.getLinks().result(PATIENCE) == []
     assert members(creator, box) == {creator.getUserId().result(PATIENCE)}
     assert "could not be deleted" not in caplog.text
-
-
-@attack(92, "creator of a link attacked")
-def test_a_holder_who_uses_up_the_guesses_does_not_keep_the_creator_from_revoking(
-    creator: ServerProvider,
-) -> None:
-    link = made(creator, box_of(creator), password=PASSWORD)
-    for number in range(3):
-        refused(link, CREDENTIALS, f"guess {number}")
-    refused(link, BrokerError.throttledError, "guess")
-    assert error_of(creator.revokeLink(link)) is None
-    assert creator.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
-
-
-@pytest.mark.long
-@attack(92, "creator of a link attacked")
-def test_a_list_of_links_that_a_holder_shares_with_the_creator_is_not_taken_for_the_creators(
-    creator: ServerProvider,
-) -> None:
-    box = box_of(creator)
-    link = made(creator, box)
-    me = creator.getUserId().result(PATIENCE)
-    forged = msgspec.json.encode({"version": 1, "document": {"links": {}}})
-    with account_of(link, creator) as holder:
-        levels = [AccessLevel(me, 511)]
-        with pytest.raises(BrokerError.invalidArgumentError):
-            holder.createContainer(forged, levels, "scbroker.links").result(PATIENCE)
-        holder.createContainer(forged, levels).result(PATIENCE)
-        assert creator.getLinks().result(PATIENCE) == [link]
-        assert error_of(creator.revokeLink(link)) is None
-        assert creator.getLinks().result(PATIENCE) == []
 
 
 @pytest.mark.long
@@ -447,18 +329,3 @@ def test_a_link_that_the_broker_keeps_open_is_not_forgotten(mallory: Mallory, al
     assert [each.userId for each in device.getLinks().result(PATIENCE)] == [link.userId]
     device.revokeLink(link).result(PATIENCE)
     assert device.getLinks().result(PATIENCE) == []
-
-
-@attack(92, "creator of a link attacked")
-def test_a_holder_writes_nothing_with_the_keys_of_a_link(creator: ServerProvider) -> None:
-    box = box_of(creator)
-    link = made(creator, box)
-    with account_of(link, creator) as holder:
-        for attempt in (
-            lambda: holder.updateContainerContent(box, b"forged"),
-            lambda: holder.updateContainerAccessLevels(box),
-            lambda: holder.deleteContainer(box),
-        ):
-            with pytest.raises(BrokerError.permissionDeniedError):
-                attempt().result(PATIENCE)
-    assert creator.getContainerContent(box).result(PATIENCE) == b"before"

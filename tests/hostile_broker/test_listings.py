@@ -4,17 +4,15 @@ Attacks 51 and 58 of `catalogue`.
 """
 
 import pytest
-from msgspec.structs import replace
 
 from scbroker import BrokerError
 from scbroker.server.broker import Broker, Call
 from scbroker.server.containers import views
 from scbroker.server.events import log
 from scbroker.wire.containers import ViewQuery
-from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import EVENTS, FAULT
+from tests.hostile_broker.protocol import FAULT
 from tests.kit.beside import beside
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User, session_of
@@ -49,26 +47,6 @@ def test_a_member_gives_a_container_no_type_that_forges_lines_in_listings(
     forged = story.follow(bob, type=text)
     mallory.force(story, bob, forged, 400, "invalid")
     mallory.check_refused(device, story, FAULT)
-
-
-@pytest.mark.sampled
-@attack(58, "control characters in types")
-@unprintable
-def test_what_a_broker_says_in_events_forges_no_lines(
-    mallory: Mallory, text: str, alice: User
-) -> None:
-    device = mallory.device_of(alice)
-    device.createContainer(b"", type="note").result(PATIENCE)
-    fields = ("containerType", "previousContainerType", "applicationName")
-    for field in fields:
-
-        def lie(page: Events, field: str = field) -> Events:
-            return replace(page, events=[replace(each, **{field: text}) for each in page.events])
-
-        with mallory.lying(EVENTS, lie), pytest.raises(BrokerError.brokerFaultError):
-            device.getEvents().result(PATIENCE)
-    [event] = device.getEvents().result(PATIENCE)
-    assert event.containerType == "note"
 
 
 @attack(51, "fetch hidden from the members")

@@ -16,7 +16,7 @@ from scbroker.wire.containers import ContainerList, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import Mallory, marks
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY, LIST, ROLLBACK
+from tests.hostile_broker.protocol import FAULT, INTEGRITY, LIST, ROLLBACK
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
@@ -58,25 +58,6 @@ def with_view_of(story: Story, other: Story) -> Lie:
         )
 
     return lie
-
-
-@attack(64, "containers left out of a list")
-def test_a_known_container_that_the_list_leaves_out_is_fetched_or_in_left_out(
-    mallory: Mallory, alice: User, caplog: pytest.LogCaptureFixture
-) -> None:
-    told = stories(alice)
-    device = mallory.device_of(alice, store=mallory.new_store())
-    assert entries(device) == [1, 1, 1]
-    device = mallory.restarted(device)
-    with mallory.lying(LIST, those(lambda n: n != 1)):
-        assert entries(device) == [1, 1, 1]
-        assert [str(told[1].uuid) in each.getMessage() for each in caplog.records] == [True]
-        mallory.query("DELETE FROM members WHERE container_id = ?", told[1].id)
-        page = device.listContainers().result(PATIENCE)
-    assert [each.id for each in page.containers if isinstance(each, Container)] == [
-        told[0].uuid, told[2].uuid,
-    ]  # fmt: skip
-    assert page.leftOut == [told[1].uuid]
 
 
 @attack(64, "containers left out of a list")
@@ -218,23 +199,6 @@ def test_a_hidden_type_is_not_passed_off_as_the_one_asked_for(
     assert entries(device) == [1]
 
 
-@attack(66, "other containers in a list")
-def test_a_withheld_header_is_an_error_in_its_place(mallory: Mallory, alice: User) -> None:
-    stories(alice, header=b"{}")
-    device = mallory.device_of(alice)
-
-    def without(page: ContainerList) -> ContainerList:
-        first, *rest = page.containers
-        assert first.view is not None
-        return replace(
-            page, containers=[replace(first, view=replace(first.view, header=None)), *rest]
-        )
-
-    with mallory.lying(LIST, without):
-        assert entries(device) == [INTEGRITY, 1, 1]
-        assert entries(device, headers=False) == [1, 1, 1]
-
-
 @attack(67, "old states in a list")
 def test_an_older_state_in_a_list_is_refused_and_the_others_are_read(
     mallory: Mallory, alice: User
@@ -250,36 +214,6 @@ def test_an_older_state_in_a_list_is_refused_and_the_others_are_read(
         assert entries(device) == [2, ROLLBACK, 2]
         assert marks(device) == before
         device = mallory.restarted(device)
-
-
-@attack(67, "old states in a list")
-def test_another_history_in_a_list_is_a_fork(mallory: Mallory, alice: User, bob: User) -> None:
-    [story] = stories(alice, 1, grants={alice: OWNER, bob: OWNER})
-    story.tell(alice, story.follow(alice, type="true"))
-    device = mallory.device_of(alice, bob)
-    assert entries(device) == [2]
-    lie = story.twin()
-    lie.records.pop()
-    mallory.plant(lie, lie.follow(bob, type="false"))
-    assert entries(device) == [FORK]
-
-
-@attack(67, "old states in a list")
-def test_an_old_page_that_is_served_again_later_is_refused(mallory: Mallory, alice: User) -> None:
-    told = stories(alice)
-    device = mallory.device_of(alice)
-    kept: list[ContainerList] = []
-
-    def keep(page: ContainerList) -> ContainerList:
-        kept.append(page)
-        return page
-
-    with mallory.lying(LIST, keep):
-        assert entries(device) == [1, 1, 1]
-    told[2].tell(alice, told[2].follow(alice, content=b"2"))
-    assert entries(device) == [1, 1, 2]
-    with mallory.lying(LIST, lambda _: kept[0]):
-        assert entries(device)[2] in (ROLLBACK, FORK)
 
 
 @attack(67, "old states in a list")

@@ -19,18 +19,9 @@ from scbroker.client.users.session import Session
 from scbroker.wire.events import Events
 from tests.hostile_broker.accomplices import Mallory, marks
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, ROLLBACK
-from tests.hostile_broker.test_event_log import (
-    PAGE,
-    Lie,
-    check_log_refused,
-    log_of_five,
-    reads,
-    told_otherwise,
-    write_rows,
-)
+from tests.hostile_broker.protocol import EVENTS, FAULT, FORK
+from tests.hostile_broker.test_event_log import PAGE, Lie, log_of_five, reads, told_otherwise
 from tests.kit.waiting import PATIENCE, until
-from tests.kit.writers import User
 
 FORKED: Final = told_otherwise(4, version=77)
 
@@ -154,30 +145,6 @@ def test_an_end_that_a_refusal_alone_named_is_not_kept(mallory: Mallory, tmp_pat
     device.close()
     device = mallory.device(alice.ring, FileTrustStore(tmp_path))
     assert reads(device) == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.long
-@attack(37, "event log changed")
-def test_a_log_is_no_shorter_than_what_was_read_of_it_and_no_longer_than_that(
-    mallory: Mallory, alice: User
-) -> None:
-    """Of the ends that pages name, the device keeps none beyond the last event that it was served."""
-    write_rows(mallory, alice, PAGE + 5)
-    device = mallory.device_of(alice)
-
-    def growing(log: Events) -> Events:
-        return replace(log, lastId=PAGE + 9) if log.events[0].id > PAGE else log
-
-    def shrinking(log: Events) -> Events:
-        return replace(log, lastId=PAGE + 4) if log.events[0].id > PAGE else log
-
-    check_log_refused(mallory, device, shrinking, ROLLBACK)
-    with mallory.lying(EVENTS, growing):
-        assert len(reads(device)) == PAGE + 5
-    assert reads(device, startId=PAGE + 5) == [PAGE + 5]
-    shorter = Events(events=[], firstId=1, lastId=PAGE + 4)
-    with mallory.answering(EVENTS, shorter), mallory.refused(device, ROLLBACK) as attempt:
-        attempt(device.getEvents(startId=PAGE + 5))
 
 
 # How much of it.

@@ -88,25 +88,6 @@ def refusing(mallory: Mallory, code: str) -> Iterator[list[RecordRequest]]:
 
 
 @attack(70, "older list in a merge")
-def test_a_grant_on_an_older_list_does_not_bring_back_a_member_whose_removal_was_verified(
-    mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User
-) -> None:
-    told = shared(alice, bob)
-    for story in told:
-        story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    device = mallory.device_of(alice, bob, carol)
-    assert all(names(device, story) == {alice.id} for story in told)
-    mallory.rewind(told[0], 1)
-    before = marks(device)
-    assert kinds(grant(device, told[:1], carol)) == [ROLLBACK]
-    assert marks(device) == before
-    assert sent() == []
-    assert kinds(grant(device, told, carol)) == [ROLLBACK, DONE]
-    assert names(device, told[1]) == {alice.id, carol.id}
-    assert len(sent()) == 1
-
-
-@attack(70, "older list in a merge")
 def test_a_revocation_on_an_older_list_does_not_drop_a_member_whose_addition_was_verified(
     mallory: Mallory, sent: Sent, alice: User, bob: User, carol: User
 ) -> None:

@@ -20,7 +20,6 @@ from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import ContainerView, ListView, RecordReceipt, SignedRecord, TypeText
 from scbroker.wire.users import SESSION_LABEL
 from tests.hostile_broker.accomplices import (
-    OPERATIONS,
     READS,
     WRITES,
     Cast,
@@ -257,24 +256,6 @@ def test_nothing_is_shown_in_a_container_by_who_never_had_access(
         for device in devices:
             mallory.check_refused(device, story, INTEGRITY, "getContainerMetadata", *WRITES)
         mallory.take_back(story)
-
-
-@attack(22, "container injected")
-def test_what_a_stranger_gives_to_a_user_is_shown_as_the_strangers(mallory: Mallory) -> None:
-    """The broker says in its events that it is Alice's own; anybody may give her something."""
-    alice, eve = mallory.people(2)
-    story = Story(eve).created({eve: OWNER, alice: OWNER}, content=b"planted")
-    device = mallory.device_of(alice)
-
-    def lie(page: Any) -> Any:
-        return replace(page, events=[replace(e, relatedUserId=alice.id) for e in page.events])
-
-    with mallory.lying(EVENTS, lie):
-        [event] = device.getEvents(ContainerEventType.Added).result(PATIENCE)
-    assert (event.containerId, event.relatedUserId) == (story.uuid, alice.ring.userId)
-    for name in READS:
-        shown = OPERATIONS[name](device, story.uuid).result(PATIENCE)
-        assert (shown.createdBy, shown.modifiedBy) == (eve.ring.userId, eve.ring.userId)
 
 
 @pytest.mark.sampled

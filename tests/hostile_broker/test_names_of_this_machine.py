@@ -15,7 +15,6 @@ from scbroker import BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.crypto.seal import random_bytes
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.test_transfers import TWO_CHUNKS, addressing
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
 
@@ -73,32 +72,6 @@ def test_requests_to_a_name_of_this_machine_stay_on_it_whatever_dns_says(
         device.createContainer(b"x").result(PATIENCE)
     assert (elsewhere.requests, asked) == ([], [])
     assert key_file is not None
-
-
-def test_chunks_for_a_store_on_this_machine_stay_on_it_whatever_dns_says(
-    mallory: Mallory, asked: list[str]
-) -> None:
-    with BadBroker([http(200)]) as store:
-        port = store.url.rpartition(":")[2]
-        own = f"http://store.localhost:{port}"
-        with attacker(int(port)) as elsewhere:
-            alice = mallory.device(mallory.new_user(), objectStoreOrigins=[own])
-            with addressing(mallory, lambda chunk: f"{own}/{chunk}"), suppress(BrokerError):
-                alice.createContainer(TWO_CHUNKS).result(PATIENCE)
-    assert (elsewhere.requests, asked) == ([], [])
-    assert store.requests != []
-
-
-@pytest.mark.long
-def test_other_names_are_asked_of_dns(mallory: Mallory, asked: list[str]) -> None:
-    """Nothing of a session goes there before TLS."""
-    url, user = "https://localhost.example:1", mallory.new_user().userId
-    with (
-        ServerProvider(mallory.behind.api_key, url, "tests") as device,
-        pytest.raises(BrokerError.unreachableError),
-    ):
-        device.getReminder(user).result(PATIENCE)
-    assert set(asked) == {"localhost.example"}
 
 
 @pytest.mark.parametrize("proxy", ["http://proxy.example:3128", "http://u:p@10.0.0.1", "proxy", ""])

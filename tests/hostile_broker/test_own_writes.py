@@ -10,19 +10,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from scbroker import BrokerError, Header, Promise, SecuredContainer, ServerProvider
+from scbroker import Promise, SecuredContainer, ServerProvider
 from scbroker.client.containers import fetching
-from scbroker.client.core import sealing
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.judge import Known
 from scbroker.wire.containers import ContainerView, RecordReceipt
 from tests.hostile_broker.accomplices import OPERATIONS, Mallory, level
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, RECORD, VIEW
+from tests.hostile_broker.protocol import FORK, INTEGRITY, RECORD, VIEW
 from tests.hostile_broker.served import same
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, READER, WRITER, User
+from tests.kit.writers import READER, WRITER, User
 
 Work = Callable[[], Awaitable[object]]
 
@@ -108,72 +107,6 @@ def test_what_followed_ones_own_write_and_was_read_meanwhile_is_no_fork(
     assert (found.version, found.content) == (4, b"Bob's second")
 
 
-@pytest.mark.long
-@attack(21, "rollback and fork")
-def test_a_change_that_is_stored_is_not_said_to_be_somebody_elses_however_busy_others_are(
-    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
-) -> None:
-    it = shared(mallory, alice, bob)
-
-    async def write() -> None:
-        await it.theirs.updateContainerContent(it.id, b"Bob's")
-
-    async def write_and_read() -> None:
-        await write()
-        await it.fetch()
-
-    it.meanwhile(monkeypatch, write_and_read, write)
-    sent = len(mallory.heard)
-    with pytest.raises(BrokerError.conflictError, match="The change is stored"):
-        it.device.updateContainerHeader(it.id, "Alice's").result(PATIENCE)
-    records = [exchange.message for exchange in mallory.heard[sent:] if exchange.name == RECORD]
-    assert [r.header is not None for r in records].count(True) == 1, "it was sent once"
-    monkeypatch.undo()
-    found = it.device.getContainer(it.id).result(PATIENCE)
-    assert found.header == Header("Alice's")
-
-
-@pytest.mark.long
-@attack(21, "rollback and fork")
-def test_a_change_that_is_stored_has_succeeded_although_the_container_is_deleted_behind_it(
-    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, bob: User
-) -> None:
-    it, deleted = shared(mallory, alice, bob, OWNER), list[object]()
-
-    async def write_and_read() -> None:
-        await it.theirs.updateContainerContent(it.id, b"Bob's")
-        await it.fetch()
-
-    async def delete() -> None:
-        if not deleted:
-            deleted.append(it)
-            await it.theirs.deleteContainer(it.id)
-
-    it.meanwhile(monkeypatch, write_and_read, delete)
-    assert it.device.updateContainerHeader(it.id, "Alice's").result(PATIENCE).version == 2
-    assert deleted
-    monkeypatch.undo()
-    with pytest.raises(BrokerError.deletedError):
-        it.device.getContainer(it.id).result(PATIENCE)
-
-
-@attack(19, "parts spliced")
-def test_a_part_key_that_is_rubbish_keeps_nobody_from_the_rest(
-    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User, eve: User
-) -> None:
-    """A writer spoils the content, and with it nothing but the content."""
-    device, hers, it = shared(mallory, alice, eve)
-    with monkeypatch.context() as patched:
-        patched.setattr(sealing, "seal_part_key", lambda *_: random_bytes(112))
-        hers.updateContainerContent(it, b"spoilt").result(PATIENCE)
-    changed = device.updateContainerHeader(it, {"h": 2}).result(PATIENCE)
-    assert (changed.version, changed.length) == (3, None)
-    assert device.getContainerHeader(it).result(PATIENCE) == Header({"h": 2})
-    mallory.check_refused(device, it, DECRYPTION, "getContainerContent")
-    device.updateContainerContent(it, b"mended").result(PATIENCE)
-    assert device.getContainerContent(it).result(PATIENCE) == b"mended"
-
-
 @attack(12, "recipient swapped at a rotation")
 def test_a_member_whom_a_writer_was_made_to_give_no_key_is_told_so(mallory: Mallory) -> None:
     """A container without content would be wrong: a program would go on from that."""
@@ -189,23 +122,6 @@ def test_a_member_whom_a_writer_was_made_to_give_no_key_is_told_so(mallory: Mall
     for name in ("getContainer", "getContainerContent", "getContainerHeader"):
         with pytest.raises(INTEGRITY):
             OPERATIONS[name](reader, made.id).result(PATIENCE)
-
-
-@attack(5, "own keys replaced")
-def test_ones_own_keys_are_not_forgotten_where_the_marks_could_not_be_looked_up(
-    mallory: Mallory, monkeypatch: pytest.MonkeyPatch, alice: User
-) -> None:
-    device = mallory.device_of(alice)
-    session: Any = device._current
-
-    def locked(*_: object) -> None:
-        raise BrokerError.trustStoreError("The trust store is locked by another process.")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(session.marks, "get", locked)
-        with pytest.raises(BrokerError.trustStoreError):
-            device.getPublicKeys().result(PATIENCE)
-    assert device.createContainer(b"x").result(PATIENCE).version == 1
 
 
 CHANGES: dict[str, Callable[[ServerProvider, uuid.UUID], Promise[SecuredContainer]]] = {

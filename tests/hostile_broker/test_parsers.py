@@ -6,34 +6,22 @@ header. One spelling of each value, a typed error for any other, and little memo
 
 import tracemalloc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final
 
 import msgspec
 import pydantic
 import pytest
-from msgspec.structs import replace
 
-from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
-from scbroker.client.http import requests
-from scbroker.crypto.seal import random_bytes
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import Link, parse_record
+from scbroker import BrokerError, Promise, ServerProvider
 from scbroker.wire import codec
-from scbroker.wire.codec import SignedObject
-from scbroker.wire.containers import Bodies, ContainerView, SignedRecord
-from scbroker.wire.events import Events
-from scbroker.wire.parts import Chunks
-from scbroker.wire.users import MAX_KEY_RECORDS, KeyRecords, UserKeyRecords
 from tests.hostile_broker.accomplices import Mallory, marks
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import EVENTS, FAULT, INTEGRITY, KEYS, VIEW
+from tests.hostile_broker.protocol import EVENTS, FAULT, KEYS, VIEW
 from tests.hostile_broker.served import always
-from tests.kit.impatience import be_impatient
-from tests.kit.tcp import PROTOCOL, BadBroker, http
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, READER, Story, User
+from tests.kit.writers import OWNER, Story, User
 
 all_mount(__name__, 40, "parser ambiguity and bombs")
 
@@ -143,34 +131,6 @@ def test_an_answer_that_is_ambiguous_or_a_bomb_is_a_fault_and_takes_little_memor
             attempt(ask(device, name, alice, story))
 
 
-SMALLEST: Final[list[tuple[Any, dict[str, Any]]]] = [
-    (ContainerView, {
-        "governing": [{"record": {"body": b"x", "signature": bytes(3373)}, "accessList": None}],
-        "lastGoverning": 1, "head": None, "wrap": None, "type": None, "header": None, "content": None,
-        "keyChains": [{"userId": ID, "sequence": 0}] * 35_000,
-    }),
-    (Events, {"events": [{
-        "id": 1, "eventType": "Updated", "containerId": ID, "containerType": None, "date": 0,
-        "version": 1, "relatedUserId": None, "applicationName": "", "changes": ["type"] * 400_000,
-    }], "firstId": 1, "lastId": 1}),
-    (Chunks, {"chunks": [{"index": 0, "hash": bytes(32)}] * 41_000}),
-    (Bodies, {"bodies": [b""] * 1_000_000}),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("kind, message", SMALLEST, ids=[kind.__name__ for kind, _ in SMALLEST])
-def test_a_large_answer_of_the_smallest_things_takes_a_bounded_multiple_of_itself(
-    kind: Any, message: dict[str, Any]
-) -> None:
-    """The largest answer has sixteen mebibytes, and is refused unread where it has more."""
-    body = msgspec.msgpack.encode(message)
-    assert len(body) > 1_800_000
-    with little_memory(20 * len(body)), suppress(INVALID):
-        codec.decode(kind, body, requests.MAX_ANSWER)
-    with little_memory(MIB), pytest.raises(BrokerError.tooLargeError):
-        codec.decode(kind, body, len(body) - 1)
-
-
 def problems() -> dict[str, bytes]:
     """Errors as they should not come."""
     whole = b'{"type":"about:blank","title":"x","status":409,"detail":"d","code":"conflict"'
@@ -202,41 +162,6 @@ def test_an_error_that_is_no_error_of_the_protocol_is_a_fault(mallory: Mallory, 
         mallory.refused(device, error) as attempt,
     ):
         attempt(device.getEvents())
-
-
-CHUNKED: Final = b"HTTP/1.1 200 X\r\n%sTransfer-Encoding: chunked\r\n\r\n" % PROTOCOL
-FRAMES: Final = {
-    "a length of 2^62": http(200, b"x", length=2**62),
-    "a length of 5,000 digits": http(200, b"x").replace(
-        b": 1\r\n\r\n", b": %s\r\n\r\n" % (b"9" * 5000)
-    ),
-    "a negative length": http(200, b"x", length=-1),
-    "two lengths": http(200, b"x").replace(b"\r\n\r\n", b"\r\nContent-Length: 2\r\n\r\n"),
-    "a chunk of 2^60": CHUNKED + b"f" * 15 + b"\r\nx",
-    "a chunk of 5,000 digits": CHUNKED + b"f" * 5000 + b"\r\nx",
-    "100,000 headers": http(200, b"", b"".join(b"x-%d: y\r\n" % n for n in range(100_000))),
-    "a header of 1 MiB": http(200, b"", b"x: " + b"y" * MIB + b"\r\n"),
-}
-
-
-def test_frames_that_promise_more_than_they_hold_are_no_answer_and_take_little_memory(
-    mallory: Mallory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    be_impatient(monkeypatch)
-    for answer in FRAMES.values():
-        with (
-            BadBroker([answer]) as broker,
-            ServerProvider(
-                mallory.behind.api_key,
-                broker.url,
-                "x",
-                trustStore=MemoryTrustStore(),
-                timeout=PATIENCE,
-            ) as device,
-            little_memory(24 * MIB),
-            pytest.raises(BrokerError.unreachableError),
-        ):
-            device.getReminder(mallory.new_user().userId).result(PATIENCE)
 
 
 class Order(pydantic.BaseModel):
@@ -292,41 +217,3 @@ def test_no_header_is_written_that_would_not_be_read(mallory: Mallory, alice: Us
         with pytest.raises(INVALID, match="written as JSON"):
             device.createContainer(b"x", header).result(PATIENCE)
     assert mallory.since(count) == []
-
-
-def test_key_records_that_do_not_verify_are_not_collected(mallory: Mallory) -> None:
-    """The first that is wrong ends it, however many authors a view names and whatever is to come."""
-    alice, reader = mallory.people(2)
-    story = Story(alice).created({alice: OWNER, reader: READER})
-    device = mallory.device_of(reader)
-    asked = []
-
-    def invented(view: ContainerView) -> ContainerView:
-        [first] = view.governing
-        record = parse_record(first.record.body)
-        views = [first]
-        for version in range(2, 40):
-            link = Link(1, bytes(32))
-            body = encode_object(
-                replace(
-                    record, version=version, nonce=None, parent=bytes(32), link=link,
-                    author=random_bytes(32),
-                )
-            )  # fmt: skip
-            signed = SignedRecord(body=body, signature=bytes(len(first.record.signature)))
-            views.append(replace(first, record=signed))
-        return replace(view, governing=views, lastGoverning=39, head=None)
-
-    def rubbish(exchange: Exchange) -> None:
-        asked.append(exchange)
-        signed = SignedObject(body=bytes(4096), signature=bytes(3373))
-        counts = [MAX_KEY_RECORDS] + [0] * (len(exchange.message.users) - 1)  # so there may be more
-        users = [
-            UserKeyRecords(userId=user.userId, keyRecords=[signed] * count, deleted=False)
-            for user, count in zip(exchange.message.users, counts, strict=True)
-        ]
-        exchange.invent(KeyRecords(users=users))
-
-    with mallory.meddling(KEYS, before=rubbish):
-        mallory.check_lie_refused(device, story, invented, INTEGRITY, "getContainer")
-    assert len(asked) == 1

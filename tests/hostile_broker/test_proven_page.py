@@ -19,7 +19,6 @@ from scbroker.cli.ui import content
 from scbroker.cli.ui.page import users_page
 from scbroker.cli.ui.session import Session
 from scbroker.cli.web.access import Access
-from scbroker.cli.web.serving import listening
 from scbroker.cli.web.site import Done
 from scbroker.errors import ConflictError
 from tests.hostile_broker.catalogue import attack
@@ -94,20 +93,6 @@ def proves(page: ServedPage, view: str, state: str = "open") -> None:
     assert secret not in f"{page.cookie}{page.root}{page.code}"
     for path in ("/", "/nothing", "/static/page.js", "/static/nothing"):
         assert secret not in page.request("GET", path).text, path
-
-
-@beside
-def test_each_page_has_an_address_of_its_own_whose_cookies_and_workers_no_other_server_set() -> (
-    None
-):
-    with listening(0) as one, listening(0) as other:
-        addresses = [each.getsockname() for each in (one, other)]
-    hosts = {host for host, _ in addresses}
-    assert len(hosts) == 2
-    assert "127.0.0.1" not in hosts
-    for address in addresses:
-        access = Access(*address)
-        assert access.url.startswith(f"http://{address[0]}:{address[1]}/#")
 
 
 @beside

@@ -10,15 +10,13 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pytest
-from msgspec.structs import replace
 
-from scbroker import BrokerError, NewContainer, SecuredContainer, SentChange, WriteOutcome
+from scbroker import BrokerError, SentChange, WriteOutcome
 from scbroker.wire.containers import RecordRequest
-from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import Mallory, level
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import FORK, RECORD
+from tests.hostile_broker.protocol import RECORD
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
@@ -80,26 +78,6 @@ def test_a_grant_that_was_refused_is_uncertain_and_reported_when_it_takes_effect
     settled = device.getSentChanges(story.uuid).result(PATIENCE)
     assert settled[-1] == SentChange(2, WriteOutcome.Stored)
     assert {each.outcome for each in settled[:-1]} <= {WriteOutcome.NotStored}
-
-
-@pytest.mark.sampled
-@each_refusal
-def test_any_change_that_takes_the_version_voids_the_one_that_was_refused(
-    mallory: Mallory, refusal: BrokerError, alice: User, eve: User
-) -> None:
-    story = Story(alice).created({alice: OWNER})
-    device = mallory.device_of(alice, eve)
-    both = [level(alice), level(eve, READER)]
-    with refusing(mallory, refusal) as kept:
-        check_uncertain(device.updateContainerAccessLevels(story.uuid, both), refusal, story)
-    device.updateContainerType(story.uuid, "voids it").result(PATIENCE)
-    story.took(mallory.sent_record())
-    assert {each.outcome for each in device.getSentChanges(story.uuid).result(PATIENCE)[:-1]} == {
-        WriteOutcome.NotStored
-    }
-    other = mallory.rewind(story, 1)
-    mallory.plant(other, kept[-1])
-    mallory.check_refused(device, story, FORK)
 
 
 def test_a_deletion_that_was_refused_is_reported_when_it_takes_effect(
@@ -171,26 +149,6 @@ def test_a_conflict_that_the_broker_invents_about_a_record_that_it_stored_is_a_s
     assert told == [2]
     found = device.getContainer(story.uuid).result(PATIENCE)
     assert (found.version, found.content) == (2, b"new")
-
-
-def test_each_container_of_a_batch_has_an_outcome_of_its_own(mallory: Mallory, alice: User) -> None:
-    """The broker stores all three, denies one, and breaks off the second request."""
-    device = mallory.device_of(alice)
-    problem = ItemProblem(code="rejected", detail="no")
-
-    def deny(answer: Any) -> Any:
-        denied = replace(answer.records[1], receipt=None, problem=problem)
-        return replace(answer, records=[answer.records[0], denied, *answer.records[2:]])
-
-    with mallory.lying("POST /v1/batches/records", deny):
-        made = device.createContainers([NewContainer(b"%d" % n) for n in range(3)]).result(PATIENCE)
-    denied = made[1]
-    assert isinstance(denied, BrokerError.rejectedError)
-    assert denied.outcome is WriteOutcome.Uncertain
-    assert denied.containerId is not None
-    assert isinstance(made[0], SecuredContainer)
-    assert isinstance(made[2], SecuredContainer)
-    assert device.getContainerContent(denied.containerId).result(PATIENCE) == b"1"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -11,9 +10,8 @@ import pytest
 
 from tests.hostile_broker.catalogue import attack
 from tests.kit.answering import answering
-from tests.kit.brokers import BrokerProcess
 from tests.kit.browsers import IN_CHROMIUM, browser
-from tests.kit.pages import OperatorsPage, ServedPage, UsersPage
+from tests.kit.pages import ServedPage, UsersPage
 from tests.kit.people import Person
 from tests.kit.waiting import wait_until
 
@@ -24,7 +22,6 @@ __all__ = ["browser"]  # a fixture
 pytestmark = IN_CHROMIUM
 replaced = attack(156, "server in place of the page")
 PASSPHRASE: Final = "battery Staple 8"
-FORGED: Final = b"<form method=post action=/x>Log in<input name=passphrase type=password></form>"
 LOOK: Final = "() => document.dispatchEvent(new Event('visibilitychange'))"
 DROP: Final = """() => {
   const data = new DataTransfer();
@@ -112,46 +109,3 @@ def test_a_view_is_dropped_and_gives_nothing_to_a_server_in_the_place_of_its_com
         with replaced_by(page, b"locked") as got:
             happens(tab)
             check_dropped(tab, got)
-
-
-@replaced
-@pytest.mark.parametrize("body, status", [(FORGED, 200), (b"open", 200), (b"", 303), (b"", 503)])
-def test_a_view_of_the_operator_is_dropped_whatever_such_a_server_answers(
-    broker: BrokerProcess, browser: Browser, body: bytes, status: int
-) -> None:
-    with OperatorsPage(broker) as page, entered(page, browser) as (tab, root):
-        tab.goto(f"{root}/audit")
-        tab.wait_for_load_state()
-        with replaced_by(page, body, status) as got:
-            tab.get_by_text("Overview").click()
-            check_dropped(tab, got)
-
-
-@replaced
-def test_a_view_is_hidden_while_a_server_in_the_place_of_its_command_says_nothing(
-    broker: BrokerProcess, browser: Browser
-) -> None:
-    with OperatorsPage(broker) as page, entered(page, browser) as (tab, _):
-        page.stop()
-        with socket.create_server((page.host, page.port)):
-            tab.get_by_text("Audit log").click()
-            tab.get_by_text("its command has ended").wait_for()
-            assert not tab.locator("main").is_visible()
-
-
-def test_a_link_opens_where_the_person_wants_it_and_no_request_has_the_code(
-    person: Callable[[str], Person], browser: Browser
-) -> None:
-    with UsersPage(person("Alice")) as page, browser.new_context() as context:
-        asked: list[str] = []
-        context.on("request", lambda each: asked.append(f"{each.url} {each.all_headers()}"))
-        tab = context.new_page()
-        tab.goto(page.printed["url"])
-        tab.wait_for_url("**/containers")
-        with context.expect_page() as opened:
-            tab.get_by_role("link", name="Contacts").click(modifiers=["Control"])
-        opened.value.wait_for_url("**/contacts")
-        tab.get_by_role("link", name="History").click()
-        tab.wait_for_url("**/history")
-        assert any("'referer': " in each for each in asked)
-        assert not [each for each in asked if page.code in each.replace(page.printed["url"], "", 1)]

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from scbroker.wire import codec
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.catalogue import all_mount, attack
-from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS, alone
-from tests.kit.brokers import Wire
+from tests.hostile_broker.test_parsers import ID, MIB, SPELLINGS
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
@@ -69,26 +67,6 @@ def test_an_id_that_is_sent_in_another_spelling_is_refused(mallory: Mallory, eve
             eve.wire.call("GET", "/v1/key-file", Scbroker_Api_Key=key).expect(401, "api-key")
 
 
-@pytest.mark.parametrize("path", ["/v1/key-records", "/v1/sessions", "records"])
-def test_a_message_that_is_ambiguous_or_a_bomb_is_refused_and_takes_little_memory(
-    eve: User, path: str
-) -> None:
-    story = Story(eve).created()
-    method, where = "POST", path
-    good = msgspec.msgpack.encode({"users": [{"userId": eve.id}]})
-    if path == "/v1/sessions":
-        good = codec.encode(eve.wire.log_in_request(eve.ring))
-    if path == "records":
-        method, where = "PUT", f"{story.path}/records/2"
-        good = codec.encode(story.follow(eve, content=b"2"))
-    limit = codec.MAX_MESSAGE if path == "records" else codec.MAX_SMALL_MESSAGE
-    for bomb in alone(good).values():
-        answer = eve.wire.call(method, where, bomb)
-        assert (answer.status, answer.code) in ((400, "invalid"), (413, "too-large"))
-    eve.wire.call(method, where, b"\x90" * limit).expect(400, "invalid")
-    eve.wire.call(method, where, b"\x90" * (limit + 1)).expect(413, "too-large")
-
-
 def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(eve: User) -> None:
     story = Story(eve).created()
     for number in (
@@ -116,36 +94,6 @@ def test_a_number_that_is_sent_in_another_spelling_or_without_end_is_refused(eve
             eve.wire.call("GET", query).expect(400, "invalid")
     for query in ("since=1&since=1", "since=1&since=2", "Since=1", "since=1;header=1"):
         eve.wire.call("GET", f"{story.path}?{query}").expect(400, "invalid")
-
-
-def test_a_request_that_promises_more_than_it_holds_is_refused(mallory: Mallory, eve: User) -> None:
-    body = b"x" * (codec.MAX_SMALL_MESSAGE + 1)
-    headers = {"Content-Type": codec.MESSAGE, "Content-Length": str(2**62)}
-    with Wire(mallory.behind, token=eve.wire.token) as wire:
-        wire.send("POST", "/v1/key-records", body, headers).expect(413, "too-large")
-    story = Story(eve).created()
-    huge = story.follow(eve, content=b"2")
-    row = msgspec.msgpack.decode(huge.record.body[1:])
-    row[10][2] = 2**53 - 1  # the length of its content
-    signed = {"body": b"\x01" + msgspec.msgpack.encode(row), "signature": bytes(3373)}
-    eve.wire.call("PUT", f"{story.path}/records/2", {"record": signed}).expect(422, "rejected")
-
-
-@pytest.mark.usefixtures("eve")
-@pytest.mark.parametrize(
-    "garbage",
-    [b"\0" * 64, b"GET /\r\n: x\r\n\r\n", b"\x16\x03\x01" * 99],
-    ids=["zeros", "header", "TLS"],
-)
-def test_what_is_no_http_at_all_writes_no_line_into_the_log(
-    mallory: Mallory, garbage: bytes
-) -> None:
-    """Or a stranger fills the disk with them; that nothing was logged is claimed by the fixture."""
-    with socket.create_connection(("127.0.0.1", mallory.behind.port), timeout=PATIENCE) as raw:
-        raw.sendall(garbage)
-        raw.shutdown(socket.SHUT_WR)
-        answer = b"".join(iter(lambda: raw.recv(4096), b""))
-    assert answer.partition(b"\r\n")[0] in (b"", b"HTTP/1.1 400 Bad Request")
 
 
 @attack(167, "long head through a proxy")

@@ -25,16 +25,8 @@ from tests.hostile_broker.accomplices import (
 )
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import CLOCK, DECRYPTION, FORK, INTEGRITY, RECORD, ROLLBACK
-from tests.hostile_broker.served import (
-    content_of,
-    governing_of,
-    instead,
-    opened,
-    same,
-    wrap_of,
-    wrapped_key,
-)
+from tests.hostile_broker.protocol import CLOCK, DECRYPTION, INTEGRITY, RECORD, ROLLBACK
+from tests.hostile_broker.served import content_of, governing_of, opened, wrap_of, wrapped_key
 from tests.kit.brokers import clock
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User
@@ -82,28 +74,6 @@ def test_what_was_served_before_the_revocation_is_a_rollback_for_who_saw_it(
     story.tell(alice, story.follow(alice, grants={alice: OWNER}))
     device = mallory.restarted_device_of(alice, story)
     mallory.check_lie_refused(device, story, lambda _: before, ROLLBACK)
-
-
-@pytest.mark.long
-@attack(13, "revocation bypassed")
-def test_who_saw_the_revocation_is_not_made_to_forget_it_by_hiding_it(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """The leaver's record is in its place, or comes last, and nothing of it is served but its hash."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
-    what_bob_has, before = story.twin(), alice.view(story)
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: READER}))
-    device = mallory.restarted_device_of(alice, story, bob)
-    record = what_bob_has.follow(bob, content=b"forged")
-    mallory.plant(story.twin(), record)
-    mallory.check_refused(device, story, FORK)
-    mallory.take_back(story)
-    over = {"version": 3, "parent": story.hash(story.head)}
-    mallory.plant(story, what_bob_has.altered(bob, record, **over))
-    hidden = instead(governing=before.governing, lastGoverning=1)
-    mallory.check_lie_refused(device, story, hidden, FORK)
-    fresh = mallory.device_of(alice, bob)
-    mallory.check_lie_refused(fresh, story, same, INTEGRITY)
 
 
 @attack(13, "revocation bypassed")
@@ -161,29 +131,6 @@ def test_what_the_leaver_could_read_before_is_the_limit(mallory: Mallory) -> Non
     device.updateContainerAccessLevels(made.id, levels[:1]).result(PATIENCE)
     assert content_of(mallory.sent_record()).segments == content_of(first).segments
     assert opened(first, wrapped_key(first, bob)) == b"before"
-
-
-@attack(13, "revocation bypassed")
-def test_who_joins_or_comes_back_opens_nothing_that_was_overwritten_meanwhile(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    device = mallory.device_of(alice)
-    both, everybody = [level(alice), level(bob)], [level(alice), level(bob), level(carol)]
-    made = device.createContainer(b"before", accessLevels=both).result(PATIENCE)
-    first = mallory.sent_record()
-    device.updateContainerAccessLevels(made.id, [level(alice)]).result(PATIENCE)
-    device.updateContainerContent(made.id, b"while he was out").result(PATIENCE)
-    meanwhile = mallory.sent_record()
-    device.updateContainerContent(made.id, b"after").result(PATIENCE)
-    device.updateContainerAccessLevels(made.id, everybody).result(PATIENCE)
-    back = mallory.sent_record()
-    for key in (wrapped_key(first, bob), wrapped_key(back, bob), wrapped_key(back, carol)):
-        with pytest.raises(DECRYPTION):
-            opened(meanwhile, key)
-    with pytest.raises(DECRYPTION):
-        opened(first, wrapped_key(back, carol))
-    his = mallory.device_of(bob)
-    assert his.getContainerContent(made.id).result(PATIENCE) == b"after"
 
 
 @pytest.mark.sampled

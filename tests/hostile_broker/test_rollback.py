@@ -4,7 +4,6 @@ Attack 21 of `catalogue`. A device that has seen a state takes no older one and 
 asked to do, also once it was started again; a fresh device gets one history that is consistent.
 """
 
-import inspect
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,15 +11,14 @@ from typing import Any
 
 import pytest
 
-from scbroker import BrokerError, FileTrustStore, ServerProvider
+from scbroker import BrokerError, FileTrustStore
 from scbroker.wire.containers import Bodies
-from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, verified_marks
-from tests.hostile_broker.broker import Exchange
+from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import BODIES, FORK, INTEGRITY, RECORD, ROLLBACK, VIEW
+from tests.hostile_broker.protocol import BODIES, FORK, INTEGRITY, ROLLBACK, VIEW
 from tests.hostile_broker.served import instead
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, WRITER, Story, User
+from tests.kit.writers import OWNER, Story, User
 
 all_mount(__name__, 21, "rollback and fork")
 
@@ -33,18 +31,6 @@ def of_four_versions(alice: User, bob: User, carol: User) -> Story:
     story.tell(alice, story.follow(alice, grants=grants))
     story.tell(alice, story.follow(alice, type="4"))
     return story
-
-
-def test_every_operation_on_a_container_is_among_those_that_are_tried_here() -> None:
-    takes_one = {
-        name
-        for name in dir(ServerProvider)
-        if not name.startswith("_")
-        and callable(method := getattr(ServerProvider, name))
-        and "containerId" in inspect.signature(method).parameters
-    }
-    others = {"getEvents", "followEvents", "resetContainerMark"}
-    assert takes_one - others == set(OPERATIONS)
 
 
 @pytest.mark.long
@@ -92,38 +78,6 @@ def test_no_other_history_is_taken_by_any_operation_of_a_device_that_was_started
         mallory.plant(lie, lie.follow(bob, content=b"on top of it"))
         for device in devices:
             mallory.check_refused(device, story, FORK)
-
-
-@pytest.mark.long
-def test_two_histories_that_honest_writers_were_shown_are_never_joined(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """Carol's version is hidden from Bob, who writes another; neither is believed by who saw the other."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: WRITER})
-    hers = mallory.restarted_device_of(alice, story)
-    his, carols = (mallory.restarted_device_of(user, story) for user in (bob, carol))
-    carols.updateContainerContent(story.uuid, b"Carol's").result(PATIENCE)
-    assert hers.getContainerContent(story.uuid).result(PATIENCE) == b"Carol's"
-    story.took(mallory.sent_record())
-    other = mallory.rewind(story, 1)
-    for content in (b"Bob's", b"Bob's again"):
-        his.updateContainerContent(story.uuid, content).result(PATIENCE)
-        other.took(mallory.sent_record())
-    for device in (hers, carols):
-        mallory.check_refused(device, story, FORK, *OPERATIONS)
-    # As if Bob's second version followed from Carol's.
-    joined = instead(skipped=[story.requests[1].record.body])
-    with mallory.lying(VIEW, joined):
-        for device in (hers, carols):
-            mallory.check_refused(device, story, INTEGRITY, *OPERATIONS)
-    # Bob is never shown Carol's as if it were what he saw, so that he never signs over it.
-    mallory.rewind(story, 2)
-    mallory.check_refused(his, story, ROLLBACK, *OPERATIONS)
-    story.tell(carol, story.follow(carol, content=b"Carol's again"))
-    mallory.check_refused(his, story, FORK, *OPERATIONS)
-    story.tell(carol, story.follow(carol, content=b"and again"))
-    mallory.check_refused(his, story, FORK, *OPERATIONS)
-    assert hers.getContainerContent(story.uuid).result(PATIENCE) == b"and again"
 
 
 def test_which_of_two_histories_a_fresh_device_gets_is_the_limit(mallory: Mallory) -> None:
@@ -204,24 +158,3 @@ def test_no_page_leads_from_what_was_seen_to_another_history(mallory: Mallory, p
                 mallory.check_refused(device, story, error, "getContainer")
             # The true pages do.
             assert device.getContainerContent(story.uuid).result(PATIENCE) == b"5"
-
-
-def test_a_state_that_is_rolled_back_between_two_attempts_of_a_write_is_noticed(
-    mallory: Mallory, alice: User
-) -> None:
-    """The broker invents a conflict, so that the program reads again before it signs again."""
-    story = Story(alice).created()
-    story.tell(alice, story.follow(alice, content=b"2"))
-    device = mallory.device_of(alice)
-    device.getContainer(story.uuid).result(PATIENCE)
-    before, count = verified_marks(device), len(mallory.heard)
-
-    def conflict(exchange: Exchange) -> None:
-        mallory.rewind(story, 1)
-        exchange.fail(BrokerError.conflictError())
-
-    with mallory.meddling(RECORD, before=conflict), pytest.raises(BrokerError) as caught:
-        device.updateContainerHeader(story.uuid, "secret").result(PATIENCE)
-    assert type(caught.value) is ROLLBACK
-    assert verified_marks(device) == before
-    assert mallory.since(count).count(RECORD) == 1

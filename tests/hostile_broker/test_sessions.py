@@ -46,7 +46,6 @@ from tests.kit.writers import (
     storing,
 )
 
-STATE: Final = "GET /v1/key-file"
 LABELS: Final = {SESSION_LABEL, ORDER_LABEL, key_record.LABEL, container_record.LABEL}
 
 
@@ -205,47 +204,9 @@ def test_a_log_in_and_an_order_that_were_heard_are_not_good_a_second_time(mallor
     delete_key_file(alice, order).expect(401, "challenge")
 
 
-@attack(35, "signing oracle and relayed challenge")
-def test_a_broker_that_ends_every_session_gets_one_more_statement_for_each_request(
-    mallory: Mallory, alice: User
-) -> None:
-    device, count = mallory.device_of(alice), len(mallory.heard)
-    lie = BrokerError.notAuthenticatedError
-    with mallory.failing(STATE, lie()), mallory.refused(device, lie) as attempt:
-        attempt(device.needToSyncAccount(alice.ring.userId, some_file_of(alice)))
-    assert mallory.since(count) == [STATE, CHALLENGES, SESSIONS, STATE]
-    again = mallory.failing(SESSIONS, BrokerError.challengeError())
-    with again, pytest.raises(BrokerError.credentialsError):
-        mallory.device(alice.ring)
-    assert mallory.since(count)[4:] == [CHALLENGES, SESSIONS] * 2
-
-
 def some_file_of(user: User) -> bytes:
     """Bytes in the form of a user's KeyFile, which open under nothing."""
     return file_of([user.name, bytes(32), b"p", b"p"])
-
-
-@attack(36, "stolen token")
-def test_a_token_travels_in_its_header_alone_and_with_what_needs_it_alone(mallory: Mallory) -> None:
-    alice = mallory.people(1)[0]
-    device, count = mallory.device_of(alice), len(mallory.heard)
-    token = token_of(device)
-    made = device.createContainer(bytes(70_000), {"h": 1}).result(PATIENCE)
-    device.getContainer(made.id).result(PATIENCE)
-    device.getEvents().result(PATIENCE)
-    device.getReminder(alice.ring.userId).result(PATIENCE)
-    device.deleteKeyFile().result(PATIENCE)
-    with pytest.raises(BrokerError.credentialsError):
-        device.getKeyFile("battery Staple 8").result(PATIENCE)
-    device.logout().result(PATIENCE)
-    needed = set()
-    for exchange in mallory.heard[count:]:
-        assert exchange.operation is not None
-        needed.add(exchange.operation.session)
-        carried = exchange.headers.get("Authorization")
-        assert carried == (f"Bearer {token}" if exchange.operation.session else None)
-        assert exchange.bytes_heard.count(token.encode()) == exchange.operation.session
-    assert needed == {True, False}
 
 
 @attack(36, "stolen token")

@@ -225,21 +225,6 @@ def test_names_that_take_long_to_normalize_delay_the_list_once(
 
 @pytest.mark.long
 @loaded
-def test_a_picture_of_a_stranger_is_loaded_by_a_click_alone(
-    page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
-) -> None:
-    levels = with_access(attacker, alice.ring.userId)
-    header = {"name": "bomb.png", "mediaType": "image/png"}
-    made = attacker.createContainer(PNG, header, levels).result().id
-    picture = f'src="{page.root}/containers/{made}/image?'
-    assert picture not in page.get("/containers?show=gallery").expect(200).text
-    assert picture in page.get(f"/containers/{made}").expect(200).text
-    _befriended(alice, mallory)
-    assert picture in page.get("/containers?show=gallery").expect(200).text
-
-
-@pytest.mark.long
-@loaded
 def test_a_picture_that_a_stranger_has_replaced_is_loaded_by_a_click_alone(
     page: UsersPage, alice: Person, mallory: Person, attacker: ServerProvider
 ) -> None:

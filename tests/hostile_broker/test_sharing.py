@@ -201,27 +201,6 @@ def test_no_member_moves_another_back_to_a_key_that_was_retired(mallory: Mallory
 @pytest.mark.sampled
 @attack(9, "self-escalation")
 @fresh_and_marked
-def test_a_right_that_was_never_given_carries_no_later_record(
-    mallory: Mallory, marked: bool, alice: User, bob: User, eve: User
-) -> None:
-    """Bob lets Eve in without the right to; all that follows is signed by who then has every right."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER})
-    device = mallory.victim(alice, story, marked=marked)
-    device.getPublicKeys(eve.ring.userId).result(PATIENCE)
-    mallory.plant(story, story.follow(bob, grants={alice: OWNER, bob: WRITER, eve: OWNER}))
-    further: list[dict[str, Any]] = [
-        {"content": b"forged"},
-        {"grants": {alice: OWNER, eve: OWNER}},
-        {"type": "forged"},
-    ]
-    for changes in further:
-        mallory.plant(story, story.follow(eve, **changes))
-        mallory.check_refused(device, story, INTEGRITY)
-
-
-@pytest.mark.sampled
-@attack(9, "self-escalation")
-@fresh_and_marked
 def test_a_writer_does_not_make_an_owners_device_believe_that_the_owner_was_removed(
     mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
 ) -> None:

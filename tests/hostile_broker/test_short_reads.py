@@ -5,7 +5,6 @@ Attack 17 of `catalogue`.
 
 import re
 import socket
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,9 +13,6 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from scbroker import BrokerError, Header, MemoryTrustStore
-from scbroker.records.container_record import Role
-from scbroker.wire import codec
-from scbroker.wire.parts import Chunks
 from tests.hostile_broker.accomplices import Mallory, check_no_file
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FAULT, INTEGRITY
@@ -24,7 +20,6 @@ from tests.kit.brokers import answered
 from tests.kit.impatience import be_impatient
 from tests.kit.tcp import BadBroker
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import Story, User
 
 all_mount(__name__, 17, "short read taken for the end")
 
@@ -188,21 +183,3 @@ def test_an_answer_that_is_torn_off_is_an_error_and_no_file_is_left(
         with relay(mallory, whole(framing)) as proxy:
             device = mallory.device(ring, store, proxy=proxy.url)
             assert device.getContainerContent(container).result(PATIENCE) == content
-
-
-@pytest.mark.process
-def test_a_chunk_whose_sender_breaks_off_is_not_kept(mallory: Mallory, alice: User) -> None:
-    story = Story(alice).created()
-    part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/chunks"
-    headers = {"Content-Type": codec.OCTETS, "Content-Length": str(len(sealed))}
-    lines = "".join(f"{k}: {v}\r\n" for k, v in alice.wire.headers(headers).items())
-    request = f"PUT {path}/0 HTTP/1.1\r\nHost: x\r\n{lines}\r\n".encode() + sealed[:-1]
-    with socket.create_connection(("127.0.0.1", mallory.behind.port), PATIENCE) as connection:
-        connection.sendall(request)
-        connection.shutdown(socket.SHUT_WR)
-        while connection.recv(65_536):  # until the broker is done with it
-            pass
-    assert alice.wire.call("GET", path).expect(200).message(Chunks).chunks == []
-    forged = story.follow(alice, content=part)
-    story.send(alice, forged).expect(422, "incomplete")

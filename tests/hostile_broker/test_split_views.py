@@ -176,33 +176,6 @@ def inventing_a_conflict(kept: list[RecordRequest]) -> Callable[[Exchange], None
     return before
 
 
-def test_of_two_records_of_one_version_that_a_writer_was_made_to_sign_one_is_believed(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """Alice's program tries again after an invented conflict; the broker keeps both, for two audiences."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
-    hers, his, fresh = (mallory.device_of(user, alice, bob) for user in (alice, bob, carol))
-    kept: list[RecordRequest] = []
-    with mallory.meddling(RECORD, before=inventing_a_conflict(kept)):
-        hers.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
-    first, second = kept
-    assert his.getContainerContent(story.uuid).result(PATIENCE) == b"secret"
-    lie = story.twin()
-    mallory.plant(lie, first)
-    for device in (hers, his):
-        mallory.check_refused(device, story, FORK)
-    assert fresh.getContainerContent(story.uuid).result(PATIENCE) == b"secret"
-    mallory.plant(lie, lie.follow(bob, content=b"on top of the first"))
-    for device in (hers, his):
-        mallory.check_refused(device, story, FORK)
-    mallory.plant(story, second)
-    mallory.check_refused(fresh, story, FORK)
-    # Nothing was sealed twice in one place: what both name is one part, with the same bytes.
-    one, other = map(content_of, kept)
-    assert (one.partId, one.segments) == (other.partId, other.segments)
-    assert first.content == second.content
-
-
 def test_two_renewals_that_a_writer_was_made_to_sign_share_neither_key_nor_part(
     mallory: Mallory, alice: User, bob: User, carol: User
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scbroker import AccessLevel, Contacts, Container, Link, ServerProvider
+from scbroker import AccessLevel, Contacts, Link, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.hostile_broker.catalogue import attack
 from tests.kit.people import Person, befriend, offer, put, team
@@ -161,22 +161,6 @@ def test_a_strangers_name_is_written_with_escapes_for_what_nobody_sees(
     assert files(alice.home / "single") == ["re(U+200E)port.txt", "\u200fmine \u2764\ufe0f.txt"]
 
 
-@pytest.mark.long
-@placing
-def test_members_of_a_group_are_no_strangers_until_they_leave_it(
-    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
-) -> None:
-    group = team(alice, "Team", mallory)
-    levels = [AccessLevel(mallory.ring.userId, OWNER), AccessLevel(group, OWNER)]
-    put(eve, "f/a", b"for us", accessLevels=levels)
-    put(session, "f/b", b"mine")
-    alice.run("get", "-r", "f/")
-    assert files(alice.home / "f") == ["a", "b"]
-    eve.leaveGroup(group).result(PATIENCE)
-    assert "1 container" in alice.run("get", "-r", "f/", "-o", "later").error
-    assert files(alice.home / "later/f") == ["b"]
-
-
 @placing
 def test_members_of_a_group_that_a_stranger_has_made_are_strangers(
     alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
@@ -192,32 +176,6 @@ def test_members_of_a_group_that_a_stranger_has_made_are_strangers(
     Contacts(session).add(card).result(PATIENCE)
     alice.run("get", "-r", "f/", "-o", "later")
     assert files(alice.home / "later/f") == ["a", "b"]
-
-
-@placing
-def test_a_name_that_a_member_has_given_selects_nothing_in_place_of_the_users_own(
-    alice: Person, session: ServerProvider, mallory: Person, eve: ServerProvider
-) -> None:
-    """A member with Upload renames a container that the user has made."""
-    levels = [AccessLevel(alice.ring.userId, OWNER), AccessLevel(mallory.ring.userId, WRITER)]
-    thesis = put(session, "thesis", b"thesis", accessLevels=levels)
-    Contacts(session).add(eve.getContactCard("Mallory").result(PATIENCE)).result(PATIENCE)
-    own = put(session, "tmp/a", b"mine")
-    eve.updateContainerContent(thesis, b"evil").result(PATIENCE)
-    eve.updateContainerHeader(thesis, {"name": "tmp/a"}).result(PATIENCE)
-    alice.run("mirror", "copy", "--once")
-    assert (alice.home / "copy/tmp/a").read_bytes() == b"mine"
-    alice.run("get", "-r", "tmp/", status=None)
-    assert (alice.home / "tmp/a").read_bytes() == b"mine"
-    (alice.home / "tmp/a").write_bytes(b"newer")
-    alice.run("put", "-r", "tmp", "--update", "--yes")
-    contents = session.getContainers([own, thesis]).result(PATIENCE)
-    assert [each.content for each in contents if isinstance(each, Container)] == [b"newer", b"evil"]
-    refused = alice.run("rm", "-r", "tmp/", "--yes", status=2)
-    assert "Mallory has given this name" in refused.error
-    left = [each for each in session.iterContainers() if isinstance(each, Container)]
-    assert [each.id for each in left if not each.isOwnDocument] == [thesis]
-    alice.run("rm", str(thesis), "--yes")
 
 
 def containers_of(link: Link) -> set[uuid.UUID]:
@@ -273,24 +231,3 @@ def test_no_member_gets_more_rights_by_a_name_that_they_give_to_a_container(
     assert rights() == WRITER
     alice.run(*share, str(diary))
     assert rights() == OWNER
-
-
-@sharing
-def test_everyone_takes_the_containers_of_strangers_too(
-    alice: Person, session: ServerProvider, eve: ServerProvider
-) -> None:
-    ids = {put(session, "photos/a.jpg"), offer(eve, session, "photos/b.jpg", OWNER)}
-    alice.run("link", "-r", "photos/", "--until", "1h", "--everyone")
-    [link] = session.getLinks().result(PATIENCE)
-    assert containers_of(link) == ids
-
-
-@pytest.mark.long
-@sharing
-def test_people_whom_a_command_names_are_no_strangers_to_it(
-    alice: Person, session: ServerProvider, eve: ServerProvider
-) -> None:
-    own = renamed(session, eve, "photos/b.jpg")
-    user = str(eve.getUserId().result(PATIENCE))
-    assert "Left out" not in alice.run("revoke", "-r", "photos/", "--from", user).error
-    assert len(session.getContainerMetadata(own).result(PATIENCE).access or ()) == 1

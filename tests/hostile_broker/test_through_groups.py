@@ -17,10 +17,10 @@ from scbroker.records import roster
 from scbroker.records.container_record import parse_bare, parse_record
 from scbroker.wire.containers import ContainerView, GoverningPage, RecordRequest
 from scbroker.wire.events import Events
-from scbroker.wire.groups import GroupList, GroupOutcome, GroupView, GroupViews
+from scbroker.wire.groups import GroupList, GroupOutcome, GroupViews
 from scbroker.wire.problems import item_problem_of
 from scbroker.wire.rosters import GroupState, Membership
-from tests.hostile_broker.accomplices import OPERATIONS, Mallory, fresh_and_marked, level
+from tests.hostile_broker.accomplices import OPERATIONS, Mallory, level
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import (
@@ -93,39 +93,6 @@ def test_a_head_that_was_made_through_a_group_needs_the_proof_of_its_author(
     lie = instead(headMembership=proofs[whose])
     mallory.check_lie_refused(device, story, lie, INTEGRITY)
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"Bob's"
-
-
-@pytest.mark.sampled
-@attack(131, "membership not proved")
-@fresh_and_marked
-def test_a_change_of_access_through_a_group_needs_the_proof_of_its_author(
-    mallory: Mallory, marked: bool, alice: User, bob: User, eve: User
-) -> None:
-    team = team_of(bob)
-    story = Story(alice).created({alice: OWNER, team: OWNER})
-    device = mallory.victim(alice, story, marked=marked)
-    grants = {alice: OWNER, team: OWNER, eve: READER}
-    story.tell(bob, story.follow(bob, grants=grants, via=team))
-
-    def lie(view: ContainerView) -> ContainerView:
-        *before, last = view.governing
-        return replace(view, governing=[*before, replace(last, membership=None)])
-
-    with mallory.lying(VIEW, lie), pytest.raises(INTEGRITY):
-        device.getContainer(story.uuid).result(PATIENCE)
-    assert device.getContainer(story.uuid).result(PATIENCE).modifiedVia == team.uuid
-
-
-@attack(131, "membership not proved")
-def test_a_user_who_is_not_a_member_writes_nothing_through_a_group(
-    mallory: Mallory, alice: User, bob: User, eve: User
-) -> None:
-    team = team_of(bob)
-    story = Story(alice).created({alice: OWNER, team: OWNER})
-    device = met(mallory, alice, story, eve)
-    mallory.force(story, eve, story.follow(eve, content=b"Eve's", via=team), 404)
-    for proof in (None, proof_of(team, bob)):
-        mallory.check_lie_refused(device, story, instead(headMembership=proof), INTEGRITY)
 
 
 @pytest.mark.sampled
@@ -221,23 +188,6 @@ def test_a_record_through_a_group_that_the_broker_does_not_serve_is_refused(
 
     with mallory.lying(GROUPS, deny):
         mallory.check_refused(device, story, INTEGRITY)
-
-
-@attack(132, "group rolled back or forked")
-def test_another_group_is_not_taken_for_the_one_that_a_record_names(
-    mallory: Mallory, alice: User, bob: User, eve: User
-) -> None:
-    team, other = team_of(bob), team_of(eve)
-    story = Story(alice).created({alice: OWNER, team: OWNER})
-    story.tell(bob, story.follow(bob, content=b"Bob's", via=team))
-    device = mallory.device_of(alice, bob)
-    served: GroupView = other.read(alice)
-
-    def swap(answer: GroupViews) -> GroupViews:
-        return GroupViews(groups=[GroupOutcome(view=served, problem=None) for _ in answer.groups])
-
-    with mallory.lying(GROUPS, swap), pytest.raises(BrokerError.untrustedError):
-        device.getContainer(story.uuid).result(PATIENCE)
 
 
 # By whose entry a container is read
@@ -557,24 +507,3 @@ def test_a_change_by_a_user_who_is_a_member_again_is_settled_unless_the_role_is_
     else:
         with pytest.raises(UNSETTLED):
             update.result(PATIENCE)
-
-
-@pytest.mark.long
-@attack(134, "access changed by a former member")
-def test_a_deletion_seals_nothing_and_is_possible(
-    mallory: Mallory, alice: User, bob: User, eve: User
-) -> None:
-    case = removal(mallory, alice, bob, eve)
-    with pytest.raises(UNSETTLED):
-        case.device.updateContainerHeader(case.story.uuid, {}).result(PATIENCE)
-    case.device.deleteContainer(case.story.uuid).result(PATIENCE)
-
-
-@attack(134, "access changed by a former member")
-def test_a_device_that_had_not_seen_the_container_cannot_tell(
-    mallory: Mallory, alice: User, bob: User, eve: User
-) -> None:
-    """The limit that the specification states: only a mark shows what came after it."""
-    case = removal(mallory, alice, bob, eve)
-    fresh = mallory.device_of(alice)
-    fresh.updateContainerContent(case.story.uuid, b"new").result(PATIENCE)

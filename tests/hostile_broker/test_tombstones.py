@@ -17,18 +17,10 @@ from scbroker.wire.containers import ContainerView, SignedRecord
 from scbroker.wire.events import Event, details_hash
 from tests.hostile_broker.accomplices import NO_LIST, OPERATIONS, Mallory, fresh_and_marked
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, ROLLBACK, VIEW
-from tests.hostile_broker.test_event_log import (
-    check_log_refused,
-    log_of_five,
-    reads,
-    told_otherwise,
-    with_events,
-)
+from tests.hostile_broker.protocol import EVENTS, FAULT, FORK, INTEGRITY, ROLLBACK
+from tests.hostile_broker.test_event_log import log_of_five, reads, with_events
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Story, User
-
-Lie = Callable[[ContainerView], ContainerView]
 
 
 def of_five_versions(alice: User, bob: User, carol: User) -> Story:
@@ -67,90 +59,6 @@ def test_a_container_that_was_not_deleted_is_not_read_without_its_parts(
     mallory.rewind(story, 5)
     mallory.check_lie_refused(device, story, in_bare_form, INTEGRITY, *OPERATIONS)
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"4"
-
-
-@pytest.mark.sampled
-@attack(38, "deleted container brought back")
-@fresh_and_marked
-def test_a_deleted_container_may_be_served_with_the_parts_that_its_records_had(
-    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
-) -> None:
-    """No lie: the two forms of a record have one hash and one signature."""
-    story = of_five_versions(alice, bob, carol)
-    device = mallory.victim(alice, story, marked=marked)
-    story.tell(bob, story.follow(bob, tombstone=True))
-    whole = {bare_body(request.record.body): request.record for request in story.requests}
-
-    def with_parts(view: ContainerView) -> ContainerView:
-        views = [replace(each, record=whole[each.record.body]) for each in view.governing]
-        assert [each.record for each in views] != [each.record for each in view.governing]
-        return replace(view, governing=views)
-
-    with mallory.lying(VIEW, with_parts), pytest.raises(BrokerError.deletedError):
-        device.getContainer(story.uuid).result(PATIENCE)
-
-
-def without(number: int) -> Lie:
-    """One of the governing records is left out, and is not among those that are said to be."""
-
-    def lie(view: ContainerView) -> ContainerView:
-        views = list(view.governing)
-        del views[number]
-        last = view.lastGoverning if number != -1 else 3
-        return replace(view, governing=views, lastGoverning=last)
-
-    return lie
-
-
-CHAINS: Final[dict[str, Lie]] = {
-    "the first left out": without(0),
-    "one left out": without(1),
-    "the newest left out": without(-1),
-    "the first two left out": lambda view: replace(view, governing=view.governing[2:]),
-    "in another order": lambda view: replace(
-        view, governing=[view.governing[0], view.governing[2], view.governing[1]],
-        lastGoverning=3,
-    ),
-    "with another signature": lambda view: replace(
-        view, governing=[
-            replace(each, record=replace(each.record, signature=view.governing[0].record.signature))
-            for each in view.governing
-        ],
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.sampled
-@attack(38, "deleted container brought back")
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("who", ["fresh", "who sees no list"])
-def test_a_deletion_is_proved_by_all_records_that_gave_its_author_the_right(
-    mallory: Mallory, chain: str, who: str, alice: User, bob: User, carol: User
-) -> None:
-    story = of_five_versions(alice, bob, carol)
-    if who == "fresh":
-        device = mallory.device_of(alice, bob, carol)
-    else:
-        device = mallory.restarted_device_of(carol, story)
-    story.tell(bob, story.follow(bob, tombstone=True))
-    mallory.check_lie_refused(device, story, CHAINS[chain], INTEGRITY, *OPERATIONS)
-    with pytest.raises(BrokerError.deletedError):
-        device.getContainer(story.uuid).result(PATIENCE)
-
-
-@pytest.mark.sampled
-@attack(38, "deleted container brought back")
-@fresh_and_marked
-def test_a_tombstone_of_another_container_deletes_that_one_alone(
-    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
-) -> None:
-    """Alone, and with the governing records of the container that it is of."""
-    story, other = (of_five_versions(alice, bob, carol) for _ in range(2))
-    device = mallory.victim(alice, story, marked=marked)
-    other.tell(bob, other.follow(bob, tombstone=True))
-    view = alice.view(other)
-    for lie in (lambda shown: replace(shown, head=view.head), lambda _: view):
-        mallory.check_lie_refused(device, story, lie, INTEGRITY, *OPERATIONS)
 
 
 # What Bob, who may do anything, signs in place of what a device has seen: the device has seen four versions,
@@ -217,28 +125,6 @@ def test_a_deletion_that_leaves_out_changes_of_content_that_were_not_seen_is_the
     mallory.plant(lie, lie.follow(bob, tombstone=True))
     with pytest.raises(BrokerError.deletedError):
         device.getContainer(story.uuid).result(PATIENCE)
-
-
-@pytest.mark.long
-@attack(38, "deleted container brought back")
-@pytest.mark.parametrize(
-    "how, error", [("after the removal", INTEGRITY), ("before the removal", FORK)]
-)
-def test_no_tombstone_is_taken_of_somebody_whose_removal_was_seen(
-    mallory: Mallory, how: str, error: type[BrokerError], alice: User, bob: User, carol: User
-) -> None:
-    story = Story(alice).created({alice: OWNER, bob: OWNER, carol: NO_LIST})
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: NO_LIST}))
-    devices = [mallory.restarted_device_of(user, story, bob) for user in (alice, carol)]
-    if how == "after the removal":
-        lie = mallory.rewind(story, 2)
-    else:
-        lie = mallory.rewind(story, 1)
-        for content in (b"other", b"and on"):
-            mallory.plant(lie, lie.follow(bob, content=content))
-    mallory.plant(lie, lie.follow(bob, tombstone=True))
-    for device in devices:
-        mallory.check_refused(device, story, error, *OPERATIONS)
 
 
 @attack(38, "deleted container brought back")
@@ -310,16 +196,3 @@ def test_an_emptied_event_says_nothing_and_stays_the_event_that_was_read(
             else:
                 with mallory.refused(device, error) as attempt:
                     attempt(device.getEvents())
-
-
-@attack(37, "event log changed")
-def test_an_event_that_was_read_empty_comes_back_with_what_it_said_or_not_at_all(
-    mallory: Mallory,
-) -> None:
-    alice, _ = log_of_five(mallory)
-    device = mallory.device_of(alice)
-    with mallory.lying(EVENTS, with_events(lambda log: [emptied(log[0]), *log[1:]])):
-        assert reads(device) == [1, 2, 3, 4, 5]
-    for other in ({"applicationName": "x"}, {"version": 9}, {"salt": bytes(16)}):
-        check_log_refused(mallory, device, told_otherwise(1, **other), FORK)
-    assert reads(device) == [1, 2, 3, 4, 5]

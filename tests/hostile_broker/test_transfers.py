@@ -8,7 +8,6 @@ import gzip
 import logging
 import socket
 import traceback
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,16 +16,14 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, ServerProvider
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import BrokerError as Error
 from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT
-from scbroker.wire.parts import CHUNK_SEGMENTS, Transfer, Transfers
+from scbroker.wire.parts import Transfer, Transfers
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import CHUNK, FAULT, INTEGRITY, SEGMENTS, SENT, TO_READ, TO_SEND
+from tests.hostile_broker.protocol import CHUNK, INTEGRITY, SEGMENTS, SENT, TO_READ, TO_SEND
 from tests.kit.tcp import Answer, BadBroker, cut, hang, http
 from tests.kit.waiting import PATIENCE
 
@@ -111,17 +108,6 @@ def test_an_address_that_the_caller_does_not_allow_is_not_asked(mallory: Mallory
         names = mallory.since(count)
         assert names.count(CHUNK) == names.count(SEGMENTS) == 2
         assert names.count(TO_SEND) == names.count(TO_READ) == 1
-
-
-@attack(36, "stolen token")
-def test_without_an_allowed_origin_no_address_is_even_asked_for(mallory: Mallory) -> None:
-    with BadBroker([http(200)]) as internal:
-        alice, count = device_at(mallory), len(mallory.heard)
-        with addressing(mallory, lambda _: internal.url):
-            made = alice.createContainer(CONTENT).result(PATIENCE)
-            assert alice.getContainerContent(made.id).result(PATIENCE) == CONTENT
-        assert {TO_SEND, TO_READ}.isdisjoint(mallory.since(count))
-        assert internal.requests == []
 
 
 @pytest.mark.long
@@ -263,89 +249,3 @@ def test_a_store_that_fails_is_tried_again_by_a_fresh_address_and_no_address_is_
         assert SEGMENTS not in names
         assert CHUNK not in names
     assert SECRET not in caplog.text
-
-
-@attack(36, "stolen token")
-def test_addresses_for_other_chunks_than_asked_for_are_a_fault(mallory: Mallory) -> None:
-    with BadBroker([http(200)]) as store:
-        alice = device_at(mallory, store)
-        made = alice.createContainer(CONTENT).result(PATIENCE)
-        with addressing(mallory, lambda _: store.url, shift=1):
-            with pytest.raises(FAULT):
-                alice.createContainer(CONTENT).result(PATIENCE)
-            with pytest.raises(FAULT):
-                alice.getContainerContent(made.id).result(PATIENCE)
-        assert store.requests == []
-
-
-def test_a_name_that_an_honest_broker_did_not_give_is_refused(mallory: Mallory) -> None:
-    with BadBroker([http(200)]) as store:
-        alice, count = device_at(mallory, store), len(mallory.heard)
-        with (
-            addressing(mallory, lambda _: store.url),
-            pytest.raises(BrokerError.invalidArgumentError),
-        ):
-            alice.createContainer(CONTENT).result(PATIENCE)
-        assert mallory.since(count).count(SENT) == 1
-        assert len(store.requests) == 1
-
-
-def addresses_of(alice: ServerProvider, count: int | None) -> PresignedUrls:
-    session: Any = alice._current
-    part = f"/v1/containers/{uuid.uuid4()}/parts/{uuid.uuid4()}"
-    return PresignedUrls(session, part, {}, count)
-
-
-@contextmanager
-def giving(mallory: Mallory, url: str, seconds: int) -> Iterator[list[list[int]]]:
-    """Has the broker give addresses for whatever it is asked; gives the chunks of each request."""
-    asked: list[list[int]] = []
-
-    def give(exchange: Exchange) -> None:
-        asked.append(asked_for(exchange))
-        transfers = [Transfer(index=n, name="parts/x", url=f"{url}/{n}") for n in asked[-1]]
-        exchange.invent(Transfers(transfers=transfers, seconds=seconds))
-
-    with mallory.meddling(TO_SEND, before=give), mallory.meddling(TO_READ, before=give):
-        yield asked
-
-
-def test_a_presigned_url_is_dropped_once_its_chunk_is_sent_and_not_asked_for_again(
-    mallory: Mallory,
-) -> None:
-    async def send(addresses: PresignedUrls, chunks: range) -> None:
-        for chunk in chunks:
-            assert await addresses.put(chunk, memoryview(b"sealed"), bytes(32))
-
-    with BadBroker([http(200)]) as store, giving(mallory, store.url, 900) as asked:
-        addresses = addresses_of(device_at(mallory, store), 40)
-        with mallory.answering(SENT, b"", 204):
-            io_thread.submit("send", send(addresses, range(1, 20))).result(PATIENCE)
-            assert sorted(addresses._known) == list(range(20, 33))
-            io_thread.submit("send", send(addresses, range(1))).result(PATIENCE)
-            io_thread.submit("send", send(addresses, range(20, 40))).result(PATIENCE)
-        assert addresses._known == {}
-        assert asked == [list(range(1, 17)), list(range(17, 33)), [0], list(range(33, 40))]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "seconds, chunks, most, requests",
-    [(0, 100, 16, 100), (900, 400, 80, 25)],
-    ids=["run out", "good"],
-)
-def test_a_reader_keeps_few_presigned_urls(
-    mallory: Mallory, seconds: int, chunks: int, most: int, requests: int
-) -> None:
-    async def read(addresses: PresignedUrls) -> list[int]:
-        sizes = []
-        for chunk in range(chunks):
-            await addresses.get(chunk * CHUNK_SEGMENTS, 1, memoryview(bytearray(SEALED_SEGMENT)))
-            sizes.append(len(addresses._known))
-        return sizes
-
-    with BadBroker([http(206, b"sealed")]) as store, giving(mallory, store.url, seconds) as asked:
-        addresses = addresses_of(device_at(mallory, store), 1000)
-        sizes = io_thread.submit("read", read(addresses)).result(PATIENCE)
-    assert max(sizes) == most
-    assert len(asked) == requests

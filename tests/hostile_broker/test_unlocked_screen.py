@@ -83,19 +83,6 @@ def test_a_download_that_is_paused_does_not_keep_the_page_open(
 
 @pytest.mark.long
 @left
-def test_an_upload_that_stands_still_does_not_keep_the_page_open(
-    page: UsersPage, alice: Person
-) -> None:
-    secret = page.get("/containers").text.split('data-form="')[1].split('"')[0]
-    headers = [f"X-Page-Form: {secret}", "Content-Length: 50000000"]
-    with standing_still(page, f"POST {page.root}/upload?name=film.mkv", *headers) as connection:
-        connection.sendall(bytes(3_000_000))
-        wait_until_locked(page)
-    assert [each["name"] for each in alice.json("ls")] == ["zoo.png"]
-
-
-@pytest.mark.long
-@left
 def test_a_picture_that_the_browser_loads_is_not_a_use_of_the_page(page: UsersPage) -> None:
     made = page.upload("small.png", PNG)
     by_browser = {"Sec-Fetch-Mode": "no-cors"}

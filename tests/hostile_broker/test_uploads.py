@@ -10,14 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from scbroker import KeyRing, MemoryTrustStore, ServerProvider
-from scbroker.crypto.seal import random_bytes
+from scbroker import KeyRing
 from scbroker.records.container_record import Part, Role
 from scbroker.wire.parts import Chunks
 from tests.hostile_broker.catalogue import attack
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.tables import query
-from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, WRITER, Story, User, authorized, delete_user, store, storing
 
 PARTS: Final = 8
@@ -94,24 +92,6 @@ def test_once_a_stolen_token_ends_its_uploads_are_in_nobodys_way(
     assert begin(alice, SHARE + 1) == [204] * SHARE + [413]
 
 
-@pytest.mark.long
-@attack(50, "uploads blocked by a stolen token")
-def test_after_a_change_of_credentials_a_client_uploads_whatever_a_thief_has_begun(
-    broker: BrokerProcess, session: NewSession
-) -> None:
-    password, passphrase = "correct Horse 7", "battery Staple 8"
-    with ServerProvider(
-        broker.api_key, broker.url, "tests", trustStore=MemoryTrustStore()
-    ) as device:
-        device.register(password, passphrase).result(PATIENCE)
-        for thief in [session(device.getKeyRing().result(PATIENCE)) for _ in range(2)]:
-            begin(thief, PARTS)
-        device.changeCredentials(password, passphrase, compromised=True).result(PATIENCE)
-        content = random_bytes(70_000)
-        made = device.createContainer(content).result(PATIENCE)
-        assert device.getContainerContent(made.id).result(PATIENCE) == content
-
-
 @attack(50, "uploads blocked by a stolen token")
 def test_an_upload_of_an_ended_session_is_resumed_by_the_next_one_and_counts_for_it(
     broker: BrokerProcess, session: NewSession
@@ -127,28 +107,6 @@ def test_an_upload_of_an_ended_session_is_resumed_by_the_next_one_and_counts_for
     story.chunk(alice, part, 1, bytes(100)).expect(204)
     assert begin(alice, SHARE) == [204] * (SHARE - 1) + [413]
     assert listed(alice, story, part) == [0, 1]
-
-
-@attack(50, "uploads blocked by a stolen token")
-def test_uploads_of_ended_sessions_give_way_the_oldest_first_and_none_before_it_must(
-    broker: BrokerProcess, session: NewSession
-) -> None:
-    ring = broker.new_user()
-    story, parts = Story(session(ring)), []
-    for _ in range(4):
-        before = session(ring)
-        parts.append(story.seal(Role.Content, before, b"", story.key)[0])
-        story.chunk(before, parts[-1], 0, bytes(100)).expect(204)
-        log_out(before)
-    alice = session(ring)
-    begin(alice, PARTS - 4)
-    assert [listed(alice, story, part) for part in parts] == [[0]] * 4
-    begin(alice, 1)
-    assert [listed(alice, story, part) for part in parts] == [[], [0], [0], [0]]
-    # One that gave way counts again as soon as it is sent to.
-    story.chunk(alice, parts[0], 0, bytes(100)).expect(204)
-    assert [listed(alice, story, part) for part in parts] == [[0], [], [0], [0]]
-    assert begin(alice, 1) == [413]
 
 
 @attack(50, "uploads blocked by a stolen token")

@@ -157,20 +157,6 @@ def test_control_characters_of_a_text_are_shown_as_escapes(
     assert "\x1b" not in shown
 
 
-@pytest.mark.sampled
-@reached
-@pytest.mark.parametrize("host", ["evil.example:{}", "localhost:{}", "127.0.0.1"])
-def test_a_site_whose_name_leads_to_the_loopback_address_reads_nothing(
-    page: UsersPage, host: str
-) -> None:
-    """DNS rebinding."""
-    headers = {"Host": host.format(page.port)}
-    page.get("/containers", headers).expect(421)
-    page.request(
-        "GET", page.root + "/containers", headers={**headers, "Upgrade": "websocket"}
-    ).expect(421)
-
-
 @pytest.mark.long
 @reached
 @pytest.mark.parametrize("secret", ["", "guessed"])
