@@ -156,6 +156,10 @@ class BrokerProcess:
         return [line for line in found if event in (None, line["event"])]
 
     @property
+    def is_running(self) -> bool:
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         return self._running().pid
 
@@ -304,6 +308,7 @@ class InProcess(BrokerProcess):
             vars(module)["time"] = _Clock()
         self._serving, self._mounted = ExitStack(), ExitStack()
         self._transport: ASGITransport | None = None
+        self._runs = False
 
     def __enter__(self) -> Self:
         # Providers keep this transport while the broker is stopped and started again.
@@ -317,6 +322,10 @@ class InProcess(BrokerProcess):
     @property
     def url(self) -> str:
         return f"http://in-process.localhost:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._runs
 
     @property
     def clock_ahead(self) -> float:
@@ -333,11 +342,13 @@ class InProcess(BrokerProcess):
         try:
             found = serving(variables, self.directory, self.url)
             self._transport = self._serving.enter_context(found)
+            self._runs = True
         finally:
             _served.reset(before)
 
     def stop(self) -> int:
         self._serving.close()
+        self._runs = False
         return 0
 
     def request(

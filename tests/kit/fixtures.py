@@ -215,6 +215,8 @@ def brokers_by_engine(
                 folder = tmp_path_factory.mktemp(f"broker-{engine}")
                 started = new_stores(engine, folder).broker(folder, kind)
                 running[engine, kind] = stack.enter_context(started)
+            elif not running[engine, kind].is_running:
+                running[engine, kind].start()  # a test that stopped it has failed
             return running[engine, kind]
 
         # Asked for first, hence ended last: brokers stop before their database does.
