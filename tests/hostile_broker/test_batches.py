@@ -11,12 +11,10 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, Container, FileTrustStore, NewContainer, ServerProvider
-from scbroker.wire.containers import ViewOutcome
-from scbroker.wire.problems import ItemProblem
+from scbroker import Container, FileTrustStore, NewContainer, ServerProvider
 from tests.hostile_broker.accomplices import Mallory, verified_marks
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import FAULT, FORK, INTEGRITY
+from tests.hostile_broker.protocol import FAULT, FORK
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User
 
@@ -57,25 +55,6 @@ def test_another_history_among_true_ones_is_a_fork_also_once_the_device_was_star
     device = mallory.device(alice.ring, FileTrustStore(tmp_path))
     assert read(device, told) == [FORK, b"true", b"true"]
     assert read(device, told[:1]) == [FORK]
-
-
-@attack(38, "deleted container brought back")
-def test_a_deletion_in_a_batch_that_nobody_signed_is_no_deletion(
-    mallory: Mallory, alice: User
-) -> None:
-    told = stories(alice)
-    told[2].tell(alice, told[2].follow(alice, tombstone=True))
-    device = mallory.device_of(alice)
-
-    def deny(answer: Any) -> Any:
-        problem = ItemProblem(code="deleted", detail="The container was deleted.")
-        return replace(answer, views=[ViewOutcome(view=None, problem=problem), *answer.views[1:]])
-
-    with mallory.lying(VIEWS, deny):
-        assert read(device, told) == [
-            INTEGRITY, b"1", BrokerError.deletedError,
-        ]  # fmt: skip
-    assert read(device, told) == [b"0", b"1", BrokerError.deletedError]
 
 
 COUNTS: dict[str, Lie] = {

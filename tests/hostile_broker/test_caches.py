@@ -4,7 +4,6 @@ Attacks 97 to 99 and 168 of `catalogue`. While the broker is away, a device has 
 folder.
 """
 
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,7 +17,7 @@ from scbroker.client.cache import folder as module
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.broker import CutError, Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import INTEGRITY, ROLLBACK, VIEW
+from tests.hostile_broker.protocol import INTEGRITY, VIEW
 from tests.kit.impatience import be_impatient
 from tests.kit.waiting import PATIENCE, wait_until
 from tests.kit.writers import OWNER, READER, Story, User
@@ -64,10 +63,6 @@ def refresh(cache: CachedProvider) -> None:
     """Wait until the device found the broker again."""
     cache._reach.needed()
     wait_until(lambda: cache.awaySince is None)
-
-
-def folder_of(cache: CachedProvider) -> Path:
-    return cache._cache().copies.folder.path
 
 
 def path_of(cache: CachedProvider, container: uuid.UUID) -> Path:
@@ -141,30 +136,6 @@ def test_files_of_the_cache_that_were_swapped_are_removed_and_not_served(
             with pytest.raises(OFFLINE, match="not in the cache"):
                 cache.getContainer(story.uuid).result(PATIENCE)
             assert not path.exists()
-
-
-@pytest.mark.long
-@attack(97, "changed cache")
-def test_older_files_of_the_cache_are_not_served_to_a_device_that_has_seen_newer_ones(
-    mallory: Mallory, alice: User, bob: User, carol: User, new_cache: NewCache, tmp_path: Path
-) -> None:
-    """Alice sees the list; Bob does not, so that the copy has the whole past and proves itself."""
-    story = Story(alice).created({alice: OWNER, bob: NO_LIST, carol: OWNER}, content=b"1")
-    caches = {"does not fit": new_cache(alice), "was refused": new_cache(bob)}
-    for cache in caches.values():
-        cache.getContainer(story.uuid).result(PATIENCE)
-        shutil.copytree(folder_of(cache), tmp_path / folder_of(cache).name)
-    story.tell(alice, story.follow(alice, content=b"2"))
-    for why, cache in caches.items():
-        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"2"
-        shutil.rmtree(folder_of(cache))
-        shutil.copytree(tmp_path / folder_of(cache).name, folder_of(cache))
-        with away(mallory, cache):
-            with pytest.raises(OFFLINE, match=why):
-                cache.getContainer(story.uuid).result(PATIENCE)
-            [found] = cache.getContainers([story.uuid]).result(PATIENCE)
-            assert isinstance(found, OFFLINE)
-            assert cache.listContainers().result(PATIENCE).leftOut == [story.uuid]
 
 
 @pytest.mark.long
@@ -269,24 +240,6 @@ def test_containers_of_strangers_in_a_list_displace_no_copy_that_was_asked_for(
         assert cache.getContainerMetadata(own).result(PATIENCE).id == own
         page = cache.listContainers().result(PATIENCE)
         assert len(page.leftOut) > 6
-
-
-@pytest.mark.long
-@attack(99, "broker that goes away")
-def test_a_broker_that_comes_back_with_an_older_state_is_refused_and_the_copy_stays(
-    mallory: Mallory, alice: User, new_cache: NewCache
-) -> None:
-    story = Story(alice).created(content=b"1")
-    story.tell(alice, story.follow(alice, content=b"2"))
-    cache = new_cache(alice)
-    cache.getContainer(story.uuid).result(PATIENCE)
-    with away(mallory, cache):
-        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"2"
-        mallory.rewind(story, 1)
-    with pytest.raises(ROLLBACK):
-        cache.getContainer(story.uuid).result(PATIENCE)
-    with away(mallory, cache):
-        assert cache.getContainer(story.uuid).result(PATIENCE).content == b"2"
 
 
 @pytest.mark.long

@@ -187,21 +187,6 @@ def inner_move(name: str, sealed: bytes) -> bytes:
     return inner_moves(sealed)[name]
 
 
-@attack(16, "chunks moved or cut")
-def test_no_chunk_of_a_segment_is_moved_or_cut_at_any_boundary(mallory: Mallory) -> None:
-    [alice] = mallory.people(1)
-    story = Story(alice).created(content=bytes(SMALL))
-    device = mallory.device_of(alice)
-    device.getContainer(story.uuid).result(PATIENCE)
-    sealed = story.requests[0].content
-    assert sealed is not None
-    for moved in inner_moves(sealed).values():
-        mallory.check_lie_refused(
-            device, story, instead(content=moved), INTEGRITY, "getContainerContent"
-        )
-    assert device.getContainerContent(story.uuid).result(PATIENCE) == bytes(SMALL)
-
-
 def sign_for(
     mallory: Mallory, story: Story, writer: User, change: Callable[[bytes], bytes]
 ) -> None:
@@ -281,21 +266,6 @@ def test_a_reader_sees_nothing_of_a_content_whose_last_byte_was_changed(
     assert (tmp_path / "content").read_bytes() == plaintext[:size]
 
 
-@attack(18, "plaintext released early")
-def test_a_reader_sees_nothing_of_it_even_where_a_writer_signs_for_the_changed_byte(
-    mallory: Mallory, tmp_path: Path, alice: User, bob: User
-) -> None:
-    """The library hands out what comes before, and finds out at the end."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER})
-    device = mallory.device_of(alice, bob)
-    sign_for(mallory, story, bob, last_byte_changed)
-    device.getContainerMetadata(story.uuid).result(PATIENCE)
-    with mallory.refused(device, DECRYPTION) as attempt:
-        for promise in (device.getContainer(story.uuid), device.getContainerContent(story.uuid)):
-            check_nothing_is_held(attempt(promise), bytes(SMALL))
-    check_no_file(device, story.uuid, tmp_path, DECRYPTION)
-
-
 @attack(19, "parts spliced")
 def test_no_header_and_content_are_put_together_that_were_not_written_together(
     mallory: Mallory, alice: User
@@ -320,19 +290,3 @@ def test_no_header_and_content_are_put_together_that_were_not_written_together(
             attempt(device.getContainer(story.uuid))
             if truth[0] == header or truth[1] == content:
                 attempt(device.getSecuredContainer(story.uuid))
-
-
-@attack(19, "parts spliced")
-def test_no_large_content_is_put_in_the_place_of_another(mallory: Mallory, alice: User) -> None:
-    """Hashes and segments come together, from another container and from another version."""
-    device = mallory.device_of(alice)
-    one = device.createContainer(bytes(70_000)).result(PATIENCE).id
-    two = device.createContainer(bytes(70_000)).result(PATIENCE).id
-    spliced = [sealed_content(mallory, device, container) for container in (one, two)]
-    device.updateContainerContent(one, bytes(70_000)).result(PATIENCE)
-    for pieces, hashes in spliced:
-        with mallory.answering(HASHES, hashes), mallory.answering(SEGMENTS, b"".join(pieces)):
-            mallory.check_refused(device, one, INTEGRITY, "getContainerContent")
-        with mallory.answering(SEGMENTS, b"".join(pieces)):
-            mallory.check_refused(device, one, INTEGRITY, "getContainerContent")
-    assert device.getContainerContent(one).result(PATIENCE) == bytes(70_000)

@@ -72,38 +72,6 @@ def with_record(signed: SignedRecord) -> Callable[[ContainerView], ContainerView
 
 
 @attack(39, "version and suite downgrade")
-def test_half_a_suite_is_none(mallory: Mallory, alice: User, bob: User) -> None:
-    """One signature of the two, in its own size or filled up; one key of the two."""
-    story = Story(alice).created({alice: OWNER})
-    device = mallory.device_of(alice)
-    signed = story.requests[0].record
-    classical, later = signed.signature[:64], signed.signature[64:]
-    for half, error in (
-        (classical, FAULT),
-        (later, FAULT),
-        (classical + bytes(3309), INTEGRITY),
-        (bytes(64) + later, INTEGRITY),
-    ):
-        with mallory.editing(VIEW, with_signature(half)):
-            mallory.check_refused(device, story, error)
-    with mallory.editing(VIEW, lambda view: view.update(wrap=view["wrap"][-80:])):
-        mallory.check_refused(device, story, FAULT)
-    for size in (32, 1952):
-        row = msgspec.msgpack.decode(records_of(bob)[0].body[1:])
-        row[4] = row[4][:32] if size == 32 else row[4][32:]
-        row[0] = labelled_hash("fingerprint", row[4])
-        first = resigned(bob, LABEL, b"\x01" + msgspec.msgpack.encode(row))
-        mallory.check_keys_refused(device, bob, [first, records_of(bob)[1]], INTEGRITY)
-
-
-def with_signature(signature: bytes) -> Callable[[dict[str, Any]], None]:
-    def edit(view: dict[str, Any]) -> None:
-        view["governing"][0]["record"]["signature"] = signature
-
-    return edit
-
-
-@attack(39, "version and suite downgrade")
 def test_the_broker_speaks_one_version_and_keeps_objects_of_one(mallory: Mallory) -> None:
     alice, eve = mallory.people(2)
     story = Story(alice).created({alice: OWNER})

@@ -4,31 +4,17 @@ Attacks 125 to 128 of `catalogue`. A group is its container: no key of its own g
 removed, nobody else can make records of it, and no other container takes its place.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import pytest
-from msgspec.structs import replace
 
 from scbroker.errors import NotFoundError
-from scbroker.records.canonical import ContainerId
 from scbroker.records.key_record import RETIRED
 from scbroker.vocabulary import KeyType
-from scbroker.wire.codec import SignedObject
 from scbroker.wire.groups import GroupOutcome, GroupViews
-from scbroker.wire.users import KeyRecords, UserKeyRecords
-from tests.hostile_broker.accomplices import Mallory, fresh_and_marked, records_of
+from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import FORK, GROUPS, INTEGRITY, KEYS, ROLLBACK, SUBSTITUTION
-from tests.hostile_broker.teams import (
-    Stage,
-    everything,
-    fork,
-    member_device,
-    opened_by,
-    view_of_group,
-)
+from tests.hostile_broker.protocol import FORK, GROUPS, INTEGRITY, KEYS, ROLLBACK
+from tests.hostile_broker.teams import Stage, everything, fork, member_device, view_of_group
 from tests.kit.groups import MANAGER, SHARER, WRITER, Group
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Step, Story, User, chain_of, key_records
@@ -54,18 +40,6 @@ def reached_by(team: Group, alice: User) -> Story:
     story = Story(alice)
     story.took(story.begin({alice: OWNER, team: OWNER}))
     return story
-
-
-@attack(125, "former manager of a group")
-def test_what_a_former_manager_adds_beside_their_removal_is_a_fork_for_a_device_that_saw_it(
-    mallory: Mallory, alice: User, bob: User, carol: User, eve: User
-) -> None:
-    team = begun(alice, bob, carol)
-    story, removed, forged = reached_by(team, alice), without_bob(team, alice, bob), fork(team)
-    forged.took(forged.follow(bob, add={eve: SHARER}))
-    device = member_device(mallory, carol, removed)
-    with Stage(mallory, carol, [story], [forged], through=forged):
-        mallory.check_refused(device, story, FORK)
 
 
 @pytest.mark.sampled
@@ -143,58 +117,6 @@ def test_a_signing_key_that_a_former_manager_retires_back_in_time_is_the_limit(
             mallory.check_refused(device, story, INTEGRITY)
 
 
-@dataclass(eq=False)
-class Pretended(Group):
-    """A group whose records have the id of another one."""
-
-    __hash__ = object.__hash__
-    other: bytes = b""
-
-    @property
-    def id(self) -> ContainerId:
-        return ContainerId(self.other)
-
-
-def _another_group(_: Group, bob: User) -> Group:
-    return Group(bob)
-
-
-def _under_the_groups_id(team: Group, bob: User) -> Group:
-    return Pretended(bob, other=team.id)
-
-
-def _with_the_groups_nonce(team: Group, bob: User) -> Group:
-    return Pretended(bob, nonce=team.nonce, other=team.id)
-
-
-@attack(126, "another container for a group")
-@pytest.mark.parametrize("pretend", [_another_group, _under_the_groups_id, _with_the_groups_nonce])
-@fresh_and_marked
-def test_a_container_that_a_member_made_is_not_taken_for_the_group(
-    mallory: Mallory,
-    marked: bool,
-    pretend: Callable[..., Group],
-    alice: User,
-    bob: User,
-    carol: User,
-) -> None:
-    team = begun(alice, bob, carol)
-    story = reached_by(team, alice)
-    people = alice, bob
-    device = member_device(mallory, carol, team) if marked else mallory.device_of(carol, *people)
-    other = pretend(team, bob)
-    other.took(other.begin({bob: SHARER, carol: WRITER}, name="Team"))
-
-    def lie(exchange: Exchange) -> None:
-        [asked] = exchange.message.groups
-        view = view_of_group(other, carol, asked)
-        served = exchange.answer.groups[0]
-        exchange.answer = replace(exchange.answer, groups=[replace(served, view=view)])
-
-    with Stage(mallory, carol, [story], [team], through=team), mallory.meddling(GROUPS, before=lie):
-        mallory.check_refused(device, story, INTEGRITY)
-
-
 @pytest.mark.long
 @attack(126, "another container for a group")
 def test_a_roster_of_another_group_is_refused(
@@ -224,36 +146,6 @@ def test_two_records_of_one_version_of_a_group_are_a_fork_for_a_device_that_saw_
         mallory.check_refused(device, story, FORK)
 
 
-@pytest.mark.sampled
-@attack(127, "refused change of a group shown to some")
-@fresh_and_marked
-def test_a_record_that_names_the_other_change_exposes_the_fork_to_everybody(
-    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
-) -> None:
-    team = begun(alice, bob, carol)
-    story = reached_by(team, alice)
-    first, second = without_bob(team, alice, bob), without_bob(team, alice, bob)
-    device = (
-        member_device(mallory, carol, first) if marked else mallory.device_of(carol, alice, bob)
-    )
-    if not marked:
-        with Stage(mallory, carol, [], [first]):
-            opened_by(device, first)
-    story.took(story.follow(alice, content=b"new", via=second))
-    with Stage(mallory, carol, [story], [first], [second], through=first):
-        mallory.check_refused(device, story, FORK)
-
-
-@attack(128, "group in a user's place")
-def test_nothing_is_wrapped_to_the_key_of_a_user_in_place_of_a_group(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    team, device = begun(alice, bob, carol), mallory.device_of(alice)
-    answer = _answered(team.group_id, bob)
-    with mallory.answering(KEYS, answer), mallory.refused(device, SUBSTITUTION) as attempt:
-        attempt(device.createContainer(b"secret", accessLevels=[everything(team)]))
-
-
 @attack(128, "group in a user's place")
 def test_nothing_is_wrapped_to_the_key_of_a_group_in_place_of_a_user(
     mallory: Mallory, alice: User, bob: User, carol: User
@@ -271,9 +163,3 @@ def test_nothing_is_wrapped_to_the_key_of_a_group_in_place_of_a_user(
         mallory.refused(device, INTEGRITY) as attempt,
     ):
         attempt(device.createContainer(b"secret", accessLevels=[everything(bob)]))
-
-
-def _answered(user_id: str, user: User) -> KeyRecords:
-    """The keys of a user as the answer for another id."""
-    keys = [SignedObject.of(record) for record in records_of(user)]
-    return KeyRecords(users=[UserKeyRecords(userId=user_id, keyRecords=keys, deleted=False)])

@@ -26,17 +26,9 @@ from scbroker.wire.groups import MAX_LISTED, GroupList, GroupViews, ListedGroup
 from scbroker.wire.rosters import GroupState
 from scbroker.wire.users import KeyChainState
 from tests.hostile_broker.accomplices import Mallory, fresh_and_marked
-from tests.hostile_broker.broker import CutError, Exchange
+from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import (
-    DECRYPTION,
-    GROUP_LIST,
-    GROUPS,
-    INTEGRITY,
-    KEYS,
-    RECORD,
-    VIEW,
-)
+from tests.hostile_broker.protocol import DECRYPTION, GROUP_LIST, GROUPS, KEYS, RECORD, VIEW
 from tests.hostile_broker.served import (
     content_of,
     entries_of,
@@ -91,30 +83,6 @@ def test_a_record_through_a_group_is_signed_by_the_member_whom_it_names(
             device.getContainer(story.uuid).result(PATIENCE)
         assert isinstance(caught.value, BrokerError.untrustedError)
         mallory.rewind(story, 1)
-
-
-@pytest.mark.sampled
-@attack(140, "member who acts as another, or as the group")
-@pytest.mark.parametrize(
-    "role, act",
-    [(READER, {"content": b"forged"}), (READER, {"type": "forged"}), (WRITER, {"tombstone": True})],
-    ids=["a reader writes", "a reader sets the type", "a writer deletes"],
-)
-@fresh_and_marked
-def test_no_member_acts_beyond_their_role_as_if_the_group_did(
-    mallory: Mallory, marked: bool, role: int, act: dict[str, Any], alice: User, bob: User
-) -> None:
-    team = team_of(alice, {bob: role})
-    story = Story(alice).created({alice: OWNER, team: OWNER})
-    device = mallory.device_of(alice, bob)
-    if marked:
-        device.getContainer(story.uuid).result(PATIENCE)
-    forged = story.follow(bob, via=team, **act)
-    story.send(bob, forged).expect(403, "permission")
-    mallory.plant(story, forged)
-    with pytest.raises(BrokerError) as caught:
-        device.getContainer(story.uuid).result(PATIENCE)
-    assert type(caught.value) is INTEGRITY
 
 
 @attack(140, "member who acts as another, or as the group")
@@ -462,32 +430,6 @@ def test_two_managers_who_change_the_same_member_are_not_merged(
     assert type(caught.value) is BrokerError.conflictError
 
 
-@pytest.mark.sampled
-@attack(143, "change of a group made to repeat")
-@pytest.mark.parametrize("lost", ["the request", "the answer"])
-def test_a_removal_is_one_record_which_the_broker_stores_once_and_whole_or_not_at_all(
-    mallory: Mallory, lost: str, alice: User, bob: User
-) -> None:
-    team = team_of(alice, {bob: SHARER})
-    device, count = mallory.device_of(alice, bob), len(mallory.heard)
-    cuts: list[bool] = []
-
-    def cut(exchange: Exchange) -> None:
-        if team.group_id in exchange.path and not cuts:
-            cuts.append(True)
-            raise CutError
-
-    rule: Any = {"before": cut} if lost == "the request" else {"after": cut}
-    with mallory.meddling(RECORD, **rule):
-        removed = device.removeGroupMembers(team.uuid, bob.ring.userId).result(PATIENCE)
-    first, second = sent_rosters(mallory, team, count)
-    assert first == second
-    assert (removed.version, removed.epoch, removed.memberCount) == (2, 1, 1)
-    [read] = device.getGroups().result(PATIENCE)
-    assert read == removed
-    assert team.read(bob).membership is None
-
-
 @pytest.mark.long
 @attack(144, "epochs of a group used up")
 def test_nobody_uses_up_the_epochs_of_a_group_in_a_day(tmp_path: Path) -> None:
@@ -551,33 +493,6 @@ def test_a_group_that_nobody_asked_for_shows_and_writes_nothing_until_it_is_acce
     assert type(caught.value) is BrokerError.notFoundError
     device.declineGroup(team.uuid).result(PATIENCE)
     assert device.getGroups().result(PATIENCE) == []
-
-
-@attack(145, "victim put into a group")
-def test_a_broker_that_calls_a_group_accepted_does_not_make_a_client_write_through_it(
-    mallory: Mallory, alice: User, eve: User
-) -> None:
-    """It serves a container through a group that the user has only been offered."""
-    team = Group(eve).created({eve: SHARER, alice: SHARER})
-    story = Story(eve).created({eve: OWNER, team: OWNER})
-    device = mallory.device_of(alice, eve)
-    accept = "UPDATE group_members SET accepted = ? WHERE group_id = ? AND user_id = ?"
-    mallory.query(accept, True, team.id, alice.ring.userId.bytes)
-
-    def offered(answer: GroupViews) -> GroupViews:
-        [outcome] = answer.groups
-        assert outcome.view is not None
-        if outcome.view.membership is None:
-            return answer
-        membership = replace(outcome.view.membership, accepted=False)
-        view = replace(outcome.view, membership=membership)
-        return GroupViews(groups=[replace(outcome, view=view)])
-
-    count = len(mallory.heard)
-    with mallory.lying(GROUPS, offered), pytest.raises(BrokerError) as caught:
-        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
-    assert type(caught.value) is BrokerError.permissionDeniedError
-    assert RECORD not in mallory.since(count)
 
 
 @attack(145, "victim put into a group")

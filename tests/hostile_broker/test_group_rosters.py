@@ -205,22 +205,6 @@ def test_no_manager_wraps_a_groups_key_to_a_key_that_a_member_has_replaced(
             attempt(device.removeGroupMembers(team.uuid, bob.ring.userId))
 
 
-@attack(137, "member's replaced key used again by a group")
-def test_a_roster_that_goes_back_to_a_members_replaced_key_is_refused(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    team = begun(alice, bob, carol)
-    story = Story(alice)
-    story.took(story.begin({alice: OWNER, team: OWNER}))
-    renewed = rotate(mallory.behind.database_url, carol, encryption=1)
-    team.took(team.follow(alice, keys={carol: renewed}))
-    device = member_device(mallory, renewed, team)
-    back = team.follow(bob, keys={renewed: carol})
-    team.took(back)
-    with Stage(mallory, carol, [story], [team], through=team):
-        check_refused(mallory, device, story, team, INTEGRITY)
-
-
 Spoil = Callable[[Group, User, RecordRequest, User], RecordRequest]
 
 

@@ -25,14 +25,13 @@ from scbroker import (
 from scbroker.errors import UnsupportedVersionError
 from scbroker.keys import open_session, seal_session
 from scbroker.wire.users import Session
-from tests.hostile_broker.accomplices import Mallory, records_of
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import NEW_PASSPHRASE, NEW_PASSWORD, PASSPHRASE, PASSWORD
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import CHALLENGES, KEYS, ROLLBACK, SESSIONS
 from tests.kit.brokers import clock
 from tests.kit.keychains import MemoryKeychain, keychain_in_memory
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import User
 
 NOT_IN = BrokerError.notAuthenticatedError
 DAMAGED = BrokerError.sessionStoreError
@@ -275,25 +274,6 @@ def token_of(mallory: Mallory, ring: KeyRing) -> Session:
     """What a broker answers that lets older keys in: the real one refuses them."""
     token = mallory.accomplice(ring).wire.token
     return Session(token=str(token), expiresAt=clock() + 10**10, devicePass=bytes(48))
-
-
-@pytest.mark.long
-@attack(95, "older kept session")
-def test_an_older_file_and_a_broker_that_withholds_the_newer_keys_are_refused_by_the_mark(
-    mallory: Mallory, folder: Path
-) -> None:
-    """On a device without marks that is the limit, as for every retirement that a broker withholds."""
-    marks = MemoryTrustStore()
-    before, after = rotated(mallory, folder, marks)
-    owner = User(before, mallory.accomplice(after).wire)
-    old = records_of(owner)[:2]
-    with (
-        mallory.answering(SESSIONS, token_of(mallory, after), 201),
-        mallory.serving_keys(owner, old),
-    ):
-        device = at(mallory, folder, store=marks)
-        not_resumed(mallory, device, ROLLBACK, None, *_ASKED, KEYS)
-        assert at(mallory, folder).resumeSession().result(PATIENCE) == before.userId
 
 
 @attack(95, "older kept session")

@@ -7,8 +7,6 @@ choose; a client that refuses it has sent `auth` and nothing else, and has signe
 import itertools
 import tracemalloc
 from collections.abc import Iterator
-from functools import partial
-from typing import Any
 
 import pytest
 
@@ -20,11 +18,7 @@ from scbroker.keys import MAGIC, PassphraseKeys, open_key_file, seal_key_file
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import (
     COST,
-    NEW_PASSPHRASE,
-    NEW_PASSWORD,
-    PASSPHRASE,
     PASSWORD,
-    STATE,
     Derivation,
     account,
     file_of,
@@ -32,19 +26,10 @@ from tests.hostile_broker.accounts import (
     of_passphrase,
     only_auth_was_sent,
     row_of,
-    turned_down,
 )
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import (
-    CHALLENGES,
-    DECRYPTION,
-    FAULT,
-    INTEGRITY,
-    OPEN,
-    SUBSTITUTION,
-)
+from tests.hostile_broker.protocol import DECRYPTION, FAULT, INTEGRITY, SUBSTITUTION
 from tests.hostile_broker.two_keys import for_two_keys
-from tests.kit.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("derivations")
 
@@ -75,42 +60,6 @@ def test_no_key_file_names_a_derivation_and_nothing_but_auth_is_sent(
     assert len(derivations) == len(list(with_parameters(alice.key_file))) == 24
     assert all(made == of_passphrase(alice.user) for made in derivations)
     only_auth_was_sent(mallory, count, alice.user)
-
-
-def extended(answer: dict[str, Any], **fields: Any) -> None:
-    answer.update(fields)
-
-
-@attack(25, "derivation downgraded")
-@pytest.mark.parametrize(
-    "fields",
-    [{"iterations": 1}, {"kdf": {"name": "PBKDF2", "iterations": 1}}, {"salt": bytes(32)}],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_no_answer_of_a_log_in_carries_parameters(
-    mallory: Mallory, derivations: list[Derivation], fields: dict[str, Any]
-) -> None:
-    """Answers with the KeyFile, with the challenge, and with the state before the KeyFile is replaced."""
-    alice, device = account(mallory), mallory.device()
-    device.logIn(alice.user, passphrase=PASSPHRASE).result(PATIENCE)
-    count = len(mallory.heard)
-    derivations.clear()
-    for name, sent in ((OPEN, ()), (CHALLENGES, (CHALLENGES,))):
-        with mallory.editing(name, partial(extended, **fields)):
-            turned_down(
-                mallory, device, FAULT,
-                lambda: device.logIn(alice.user, passphrase=PASSPHRASE), *sent,
-            )  # fmt: skip
-    of_password = Derivation(PASSWORD.encode(), row_of(alice.key_file)[1], COST)
-    assert derivations == [of_passphrase(alice.user), of_passphrase(alice.user), of_password]
-    only_auth_was_sent(mallory, count, alice.user)
-    derivations.clear()
-    with (
-        mallory.editing(STATE, partial(extended, **fields)),
-        mallory.refused(device, FAULT) as attempt,
-    ):
-        attempt(device.changeCredentials(NEW_PASSWORD, NEW_PASSPHRASE))
-    assert derivations == []
 
 
 def bombs(key_file: bytes) -> Iterator[bytes]:
@@ -231,18 +180,6 @@ def with_ring(of: KeyRing, ring: KeyRing, password: str, keys: PassphraseKeys) -
     part = seal(key, label("keyfile-password") + fingerprint + salt, inside)
     context = label("keyfile-passphrase") + fingerprint + sha256(salt + part)
     return file_of([fingerprint, salt, seal(keys.wrap, context, pad_secret(secret)), part])
-
-
-@attack(28, "KeyRing surgery")
-def test_a_key_ring_of_the_attackers_does_not_open_even_under_the_right_secrets(
-    mallory: Mallory,
-) -> None:
-    """A thief of both secrets has the account anyway, but cannot put another KeyRing in its place."""
-    alice, eve = account(mallory), KeyRing.generate()
-    served = with_ring(alice.ring, eve, PASSWORD, alice.keys)
-    no_log_in(mallory, alice.user, served, DECRYPTION)
-    own = with_ring(alice.ring, alice.ring, PASSWORD, alice.keys)  # what makes it a fair attempt
-    assert open_key_file(own, alice.user, alice.keys, PASSWORD).userId == alice.user
 
 
 @attack(31, "KeyFile of somebody else")

@@ -29,11 +29,8 @@ from tests.kit.brokers import clock
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import (
-    MINUTE,
     OWNER,
     READER,
-    Grant,
-    Grants,
     Step,
     Story,
     User,
@@ -161,20 +158,6 @@ def test_a_container_under_the_brokers_key_is_neither_read_nor_written_to(
     mallory.check_refused(device, story, error, "getContainer", *WRITES)
 
 
-@pytest.mark.sampled
-@attack(2, "container overwritten under the broker's key")
-@fresh_and_marked
-def test_a_key_that_a_stranger_puts_in_force_is_not_written_under(
-    mallory: Mallory, tmp_path: Path, marked: bool, alice: User, eve: User
-) -> None:
-    story = Story(alice).created({alice: OWNER})
-    device = mallory.device_of(alice, eve, store=FileTrustStore(tmp_path))
-    if marked:
-        device.getContainer(story.uuid).result(PATIENCE)
-    mallory.plant(story, story.follow(eve, grants={alice: OWNER}))
-    mallory.check_refused(device, story, INTEGRITY)
-
-
 @attack(2, "container overwritten under the broker's key")
 def test_a_wrap_of_the_brokers_key_is_not_opened_and_nothing_is_sealed_under_it(
     mallory: Mallory, alice: User
@@ -261,28 +244,6 @@ def test_a_user_who_was_deleted_gets_no_key_any_more_of_a_device_that_has_seen_i
         device.close()
 
 
-@pytest.mark.sampled
-@attack(6, "user id taken again")
-@pytest.mark.parametrize("known", [False, True], ids=["unknown before", "known before"])
-def test_a_broker_that_gives_a_known_id_to_somebody_else_is_refused_for_good(
-    mallory: Mallory, tmp_path: Path, known: bool, alice: User, bob: User, eve: User
-) -> None:
-    with mallory.device_of(alice, *[bob] * known, store=FileTrustStore(tmp_path)):
-        pass
-    url = mallory.behind.database_url
-    for sequence, record in enumerate(records_of(eve)):
-        query(
-            url, "UPDATE key_records SET body = ?, signature = ? WHERE user_id = ? AND sequence = ?",
-            *record, bob.ring.userId.bytes, sequence,
-        )  # fmt: skip
-    query(url, "UPDATE users SET fingerprint = ? WHERE id = ?", eve.name, bob.ring.userId.bytes)
-    for _ in range(2):
-        device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-        with mallory.refused(device, SUBSTITUTION) as attempt:
-            attempt(device.getPublicKeys(bob.ring.userId))
-            attempt(device.createContainer(b"x", accessLevels=[level(alice), level(bob)]))
-
-
 @attack(6, "user id taken again")
 def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
     mallory: Mallory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -300,37 +261,6 @@ def test_even_two_keys_of_one_user_id_are_told_apart_by_the_pin_and_the_mark(
     for served, error in ((records_of(eve), SUBSTITUTION), (again.first_records(clock()), FORK)):
         device = mallory.device(alice.ring, FileTrustStore(tmp_path))
         mallory.check_keys_refused(device, bob, served, error)
-
-
-@pytest.mark.long
-@attack(12, "recipient swapped at a rotation")
-@pytest.mark.parametrize("met", [False, True], ids=["never met", "met before"])
-def test_a_co_recipients_keys_are_not_swapped_when_access_changes_or_is_renewed(
-    mallory: Mallory, tmp_path: Path, met: bool, alice: User, bob: User, carol: User, eve: User
-) -> None:
-    """Carol's access has expired, so that Alice's next write makes a new key for Bob as well."""
-    grants: Grants = {alice: OWNER, bob: READER, carol: Grant(READER, clock() - MINUTE)}
-    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
-    with mallory.device_of(alice, *[bob] * met, store=FileTrustStore(tmp_path)) as before:
-        before.getContainerMetadata(story.uuid).result(PATIENCE)
-    both = [level(alice), level(bob, READER)]
-    bobs, eves = records_of(bob), records_of(eve)
-    for served, error in (
-        (eves, SUBSTITUTION),
-        ([bobs[0], eves[1]], INTEGRITY),
-        ([*bobs, forged_key(bob, eve)], INTEGRITY),
-    ):
-        device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-        with mallory.serving_keys(bob, served):
-            mallory.check_refused(device, story, error, *WRITES[:2])
-            with mallory.refused(device, error) as attempt:
-                attempt(device.updateContainerAccessLevels(story.uuid, both))
-        device.close()
-    device = mallory.device(alice.ring, FileTrustStore(tmp_path))
-    device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
-    sent = mallory.sent_record()
-    assert wrapped_key(sent, bob) == wrapped_key(sent, alice)
-    assert len(sent.accessList or ()) == 2
 
 
 @attack(12, "recipient swapped at a rotation")

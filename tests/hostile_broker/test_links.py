@@ -4,13 +4,11 @@ Numbers and names are those of `catalogue`.
 """
 
 import datetime as dt
-import logging
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from scbroker import (
     AccessLevel,
@@ -28,14 +26,13 @@ from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import accounts
 from scbroker.keys import PassphraseKeys, open_key_file
 from scbroker.records.container_record import parse_entry, wrap_info
-from scbroker.wire.codec import SignedObject
 from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import KeyFileAnswer
-from tests.hostile_broker.accomplices import Mallory, records_of
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import COST, Derivation
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import DECRYPTION, KEYS, OPEN, RECORD, SUBSTITUTION, VIEW
+from tests.hostile_broker.protocol import DECRYPTION, OPEN, RECORD, SUBSTITUTION, VIEW
 from tests.hostile_broker.served import governing_of, opened, wrapped_key
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.waiting import PATIENCE
@@ -148,38 +145,6 @@ def test_a_thief_together_with_the_broker_pays_an_argon2id_for_each_guess_which_
 
 
 # 90: the broker, or somebody on the way, puts another user in place of the link's
-
-
-@attack(90, "link's user substituted")
-def test_no_key_of_somebody_else_gets_the_access_that_is_meant_for_a_link(
-    mallory: Mallory, alice: User, eve: User, caplog: pytest.LogCaptureFixture
-) -> None:
-    device = mallory.device_of(alice)
-    box = box_of(device)
-    before = len(mallory.heard)
-
-    eves = [SignedObject.of(each) for each in records_of(eve)]
-
-    def lie(exchange: Exchange) -> None:
-        users = [
-            item if item.userId == alice.id else replace(item, keyRecords=eves)
-            for item in exchange.answer.users
-        ]
-        exchange.answer = replace(exchange.answer, users=users)
-
-    with (
-        mallory.meddling(KEYS, after=lie),
-        caplog.at_level(logging.WARNING),
-        pytest.raises(SUBSTITUTION),
-    ):
-        made(device, box)
-    sent = [e for e in mallory.heard[before:] if e.name == RECORD and str(box) in e.path]
-    assert sent == []
-    assert members(device, box) == {alice.ring.userId}
-    [link] = device.getLinks().result(PATIENCE)
-    assert f"call revokeLink for user {link.userId}" in caplog.text
-    device.revokeLink(link).result(PATIENCE)
-    assert device.getLinks().result(PATIENCE) == []
 
 
 @attack(90, "link's user substituted")

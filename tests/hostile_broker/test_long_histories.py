@@ -15,11 +15,10 @@ from scbroker.client.containers import fetching, history
 from scbroker.client.core.judging import Mark
 from scbroker.client.users import directory
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import ContainerView, GoverningPage
 from tests.hostile_broker.accomplices import NO_LIST, Mallory, marks
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import INTEGRITY, VIEW
+from tests.hostile_broker.protocol import VIEW
 from tests.hostile_broker.served import instead
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, Story, User, leave
@@ -115,26 +114,6 @@ def test_a_tombstone_that_is_not_verified_yet_moves_no_mark_to_another_history(
         assert marks(device) == before
     mallory.rewind(story, 5)
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"last"
-
-
-def test_no_further_page_is_asked_for_behind_one_that_no_member_signed(
-    mallory: Mallory, alice: User, bob: User, carol: User, eve: User
-) -> None:
-    """The broker alone cannot make it go on without end."""
-    story = relabelled(alice, bob, carol, 6)
-    forged = story.altered(eve, story.requests[2])
-    device = mallory.device_of(alice, eve)
-
-    def forge(page: GoverningPage) -> GoverningPage:
-        return replace(page, governing=[replace(page.governing[0], record=forged.record)])
-
-    def cut(view: ContainerView) -> ContainerView:
-        return replace(view, governing=view.governing[:2])
-
-    count = len(mallory.heard)
-    with mallory.lying(VIEW, cut), mallory.lying(GOVERNING, forge), pytest.raises(INTEGRITY):
-        device.getContainer(story.uuid).result(PATIENCE)
-    assert mallory.since(count).count(GOVERNING) == 1
 
 
 def test_authors_with_many_keys_are_judged_a_few_at_a_time(

@@ -5,7 +5,6 @@ another list than the newest one, or only a part of it, would have the owner sig
 for.
 """
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -13,7 +12,7 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, SecuredContainer, SentChange, ServerProvider, WriteOutcome
+from scbroker import BrokerError, SecuredContainer, ServerProvider, WriteOutcome
 from scbroker.wire.containers import RecordOutcome, RecordRequest, RecordsAnswer
 from scbroker.wire.problems import ItemProblem
 from tests.hostile_broker.accomplices import Mallory, level, marks
@@ -161,32 +160,6 @@ def test_after_conflicts_without_end_the_client_stops_and_the_outcome_is_uncerta
     assert {each.outcome for each in found} == {WriteOutcome.Uncertain}
     assert len(kept) == 16 * count
     assert kinds(grant(device, told, carol)) == [DONE] * count
-
-
-@pytest.mark.sampled
-@attack(73, "refused grant of many stored later")
-@pytest.mark.parametrize("code", ["rejected", "permission", "conflict"])
-def test_each_refused_grant_is_uncertain_and_reported_when_it_takes_effect(
-    mallory: Mallory, alice: User, eve: User, code: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Eve has the keys at once. The broker stores one of the grants months later."""
-    told = shared(alice, count=3)
-    device = mallory.device_of(alice, eve, store=mallory.new_store())
-    with refusing(mallory, code) as kept:
-        found = grant(device, told, eve)
-    assert [each.outcome for each in found] == [WriteOutcome.Uncertain] * 3
-    assert [each.containerId for each in found] == [story.uuid for story in told]
-    device = mallory.restarted(device)
-    told[1].tell(alice, kept[1])
-    with caplog.at_level(logging.WARNING, "scbroker"):
-        assert [names(device, story) for story in told] == [
-            {alice.id}, {alice.id, eve.id}, {alice.id},
-        ]  # fmt: skip
-    assert f"Container {told[1].uuid}: version 2 is a change that this device sent" in caplog.text
-    outcomes = [set(device.getSentChanges(story.uuid).result(PATIENCE)) for story in told]
-    uncertain = {SentChange(2, WriteOutcome.Uncertain)}
-    assert [outcomes[0], outcomes[2]] == [uncertain] * 2
-    assert SentChange(2, WriteOutcome.Stored) in outcomes[1]
 
 
 @attack(73, "refused grant of many stored later")

@@ -228,36 +228,6 @@ def test_no_container_is_shown_as_a_users_own_that_they_did_not_sign_for(
     assert (shown.createdBy, shown.content) == (alice.ring.userId, b"planted")
 
 
-INJECTED: dict[str, Callable[[User], dict[str, Any]]] = {
-    "content": lambda _: {"content": b"planted"},
-    "header": lambda _: {"header": b'"planted"'},
-    "nothing": lambda _: {},
-    "access": lambda eve: {"grants": {eve: OWNER}},
-    "type": lambda _: {"type": "planted"},
-    "deletion": lambda _: {"tombstone": True},
-}
-
-
-@pytest.mark.long
-@attack(22, "container injected")
-@fresh_and_marked
-def test_nothing_is_shown_in_a_container_by_who_never_had_access(
-    mallory: Mallory, marked: bool, alice: User, bob: User, eve: User
-) -> None:
-    """Eve has every key of it, from wherever."""
-    story = Story(alice).created({alice: OWNER, bob: READER})
-    devices = [mallory.victim(user, story, marked=marked) for user in (alice, bob)]
-    for device in devices:
-        device.getPublicKeys(eve.ring.userId).result(PATIENCE)
-    for changes in INJECTED.values():
-        lie = story.twin()
-        forged = lie.follow(eve, **changes(eve))
-        mallory.force(lie, eve, forged, 404, "not-found")
-        for device in devices:
-            mallory.check_refused(device, story, INTEGRITY, "getContainerMetadata", *WRITES)
-        mallory.take_back(story)
-
-
 @pytest.mark.sampled
 @attack(22, "container injected")
 @fresh_and_marked

@@ -4,11 +4,9 @@ Numbers and names are those of `catalogue`. What an old KeyFile opens cannot be 
 after a rotation is out of its reach.
 """
 
-from pathlib import Path
-
 import pytest
 
-from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType
+from scbroker import BrokerError, KeyRing, KeyType
 from scbroker.crypto.seal import DecryptionKey
 from scbroker.crypto.verify import sha256
 from scbroker.keys import seal_key_file
@@ -22,7 +20,6 @@ from tests.hostile_broker.accounts import (
     PASSWORD,
     STATE,
     account,
-    no_log_in,
     serving,
     turned_down,
 )
@@ -35,23 +32,6 @@ from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Step, User, chain_of, key_records
 
 pytestmark = pytest.mark.usefixtures("derivations")
-
-
-@pytest.mark.sampled
-@attack(29, "KeyFile rolled back")
-@pytest.mark.parametrize("change", ["changed", "rotated"])
-def test_an_old_key_file_is_a_rollback_where_a_newer_one_was_seen_also_after_a_restart(
-    mallory: Mallory, tmp_path: Path, change: str
-) -> None:
-    alice = account(mallory, change)
-    seen = mallory.device(store=FileTrustStore(tmp_path))
-    seen.logIn(alice.user, passphrase=NEW_PASSPHRASE).result(PATIENCE)
-    restarted = mallory.device(store=FileTrustStore(tmp_path))
-    no_log_in(mallory, alice.user, alice.key_file, ROLLBACK, restarted)
-    with serving(mallory, alice.key_file):
-        turned_down(mallory, seen, ROLLBACK, lambda: seen.getKeyFile(PASSPHRASE))
-        turned_down(mallory, seen, ROLLBACK, lambda: seen.logIn(alice.user, passphrase=PASSPHRASE))
-    assert seen.getUserId().result(PATIENCE) == alice.user, "the session stays"
 
 
 @attack(29, "KeyFile rolled back")

@@ -14,7 +14,7 @@ from scbroker import BrokerError, Promise, ServerProvider
 from tests.hostile_broker.accomplices import Mallory, verified_marks
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import FAULT, INTEGRITY, OPEN, RECORD, SEGMENTS, VIEW
+from tests.hostile_broker.protocol import FAULT, OPEN, RECORD, VIEW
 from tests.hostile_broker.test_sessions import some_file_of
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
@@ -79,33 +79,3 @@ def test_no_redirect_is_followed_with_or_without_a_token(mallory: Mallory, spoke
             assert mallory.since(count)[-1] == name, "nothing came after it"
             assert mallory.since(count).count(name) == 1
         assert other.requests == []
-
-
-def test_no_address_that_is_served_is_asked_and_nothing_of_ours_goes_there(
-    mallory: Mallory, alice: User
-) -> None:
-    """Sealed segments come from the broker's own address; what points elsewhere is a fault or nothing."""
-    device = mallory.device_of(alice)
-    made = device.createContainer(bytes(70_000)).result(PATIENCE)
-    with BadBroker([http(200)]) as internal:
-
-        def point(exchange: Exchange) -> None:
-            address = f"{internal.url}/latest/meta-data"
-            exchange.answer_headers |= {
-                "location": address,
-                "content-location": address,
-                "refresh": f"0; url={address}",
-                "link": f'<{address}>; rel="alternate"',
-                "alt-svc": f'h2="{internal.url[7:]}"',
-            }
-
-        count = len(mallory.heard)
-        with mallory.meddling("", after=point):
-            assert device.getContainerContent(made.id).result(PATIENCE) == bytes(70_000)
-        assert {e.headers["Host"] for e in mallory.heard[count:]} == {mallory.url[7:]}
-        for field in ("url", "location", "href"):
-            with mallory.editing(VIEW, partial(dict.update, **{field: internal.url})):
-                mallory.check_refused(device, made.id, FAULT)
-        with mallory.lying(SEGMENTS, lambda _: internal.url.encode()):
-            mallory.check_refused(device, made.id, INTEGRITY, "getContainerContent")
-        assert internal.requests == []

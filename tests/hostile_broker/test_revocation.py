@@ -66,17 +66,6 @@ def test_who_saw_the_revocation_takes_no_record_of_the_leavers_over_an_older_lin
 
 
 @attack(13, "revocation bypassed")
-def test_what_was_served_before_the_revocation_is_a_rollback_for_who_saw_it(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    story = Story(alice).created({alice: OWNER, bob: WRITER})
-    before = alice.view(story, "content=1")
-    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    device = mallory.restarted_device_of(alice, story)
-    mallory.check_lie_refused(device, story, lambda _: before, ROLLBACK)
-
-
-@attack(13, "revocation bypassed")
 def test_a_fresh_device_that_is_not_shown_the_revocation_is_the_limit(mallory: Mallory) -> None:
     """It gets one history that is consistent, and not the newest: the leaver reads what it writes."""
     alice, bob = mallory.people(2)

@@ -5,7 +5,7 @@ a token goes to that address alone, in its header alone, and for an hour.
 """
 
 import base64
-from typing import Any, Final
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -15,16 +15,7 @@ from scbroker.crypto.verify import VerifyingKey
 from scbroker.records import container_record, key_record
 from scbroker.records.canonical import encode_object
 from scbroker.vocabulary import KeyType
-from scbroker.wire.users import (
-    ORDER_LABEL,
-    SESSION_LABEL,
-    Authorization,
-    Challenge,
-    Session,
-    SessionRequest,
-    Statement,
-    parse_statement,
-)
+from scbroker.wire.users import Authorization, Challenge, Session, SessionRequest
 from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.accounts import file_of
 from tests.hostile_broker.broker import Exchange
@@ -45,8 +36,6 @@ from tests.kit.writers import (
     ordered,
     storing,
 )
-
-LABELS: Final = {SESSION_LABEL, ORDER_LABEL, key_record.LABEL, container_record.LABEL}
 
 
 def token_of(device: ServerProvider) -> str:
@@ -95,29 +84,6 @@ def test_what_is_no_challenge_is_not_signed(mallory: Mallory, alice: User, eve: 
         with mallory.answering(CHALLENGES, answer), mallory.refused(device, FAULT) as attempt:
             attempt(device.logIn(keyRing=alice.ring, userId=alice.ring.userId))
         assert mallory.heard[-1].name == CHALLENGES
-
-
-@attack(35, "signing oracle and relayed challenge")
-def test_of_a_challenge_that_is_the_beginning_of_something_else_only_a_statement_is_signed(
-    mallory: Mallory, alice: User, eve: User
-) -> None:
-    """Forty-eight bytes are signed whatever they are, but as a nonce, and under the label of log-ins."""
-    story = Story(alice).created({alice: OWNER, eve: OWNER})
-    for data in bytes_to_be_signed(alice, eve, story).values():
-        chosen, device = data.ljust(48, b"\0")[:48], mallory.device()
-        with (
-            mallory.answering(CHALLENGES, Challenge(nonce=chosen)),
-            pytest.raises(BrokerError.credentialsError),
-        ):
-            device.logIn(keyRing=alice.ring, userId=alice.ring.userId).result(PATIENCE)
-        sent = sent_log_in(mallory)
-        expected = Statement(mallory.origin, alice.name, 0, chosen)
-        assert parse_statement(sent.statement) == expected
-        signed_as = {
-            label for label in LABELS if verifies(alice, label, sent.statement, sent.signature)
-        }
-        assert signed_as == {SESSION_LABEL}
-        assert not any(verifies(alice, label, data, sent.signature) for label in LABELS)
 
 
 @attack(35, "signing oracle and relayed challenge")

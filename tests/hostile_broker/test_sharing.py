@@ -283,22 +283,6 @@ def test_nobody_opens_the_owners_ciphertext_as_somebody_elses(
     )
 
 
-@pytest.mark.sampled
-@attack(10, "re-attribution")
-@fresh_and_marked
-def test_a_record_whose_signature_was_stripped_is_nobody_elses(
-    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
-) -> None:
-    """The broker withholds Alice's record, and Bob signs it: in her name, and in his own."""
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER})
-    device = mallory.victim(carol, story, marked=marked)
-    hers = story.follow(alice, content=b"Alice's own words")
-    for forged in (story.altered(bob, hers), story.altered(bob, hers, author=bob.name)):
-        lie = story.twin()
-        mallory.plant(lie, forged)
-        mallory.check_refused(device, story, INTEGRITY, "getContainer", "getContainerContent")
-
-
 @attack(10, "re-attribution")
 def test_a_ciphertext_does_not_open_in_a_container_of_somebody_elses(mallory: Mallory) -> None:
     """Bob begins a container with Alice's sealed bytes in it; the broker cannot tell."""

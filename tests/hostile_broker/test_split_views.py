@@ -9,24 +9,14 @@ from contextlib import suppress
 
 import pytest
 
-from scbroker import BrokerError
-from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.seal import wrap_key
-from scbroker.records.container_record import Role, wrap_info
+from scbroker.records.container_record import wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import MANAGER, Cast, Mallory, fresh_and_marked
-from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY, RECORD
-from tests.hostile_broker.served import (
-    content_of,
-    governing_of,
-    instead,
-    opened,
-    with_wrap,
-    wrapped_key,
-)
+from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY
+from tests.hostile_broker.served import governing_of, with_wrap
 from tests.kit.brokers import clock
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User
@@ -51,25 +41,6 @@ def test_a_member_who_is_given_another_key_than_the_others_notices_and_writes_no
         his.getContainer(story.uuid).result(PATIENCE)
     mallory.check_refused(his, story, INTEGRITY, "getContainer", "getContainerMetadata")
     mallory.check_refused(his, story, DECRYPTION, "updateContainerContent", "updateContainerHeader")
-
-
-@pytest.mark.sampled
-@fresh_and_marked
-def test_a_container_has_one_beginning_and_it_is_its_creators(
-    mallory: Mallory, marked: bool, alice: User, bob: User, eve: User
-) -> None:
-    """Eve begins it anew under its id; then its creator does, for who saw the first beginning."""
-    story = Story(alice).created({alice: OWNER, bob: READER})
-    device = mallory.victim(bob, story, marked=marked)
-    device.getPublicKeys(eve.ring.userId).result(PATIENCE)
-    again = Story(alice, nonce=story.nonce)
-    hers = again.begin({eve: OWNER, bob: READER}, author=eve)
-    mallory.force(again, eve, hers, 422, "rejected")
-    mallory.check_refused(device, story, FORK if marked else INTEGRITY)
-    second = again.begin({alice: OWNER, bob: READER}, content=b"for Bob alone")
-    mallory.force(again, alice, second, 409, "exists")
-    if marked:
-        mallory.check_refused(device, story, FORK)
 
 
 def test_two_beginnings_by_their_creator_are_the_limit_of_a_fresh_device(mallory: Mallory) -> None:
@@ -128,18 +99,6 @@ def test_no_change_of_type_is_hidden_in_another_change(
     mallory.check_refused(device, story, INTEGRITY)
 
 
-def test_two_members_are_not_shown_two_types_of_one_record(mallory: Mallory) -> None:
-    alice, bob = mallory.people(2)
-    story = Story(bob).created({alice: READER | Level.ViewType, bob: OWNER}, type="one")
-    before = alice.view(story).type
-    story.tell(bob, story.follow(bob, type="two"))
-    device = mallory.device_of(alice, bob)
-    assert device.getContainerMetadata(story.uuid).result(PATIENCE).type == "two"
-    mallory.check_lie_refused(
-        device, story, instead(type=before), INTEGRITY, "getContainer", "getContainerMetadata"
-    )
-
-
 def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:
     """Bob may change the type, and puts Alice's first content back beside it, as if it had stayed."""
     alice, bob, carol = mallory.people(3)
@@ -163,36 +122,3 @@ def test_a_stale_part_that_a_writer_signs_for_is_the_limit_of_a_fresh_device(
     mallory.plant(story, story.altered(bob, story.follow(bob, type="t"), content=stale))
     found = mallory.device_of(carol).getContainer(story.uuid).result(PATIENCE)
     assert (found.content, found.modifiedBy) == (b"old", bob.ring.userId)
-
-
-def inventing_a_conflict(kept: list[RecordRequest]) -> Callable[[Exchange], None]:
-    """Keeps the records that are sent, and answers the first as if another had come before it."""
-
-    def before(exchange: Exchange) -> None:
-        kept.append(exchange.message)
-        if len(kept) == 1:
-            exchange.fail(BrokerError.conflictError("invented"))
-
-    return before
-
-
-def test_two_renewals_that_a_writer_was_made_to_sign_share_neither_key_nor_part(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    """A reader who can open the refused one learns nothing of the one that was stored."""
-    grants: Grants = {alice: OWNER, bob: READER, carol: Grant(READER, clock() - MINUTE)}
-    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
-    device = mallory.device_of(alice, bob)
-    kept: list[RecordRequest] = []
-    with mallory.meddling(RECORD, before=inventing_a_conflict(kept)):
-        device.updateContainerContent(story.uuid, b"secret").result(PATIENCE)
-    keys = [wrapped_key(request, bob) for request in kept]
-    assert keys[0] != keys[1]
-    assert opened(kept[1], keys[1]) == b"secret"
-    one, other = map(content_of, kept)
-    assert one.partId != other.partId
-    opened_parts = [
-        OpenPart.open(story.id, Role.Content, part, key)
-        for part, key in zip((one, other), keys, strict=True)
-    ]
-    assert opened_parts[0].key != opened_parts[1].key

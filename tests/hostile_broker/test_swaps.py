@@ -17,73 +17,18 @@ from scbroker import KeyRing
 from scbroker.client.core.sealing import NewPart
 from scbroker.crypto.seal import SigningKey
 from scbroker.crypto.verify import sha256
-from scbroker.records.container_record import SEALED_SEGMENT, SEGMENT, Part, Role
+from scbroker.records.container_record import Part, Role
 from scbroker.wire.containers import RecordRequest
 from tests.hostile_broker.accomplices import WRITES, Cast, Mallory
 from tests.hostile_broker.catalogue import all_mount
-from tests.hostile_broker.protocol import DECRYPTION, HASHES, INTEGRITY, SEGMENTS, VIEW
-from tests.hostile_broker.served import always, governing_of, instead, same, with_wrap, wrap_of
+from tests.hostile_broker.protocol import DECRYPTION
+from tests.hostile_broker.served import governing_of, with_wrap, wrap_of
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, rotate
 
 all_mount(__name__, 11, "replayed wraps and parts")
 
 # By the broker.
-
-
-def test_no_wrap_or_part_is_taken_from_another_user_container_version_or_role(
-    mallory: Mallory, alice: User, bob: User
-) -> None:
-    grants = {alice: OWNER, bob: OWNER}
-    story, other = Story(bob), Story(bob)
-    first = story.begin(grants, header=b'"1"', content=b"one")
-    second_of = other.begin(grants, header=b'"9"', content=b"two")
-    story.tell(bob, first)
-    other.tell(bob, second_of)
-    second = story.follow(bob, grants=grants, header=b'"2"', content=b"new")
-    story.tell(bob, second)
-    device = mallory.device_of(alice, bob)
-    device.getContainer(story.uuid).result(PATIENCE)
-    for moved in (wrap_of(second, bob), wrap_of(second_of, alice), wrap_of(first, alice)):
-        with mallory.lying(VIEW, instead(wrap=moved)):
-            mallory.check_refused(device, story, INTEGRITY, "getContainer")
-            mallory.check_refused(device, story, DECRYPTION, "updateContainerContent")
-    for header, content in (
-        (second.content, second.header),
-        (second_of.header, second_of.content),
-        (first.header, first.content),
-    ):
-        for name, lie in (
-            ("getContainerHeader", instead(header=header)),
-            ("getContainerContent", instead(content=content)),
-        ):
-            mallory.check_lie_refused(device, story, lie, INTEGRITY, name)
-
-
-@pytest.mark.long
-def test_no_segment_is_taken_from_another_index_part_or_version(mallory: Mallory) -> None:
-    """A content of three segments; what is moved comes with the hashes that are its own."""
-    [alice] = mallory.people(1)
-    device = mallory.device_of(alice)
-    made = device.createContainer(bytes(2 * SEGMENT + 9)).result(PATIENCE)
-    with mallory.lying(HASHES, same) as hashes, mallory.lying(SEGMENTS, same) as segments:
-        device.getContainerContent(made.id).result(PATIENCE)
-        device.updateContainerContent(made.id, bytes(2 * SEGMENT + 9)).result(PATIENCE)
-        device.getContainerContent(made.id).result(PATIENCE)
-    old, now = segments
-    size = SEALED_SEGMENT
-    swapped = now[size : 2 * size] + now[:size] + now[2 * size :]
-    mixed = old[:size] + now[size:]
-
-    def hashed(data: bytes) -> bytes:
-        return b"".join(sha256(data[at : at + size]) for at in range(0, len(data), size))
-
-    for moved in (swapped, mixed, old):
-        with mallory.lying(SEGMENTS, always(moved)):
-            mallory.check_refused(device, made.id, INTEGRITY, "getContainerContent")
-            with mallory.lying(HASHES, always(hashed(moved))):
-                mallory.check_refused(device, made.id, INTEGRITY, "getContainerContent")
-    assert hashed(now) == hashes[1]
 
 
 # By a member who signs for it. Eve is the owner, and Alice reads.

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import AccessLevel, BrokerError, ContainerEvent, Head, ServerProvider, Stream
+from scbroker import BrokerError, ContainerEvent, Head, ServerProvider, Stream
 from scbroker.client import following
 from scbroker.client.arguments import moment
 from scbroker.errors import NotFoundError
@@ -158,22 +158,6 @@ def test_a_group_that_the_broker_names_at_a_lower_version_than_it_served_is_a_ro
 
 
 @attack(132, "group rolled back or forked")
-def test_a_record_that_names_another_record_of_its_group_is_a_fork(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    team = team_of(bob, carol)
-    other = forked(team)
-    team.tell(bob, team.follow(bob, name="What Alice sees"))
-    story = Story(alice).created({alice: OWNER, team: OWNER})
-    device = met(mallory, alice, story)
-    story.tell(bob, story.follow(bob, content=b"Bob's", via=team))
-    device.getContainer(story.uuid).result(PATIENCE)
-    other.took(other.follow(bob, name="What others see"))
-    mallory.force(story, bob, story.follow(bob, content=b"forged", via=other.via), 422)
-    mallory.check_refused(device, story, FORK)
-
-
-@attack(132, "group rolled back or forked")
 def test_a_record_through_a_group_that_the_broker_does_not_serve_is_refused(
     mallory: Mallory, alice: User, bob: User
 ) -> None:
@@ -254,27 +238,6 @@ def test_a_name_that_the_broker_calls_a_group_is_used_as_one_only_if_its_chain_p
         assert not [name for name in mallory.since(count) if name == RECORD]
     [granted] = device.grantAccess(story.uuid, level(bob)).result(PATIENCE)
     assert not isinstance(granted, BrokerError)
-
-
-@attack(133, "group's entry misused")
-def test_an_epoch_that_does_not_exist_is_refused_and_mended_by_a_user_with_modify_access(
-    mallory: Mallory, alice: User, bob: User, carol: User
-) -> None:
-    team = team_of(carol)
-    story = Story(alice).created({alice: OWNER, bob: OWNER, team: OWNER})
-    owner, member = met(mallory, alice, story), met(mallory, carol, story)
-    restarted = mallory.restarted_device_of(alice, story)
-    ahead: Grants = {alice: OWNER, bob: OWNER, team: Grant(OWNER, key_index=7)}
-    mallory.force(story, bob, story.follow(bob, grants=ahead), 409)
-    mallory.check_refused(member, story, INTEGRITY)
-    with pytest.raises(INTEGRITY):
-        owner.getContainer(story.uuid).result(PATIENCE)
-    with mallory.lying(VIEW, instead(groups=[])), pytest.raises(INTEGRITY):
-        restarted.getContainer(story.uuid).result(PATIENCE)
-    levels = [level(alice)]
-    owner.updateContainerAccessLevels(story.uuid, levels).result(PATIENCE)
-    owner.grantAccess(story.uuid, AccessLevel(team.uuid, OWNER)).result(PATIENCE)
-    assert member.getContainer(story.uuid).result(PATIENCE).via == team.uuid
 
 
 @attack(133, "group's entry misused")
