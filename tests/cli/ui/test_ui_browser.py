@@ -77,7 +77,7 @@ def test_dropped_files_are_stored_and_a_refused_one_says_why(
     for file in other:
         file.write_bytes(bytes(3_000_000))
     tab.get_by_label("Drop files here").set_input_files(other)
-    tab.get_by_text("You have a container named").wait_for()
+    tab.get_by_text("is named 'letter.txt' already").wait_for()
     tab.get_by_role("status").filter(has_text="1 of 2 stored").wait_for()
     tab.get_by_role("link", name="Show the list with them").click()
     tab.get_by_role("link", name="b", exact=True).wait_for()

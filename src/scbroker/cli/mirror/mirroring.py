@@ -62,7 +62,8 @@ class Mirror:
         self._folder, self._state = folder, state
         self._selection, self._keep = selection, keep
         self._exact = checksum
-        has_all = len(folder.told_apart(_ALIKE)) == len(_ALIKE)
+        with Folder(state.incoming) as own:  # what an interruption leaves there is removed
+            has_all = len(own.told_apart(_ALIKE)) == len(_ALIKE)
         self._key: Callable[[str], str] = str if has_all else collision_key
         self._applying = Applying(folder, state, self._tell, exact=checksum)
         self._remotes: dict[uuid.UUID, Remote] = {}
@@ -346,8 +347,7 @@ class Mirror:
             except _GONE:
                 return  # its event follows
             except errors.DiskFullError:
-                for each in self._state.incoming.iterdir():
-                    each.unlink()
+                self._remove_downloads()
                 raise
         if saved is None:
             raise hidden_content()
@@ -393,4 +393,7 @@ class Mirror:
         """Remove downloads that were cut off, of containers that are gone by now."""
         with translated(self._state.incoming):
             for each in self._state.incoming.iterdir():
-                each.unlink()
+                if each.is_dir() and not each.is_symlink():
+                    shutil.rmtree(each)
+                else:
+                    each.unlink()
