@@ -45,22 +45,6 @@ def when_run_waits(
     monkeypatch.setattr(queue._changed, "wait", begin)
 
 
-def test_work_runs_on_the_main_thread_in_order_whoever_submits_it(queue: MainQueue) -> None:
-    seen: list[tuple[int, threading.Thread]] = []
-
-    def note(number: int) -> int:
-        seen.append((number, threading.current_thread()))
-        return number * 2
-
-    futures = [queue.submit(note, 0)]
-    in_thread(lambda: futures.append(queue.submit(note, 1)))
-    futures.append(queue.submit(note, 2))
-    assert seen == []
-    assert queue.run(PATIENCE)
-    assert seen == [(number, threading.main_thread()) for number in range(3)]
-    assert [future.result() for future in futures] == [0, 2, 4]
-
-
 def test_run_waits_for_what_is_under_way_and_for_what_that_submits(
     queue: MainQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,14 +79,6 @@ def test_run_gives_up_in_time_and_says_so(
     assert queue.run(0)
 
 
-def test_run_is_for_the_main_thread(queue: MainQueue) -> None:
-    def wrong() -> None:
-        with pytest.raises(BrokerError.invalidArgumentError, match="main thread"):
-            queue.run()
-
-    in_thread(wrong)
-
-
 def test_waiting_on_the_main_thread_for_its_own_work_is_refused(queue: MainQueue) -> None:
     future = queue.submit(lambda: 7)
     with pytest.raises(BrokerError.invalidArgumentError, match="wait for ever"):
@@ -118,57 +94,6 @@ def test_waiting_on_the_main_thread_for_its_own_work_is_refused(queue: MainQueue
     thread.join()
     assert found == [7]
     assert future.result() == 7
-
-
-def test_an_exception_goes_to_the_future_and_the_queue_goes_on(queue: MainQueue) -> None:
-    broken, fine = queue.submit(lambda: 1 / 0), queue.submit(lambda: 1)
-    assert queue.run(PATIENCE)
-    with pytest.raises(ZeroDivisionError):
-        broken.result()
-    assert fine.result() == 1
-
-
-def test_what_was_cancelled_does_not_run(queue: MainQueue) -> None:
-    seen: list[int] = []
-    assert queue.submit(seen.append, 1).cancel()
-    assert queue.run(PATIENCE)
-    assert seen == []
-
-
-def test_in_an_event_loop_of_the_main_thread_the_loop_runs_the_work(queue: MainQueue) -> None:
-    """Without anybody calling `run`, and also what another thread submits."""
-    seen: list[Any] = []
-
-    def submit() -> None:
-        queue.submit(seen.append, 1)
-        queue.arrived("work")
-
-    other = threading.Thread(target=submit)
-
-    async def main() -> None:
-        queue.expect("work")
-        other.start()
-        queue.submit(lambda: seen.append(threading.current_thread()))
-        assert seen == []
-        await until(lambda: len(seen) == 2)
-
-    asyncio.run(main())
-    other.join(PATIENCE)
-    assert set(seen) == {1, threading.main_thread()}
-
-
-def test_a_loop_of_another_thread_is_not_taken_for_the_main_ones(queue: MainQueue) -> None:
-    seen: list[threading.Thread] = []
-
-    async def elsewhere() -> None:
-        queue.notice_loop()
-        queue.submit(lambda: seen.append(threading.current_thread()))
-        await tick()
-
-    in_thread(lambda: asyncio.run(elsewhere()))
-    assert seen == []
-    assert queue.run(PATIENCE)
-    assert seen == [threading.main_thread()]
 
 
 @pytest.mark.parametrize("ended", ["closed", "stopped"])
@@ -194,19 +119,6 @@ def test_nothing_is_lost_when_a_loop_ends_and_another_begins(queue: MainQueue, e
     asyncio.run(second())
     assert seen == [1, 2]
     first.close()
-
-
-def test_nothing_is_lost_when_a_loop_ends_and_the_script_goes_on(queue: MainQueue) -> None:
-    seen: list[int] = []
-
-    async def main() -> None:
-        queue.expect("work")
-
-    asyncio.run(main())
-    queue.submit(seen.append, 1)
-    queue.arrived("work")
-    assert queue.run(PATIENCE)
-    assert seen == [1]
 
 
 def test_a_loop_moved_to_another_thread_runs_no_work_of_the_main_thread(queue: MainQueue) -> None:
@@ -302,3 +214,11 @@ print("still here")
 """)
         assert done.returncode == expected
         assert done.stdout == ""
+
+
+def test_run_is_for_the_main_thread(queue: MainQueue) -> None:
+    def wrong() -> None:
+        with pytest.raises(BrokerError.invalidArgumentError, match="main thread"):
+            queue.run()
+
+    in_thread(wrong)

@@ -2,8 +2,8 @@
 
 import asyncio
 import builtins
+import concurrent.futures
 import gc
-import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
@@ -68,13 +68,6 @@ def gate() -> Iterator[Gate]:
     gate.open.set()
 
 
-async def test_a_promise_is_awaited_directly_and_again() -> None:
-    promise = start(soon(7))
-    assert await promise == 7
-    assert await promise == 7
-    assert promise.done()
-
-
 async def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
     async def one(promise: Promise[Any]) -> Any:
         return await promise
@@ -92,9 +85,8 @@ async def test_a_promise_is_awaited_by_tasks_gather_and_task_groups() -> None:
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-@pytest.mark.parametrize("debug", [False, True])
 def test_several_tasks_wait_for_one_promise_which_can_be_awaited_again(
-    run: Callable[..., Any], debug: bool, gate: Gate
+    run: Callable[..., Any], gate: Gate
 ) -> None:
     promise = start(gate.work())
 
@@ -105,13 +97,12 @@ def test_several_tasks_wait_for_one_promise_which_can_be_awaited_again(
         gate.open.set()
         return [*await asyncio.gather(*tasks), await promise, await promise]
 
-    assert run(main(), debug=debug) == ["through"] * 5
+    assert run(main(), debug=True) == ["through"] * 5
     assert run(promise) == "through"
 
 
-@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_a_failure_in_a_task_group_cancels_the_other_waits_and_leaves_their_operations_running(
-    run: Callable[..., Any], gate: Gate
+    gate: Gate,
 ) -> None:
     promise = start(gate.work())
 
@@ -123,29 +114,12 @@ def test_a_failure_in_a_task_group_cancels_the_other_waits_and_leaves_their_oper
             group.create_task(start(failing()))
 
     with pytest.raises(ExceptionGroup) as caught:
-        run(both())
+        asyncio.run(both())
     assert [type(error) for error in caught.value.exceptions] == [BrokerError.throttledError]
     assert others[0].cancelled()
     assert not gate.cancelled
     gate.open.set()
     assert promise.result(PATIENCE) == "through"
-
-
-async def test_a_task_of_a_promise_that_is_cancelled_before_its_first_step_is_cancelled() -> None:
-    promise = start(soon(1))
-    task = asyncio.create_task(promise)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await promise == 1
-    promise.close()
-    assert await promise == 1
-
-
-WOULD_BLOCK = (
-    "result() of work() would block the running event loop: write `await` in place of .result(), or call the "
-    "function that waits by asyncio.to_thread"
-)
 
 
 async def test_result_is_refused_in_a_coroutine_whose_event_loop_it_would_block(gate: Gate) -> None:
@@ -158,9 +132,8 @@ async def test_result_is_refused_in_a_coroutine_whose_event_loop_it_would_block(
         yield promise.result(PATIENCE)
 
     for attempt in (promise.result, wait_inside):
-        with pytest.raises(BrokerError.invalidArgumentError) as caught:
+        with pytest.raises(BrokerError.invalidArgumentError, match=r"write `await`"):
             attempt()
-        assert str(caught.value) == WOULD_BLOCK
     with pytest.raises(BrokerError.invalidArgumentError):
         await anext(generate())
     with pytest.raises(TimeoutError):
@@ -191,39 +164,15 @@ def test_result_waits_in_a_cell_of_a_notebook_and_in_a_handler_although_a_loop_r
 
 def test_one_promise_is_awaited_in_several_loops_and_threads_at_once(gate: Gate) -> None:
     promise = start(gate.work())
-    found: list[Any] = []
 
     async def look() -> Any:
         return await promise
 
-    threads = [
-        *(threading.Thread(target=lambda: found.append(asyncio.run(look()))) for _ in range(4)),
-        *(
-            threading.Thread(target=lambda: found.append(promise.result(PATIENCE)))
-            for _ in range(4)
-        ),
-    ]
-    for thread in threads:
-        thread.start()
-    gate.open.set()
-    for thread in threads:
-        thread.join()
-    assert found == ["through"] * 8
-
-
-def test_a_promise_of_one_loop_is_awaited_in_the_next(gate: Gate) -> None:
-    promise = start(gate.work())
-
-    async def give_up() -> None:
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(promise, 0.02)  # which it does not get: the gate is closed
-
-    async def look() -> Any:
-        return await promise
-
-    asyncio.run(give_up())
-    gate.open.set()
-    assert asyncio.run(look()) == "through"
+    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+        found = [threads.submit(lambda: asyncio.run(look())) for _ in range(4)]
+        found += [threads.submit(promise.result, PATIENCE) for _ in range(4)]
+        gate.open.set()
+    assert [each.result() for each in found] == ["through"] * 8
 
 
 def test_result_waits_no_longer_than_asked_and_says_what_is_under_way(gate: Gate) -> None:
@@ -270,13 +219,6 @@ def test_cancelling_the_promise_stops_the_operation(gate: Gate) -> None:
 
     with pytest.raises(BrokerError.operationCancelledError):
         asyncio.run(look())
-
-
-def test_what_is_done_cannot_be_cancelled() -> None:
-    promise = start(soon(1))
-    assert promise.result(PATIENCE) == 1
-    assert not promise.cancel()
-    assert promise.result(PATIENCE) == 1
 
 
 def test_cancelling_at_once_still_runs_what_the_operation_has_to_clean_up() -> None:
@@ -349,17 +291,6 @@ def failures_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "scbroker"]
 
 
-def test_a_failure_that_nobody_read_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    promise = start(failing())
-    wait_until(promise.done)
-    assert failures_in(caplog) == []
-    del promise
-    wait_until(lambda: failures_in(caplog))
-    assert failures_in(caplog) == ["work failed and its error was never read: slow down"]
-    assert caplog.records[0].levelno == logging.ERROR
-    assert caplog.records[0].exc_info is None
-
-
 def test_the_failure_of_a_promise_that_was_dropped_before_it_ended_is_logged_exactly_once(
     caplog: pytest.LogCaptureFixture, gate: Gate
 ) -> None:
@@ -385,14 +316,6 @@ def test_what_was_looked_at_went_well_or_was_cancelled_is_not_logged(
     drop(start(soon(1)))
     start(soon(2)).result(PATIENCE)  # the thread is done with what came before
     assert failures_in(caplog) == []
-
-
-def test_a_promise_shows_what_it_is_of_and_not_what_it_holds(gate: Gate) -> None:
-    promise = start(gate.work())
-    assert repr(promise) == "<Promise of work, under way>"
-    gate.open.set()
-    promise.result(PATIENCE)
-    assert repr(promise) == "<Promise of work, done>"
 
 
 PRELUDE = """
@@ -429,25 +352,6 @@ def at_the_drain(act):  # when the end of the process waits for what is under wa
 
 
 @pytest.mark.long
-def test_what_is_under_way_at_exit_is_given_its_time() -> None:
-    """Also what still needs the pool, which concurrent.futures closes when the main thread ends."""
-    done = run_script(
-        PRELUDE
-        + """
-module._DRAIN_SECONDS = 600
-
-async def work():
-    await gated()
-    await io_thread.in_pool(print, "finished")
-
-promise = start("work", work())
-at_the_drain(lambda: start("let", let()))
-"""
-    )
-    assert (done.stdout, done.stderr, done.returncode) == ("finished\n", "", 0)
-
-
-@pytest.mark.long
 def test_the_end_of_a_process_is_not_held_up_and_one_warning_names_what_was_dropped() -> None:
     done = run_script(
         PRELUDE
@@ -462,9 +366,3 @@ at_the_drain(lambda: (start("let", let()), three.result()))
     assert done.stderr.splitlines() == [
         "The process ends before these had finished: createContainer, logout"
     ]
-
-
-def test_the_drain_is_bounded_by_a_few_seconds() -> None:
-    from scbroker.client.calls import io_thread as module
-
-    assert 0 < module._DRAIN_SECONDS + module._CLOSE_SECONDS <= 10

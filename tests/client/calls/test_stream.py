@@ -19,7 +19,7 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.operation import Operations
 from scbroker.client.calls.stream import Pages, stream_operation
 from tests.client.calls.test_main_queue import when_run_waits
-from tests.kit.scripts import functions_of, run_script
+from tests.kit.scripts import functions_of
 from tests.kit.waiting import PATIENCE, tick, wait_until
 
 
@@ -105,15 +105,6 @@ def collect(stream: Stream[int], found: list[Any]) -> threading.Thread:
     return thread
 
 
-def test_items_come_in_order_and_an_ended_stream_stays_ended(
-    source: Source, stream: Stream[int]
-) -> None:
-    source.send([1, 2], [], [3], None)
-    assert list(stream) == [1, 2, 3]
-    assert list(stream) == []
-    assert repr(stream) == "<Stream of work>"
-
-
 @pytest.mark.parametrize(
     "runner", [asyncio.Runner, lambda: asyncio.Runner(loop_factory=uvloop.new_event_loop)]
 )
@@ -134,16 +125,6 @@ def test_async_for_gets_the_same_in_any_event_loop(
         assert running.run(iterate()) == []
 
 
-def test_a_second_loop_continues_where_the_first_stopped(
-    source: Source, stream: Stream[int]
-) -> None:
-    async def take() -> int:
-        return await anext(stream)
-
-    source.send([1, 2, 3], None)
-    assert [asyncio.run(take()), next(stream), asyncio.run(take())] == [1, 2, 3]
-
-
 def test_one_page_is_prefetched_and_no_more(source: Source, stream: Stream[int]) -> None:
     source.send([1, 2], [3, 4], [5], None)
     wait_until(lambda: stream._feed._prefetched)
@@ -157,24 +138,6 @@ def test_one_page_is_prefetched_and_no_more(source: Source, stream: Stream[int])
     assert source.asked == 2
     assert next(stream) == 3
     wait_until(lambda: source.asked == 3)
-
-
-def test_a_page_costs_one_thread_switch_and_not_one_for_each_item(
-    source: Source, stream: Stream[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source.send(range(1000), range(1000), None)
-    assert next(stream) == 0
-    feed = stream._feed
-    hops: list[int] = []
-    more = feed._more
-
-    def count() -> None:
-        hops.append(1)
-        more()
-
-    monkeypatch.setattr(feed, "_more", count)
-    assert len(list(stream)) == 1999
-    assert len(hops) == 1
 
 
 def test_an_error_is_raised_once_and_after_the_items_before_it(
@@ -201,20 +164,6 @@ async def test_a_fault_of_the_generator_is_raised_as_a_broker_error_without_its_
     assert [item async for item in stream] == []
 
 
-def test_close_wakes_a_thread_that_waits_and_ends_the_generator(
-    source: Source, stream: Stream[int]
-) -> None:
-    found: list[Any] = []
-    thread = collect(stream, found)
-    wait_until(lambda: stream._feed._wakers)
-    assert thread.is_alive()
-    stream.close()
-    thread.join(PATIENCE)
-    assert found == ["end"]
-    assert source.ended.wait(PATIENCE)
-    stream.close()
-
-
 async def test_close_from_another_thread_wakes_a_task_that_waits(
     source: Source, stream: Stream[int]
 ) -> None:
@@ -224,23 +173,6 @@ async def test_close_from_another_thread_wakes_a_task_that_waits(
         threading.Thread(target=stream.close).start()
         assert await asyncio.wait_for(task, PATIENCE) == "end"
     assert await asyncio.to_thread(source.ended.wait, PATIENCE)
-
-
-def test_close_drops_what_has_arrived(source: Source, stream: Stream[int]) -> None:
-    source.send([1, 2], [3])
-    assert next(stream) == 1
-    stream.close()
-    assert list(stream) == []
-
-
-def test_leaving_with_closes(source: Source) -> None:
-    with Stream("work", source.pages()) as stream:
-        source.send([1, 2])
-        for item in stream:
-            assert item == 1
-            break
-    assert source.ended.wait(PATIENCE)
-    assert list(stream) == []
 
 
 async def test_a_cancelled_wait_loses_no_item_and_leaves_nothing_behind(
@@ -273,18 +205,6 @@ def test_each_item_goes_to_one_of_several_threads(source: Source, stream: Stream
     assert found.count("end") == 4
 
 
-def test_the_error_goes_to_one_thread_and_ends_the_others(
-    source: Source, stream: Stream[int]
-) -> None:
-    found: list[Any] = []
-    threads = [collect(stream, found) for _ in range(4)]
-    source.send(BrokerError.forkError("forked"))
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert found.count("end") == 3
-    assert sum(isinstance(each, BrokerError.forkError) for each in found) == 1
-
-
 def test_an_unreferenced_stream_ends_its_generator_and_logs_nothing(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -302,25 +222,6 @@ def test_an_unreferenced_stream_ends_its_generator_and_logs_nothing(
     assert not caplog.records
 
 
-def test_an_unreferenced_stream_with_an_unread_error_logs_nothing(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
-    stream = Stream("work", source.pages())
-    source.send(BrokerError.forkError("forked"))
-    assert source.ended.wait(PATIENCE)
-    del stream
-    gc.collect()
-    assert not caplog.records
-
-
-def test_next_is_refused_on_scbrokers_own_thread(stream: Stream[int]) -> None:
-    async def iterate() -> None:
-        next(stream)
-
-    with pytest.raises(BrokerError.invalidArgumentError, match="thread of your own"):
-        io_thread.submit("iterate", iterate()).result(PATIENCE)
-
-
 async def test_for_does_not_block_the_event_loop_of_the_coroutine_that_iterates(
     source: Source, stream: Stream[int]
 ) -> None:
@@ -336,18 +237,6 @@ async def test_for_does_not_block_the_event_loop_of_the_coroutine_that_iterates(
     await asyncio.to_thread(source.send, [1, 2])
     assert await waiting == 1
     assert next(stream) == 2  # it has arrived
-
-
-def test_items_still_arrive_after_the_event_loop_of_a_waiting_task_was_closed(
-    source: Source, stream: Stream[int]
-) -> None:
-    loop = asyncio.new_event_loop()
-    task = loop.create_task(anext(stream))
-    loop.run_until_complete(tick())
-    loop.close()
-    source.send([1], None)
-    assert list(stream) == [1]
-    task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio's word for it
 
 
 # Declared operations
@@ -401,19 +290,6 @@ def test_handlers_run_in_order_and_never_two_at_once_on_a_queue_of_many_threads(
         stream.close()
         assert source.ended.wait(PATIENCE)
     assert not handlers.errors
-
-
-def test_handlers_keep_a_stream_alive_that_is_not_referenced_otherwise(
-    provider: Any, source: Source
-) -> None:
-    handlers = Handlers()
-    with concurrent.futures.ThreadPoolExecutor(1) as queue:
-        provider.follow(eventHandler=handlers.event, errorHandler=handlers.error, queue=queue)
-        gc.collect()
-        source.send([1])
-        wait_until(lambda: handlers.calls == [1])
-        source.send(None)
-        assert source.ended.wait(PATIENCE)
 
 
 def test_the_main_queue_runs_handlers_until_the_stream_is_closed(
@@ -487,17 +363,22 @@ def test_wrong_handlers_are_refused_at_the_call(
 # Processes
 
 
-def test_a_process_with_an_open_stream_exits_at_once_and_prints_nothing() -> None:
-    """Without a warning that it had not finished."""
-    done = run_script("""
-        import asyncio
-        from scbroker import Stream
+def test_next_is_refused_on_scbrokers_own_thread(stream: Stream[int]) -> None:
+    async def iterate() -> None:
+        next(stream)
 
-        async def pages():
-            yield [1]
-            await asyncio.Event().wait()
+    with pytest.raises(BrokerError.invalidArgumentError, match="thread of your own"):
+        io_thread.submit("iterate", iterate()).result(PATIENCE)
 
-        stream = Stream("work", pages())
-        print(next(stream))
-    """)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+def test_handlers_keep_a_stream_alive_that_is_not_referenced_otherwise(
+    provider: Any, source: Source
+) -> None:
+    handlers = Handlers()
+    with concurrent.futures.ThreadPoolExecutor(1) as queue:
+        provider.follow(eventHandler=handlers.event, errorHandler=handlers.error, queue=queue)
+        gc.collect()
+        source.send([1])
+        wait_until(lambda: handlers.calls == [1])
+        source.send(None)
+        assert source.ended.wait(PATIENCE)
