@@ -279,7 +279,10 @@ _served: ContextVar[BrokerProcess | None] = ContextVar("served", default=None)
 
 
 class _Clock:
-    """The module `time` for brokers in this process: each has its own clock, which no test patches."""
+    """The module `time` for brokers in this process: each has its own clock, which no test patches.
+
+    Threads that no broker started, and brokers that a test opens beside it, go by the test's clock.
+    """
 
     _right = staticmethod(time.time_ns)
 
@@ -288,7 +291,9 @@ class _Clock:
 
     def time_ns(self) -> int:
         broker = _served.get()
-        return self._right() + (0 if broker is None else round(broker.clock_ahead * 1e9))
+        if broker is None:
+            return time.time_ns()
+        return self._right() + round(broker.clock_ahead * 1e9)
 
 
 class InProcess(BrokerProcess):

@@ -11,11 +11,15 @@ from scbroker.crypto.verify import sha256
 from scbroker.errors import DecryptionError, IntegrityError
 from scbroker.records.container_record import (
     SEGMENT,
+    AccessList,
+    Entry,
     Governing,
     Part,
     Role,
+    SaltedEntry,
     bare_body,
     check_segment_hashes,
+    encode_entry,
     part_key_context,
     segment_context,
     segment_count,
@@ -23,6 +27,7 @@ from scbroker.records.container_record import (
     type_hash,
     wrap_info,
 )
+from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.vectors.cast import chosen, decryption_key
 from tests.vectors.files import load
 
@@ -137,3 +142,20 @@ def test_no_bare_form_is_made_of_an_array_of_another_length() -> None:
     for body in (b"\x01\x90", b"\x02" + bare_body(bytes.fromhex(RECORD))[1:], b"\x01\x91\x01"):
         with pytest.raises(IntegrityError):
             bare_body(body)
+
+
+def test_a_list_allows_each_combination_of_permissions_that_the_spec_allows_and_no_other() -> None:
+    """Upload needs Decrypt and ViewAccess, and both changes of what governs need Upload."""
+    needed = {
+        Level.Upload: Level.Decrypt | Level.ViewAccess,
+        Level.ModifyAccess: Level.Upload,
+        Level.ModifyType: Level.Upload,
+    }
+    for bits in range(1, 512):
+        items = [SaltedEntry(bytes(32), encode_entry(Entry(bytes(32), 0, bits, None, None)))]
+        try:
+            AccessList.whole(items)
+            allowed = True
+        except IntegrityError:
+            allowed = False
+        assert allowed == all(bits & more == more for one, more in needed.items() if bits & one)

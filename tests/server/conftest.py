@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol, TypeVar
 import pytest
 
 from scbroker.keys import KeyRing
-from tests.kit.brokers import BrokerProcess, Wire
+from tests.kit.brokers import BrokerProcess, InProcess, Wire
+from tests.kit.engine_choice import CLUSTER
 from tests.kit.fixtures import NewStores, Shared, brokers_by_engine
 from tests.kit.tables import added, dump, gone
 from tests.kit.writers import MINUTE, User
@@ -35,9 +36,10 @@ class NewUser(Protocol):
 
 
 @pytest.fixture
-def broker_kind() -> type[BrokerProcess]:
-    """Claims about the broker are proven on what an operator starts."""
-    return BrokerProcess
+def broker_kind(engine: str, request: pytest.FixtureRequest) -> type[BrokerProcess]:
+    """The broker in the tests' own process, also for long tests; those marked `process` need another."""
+    needs_process = engine == CLUSTER or request.node.get_closest_marker("process")
+    return BrokerProcess if needs_process else InProcess
 
 
 @pytest.fixture(scope="module")

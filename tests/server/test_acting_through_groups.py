@@ -11,10 +11,8 @@ from scbroker.records.container_record import Role
 from scbroker.records.key_record import CLOCK_TOLERANCE
 from scbroker.records.roster import proven
 from scbroker.wire.containers import (
-    Bodies,
     ContainerList,
     ContainerView,
-    GoverningPage,
     ListRequest,
     RecordsAnswer,
     RecordsRequest,
@@ -77,25 +75,7 @@ def view(user: User, story: Story, group: Group | None = None, query: str = "") 
     return get(user, story.path, group, query).expect(200).message(ContainerView)
 
 
-def wrap_of(story: Story, name: bytes) -> bytes | None:
-    """The wrap for a user or group in the newest list."""
-    sent = next(each.accessList for each in reversed(story.requests) if each.accessList)
-    [wrap] = [item.wrap for item in sent if name in item.entry]
-    return wrap
-
-
 # Reading
-
-
-@pytest.mark.long
-def test_a_member_reads_through_a_group_with_its_wrap(scene: Scene) -> None:
-    found = view(scene.writer, scene.story, scene.group, "header=1&content=1")
-    assert found.via == scene.group.group_id
-    assert found.groups == [scene.group.group_id]
-    assert found.wrap == wrap_of(scene.story, scene.group.name)
-    assert found.header is not None
-    assert found.content is not None
-    assert found.type is not None
 
 
 def test_a_view_proves_the_authors_membership_whether_or_not_it_was_read_before(
@@ -166,30 +146,6 @@ def test_a_user_with_an_entry_of_their_own_reads_by_it_until_it_expires(
     assert view(writer, story).via == group.group_id
 
 
-def test_governing_records_and_bodies_are_read_through_a_group(scene: Scene) -> None:
-    story, group = scene.story, scene.group
-    story.tell(scene.writer, story.follow(scene.writer, content=b"new", via=group))
-    answer = get(scene.reader, f"{story.path}/governing", group, "from=1&to=2").expect(200)
-    assert len(answer.message(GoverningPage).governing) == 1
-    answer = get(scene.reader, f"{story.path}/records", group, "from=1&count=9").expect(200)
-    assert answer.message(Bodies).bodies == [item.record.body for item in story.requests]
-    get(scene.reader, f"{story.path}/records", None, "from=1&count=9").expect(404, "not-found")
-
-
-def test_a_reader_by_the_entry_of_a_group_without_view_access_sees_that_entry(
-    new_user: NewUser,
-) -> None:
-    alice, bob, carol = (new_user() for _ in range(3))
-    group = Group(alice).created({alice: SHARER, bob: SHARER})
-    story = Story(alice).created({alice: OWNER, carol: OWNER, group: 3})
-    found = view(bob, story, group)
-    [governing] = found.governing
-    assert governing.accessList is not None
-    names = {item.entry[3:35] for item in governing.accessList.disclosed}
-    assert names == {alice.name, group.name}
-    assert found.groups == [group.group_id]
-
-
 def test_the_container_of_a_group_is_unknown_to_all_operations_on_containers(scene: Scene) -> None:
     group, sharer = scene.group, scene.sharer
     for via in (None, group):
@@ -214,35 +170,6 @@ def test_a_member_writes_through_a_group_and_their_membership_is_proved(scene: S
     [state] = found.groupChains
     assert (state.groupId, state.version, state.epoch, state.owed) == (group.group_id, 1, 0, False)
     assert scene.writer.id in {each.userId for each in found.keyChains}
-
-
-def test_a_record_names_an_older_version_of_its_epoch(scene: Scene, new_user: NewUser) -> None:
-    story, group = scene.story, scene.group
-    via = group.via
-    group.tell(scene.sharer, group.follow(scene.sharer, add={new_user(): READER}))
-    story.tell(scene.writer, story.follow(scene.writer, content=b"new", via=via))
-    found = view(scene.owner, story)
-    roster = group.states[0].roster
-    assert found.headMembership is not None
-    assert proven(roster.members, roster.count, found.headMembership.proof).role == WRITER
-    assert [state.version for state in found.groupChains] == [2]
-
-
-@pytest.mark.long
-def test_a_sharer_changes_access_and_deletes_through_a_group(scene: Scene) -> None:
-    story, group, sharer = scene.story, scene.group, scene.sharer
-    grants: Grants = {sharer: OWNER, group: OWNER}
-    story.tell(sharer, story.follow(sharer, grants=grants, via=group))
-    found = view(sharer, story)
-    assert found.governing[-1].membership is not None
-    assert found.governing[-1].standing is None
-    get(scene.owner, story.path, None).expect(404, "not-found")
-    story.tell(sharer, story.follow(sharer, tombstone=True, via=group))
-    found = view(scene.reader, story, group)
-    assert found.headMembership is not None
-    assert found.groups == [group.group_id]
-    [last] = [item.accessList for item in found.governing if item.accessList][-1:]
-    assert [item.entry[3:35] for item in last.disclosed] == [group.name]
 
 
 def test_a_change_of_access_in_an_ended_epoch_comes_with_the_standing_of_its_author(
@@ -427,49 +354,6 @@ def test_a_record_through_a_group_is_refused(
         assert scene.story.send(author, request).code == code
 
 
-def test_v5_a_record_is_not_dated_before_the_record_that_proves_its_membership(
-    scene: Scene, unchanged: Unchanged
-) -> None:
-    story, group = scene.story, scene.group
-    before = clock()
-    group.tell(scene.sharer, group.follow(scene.sharer, roles={scene.reader: WRITER}))
-    request = story.follow(scene.reader, content=b"new", via=group, time=before)
-    with unchanged():
-        story.send(scene.reader, request).expect(422, "rejected")
-
-
-def test_a_parent_that_is_dated_ahead_excuses_no_record_through_a_group(
-    scene: Scene, unchanged: Unchanged
-) -> None:
-    story, url = scene.story, scene.url
-    ahead = clock() + CLOCK_TOLERANCE + 4 * MINUTE
-    late = story.follow(scene.owner, header=b"late", time=ahead)
-    # As a broker whose clock was ahead has stored it.
-    story.took(late)
-    row = "INSERT INTO records (container_id, version, governing, body, signature) VALUES (?, 2, ?, ?, ?)"
-    query(url, row, story.id, False, late.record.body, late.record.signature)
-    query(url, "UPDATE containers SET version = 2 WHERE id = ?", story.id)
-    request = story.follow(scene.writer, content=b"new", via=scene.group, time=ahead)
-    with unchanged():
-        story.send(scene.writer, request).expect(422, "clock")
-    story.send(scene.owner, story.follow(scene.owner, content=b"new", time=ahead)).expect(201)
-
-
-@pytest.mark.long
-def test_a_deleted_group_stays_in_a_list_with_its_last_epoch(scene: Scene) -> None:
-    story, owner = scene.story, scene.owner
-    gone = Group(owner).created()
-    grants: Grants = {owner: OWNER, scene.group: OWNER, gone: MAY_READ}
-    story.tell(owner, story.follow(owner, grants=grants))
-    gone.tell(owner, gone.follow(owner, raises=True))
-    gone.tell(owner, gone.follow(owner, tombstone=True))
-    found = view(owner, story, query="recipients=1")
-    assert [(state.groupId, state.epoch) for state in found.groupRecipients] == [(gone.group_id, 1)]
-    story.send(owner, story.follow(owner, content=b"new")).expect(409, "stale-keys")
-    story.tell(owner, story.follow(owner, grants=grants, content=b"new"))
-    assert view(owner, story, query="recipients=1").groupRecipients == []
-
-
 def test_a_writer_learns_which_groups_have_a_new_epoch_or_owe_one(scene: Scene) -> None:
     story, group = scene.story, scene.group
     assert view(scene.owner, story, query="recipients=1").groupRecipients == []
@@ -484,17 +368,6 @@ def test_a_writer_learns_which_groups_have_a_new_epoch_or_owe_one(scene: Scene) 
     [moved] = view(scene.owner, story, query="recipients=1").groupRecipients
     assert (moved.owed, moved.epoch) == (False, 1)
     assert view(scene.owner, story).groupRecipients == []
-
-
-def test_a_renewal_through_a_group_wraps_to_its_new_epoch(scene: Scene) -> None:
-    story, group = scene.story, scene.group
-    group.tell(scene.sharer, group.follow(scene.sharer, remove=[scene.reader]))
-    grants: Grants = {scene.owner: OWNER, group: OWNER}
-    story.tell(scene.writer, story.follow(scene.writer, grants=grants, content=b"new", via=group))
-    found = view(scene.writer, story, group, "recipients=1")
-    assert found.groupRecipients == []
-    assert found.wrap == wrap_of(story, group.name)
-    assert found.governing[-1].membership is not None
 
 
 @pytest.mark.long
@@ -553,14 +426,6 @@ def test_a_batch_makes_a_group_and_then_acts_through_it(new_user: NewUser) -> No
     answer = alice.wire.call("POST", "/v1/batches/records", message).expect(200)
     outcomes = answer.message(RecordsAnswer).records
     assert [each.problem and each.problem.code for each in outcomes] == [None] * 4 + ["conflict"]
-
-
-# Lists
-
-
-def listed(by: User, /, **fields: Any) -> list[str]:
-    found = by.wire.call("POST", LIST, ListRequest(**fields)).expect(200).message(ContainerList)
-    return [item.containerId for item in found.containers]
 
 
 # Large contents

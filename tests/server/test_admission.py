@@ -133,21 +133,6 @@ def test_a_body_that_nobody_asked_for_is_refused_and_not_waited_for(
 
 
 @pytest.mark.long
-def test_while_writes_wait_reads_and_the_operators_questions_are_answered(
-    small: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user(at=small)
-    story = Story(alice).created()
-    with full(small, alice):
-        alice.wire.call("GET", story.path).expect(200)
-        for path in ("/health/live", "/health/ready", "/metrics"):
-            alice.wire.send("GET", path).expect(200)
-        story.send(alice, story.follow(alice, content=b"2")).expect(503, "overloaded")
-        assert 'scbroker_refused_total{kind="writing"}' in metrics(alice.wire)
-    story.tell(alice, story.follow(alice, content=b"2"))  # at once well again
-
-
-@pytest.mark.long
 def test_a_write_that_waited_too_long_is_refused_and_not_done(
     tmp_path: Path, new_user: NewUser
 ) -> None:

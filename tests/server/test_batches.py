@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.errors import OverloadedError
-from scbroker.records.container_record import SEGMENT, Role
 from scbroker.server.broker import Call
 from scbroker.server.containers.appending import append_records
 from scbroker.vocabulary import KeyType
@@ -17,7 +16,6 @@ from scbroker.wire.containers import (
     PAGE_BYTES,
     ContainerView,
     RecordOutcome,
-    RecordReceipt,
     RecordRequest,
     RecordsAnswer,
     RecordsRequest,
@@ -29,7 +27,6 @@ from scbroker.wire.containers import (
 from tests.kit.beside import further_broker
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import Answer, BrokerProcess, clock
-from tests.kit.waiting import wait_until
 from tests.kit.writers import (
     OWNER,
     READER,
@@ -78,24 +75,7 @@ def begun(user: User, count: int) -> tuple[list[Story], list[RecordRequest]]:
     return stories, [story.begin() for story in stories]
 
 
-def receipt_of(story: Story, request: RecordRequest) -> RecordReceipt:
-    """Return the broker's answer when this record is sent again, alone."""
-    return story.send(story.creator, request).expect(200).message(RecordReceipt)
-
-
 # Records.
-
-
-@pytest.mark.long
-def test_all_records_of_a_batch_are_stored_and_answered_in_their_order(new_user: NewUser) -> None:
-    alice = new_user()
-    stories, requests = begun(alice, 5)
-    outcomes = append(alice, requests)
-    assert [item.receipt for item in outcomes] == [
-        receipt_of(story, request) for story, request in zip(stories, requests, strict=True)
-    ]
-    told = [event.containerId for event in alice.events()]
-    assert told == [str(uuid.UUID(bytes=story.id)) for story in stories]
 
 
 @on_sqlite
@@ -131,17 +111,6 @@ def test_a_part_id_is_used_once_also_within_a_batch(new_user: NewUser) -> None:
     ]
     assert codes(append(alice, batch)) == [None, "rejected", None, "rejected"]
     assert len(alice.events()) == 2
-
-
-@on_sqlite
-def test_a_record_after_a_refused_one_finds_the_container_as_it_is(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: READER})
-    good, bad = story.follow(alice, content=b"good"), story.follow(bob, content=b"bad")
-    assert codes(append(bob, [bad, bad])) == ["permission", "permission"]
-    assert codes(append(bob, [bad])) == ["permission"]
-    assert codes(append(alice, [replace(good, content=None), good])) == ["invalid", None]
-    assert alice.view(story, "content=1").content == good.content
 
 
 @pytest.mark.sampled
@@ -236,20 +205,6 @@ def test_a_batch_has_no_more_access_entries_than_one_record_may_have(
         post(alice, [half, half]).expect(413, "too-large")
 
 
-def test_records_signed_with_a_retired_key_are_refused_beside_those_of_the_next_key(
-    new_user: NewUser, broker: BrokerProcess
-) -> None:
-    alice = new_user()
-    stories, requests = begun(alice, 3)
-    newer = rotate(broker.database_url, alice, (KeyType.Signing, 0), signing=1, encryption=0)
-    assert codes(append(alice, requests)) == ["rejected"] * 3
-    again = [Story(newer) for _ in stories]
-    assert codes(append(newer, [requests[0], *(story.begin() for story in again)])) == [
-        "rejected",
-        *[None] * 3,
-    ]
-
-
 async def test_a_batch_is_refused_if_key_records_were_added_after_the_session_was_read(
     new_user: NewUser, broker: BrokerProcess
 ) -> None:
@@ -262,17 +217,6 @@ async def test_a_batch_is_refused_if_key_records_were_added_after_the_session_wa
             await append_records(here, call, RecordsRequest(records=requests))
     newer.wire.call("GET", stories[0].path).expect(404)
     assert codes(append(newer, requests)) == [None] * 3
-
-
-def test_two_senders_of_the_same_containers_at_once_get_the_same_answers(new_user: NewUser) -> None:
-    alice = new_user()
-    other = new_user(alice.ring)
-    _, requests = begun(alice, 6)
-    with ThreadPoolExecutor(2) as pool:
-        here = pool.submit(append, alice, requests)
-        there = pool.submit(append, other, requests[::-1])
-    assert codes(here.result()) == [None] * 6
-    assert here.result() == there.result()[::-1]
 
 
 def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: NewUser) -> None:
@@ -330,22 +274,6 @@ def test_each_change_of_a_batch_is_judged_alone_beside_refused_deleted_and_unkno
     beyond.tell(alice, beyond.follow(alice, grants=more))
 
 
-@on_sqlite
-def test_large_contents_and_tombstones_come_in_batches_too(new_user: NewUser) -> None:
-    alice = new_user()
-    story, deleted = Story(alice), Story(alice).created()
-    part = story.upload(alice, b"x" * 70_000)
-    missing, _ = Story(alice).seal(Role.Content, alice, bytes(SEGMENT + 1), bytes(32))
-    batch = [
-        story.begin(content=part),
-        Story(alice).begin(content=missing),
-        deleted.follow(alice, tombstone=True),
-    ]
-    assert codes(append(alice, batch)) == [None, "incomplete", None]
-    assert alice.view(deleted).wrap is None
-    assert [event.eventType for event in alice.events()][-1] == "Deleted"
-
-
 # Views.
 
 
@@ -390,15 +318,3 @@ def test_a_broker_answers_for_as_many_as_fit_and_for_one_at_least(new_user: NewU
         left = left[len(outcomes) :]
     assert sum(sizes) == 10
     assert len(sizes) > 1
-
-
-@pytest.mark.long
-def test_batched_reads_are_recorded_for_members_with_receive_access_events(
-    new_user: NewUser,
-) -> None:
-    alice, bob = new_user(), new_user()
-    read, seen = (Story(alice).created({alice: OWNER, bob: READER}) for _ in range(2))
-    view(bob, [asked(read), asked(seen, parts=False)])
-    wait_until(lambda: alice.events(eventType="Accessed"))
-    told = alice.events(eventType="Accessed")
-    assert [event.containerId for event in told] == [str(uuid.UUID(bytes=read.id))]

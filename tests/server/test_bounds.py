@@ -1,10 +1,8 @@
 """How many users one address registers, and to how many others one user gives access (protocol.md, 5)."""
 
-import msgspec
 import pytest
 
 from scbroker.keys import KeyRing
-from scbroker.server.settings import Settings
 from scbroker.wire.containers import RecordRequest, RecordsAnswer, RecordsRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
@@ -109,21 +107,3 @@ def test_in_a_batch_the_records_beyond_the_bound_are_refused_each_by_itself(
     codes = [item.problem and item.problem.code for item in found]
     assert codes == [None, "throttled", None, None, "throttled"]
     assert all(item.problem.retryAfter for item in found if item.problem)
-
-
-def test_the_bounds_are_generous_unless_the_operator_sets_them() -> None:
-    bounds = msgspec.to_builtins(Settings())
-    assert (bounds["registrations_address"], bounds["max_new_grants"]) == (1_000, 10_000)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_processes_count_grants_together(start_broker: StartBroker, new_user: NewUser) -> None:
-    broker = start_broker(workers=2, max_new_grants=8)
-    bob = new_user(at=broker)
-    ring = broker.new_user()
-    devices = [new_user(ring, at=broker) for _ in range(4)]
-    statuses = [
-        created(device, bob)[0].status for _ in range(3) for device in devices
-    ]  # fmt: skip
-    assert sorted(statuses) == [201] * 8 + [429] * 4

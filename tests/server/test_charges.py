@@ -15,7 +15,6 @@ from scbroker.errors import QuotaExceededError
 from scbroker.records.container_record import Role
 from scbroker.server.admin import usage
 from scbroker.server.broker import Broker, Call
-from scbroker.server.charges import Charges
 from scbroker.server.containers import appending, tombstones
 from scbroker.server.parts import chunks, presigned, sweeping
 from scbroker.server.storage.database import Database, Work
@@ -195,26 +194,6 @@ def test_a_user_creates_as_many_containers_as_the_quota_says(
     first.tell(bob, first.follow(bob, tombstone=True))
     third.tell(alice, request)
     check_usage(url, alice, bob)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("own", [None, 10**15])
-def test_a_quota_of_ones_own_goes_before_the_default(
-    start_broker: StartBroker, new_user: NewUser, own: int | None
-) -> None:
-    broker = start_broker()
-    alice, url = new_user(at=broker), broker.database_url
-    set_quota(url, None, bytes=10)
-    set_quota(url, alice, bytes=own)
-    assert used(url, alice).quota_bytes == (10 if own is None else own)
-    story = Story(alice)
-    story.send(alice, story.begin()).expect(413 if own is None else 201)
-    set_quota(url, alice, bytes=usage.UNLIMITED)
-    assert used(url, alice).quota_bytes is None
-    Story(alice).created()
-    set_quota(url, None, bytes=None)
-    set_quota(url, alice, bytes=None)
-    Story(alice).created()
 
 
 def test_of_a_batch_the_records_that_fit_are_stored(
@@ -464,33 +443,3 @@ async def test_a_presigned_url_counts_as_a_chunk_until_it_is_used_or_can_no_long
         other = Call("tests", "::1", {**path, "partId": bytes(16)}, call.session)
         with pytest.raises(QuotaExceededError):
             await presigned.to_send(at, other, p.TransfersRequest(chunks=[1]))
-
-
-@pytest.mark.long
-def test_charges_of_a_transaction_are_summed_and_credits_are_never_refused(
-    fresh_broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, url = new_user(at=fresh_broker), fresh_broker.database_url
-    me = alice.ring.userId.bytes
-    Story(alice).created()
-    before = used(url, alice).bytes
-    set_quota(url, alice, bytes=0)
-
-    async def apply(at: Broker, *sizes: int, refusable: bool = True) -> None:
-        charges = Charges()
-        for size in sizes:
-            more = Charges()
-            more.add(me, size=size, refusable=refusable)
-            charges.take(more)
-        await at.database.write(charges.apply)
-
-    beside(fresh_broker, lambda at: apply(at, 100, -200))
-    assert used(url, alice).bytes == before - 100
-    beside(fresh_broker, lambda at: apply(at, 100, refusable=False))
-    assert used(url, alice).bytes == before
-    with pytest.raises(QuotaExceededError) as caught:
-        beside(fresh_broker, lambda at: apply(at, 1))
-    error = caught.value
-    assert (error.quota, error.used, error.needed, error.free) == (0, before, 1, 0)
-    beside(fresh_broker, lambda at: apply(at, 1, -1))
-    check_usage(url)

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import inspect
-import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +11,6 @@ import pytest
 import uvicorn
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from scbroker.server import capacity
 from scbroker.server.app import _repeat
@@ -139,26 +136,6 @@ def test_the_head_of_a_response_with_a_length_is_written_with_its_body(
     assert len(transport.pieces) == written
 
 
-async def test_this_version_of_uvicorn_has_each_attribute_that_a_connection_uses() -> None:
-    """If it fails: compare capacity.py with uvicorn's httptools_impl.py before raising its bound."""
-    source = inspect.getsource(Connection)
-    inherited = set(re.findall(r"super\(\)\.(?!__)(\w+)", source))
-    used = set(re.findall(r"self\.(?!_)(\w+)", source)) - vars(Connection).keys()
-    assert {"on_headers_complete", "data_received"} <= inherited
-    assert {"app_state", "cycle", "expect_100_continue", "parser", "pipeline", "url"} <= used
-
-    async with Server(hello, gate()).running() as server:
-        reader, _ = await server.open(GET)
-        assert (await answer(reader)).endswith(b"hello")
-        [connection] = server.gate.connections
-        missing = {name for name in used if not hasattr(connection, name)}
-        missing |= inherited - set(dir(HttpToolsProtocol))
-        assert not missing, f"uvicorn {uvicorn.__version__} has no longer {sorted(missing)}"
-        cycle = vars(connection)["cycle"]
-        assert cycle.response_complete
-        assert isinstance(cycle.message_event, asyncio.Event)
-
-
 def gate(max_requests: int = 8, max_connections: int = 100) -> Gate:
     return Gate(max_requests, max_connections)
 
@@ -281,20 +258,6 @@ async def test_above_the_bound_a_head_is_answered_with_503_without_the_applicati
         assert server.gate.present == 0
 
 
-async def test_one_connection_carries_any_number_of_refusals_and_then_an_answer() -> None:
-    async with Server(hello, gate()).running() as server:
-        for _ in range(8):
-            assert server.gate.enter(Kind.Reading)
-        reader, writer = await server.open(b"")
-        for _ in range(5):
-            writer.write(PUT + b"12345")
-            assert (await answer(reader)).startswith(b"HTTP/1.1 503")
-        server.gate.leave(Kind.Reading)
-        writer.write(GET)
-        assert (await answer(reader)).endswith(b"hello")
-        assert server.gate.present == 7
-
-
 async def refused(server: Server, sent: bytes = GET) -> asyncio.StreamReader:
     """Send to a full broker; return once the refusal waits."""
     while server.gate.enter(Kind.Reading):
@@ -317,14 +280,6 @@ async def test_a_refusal_waits_and_what_is_pipelined_behind_it_is_refused_in_ord
         for _ in range(2):
             assert (await answer(reader)).startswith(b"HTTP/1.1 503")
         assert (server.asked, server.gate.refusing) == (0, 0)
-
-
-async def test_a_connection_that_ends_while_its_refusal_waits_is_no_longer_counted() -> None:
-    async with Server(hello, gate()).running() as server:
-        reader = await refused(server)
-        [connection] = server.gate.connections
-        connection.transport.abort()
-        assert (await ends(reader), server.gate.refusing) == (b"", 0)
 
 
 async def test_refusals_wait_on_three_quarters_of_the_connections_and_on_no_more(
@@ -365,40 +320,6 @@ async def test_a_refused_body_without_an_end_is_not_awaited(
         await ends(reader)
 
 
-async def test_a_response_without_a_body_sends_its_head_at_once() -> None:
-    async with Server(hello, gate()).running() as server:
-        reader, _ = await server.open(GET.replace(b"GET", b"HEAD"))
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200")
-        assert b"content-length: 5" in head
-
-
-async def test_the_head_of_a_response_is_written_with_the_first_piece_of_its_body(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written = list[bytes]()
-    joining = capacity._Joining
-
-    class Recorder:
-        def __init__(self, transport: asyncio.Transport) -> None:
-            self._transport = transport
-
-        def write(self, data: bytes) -> None:
-            written.append(data)
-            self._transport.write(data)
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._transport, name)
-
-    monkeypatch.setattr(capacity, "_Joining", lambda transport: joining(Recorder(transport)))  # type: ignore[arg-type] # a transport in all that matters
-
-    async with Server(hello, gate()).running() as server:
-        reader, _ = await server.open(GET)
-        found = await answer(reader)
-        assert found.endswith(b"hello")
-        assert written == [found]
-
-
 async def test_pipelined_requests_are_let_in_one_by_one_and_few_of_them_are_kept() -> None:
     async with Server(hello, gate(max_requests=1)).running() as server:
         reader, _ = await server.open(GET * 5)
@@ -421,15 +342,6 @@ async def test_writes_leave_room_for_reads_and_all_leave_room_for_what_is_reserv
         for asked in (b"GET /health/live", b"GET /metrics", b"DELETE /v1/sessions/current"):
             reader, _ = await server.open(GET.replace(b"GET /v1/x", asked))
             assert (await answer(reader)).startswith(b"HTTP/1.1 200")
-
-
-async def test_log_outs_however_many_leave_room_for_the_operators_questions() -> None:
-    async with Server(hello, gate()).running() as server:
-        log_out = Kind.of(b"DELETE", b"/v1/sessions/current")
-        while server.gate.enter(log_out):
-            pass
-        reader, _ = await server.open(GET.replace(b"/v1/x", b"/health/ready"))
-        assert (await answer(reader)).startswith(b"HTTP/1.1 200")
 
 
 async def test_beyond_so_many_connections_each_is_answered_and_closed() -> None:
@@ -526,25 +438,3 @@ async def test_a_client_that_reads_no_answer_takes_no_slot_from_others(ahead: in
         assert server.gate.present == 0
         reader, _ = await server.open(GET)
         assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
-
-
-async def test_of_what_is_refused_behind_an_unread_answer_nobody_stands_aside() -> None:
-    async def some(_: Receive) -> Response:
-        return Response(bytes(4 * MIB))
-
-    async with Server(some, gate(max_requests=1)).running() as server:
-        await server.open(GET * 3)
-        while not server.asked:
-            await tick()
-        assert server.gate.enter(Kind.Reading)
-        await tick(20)
-        assert (server.gate.present, server.gate.waiting) == (1, 0)
-
-
-async def test_who_waits_for_a_client_stands_aside_and_makes_room() -> None:
-    one = gate(max_requests=1)
-    assert one.enter(Kind.Reading)
-    with one.waiting_for_client(Kind.Reading):
-        assert one.enter(Kind.Reading)
-        assert not one.enter(Kind.Reading)
-    assert (one.present, one.waiting) == (2, 0)

@@ -23,7 +23,7 @@ from tests.kit.groups import SHARER, WRITER, Group
 from tests.kit.operators import admin, admin_json
 from tests.kit.quotas import read, write
 from tests.kit.tables import count_rows
-from tests.kit.writers import OWNER, Story, closing, delete_user
+from tests.kit.writers import OWNER, Story, closing
 from tests.server.conftest import NewUser, Unchanged
 from tests.server.users.test_accounts_blocks import blocked
 
@@ -121,14 +121,3 @@ def test_a_group_does_not_count_as_a_user(start_broker: StartBroker, new_user: N
     lines = admin(broker, "check", "--quick").expect(0).last
     assert "1 users" in lines
     assert "1 groups" in lines
-
-
-def test_a_deleted_group_is_not_a_deleted_user(
-    broker: BrokerProcess, team: Group, new_user: NewUser
-) -> None:
-    delete_user(team.creator).expect(204)
-    [other] = [user for user in team.state.members if user is not team.creator]
-    delete_user(other).expect(204)
-    asked = {"users": [{"userId": team.group_id}]}
-    new_user().wire.call("POST", "/v1/key-records", asked).expect(404, "not-found")
-    assert count_rows(broker.database_url, "pending_users", "user_id = ?", team.id) == 0

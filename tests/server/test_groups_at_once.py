@@ -74,33 +74,6 @@ def test_a_part_under_an_old_epoch_that_comes_while_it_ends_is_stale(
 
 
 @pytest.mark.long
-def test_of_managers_who_write_at_once_one_is_first(new_user: NewUser) -> None:
-    users = [new_user() for _ in range(4)]
-    group = Group(users[0]).created(
-        dict.fromkeys(users, SHARER), managers=dict.fromkeys(users, OWNER)
-    )
-    requests = [group.follow(user, raises=True) for user in users]
-    answers = at_once(group.send, users, requests)
-    assert sorted(answer.status for answer in answers) == [201, 409, 409, 409]
-
-
-@pytest.mark.long
-def test_members_write_at_once_through_a_group(new_user: NewUser) -> None:
-    users = [new_user() for _ in range(4)]
-    group = Group(users[0]).created(dict.fromkeys(users, SHARER))
-    stories = [Story(user).created({user: OWNER, group: OWNER}) for user in users]
-    writers = users[1:] + users[:1]
-    requests = [
-        story.follow(user, content=b"new", via=group)
-        for story, user in zip(stories, writers, strict=True)
-    ]
-    answers = at_once(
-        lambda story, user, request: story.send(user, request), stories, writers, requests
-    )
-    assert [answer.status for answer in answers] == [201] * 4
-
-
-@pytest.mark.long
 def test_a_group_whose_last_members_are_deleted_at_once_ends(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:

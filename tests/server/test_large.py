@@ -22,7 +22,7 @@ from tests.kit.writers import OWNER, READER, Story, User, chunks_of
 from tests.server.conftest import NewUser
 from tests.server.events.test_following import metric
 
-pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+pytestmark = [pytest.mark.process, pytest.mark.parametrize("engine", ["sqlite"], indirect=True)]
 PLACES = 4
 
 

@@ -51,15 +51,6 @@ async def test_the_waiting_requests_of_one_user_are_limited() -> None:
         (await acquiring)()
 
 
-def test_unread_responses_of_all_users_are_bounded_in_bytes() -> None:
-    process = LargeBodies(1)
-    releases = [process.count_unread(bytes([user]), 16 * MIB) for user in range(8)]
-    with pytest.raises(OverloadedError):
-        process.count_unread(b"another", 1)
-    releases[3]()
-    process.count_unread(b"another", 16 * MIB)
-
-
 def test_unread_responses_are_bounded_for_each_user_separately() -> None:
     process = LargeBodies(1)
     release = process.count_unread(b"a", 10 * MIB)
@@ -81,16 +72,6 @@ def test_a_user_without_unread_responses_may_get_one_of_any_size() -> None:
         process.count_unread(b"a", 1)
     release()
     process.count_unread(b"a", 20 * MIB)
-
-
-def test_a_buffer_is_allocated_only_after_the_first_megabyte() -> None:
-    with Buffers(SIZE).receiving() as received:
-        received.add(b"a" * 1_048_576)
-        assert [received.buffer] == [None]
-        assert bytes(received.octets) == b"a" * 1_048_576
-        received.add(b"b")
-        assert [received.buffer] != [None]
-        assert bytes(received.octets) == b"a" * 1_048_576 + b"b"
 
 
 def test_a_released_buffer_is_reused_and_shows_no_bytes_of_its_last_use() -> None:

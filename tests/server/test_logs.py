@@ -128,6 +128,7 @@ def test_users_who_send_too_many_requests_neither_fill_the_log_nor_hide_a_failur
     assert "disk" in written[-1]["cause"]
 
 
+@pytest.mark.process
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_on_a_terminal_the_log_is_for_people(stranger: Person, tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ from scbroker.server.admin.health import Reading, read
 from scbroker.wire import codec
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
-from tests.kit.engines import PostgresServer
 from tests.kit.fixtures import StartBroker
 from tests.kit.waiting import wait_until
 from tests.kit.writers import Story
 from tests.server.conftest import NewUser
+
+pytestmark = pytest.mark.process
 
 PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
 
@@ -138,10 +139,3 @@ def test_any_worker_answers_for_all_also_after_one_was_killed(
 def count(broker: BrokerProcess) -> float:
     path = "/v1/session-challenges"
     return of(broker).total("scbroker_requests_total", path=path)
-
-
-@pytest.mark.long
-def test_the_lag_of_a_standby_is_zero_without_one(tmp_path: Path) -> None:
-    with PostgresServer() as server, BrokerProcess(tmp_path, server.createdatabase()) as broker:
-        wait_until(lambda: of(broker).total("scbroker_clock_difference_seconds") != 0)
-        assert of(broker).total("scbroker_replicas") == 0

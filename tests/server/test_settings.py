@@ -13,17 +13,13 @@ from typing import Any, Final
 
 import pytest
 
-import scbroker
 from scbroker.errors import InvalidArgumentError
 from scbroker.server import commands
 from scbroker.server.settings import Settings, load_settings
 from tests.kit.brokers import BrokerProcess, Wire, environment
 from tests.kit.engines import PostgresServer
 from tests.kit.nursery import run
-from tests.kit.operators import admin
 from tests.kit.waiting import PATIENCE, wait_until
-from tests.kit.writers import Story
-from tests.server.conftest import NewUser
 
 
 def _refusal(data_dir: Path, *options: str, settings: Mapping[str, object] = {}) -> str:
@@ -59,18 +55,6 @@ def test_a_setting_that_is_not_understood_is_named_and_refused(name: str, value:
     assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize("proxies", ["", "*", "10.0.0.5", "10.0.0.5, 192.168.0.0/16,::1,fd00::/8"])
-def test_proxies_are_addresses_and_networks(proxies: str) -> None:
-    assert load_settings({"SCBROKER_TRUSTED_PROXIES": proxies}).trusted_proxies == proxies
-
-
-@pytest.mark.parametrize(
-    "url", ["", "s3://bucket/prefix", "gs://bucket", "az://box", "file:///a%20b"]
-)
-def test_an_object_store_is_one_that_keeps_what_it_took(url: str) -> None:
-    assert load_settings({"SCBROKER_OBJECT_STORE_URL": url}).object_store_url == url
-
-
 @pytest.mark.parametrize(
     "name, value, named",
     [
@@ -88,19 +72,6 @@ def test_a_broker_does_not_start_on_a_wrong_setting_and_names_it(
     tmp_path: Path, name: str, value: str, named: str
 ) -> None:
     assert named in _refusal(tmp_path, settings={name: value})
-
-
-def test_a_wrong_setting_makes_no_key_and_no_database(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    _refusal(folder, settings={"guesses": "many"})
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize("content", ["guesses = 'many'", "nonsense = 1", "guesses", "\0"])
-def test_a_file_of_settings_is_as_strict(tmp_path: Path, content: str) -> None:
-    config = tmp_path / "scbroker.toml"
-    config.write_text(content)
-    _refusal(tmp_path / "data", settings={"config": config})
 
 
 def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: Path) -> None:
@@ -122,21 +93,10 @@ def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: 
     assert both.origins == ["https://a.example", "https://b.example"]
 
 
-def test_a_wrong_value_is_not_repeated_in_the_error() -> None:
-    """It may be a secret that stands under the wrong name."""
-    with pytest.raises(InvalidArgumentError) as caught:
-        load_settings({"SCBROKER_GUESSES": "hunter2"})
-    assert "hunter2" not in str(caught.value)
-
-
 def test_no_secret_setting_stands_in_a_repr() -> None:
     found = Settings(broker_key="ab" * 32, api_key=str(uuid.uuid4()))
     assert found.broker_key not in repr(found)
     assert found.api_key not in repr(found)
-
-
-def test_sqlite_takes_one_process(tmp_path: Path) -> None:
-    assert "PostgreSQL" in _refusal(tmp_path, "--workers", "2")
 
 
 @pytest.mark.sampled
@@ -155,40 +115,6 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
         taken.listen()
         port = taken.getsockname()[1]
         assert str(port) in _refusal(tmp_path, "--port", str(port))
-
-
-def test_a_host_that_is_not_this_machines_is_named(tmp_path: Path) -> None:
-    assert "192.0.2.1" in _refusal(tmp_path, "--host", "192.0.2.1")
-
-
-def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_bytes(b"")
-    assert str(file / "data") in _refusal(file / "data")
-    assert str(file) in _refusal(file)
-
-
-# As root, without the capabilities that let root write where it may not.
-AS_OTHERS: Final = """
-import ctypes, os, sys
-for capability in (1, 2):
-    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)
-program = "from scbroker.cli import main; main()"
-os.execv(sys.executable, [sys.executable, "-c", program, "serve", *sys.argv[1:]])
-"""
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
-def test_a_data_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    folder.mkdir(mode=0o555)
-    done = subprocess.run(
-        [sys.executable, "-c", AS_OTHERS, "--port", "0", "--data-dir", str(folder)],
-        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
-        check=False,
-    )  # fmt: skip
-    assert str(folder) in _refused(done.returncode, done.stdout, done.stderr)
 
 
 # As `serve` is, with few attempts.
@@ -255,44 +181,6 @@ def test_what_a_broker_keeps_is_for_its_operators_eyes_alone(tmp_path: Path) -> 
     assert uuid.UUID(output.strip()).version == 4
 
 
-def test_the_command_line_says_its_version() -> None:
-    status, output, _ = run(["--version"], environment(), PATIENCE)
-    assert (status, output) == (0, f"scbroker {scbroker.__version__}\n")
-
-
-@pytest.mark.long
-def test_a_first_start_makes_an_api_key_and_shows_it_once(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path)
-    del broker.settings["api_key"]
-    shown = []
-    for _ in range(2):
-        with broker, Wire(broker) as wire:
-            wire.call("GET", "/health/live").expect(200)
-        shown.append(broker.output)
-    [key] = [line for line in shown[0].splitlines() if "SCBROKER_API_KEY" in line]
-    assert "API_KEY" not in shown[1]
-    broker.api_key = uuid.UUID(key.rpartition("=")[2])
-    with broker, Wire(broker) as wire:
-        wire.nonce()
-
-
-@pytest.mark.long
-def test_a_broker_ends_in_order_when_it_is_told_to(fresh_broker: BrokerProcess) -> None:
-    with Wire(fresh_broker) as wire:
-        wire.call("GET", "/health/live").expect(200)
-        assert fresh_broker.stop() in {0, -15}
-        assert "Traceback" not in fresh_broker.log
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_the_operators_further_keys_work(fresh_broker: BrokerProcess, new_user: NewUser) -> None:
-    done = admin(fresh_broker, "api-keys", "create", "for a test").expect(0)
-    alice = new_user(at=fresh_broker)
-    alice.wire.call("GET", "/v1/events", Scbroker_Api_Key=done.last).expect(200)
-    alice.events()
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_a_key_from_the_settings_is_the_same_for_all_processes_of_a_broker(
@@ -315,18 +203,6 @@ def test_a_key_from_the_settings_is_the_same_for_all_processes_of_a_broker(
         request = two.log_in_request(ring, one.nonce(), "https://broker.example:443")
         two.call("POST", "/v1/sessions", request).expect(201)
         assert not (tmp_path / "a" / "broker.key").exists()
-
-
-@pytest.mark.long
-def test_contents_outlive_a_restart_without_being_sent_again(
-    fresh_broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user(at=fresh_broker)
-    story = Story(alice)
-    part = story.upload(alice, bytes(70_000))
-    fresh_broker.restart()
-    alice.wire.close()
-    story.tell(alice, story.begin(content=part))
 
 
 @pytest.mark.parametrize(

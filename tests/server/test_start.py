@@ -83,13 +83,6 @@ def test_a_secret_is_shown_as_set_and_a_password_of_an_address_not_at_all(tmp_pa
     assert rows["data_dir"]["source"] == "option"
 
 
-@pytest.mark.parametrize("variable", ["SCBROKER_GUESES", "SCBROKER_XYZZY"])
-def test_an_unknown_variable_is_refused(variable: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"{variable} is not a setting") as caught:
-        load_settings({variable: "hunter2"})
-    assert "hunter2" not in str(caught.value)
-
-
 def test_a_wrong_value_is_reported_with_the_place_where_it_was_given(tmp_path: Path) -> None:
     config = tmp_path / "broker.toml"
     config.write_text("port = 'many'")
@@ -103,20 +96,6 @@ def test_a_wrong_value_is_reported_with_the_place_where_it_was_given(tmp_path: P
         assert where in str(caught.value)
     with pytest.raises(InvalidArgumentError, match="--port: Expected"):
         load_settings({}, port="many")
-
-
-def test_one_origin_may_be_a_text_in_the_file(tmp_path: Path) -> None:
-    config = tmp_path / "broker.toml"
-    config.write_text("origins = 'https://broker.example:443'")
-    loaded = load_settings({"SCBROKER_CONFIG": str(config)})
-    assert loaded.origins == ["https://broker.example:443"]
-
-
-def test_variables_of_the_command_line_of_users_are_no_settings() -> None:
-    """A machine may run both, with the same environment."""
-    names = ("profile", "link_password", "password", "passphrase", "new_password", "new_passphrase")
-    variables = {f"SCBROKER_{name.upper()}": "x" for name in names}
-    assert load_settings(variables) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -160,6 +139,7 @@ def test_a_check_of_a_new_broker_finds_nothing_wrong_and_makes_nothing(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.process
 def test_a_check_beside_a_broker_as_before_an_upgrade_warns_of_the_port_and_finds_the_rest_right(
     fresh_broker: BrokerProcess,
 ) -> None:
@@ -325,11 +305,6 @@ def test_ctrl_c_ends_a_broker_without_a_traceback_and_a_second_one_at_once(
     assert presses == 2 or "Traceback" not in error, "the second one cuts uvicorn's lifespan off"
     assert "graceful shutdown exceeded" not in error
     assert process.returncode in (0, 130, -signal.SIGINT)
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as asking:
-        return asking.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _is_live(port: int) -> bool:

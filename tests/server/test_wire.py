@@ -3,8 +3,6 @@
 The conformance kit spoils a valid request of every operation; `tests/conformance` asks this broker.
 """
 
-import importlib.metadata
-import platform
 import socket
 import uuid
 from collections.abc import Iterable, Iterator
@@ -26,12 +24,6 @@ from tests.server.conftest import NewUser, Unchanged
 
 CODES: Final = {kind.code: status for kind, status in STATUS.items()}
 ID: Final = "5d1cc6d2-6d5c-8b2b-9e3d-9a0a4f0a3b11"
-
-
-@pytest.fixture
-def engine() -> str:
-    """Wrong requests are refused before the database is read: one engine is enough."""
-    return "sqlite"
 
 
 def _each(operations: Iterable[Operation]) -> pytest.MarkDecorator:
@@ -192,6 +184,7 @@ def _head(wire: Wire, request: Request, **headers: str) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n"
 
 
+@pytest.mark.process
 @pytest.mark.sampled
 @every_body
 def test_a_body_that_is_announced_far_too_large_is_refused_without_being_read(
@@ -209,6 +202,7 @@ def test_a_body_that_is_announced_far_too_large_is_refused_without_being_read(
         assert status.startswith(b"HTTP/1.1 413 "), status[:100]
 
 
+@pytest.mark.process
 def test_without_a_session_no_body_is_awaited(
     wire: Wire, raw: socket.socket, request_of: Any
 ) -> None:
@@ -219,56 +213,7 @@ def test_without_a_session_no_body_is_awaited(
     assert raw.recv(65_536).startswith(b"HTTP/1.1 401 ")
 
 
-@pytest.mark.long
-def test_endless_chunked_bodies_are_cut_off_at_the_limit(
-    wire: Wire, request_of: Any, unchanged: Unchanged
-) -> None:
-    sent = 0
-
-    def endless() -> Iterator[bytes]:
-        nonlocal sent
-        while sent < 2**30:
-            sent += 65_536
-            yield bytes(65_536)
-
-    operation = next(o for o in OPERATIONS if o.path == "/v1/users")
-    request = request_of(operation)
-    with unchanged():
-        try:
-            answer = request.send(wire, body=endless())
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it was cut off
-        else:
-            _problem(answer, "too-large")
-    assert wire.call("GET", "/health/live").status == 200
-
-
-def test_a_chunked_request_is_like_any_other(new_user: NewUser) -> None:
-    alice = new_user()
-    body = msgspec.msgpack.encode({"users": [{"userId": alice.id}]})
-    pieces = [body[at : at + 7] for at in range(0, len(body), 7)]
-    headers = {"Content-Type": MESSAGE}
-    chunked = alice.wire.send("POST", "/v1/key-records", pieces, headers).expect(200)
-    assert chunked.body == alice.wire.send("POST", "/v1/key-records", body, headers).body
-
-
-@pytest.mark.sampled
-@every_body
-def test_a_body_that_breaks_off_changes_nothing(
-    wire: Wire, request_of: Any, unchanged: Unchanged, operation: Operation
-) -> None:
-    request = request_of(operation)
-    assert request.body is not None
-    with unchanged():
-        for body in (request.body[:-1], b""):
-            with socket.create_connection(("127.0.0.1", wire.broker.port), timeout=PATIENCE) as raw:
-                raw.sendall(_head(wire, request, Content_Length=str(len(request.body))) + body)
-                raw.shutdown(socket.SHUT_WR)
-                answer = raw.recv(65_536)
-                assert not answer.startswith(b"HTTP/1.1 2"), answer
-        wire.call("GET", "/health/ready").expect(200)
-
-
+@pytest.mark.process
 @pytest.mark.parametrize("garbage", [b"\x16\x03\x01\x02\x00\x01", b"GET\r\n\r\n", b"\0" * 100])
 def test_bytes_that_are_not_http_close_only_their_own_connection(
     wire: Wire, raw: socket.socket, garbage: bytes
@@ -311,15 +256,6 @@ def test_the_broker_itself_is_asked_without_key_or_version(broker: BrokerProcess
             _has_fixed_headers(answer)
 
 
-def test_metrics_name_the_versions_of_the_broker_and_of_python(broker: BrokerProcess) -> None:
-    with Wire(broker) as wire:
-        text = wire.call("GET", "/metrics").expect(200).body.decode()
-    [line] = [line for line in text.splitlines() if line.startswith("scbroker_build_info{")]
-    assert f'version="{importlib.metadata.version("scbroker")}"' in line
-    assert f'python="{platform.python_version()}"' in line
-    assert line.endswith(" 1.0")
-
-
 def test_metrics_count_answers_by_operation_and_status_and_name_nobody(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -358,6 +294,7 @@ def test_a_record_request_has_room_for_the_longest_list(new_user: NewUser) -> No
     alice.wire.call("PUT", path, over).expect(400, "invalid")
 
 
+@pytest.mark.process
 @pytest.mark.long
 def test_no_answer_and_no_log_line_repeats_what_a_request_kept_secret(
     fresh_broker: BrokerProcess, new_user: NewUser

@@ -18,19 +18,12 @@ from scbroker.server.storage.blobs import Folder, new_blob_name
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.operators import admin
-from tests.kit.people import Person
 from tests.kit.tables import dump, query
 from tests.kit.waiting import PATIENCE, wait_until
 
 LARGE = 9 * 1_048_576
 SECRETS = ("A password 1", "A passphrase 1")
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
-
-
-@pytest.fixture
-def engine() -> str:
-    """A backup by command is for an embedded broker."""
-    return "sqlite"
 
 
 @pytest.fixture
@@ -249,16 +242,6 @@ def test_a_backup_that_is_not_whole_is_refused_and_nothing_is_made(
 
 
 @pytest.mark.long
-def test_a_damaged_backup_is_restored_for_what_is_left_of_it_where_that_is_asked_for(
-    served: BrokerProcess, backed_up: Path
-) -> None:
-    an_object(backed_up).unlink()
-    with restored(served, backed_up, "--damaged") as other:
-        done = admin(other, "check").expect(1)
-        assert [line.endswith("its object is missing.") for line in done.lines] == [True, False]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("command", ["backup", "restore"])
 def test_neither_backup_nor_restore_writes_into_a_folder_that_is_not_empty(
     served: BrokerProcess, backed_up: Path, tmp_path: Path, command: str
@@ -308,18 +291,6 @@ def test_the_key_is_left_out_unless_it_is_asked_for_and_a_broker_without_it_says
         assert (tmp_path / "all" / path).stat().st_mode & 0o77 == 0
     with BrokerProcess(tmp_path / "all"):
         pass
-
-
-@pytest.mark.long
-def test_a_key_that_was_put_there_first_stays(
-    served: BrokerProcess, backed_up: Path, tmp_path: Path
-) -> None:
-    there = tmp_path / "there"
-    there.mkdir(mode=0o700)
-    shutil.copy(served.directory / "broker.key", there)
-    admin(served, "restore", backed_up, at=there).expect(0)
-    with BrokerProcess(there) as other:
-        admin(other, "check").expect(0)
 
 
 @pytest.mark.long
@@ -387,45 +358,3 @@ def test_dated_backups_are_kept_up_to_a_number_and_nothing_else_is_removed(
     assert (folder / "2026-01-05T030000Z").exists()
     with restored(served, folder / second) as other:
         admin(other, "check").expect(0)
-
-
-@pytest.mark.long
-def test_a_damaged_backup_removes_no_older_one(
-    served: BrokerProcess, new_provider: NewProvider, tmp_path: Path
-) -> None:
-    folder = tmp_path / "nightly"
-    admin(served, "backup", folder / "2026-01-01T030000Z").expect(0)
-    new_provider(True, at=served).createContainer(bytes(LARGE)).result(PATIENCE)
-    for path in (served.directory / "objects").rglob("*"):
-        if path.is_file():
-            path.unlink()
-    done = admin(served, "backup", folder, "--keep", "1").expect(1)
-    assert any("No older backup was removed" in line for line in done.lines)
-    assert (folder / "2026-01-01T030000Z" / "manifest.json").exists()
-
-
-@pytest.mark.long
-def test_the_drill_of_the_guide_restores_what_a_person_reads_by_the_command_line(
-    served: BrokerProcess, tmp_path: Path
-) -> None:
-    """Restore into a scratch folder, check, log in with passphrase and password, verify all containers."""
-    secrets = {"SCBROKER_PASSWORD": SECRETS[0], "SCBROKER_PASSPHRASE": SECRETS[1]}
-
-    def device_of(broker: BrokerProcess, name: str, *command: str) -> Person:
-        device = Person(tmp_path / name, broker)
-        device.environment |= secrets | {"SCBROKER_API_KEY": str(broker.api_key)}
-        sessions = device.home / "sessions"
-        device.run(*command, "--server", broker.url, "--session-folder", sessions)
-        return device
-
-    alice = device_of(served, "home", "register", "--name", "Alice")
-    (alice.home / "letter.txt").write_text("Dear Bob")
-    alice.run("put", "letter.txt")
-    user = alice.json("whoami")["userId"]
-    admin(served, "backup", tmp_path / "nightly", "--keep", "7").expect(0)
-    [name] = backups_in(tmp_path / "nightly")
-    with restored(served, tmp_path / "nightly" / name) as other:
-        admin(other, "check").expect(0)
-        fresh = device_of(other, "drill", "login", user)
-        assert fresh.json("verify")["verified"] == 1
-        assert fresh.run("cat", "letter.txt").output == "Dear Bob"

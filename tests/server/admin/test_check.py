@@ -373,10 +373,6 @@ def checked(kept: Kept, *, quick: bool = False) -> tuple[bool, list[str]]:
     return right, lines
 
 
-def test_the_copy_is_whole_before_it_is_damaged(copied: Kept) -> None:
-    assert checked(copied)[0]
-
-
 @pytest.mark.long
 def test_a_check_that_finds_a_fault_exits_with_status_1(copied: Kept) -> None:
     _flip(copied)

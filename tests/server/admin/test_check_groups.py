@@ -141,14 +141,6 @@ def scene(shared_brokers: Any) -> Iterator[tuple[BrokerProcess, Group, Story]]:
         yield broker, group, story
 
 
-@pytest.mark.long
-def test_nothing_is_wrong_with_a_group_as_it_was_made(
-    scene: tuple[BrokerProcess, Group, Story],
-) -> None:
-    broker, _, _ = scene
-    assert "nothing is wrong" in admin(broker, "check", "--quick").expect(0).last
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_of_a_group_is_reported(

@@ -1,8 +1,6 @@
 """`scbroker admin rotate-broker-key` beside running brokers, and after it was killed at any step."""
 
-import asyncio
 import os
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +12,7 @@ import pytest
 
 from scbroker.crypto.at_rest import open_stored
 from scbroker.crypto.seal import random_bytes
-from scbroker.errors import IntegrityError, InvalidArgumentError
+from scbroker.errors import IntegrityError
 from scbroker.keys import KeyRing
 from scbroker.server import keys
 from scbroker.server.admin import rotation, stores
@@ -26,7 +24,6 @@ from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker, Stores
 from tests.kit.operators import admin, rotate, rotate_to_the_end, settings_of
-from tests.kit.quotas import read
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User, authorized, stalled, store, storing
@@ -88,17 +85,6 @@ def test_after_a_rotation_all_key_files_open_and_they_are_sealed_under_the_new_k
         with pytest.raises(IntegrityError):
             open_stored(old, KEY_FILE, user_id, key_file)
     admin(fresh_broker, "check").expect(0)
-
-
-@pytest.mark.long
-def test_a_key_can_be_rotated_again_and_again(fresh_broker: BrokerProcess) -> None:
-    user = Registered(fresh_broker)
-    seen = {key_of(fresh_broker)}
-    for _ in range(3):
-        rotate_to_the_end(fresh_broker)
-        seen.add(key_of(fresh_broker))
-        user.check()
-    assert len(seen) == 4
 
 
 class KilledError(Exception):
@@ -173,49 +159,6 @@ def test_a_rotation_that_is_killed_at_any_step_locks_nobody_out_and_goes_on(
         open_stored(key_of(fresh_broker), KEY_FILE, user_id, key_file)
 
 
-@pytest.mark.long
-def test_a_broker_goes_on_with_the_keys_that_it_has_while_a_rotation_renames_their_files(
-    fresh_broker: BrokerProcess,
-) -> None:
-    settings, url, old = settings_of(fresh_broker), fresh_broker.database_url, key_of(fresh_broker)
-    held = BrokerKeys(settings, old)
-    if fresh_broker.engine == "postgresql":
-        rotate(settings)
-    rotate_and_kill(settings, 1)
-    new = read(url, held.at).next
-    assert new is not None
-    for name in ("broker.key", "broker.key.next"):
-        fresh_broker.directory.joinpath(name).rename(fresh_broker.directory / f"{name}.moved")
-    rotate(settings_of(fresh_broker, broker_key=old.hex(), broker_key_next=new.hex()))
-    assert read(url, held.at).active == new
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("small_pages")
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_command_that_another_one_overtook_does_not_end_the_next_rotation(
-    fresh_broker: BrokerProcess,
-) -> None:
-    """It was suspended, or slow. KeyFiles that are not sealed anew then would be lost with their key."""
-    settings = settings_of(fresh_broker)
-    users = [Registered(fresh_broker) for _ in range(3)]
-    overtaken = False
-
-    def overtake(*_: object) -> None:
-        nonlocal overtaken
-        if not overtaken:
-            overtaken = True
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(rotate, settings).result()
-                pool.submit(rotate_and_kill, settings, 1).result()
-
-    asyncio.run(rotation.rotate(settings, lambda _: None, overtake, settling=0))
-    assert "continues" in rotate(settings)[0]
-    for user in users:
-        user.check()
-    admin(fresh_broker, "check").expect(0)
-
-
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_users_who_store_key_files_all_the_time_cannot_prevent_a_rotation(
     fresh_broker: BrokerProcess,
@@ -235,40 +178,6 @@ def test_users_who_store_key_files_all_the_time_cannot_prevent_a_rotation(
         for each in (before, rotating, after):
             each.result(PATIENCE)
     user.check()
-
-
-@pytest.mark.long
-def test_users_who_replace_their_key_files_during_rotations_have_none_under_an_old_key(
-    fresh_broker: BrokerProcess,
-) -> None:
-    """If the announcement did not wait for writers, some of these would stay under the old key."""
-    users = [Registered(fresh_broker) for _ in range(4)]
-    done = threading.Event()
-    failed: list[BaseException] = []
-
-    def go_on(user: Registered) -> None:
-        try:
-            while not done.is_set():
-                user.replace()
-        except BaseException as error:
-            failed.append(error)
-
-    threads = [threading.Thread(target=go_on, args=(user,)) for user in users]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(5):
-            rotate_to_the_end(fresh_broker)
-            for user_id, key_file, verifier in query(fresh_broker.database_url, KEY_FILES):
-                open_stored(key_of(fresh_broker), KEY_FILE, user_id, key_file)
-                open_stored(key_of(fresh_broker), keys.VERIFIER, user_id, verifier)
-    finally:
-        done.set()
-        for thread in threads:
-            thread.join()
-    assert failed == []
-    for user in users:
-        user.check()
 
 
 @pytest.mark.long
@@ -363,15 +272,6 @@ def test_a_broker_without_the_new_key_says_so_and_serves_everything_else(
 
 
 @pytest.mark.long
-def test_a_key_of_the_settings_needs_the_new_one_as_a_setting(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path, broker_key=os.urandom(32).hex()) as broker:
-        done = admin(broker, "rotate-broker-key").expect(2)
-        assert "SCBROKER_BROKER_KEY_NEXT" in done.error
-        broker.settings["broker_key_next"] = "00"
-        assert "64 hexadecimal digits" in admin(broker, "rotate-broker-key").expect(2).error
-
-
-@pytest.mark.long
 @on_sqlite
 def test_a_backup_is_refused_during_a_rotation_and_has_the_key_that_opens_it_after(
     fresh_broker: BrokerProcess, tmp_path: Path
@@ -382,29 +282,6 @@ def test_a_backup_is_refused_during_a_rotation_and_has_the_key_that_opens_it_aft
     rotate(settings_of(fresh_broker))
     admin(fresh_broker, "backup", tmp_path / "copy", "--with-key").expect(0)
     assert (tmp_path / "copy" / "broker.key").read_bytes() == key_of(fresh_broker)
-
-
-@pytest.mark.long
-@on_sqlite
-def test_check_names_a_damaged_proof_of_a_passphrase(fresh_broker: BrokerProcess) -> None:
-    user = Registered(fresh_broker)
-    rotate(settings_of(fresh_broker))
-    query(fresh_broker.database_url, "UPDATE key_files SET verifier = ?", bytes(60))
-    done = admin(fresh_broker, "check").expect(1)
-    assert f"{user.ring.userId}: Their KeyFile, or the proof of their passphrase" in "\n".join(
-        done.lines
-    )
-
-
-@pytest.mark.long
-@on_sqlite
-def test_a_damaged_key_file_does_not_stop_a_rotation(fresh_broker: BrokerProcess) -> None:
-    damaged, other = Registered(fresh_broker), Registered(fresh_broker)
-    statement = "UPDATE key_files SET key_file = ? WHERE user_id = ?"
-    query(fresh_broker.database_url, statement, bytes(60), damaged.ring.userId.bytes)
-    rotate(settings_of(fresh_broker))
-    other.check()
-    admin(fresh_broker, "check").expect(1)
 
 
 def test_a_running_broker_forgets_the_old_key_two_minutes_after_it_was_replaced(
@@ -431,6 +308,7 @@ def test_a_running_broker_forgets_the_old_key_two_minutes_after_it_was_replaced(
     assert not held.is_keyed(tag, "nonce", b"fresh")
 
 
+@pytest.mark.process
 @pytest.mark.long
 @on_sqlite
 def test_a_log_in_and_a_device_pass_from_before_a_rotation_are_accepted_right_after_it(
@@ -449,19 +327,3 @@ def test_a_log_in_and_a_device_pass_from_before_a_rotation_are_accepted_right_af
             wire.open_key_file(user.ring.userId, random_bytes(32), None, "192.0.2.1").expect(status)
         wire.open_key_file(user.ring.userId, user.auth, None, "192.0.2.1").expect(429)
         wire.open_key_file(user.ring.userId, user.auth, old_pass, "192.0.2.1").expect(200)
-
-
-@pytest.mark.long
-def test_a_missing_first_key_is_reported(fresh_broker: BrokerProcess) -> None:
-    rotate_to_the_end(fresh_broker)
-    query(
-        fresh_broker.database_url,
-        "UPDATE checks SET value = ? WHERE name = ?",
-        bytes(60),
-        keys.FIRST_KEY,
-    )
-    fresh_broker.stop()
-    with pytest.raises(RuntimeError, match="first key"):
-        fresh_broker.start()
-    with pytest.raises(InvalidArgumentError, match="first key"):
-        rotate(settings_of(fresh_broker))

@@ -89,41 +89,6 @@ def test_with_the_wrong_database_nothing_of_another_is_swept(
 
 
 @pytest.mark.long
-def test_two_brokers_share_one_store_and_each_sweeps_its_own_objects_alone(
-    stopped: BrokerProcess, tmp_path: Path
-) -> None:
-    second = BrokerProcess(tmp_path / "second")
-    second.settings["object_store_url"] = (stopped.directory / "objects").as_uri()
-    _make_old(stopped.directory / "objects")
-    before = _files(folder_of(stopped))
-    with second:
-        _add_large_content(second)
-        for command in COMMANDS:
-            admin(second, *command).expect(0)
-            admin(stopped, *command).expect(0)
-        _delete_everything(second)
-        admin(second, "sweep").expect(0)
-    root = stopped.directory / "objects" / folder_of(second).name
-    assert {Path(name).name for name in _files(root)} <= {"check"}
-    assert _files(folder_of(stopped)) == before
-
-
-@pytest.mark.long
-def test_with_another_store_everything_that_is_missing_is_named_and_opens_again_with_the_right_one(
-    stopped: BrokerProcess, tmp_path: Path
-) -> None:
-    right = stopped.directory / "objects"
-    before = _files(right)
-    stopped.settings["object_store_url"] = (tmp_path / "wrong").as_uri()
-    assert "its object is missing" in admin(stopped, "check", "--quick").expect(1).lines[0]
-    admin(stopped, "sweep").expect(0)
-    stopped.settings["object_store_url"] = right.as_uri()
-    for command in COMMANDS:
-        admin(stopped, *command).expect(0)
-    assert _files(right) == before
-
-
-@pytest.mark.long
 def test_a_database_without_an_id_is_refused_until_its_broker_starts(
     stopped: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -192,19 +157,6 @@ def test_while_its_object_store_is_away_a_broker_starts_and_sweeps_nothing(tmp_p
         wire.call("GET", "/health/live").expect(200)
         wire.call("GET", "/health/ready").expect(503)
         assert "object store" in admin(broker, "sweep").expect(5).error
-
-
-@pytest.mark.long
-def test_restored_objects_belong_to_the_restored_database_before_any_start(
-    stopped: BrokerProcess, tmp_path: Path
-) -> None:
-    copy, restored = tmp_path / "copy", BrokerProcess(tmp_path / "restored")
-    admin(stopped, "backup", copy, "--with-key").expect(0)
-    admin(stopped, "restore", copy, at=restored.directory).expect(0)
-    names = {name for name in _files(folder_of(stopped)) if not name.endswith("/check")}
-    assert _files(folder_of(restored)).keys() == names != set()
-    for command in COMMANDS:
-        admin(stopped, *command, at=restored.directory).expect(0)
 
 
 @pytest.mark.long

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from scbroker.errors import ConflictError
 from scbroker.server.admin import usage
 from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines, on_sqlite
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin, admin_json, settings_of
-from tests.kit.quotas import amounts, check_usage, read, used
+from tests.kit.quotas import amounts, check_usage, used
 from tests.kit.tables import query
 from tests.kit.writers import Story, User, delete_user
 from tests.server.conftest import NewUser, Unchanged
@@ -152,38 +151,3 @@ def test_a_recount_beside_writers_keeps_what_they_write_meanwhile(
     beside(broker, lambda at: usage.recount(settings_of(broker), at.database))
     monkeypatch.setattr(usage, "differences", found)
     check_usage(url)
-
-
-@pytest.mark.long
-@on_sqlite
-def test_of_two_recounts_at_once_the_one_that_started_last_takes_effect(
-    people: tuple[BrokerProcess, User, User], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broker, *_ = people
-    url = broker.database_url
-    query(url, "UPDATE usage SET bytes = 0")
-    found: Callable[..., Any] = usage.differences
-
-    def read_after_another(connection: Any) -> Any:
-        result = found(connection)
-        monkeypatch.setattr(usage, "differences", found)
-        admin(broker, "usage", "--recount").expect(0)
-        return result
-
-    monkeypatch.setattr(usage, "differences", read_after_another)
-    with pytest.raises(ConflictError, match="changed nothing"):
-        beside(broker, lambda at: usage.recount(settings_of(broker), at.database))
-    check_usage(url)
-
-
-@pytest.mark.long
-@on_sqlite
-def test_records_that_cannot_be_read_are_left_out_of_the_sums(
-    people: tuple[BrokerProcess, User, User],
-) -> None:
-    broker, alice, bob = people
-    broker.stop()
-    query(broker.database_url, "UPDATE records SET body = ?", b"damaged")
-    found = read(broker.database_url, usage.stored)
-    assert found.keys() == {alice.ring.userId.bytes, bob.ring.userId.bytes}
-    assert found[bob.ring.userId.bytes].bytes > 60_000

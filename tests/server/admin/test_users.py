@@ -5,19 +5,15 @@
 
 import datetime as dt
 import uuid
-from typing import Any
 
 import pytest
 
 from scbroker import AccessLevel, BrokerError
-from scbroker.errors import InvalidArgumentError
 from scbroker.server.admin import users
 from scbroker.server.admin.stores import Stores
-from scbroker.server.admin.users import Order, Page, find, page
+from scbroker.server.admin.users import Order, Page, page
 from scbroker.server.settings import Settings
-from scbroker.wire import users as u
 from tests.kit.beside import beside
-from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire, clock
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.objects import objects
@@ -25,7 +21,7 @@ from tests.kit.operators import admin, admin_json, audited
 from tests.kit.quotas import read
 from tests.kit.tables import count_rows, query
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import OWNER, READER, Story, User, delete_user
+from tests.kit.writers import OWNER, READER, Story, User
 from tests.server.conftest import NewUser, Unchanged
 
 
@@ -52,15 +48,6 @@ def test_a_list_shows_each_user_with_what_they_store_and_their_last_log_in(
         at = dt.datetime.fromisoformat(hers[name]).timestamp()
         assert begun // 1_000_000 <= at <= clock() / 1e6
     assert (found[bob.id]["containers"], found[bob.id]["bytes"]) == (0, 0)
-
-
-@pytest.mark.long
-def test_a_user_without_a_session_has_no_known_log_in(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    alice.wire.call("DELETE", "/v1/sessions/current").expect(204)
-    assert (show(broker, alice)["lastLogIn"], show(broker, alice)["sessions"]) == (None, 0)
 
 
 @pytest.mark.long
@@ -94,13 +81,6 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(
         assert show(broker, alice)["suspended"] is None
     finally:
         query(broker.database_url, "DELETE FROM users WHERE id = ?", bytes(other))
-
-
-@pytest.mark.parametrize("text", ["abc", "", "....", "me", "'; --", "g" * 8, "0" * 33, "*"])
-def test_what_is_no_user_id_is_not_looked_for(text: str) -> None:
-    nothing: Any = None
-    with pytest.raises(InvalidArgumentError, match="is not a user id"):
-        find(nothing, text)
 
 
 @pytest.mark.sampled
@@ -174,31 +154,6 @@ def test_a_user_whom_the_operator_deletes_is_gone_with_what_nobody_else_needs(
 
 
 @pytest.mark.long
-def test_keys_of_a_user_whom_the_operator_deletes_stay_open_while_others_need_them(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    shared = Story(alice).created({alice: OWNER, bob: OWNER})
-    admin(broker, "users", "delete", alice.id, "--yes").expect(0)
-
-    def served() -> u.UserKeyRecords:
-        keys = {"users": [{"userId": alice.id}]}
-        answer = bob.wire.call("POST", "/v1/key-records", keys).expect(200)
-        return answer.message(u.KeyRecords).users[0]
-
-    assert served().deleted
-    assert len(served().keyRecords) == 2, "no record closes the chain: only Alice could sign one"
-    assert "nothing is wrong" in admin(broker, "check").expect(0).last
-    shared.tell(bob, shared.follow(bob, grants={bob: OWNER}))
-    shared.tell(bob, shared.follow(bob, tombstone=True))
-    delete_user(bob).expect(204)
-    admin(broker, "sweep").expect(0)
-    assert "nothing is wrong" in admin(broker, "check").expect(0).last
-    assert show(broker, alice)["fingerprint"] is None
-
-
-@pytest.mark.long
 def test_other_users_programs_treat_a_user_whom_the_operator_deleted_as_deleted(
     broker: BrokerProcess, new_provider: NewProvider
 ) -> None:
@@ -266,13 +221,3 @@ def test_each_order_has_the_largest_or_newest_users_first_on_pages_without_gap(
     monkeypatch.setattr(users, "_LISTED_AT_ONCE", 2)
     every = beside(broker, lambda at: users.listed(Stores(at.settings, at.database)))
     assert [each.id for each in every] == sorted(created)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("beginning", ["x", "0" * 33, "0x", "é", f"{uuid.UUID(int=0)}0"])
-@on_sqlite
-def test_a_beginning_that_no_id_can_have_is_refused(
-    start_broker: StartBroker, beginning: str
-) -> None:
-    with pytest.raises(InvalidArgumentError, match="32 digits"):
-        listed(start_broker().database_url, Order.Id, beginning)

@@ -2,35 +2,14 @@
 
 import pytest
 
-from scbroker.records import group as rules
 from scbroker.records.judge import Known
 from scbroker.records.roster import check_group_type
-from scbroker.server.broker import Call
-from scbroker.server.containers import group_views
-from scbroker.wire.containers import PAGE_BYTES
-from scbroker.wire.groups import MAX_ACCEPTED, GroupList, GroupRecord, GroupView, GroupViewRequest
-from tests.kit.beside import beside
-from tests.kit.brokers import BrokerProcess, clock
+from scbroker.wire.groups import MAX_ACCEPTED, GroupList
+from tests.kit.brokers import BrokerProcess
 from tests.kit.groups import MANAGER, READER, SHARER, WRITER, Group, groups_of
 from tests.kit.tables import query
-from tests.kit.writers import OWNER, User, session_of
+from tests.kit.writers import OWNER
 from tests.server.conftest import NewUser
-
-
-def judged(records: list[GroupRecord]) -> rules.GroupChain:
-    """Judge an answer that begins with version 1, as a client does but for the signatures."""
-    chain: rules.GroupChain | None = None
-    for record in records:
-        served = rules.Served(
-            Known.parse(record.record.body),
-            record.accessList.verified() if record.accessList else None,
-            (record.type.salt, record.type.type) if record.type else None,
-            record.roster,
-        )
-        now = clock()
-        chain = rules.begin(served, now) if chain is None else rules.extend(chain, served, now)
-    assert chain is not None
-    return chain
 
 
 @pytest.fixture
@@ -45,15 +24,6 @@ def long(new_user: NewUser) -> Group:
     return group
 
 
-@pytest.mark.long
-def test_what_is_served_is_judged_as_a_chain(long: Group) -> None:
-    records = long.read(long.creator).records
-    chain = judged(records)
-    assert (chain.name, chain.version, chain.roster.epoch) == (long.name, 5, 2)
-    assert [each.accessList is not None for each in records] == [True, False, True, False, True]
-    assert [each.roster is not None for each in records] == [True, True, False, True, True]
-
-
 def test_a_view_begins_at_the_mark_with_list_and_roster_in_force(long: Group) -> None:
     view = long.read(long.creator, since=3)
     first, *others = view.records
@@ -66,32 +36,6 @@ def test_a_view_begins_at_the_mark_with_list_and_roster_in_force(long: Group) ->
     assert view.membership is not None
     [head] = long.read(long.creator, since=99).records
     assert Known.parse(head.record.body).record.version == 5
-
-
-def test_an_answer_has_about_two_mebibytes_and_at_least_one_view(
-    broker: BrokerProcess, long: Group, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a smaller page, which holds fewer records."""
-    asked = [GroupViewRequest(groupId=long.group_id, membership=True)]
-    whole = long.read(long.creator)
-
-    def served(size: int) -> list[group_views.ViewOrError]:
-        monkeypatch.setattr("scbroker.wire.containers.PAGE_BYTES", size)
-        call = _call(long.creator)
-        return beside(
-            broker, lambda b: b.database.read(lambda c: group_views._views(c, call, asked * 2))
-        )
-
-    [first] = served(6_000)
-    assert isinstance(first, GroupView)
-    assert len(first.records) < len(whole.records)
-    assert (first.membership, first.last) == (None, 5)
-    every = served(PAGE_BYTES)
-    assert every == [whole, whole]
-
-
-def _call(user: User) -> Call:
-    return Call("tests", "", {}, session_of(user))
 
 
 def test_a_members_view_has_departures_and_what_is_owed_for_managers_alone(

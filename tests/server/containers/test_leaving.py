@@ -4,20 +4,12 @@ Spec: docs/spec/container.md, sections 4.1 and 10.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 import pytest
 from msgspec.structs import replace
 
-from scbroker.records.container_record import Part
 from scbroker.records.departure import parse_departure
-from scbroker.records.key_record import CLOCK_TOLERANCE
-from scbroker.server.broker import Broker, Call
-from scbroker.server.containers import leaving
-from scbroker.server.storage.driver import Connection
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import (
     DEPARTURE_SIZE,
@@ -26,19 +18,14 @@ from scbroker.wire.containers import (
     GoverningPage,
     ListRequest,
     ListView,
-    RecordsAnswer,
-    RecordsRequest,
     ViewRequest,
     ViewsAnswer,
     ViewsRequest,
 )
-from scbroker.wire.events import Event
-from tests.kit.beside import beside
-from tests.kit.brokers import Answer, BrokerProcess, clock
+from tests.kit.brokers import Answer, BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
-from tests.kit.tables import added, count_rows, dump, gone, query
-from tests.kit.watching import watching
+from tests.kit.tables import count_rows, query
 from tests.kit.writers import (
     OWNER,
     READER,
@@ -50,10 +37,9 @@ from tests.kit.writers import (
     departure,
     leave,
     rotate,
-    session_of,
     stalled,
 )
-from tests.server.conftest import NewUser, Unchanged, at_once
+from tests.server.conftest import NewUser, at_once
 
 MODIFIER: Final = WRITER | Level.ModifyAccess
 NO_VIEW: Final = Level.Download | Level.Decrypt
@@ -178,19 +164,6 @@ def test_a_departure_is_an_event_for_the_leaver_and_for_members_with_viewaccess(
     assert told(bob)[-1] == ("Added", 3, alice.id, [])
 
 
-def test_a_type_that_the_leaver_may_not_see_is_not_in_their_event(new_user: NewUser) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    grants: Grants = {alice: OWNER, bob: READER | Level.ViewType, carol: READER}
-    story = Story(alice).created(grants, type="letter")
-    for user in (bob, carol):
-        leave(story, user).expect(204)
-    ends: list[Event] = [user.events()[-1] for user in (bob, carol)]
-    assert [(each.eventType, each.containerType) for each in ends] == [
-        ("Deleted", "letter"),
-        ("Deleted", None),
-    ]
-
-
 def test_an_author_without_the_rights_of_a_leaver_honours_their_departure_and_no_other_removal(
     new_user: NewUser,
 ) -> None:
@@ -203,33 +176,6 @@ def test_an_author_without_the_rights_of_a_leaver_honours_their_departure_and_no
     without_dave: Grants = {alice: OWNER, carol: MODIFIER}
     story.send(carol, honoured(story, carol, grants=without_dave)).expect(422, "rejected")
     story.tell(carol, honoured(story, carol, grants=without_bob))
-
-
-def test_each_record_of_a_batch_names_the_departures_of_its_own_list(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    one, other = story_of(alice, bob), story_of(alice, bob)
-    leave(one, bob).expect(204)
-    requests = [
-        honoured(one, alice, 0, grants={alice: OWNER}),
-        honoured(other, alice, 0, grants={alice: OWNER}),
-    ]
-    answer = alice.wire.call("POST", "/v1/batches/records", RecordsRequest(records=requests))
-    found = answer.expect(200).message(RecordsAnswer).records
-    assert [item.problem and item.problem.code for item in found] == ["conflict", None]
-
-
-def test_a_departure_is_dated_after_its_list_also_if_a_clock_was_ahead(
-    new_user: NewUser, unchanged: Unchanged
-) -> None:
-    """Readers refuse an earlier one; one at the list's time is taken, although it is a while ahead."""
-    alice, bob = new_user(), new_user()
-    story = story_of(alice, bob)
-    ahead = clock() + CLOCK_TOLERANCE - 20_000_000
-    everybody: Grants = {alice: OWNER, bob: READER}
-    story.tell(alice, story.follow(alice, grants=everybody, time=ahead))
-    with unchanged():
-        leave(story, bob).expect(422, "rejected")
-    leave(story, bob, departure(story, bob, time=ahead)).expect(204)
 
 
 def test_a_departure_is_signed_by_the_latest_key_and_later_retirements_are_dated_after_it(
@@ -247,26 +193,6 @@ def test_a_departure_is_signed_by_the_latest_key_and_later_retirements_are_dated
     leave(story, later, message).expect(204)
     [(bound,)] = query(broker.database_url, until, own)
     assert bound >= parse_departure(message.departure.body).time
-
-
-@pytest.mark.long
-def test_the_creator_and_an_author_leave_and_what_they_signed_is_still_verified(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: OWNER})
-    story.tell(bob, story.follow(bob, content=b"his"))
-    leave(story, alice).expect(204)
-    leave(story, bob).expect(204)
-    view = carol.view(story)
-    assert {alice.id, bob.id} <= {each.userId for each in view.keyChains}
-    assert left(view) == sorted([alice.name, bob.name])
-    check(broker)
-    for user in (alice, bob):
-        delete_user(user).expect(204)
-    assert left(carol.view(story)) == sorted([alice.name, bob.name])
-    story.tell(carol, honoured(story, carol, 2, grants={carol: OWNER}))
-    check(broker)
 
 
 def check(broker: BrokerProcess) -> None:
@@ -324,19 +250,6 @@ def test_a_deleted_container_cannot_be_left(new_user: NewUser) -> None:
     leave(story, bob, message).expect(410, "deleted")
 
 
-@pytest.mark.long
-def test_a_container_whose_last_member_is_deleted_goes_with_its_departures(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = story_of(alice, bob)
-    leave(story, bob).expect(204)
-    delete_user(alice).expect(204)
-    for table in ("departures", "access_lists", "records", "authors"):
-        assert count_rows(broker.database_url, table, "container_id = ?", story.id) == 0
-    check(broker)
-
-
 def test_departures_count_to_the_size_of_the_governing_records(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -347,26 +260,6 @@ def test_departures_count_to_the_size_of_the_governing_records(
     leave(story, bob).expect(204)
     [(after,)] = query(broker.database_url, size, story.id)
     assert after == before + DEPARTURE_SIZE
-
-
-def test_an_upload_of_a_user_who_left_is_not_taken_and_segments_are_not_served(
-    new_user: NewUser,
-) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: READER}, content=None)
-    part: Part = story.upload(bob, bytes(70_000))
-    story.tell(bob, story.follow(bob, content=part))
-    segments = f"{story.path}/parts/{_uuid(part)}/segments?first=0&count=1"
-    bob.wire.call("GET", segments).expect(200)
-    own = story.upload(bob, bytes(70_000))
-    leave(story, bob).expect(204)
-    bob.wire.call("GET", segments).expect(404, "not-found")
-    story.send(bob, story.follow(bob, content=own)).expect(404, "not-found")
-    carol.wire.call("GET", segments).expect(200)
-
-
-def _uuid(part: Part) -> Any:
-    return UUID(bytes=part.partId)
 
 
 def test_of_all_members_who_leave_at_once_one_stays(new_user: NewUser) -> None:
@@ -410,19 +303,6 @@ def test_a_departure_and_a_record_of_the_same_moment_are_stored_one_after_the_ot
 
 
 @pytest.mark.long
-def test_a_departure_outlives_the_broker(start_broker: StartBroker, new_user: NewUser) -> None:
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    story = story_of(alice, bob)
-    leave(story, bob).expect(204)
-    broker.restart()
-    for user in (alice, bob):
-        user.wire.close()
-    bob.wire.call("GET", story.path).expect(404, "not-found")
-    assert left(alice.view(story)) == [bob.name]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     "damage, values, fault",
     [
@@ -459,49 +339,3 @@ def test_the_check_finds_a_member_who_left(start_broker: StartBroker, new_user: 
     query(broker.database_url, copied + "expiry_recorded, type FROM members", bob.ring.userId.bytes)
     done = admin(broker, "check", "--quick")
     assert any("still has a member's row" in line for line in done.lines), done.lines
-
-
-class _StoppedError(Exception):
-    """The broker ends before it sends a statement."""
-
-
-@pytest.mark.long
-def test_a_broker_that_ends_before_any_statement_of_a_departure_has_stored_all_or_nothing(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob, carol = [new_user() for _ in range(3)]
-    story = story_of(alice, bob, carol)
-    message = departure(story, bob)
-
-    async def leave_until(at: Broker, number: int) -> bool:
-        """Leave with the statement of this number stopped; return whether there is such a one."""
-        left = [number]
-
-        def write(connection: Connection) -> None:
-            def stop(*_: object) -> None:
-                left[0] -= 1
-                if not left[0]:
-                    raise _StoppedError
-
-            with watching(connection, before=stop):
-                leaving._store(connection, parsed, 2)
-
-        path = {"containerId": story.id}
-        call = Call("tests", "::1", path, session_of(bob))
-        parsed = leaving._Leaving(parse_departure(message.departure.signed.body), message, call)
-        with suppress(_StoppedError):
-            await at.database.write(write)
-        return left[0] <= 0
-
-    before = dump(broker.database_url)
-    number = 1
-    while beside(broker, partial(leave_until, number=number)):
-        after = dump(broker.database_url)
-        assert added(before, after) == {}
-        assert gone(before, after) == {}
-        number += 1
-    assert number > 10
-    assert left(alice.view(story)) == [bob.name]
-    assert bob.events()[-1].eventType == "Deleted"
-    leave(story, bob, message).expect(204)
-    check(broker)

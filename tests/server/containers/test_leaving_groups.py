@@ -1,21 +1,15 @@
 """Departures from groups at the broker: which it stores, and what it serves then (groups.md, 9 and 12)."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 from msgspec.structs import replace
 
-from scbroker.crypto.seal import SigningKey
-from scbroker.records.key_record import CLOCK_TOLERANCE
-from scbroker.records.roster import DEPARTURE_LABEL
-from scbroker.vocabulary import KeyType
-from scbroker.wire.groups import GroupDepartureRequest
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.groups import MANAGER, SHARER, WRITER, Group, groups_of
 from tests.kit.operators import admin
 from tests.kit.tables import count_rows, query
-from tests.kit.writers import MINUTE, OWNER, Story, User, delete_user, rotate
+from tests.kit.writers import OWNER, Story, User, delete_user
 from tests.server.conftest import NewUser, Unchanged, at_once
 from tests.server.users.test_deletion_in_parts import check
 
@@ -74,68 +68,6 @@ def test_a_departure_is_void_for_a_new_leaf(team: Team) -> None:
     assert not listed.accepted
     group.leave(member, old).expect(409, "conflict")
     group.leave(member, group.departure(member)).expect(204)
-
-
-def test_a_user_who_has_left_is_added_anew_in_the_epoch_that_this_owes(team: Team) -> None:
-    group, member = team.group, team.member
-    group.accept(member).expect(204)
-    group.leave(member).expect(204)
-    fresh = group.follow(team.owner, keys={member: member}, raises=True)
-    group.tell(team.owner, replace(fresh, departures=1))
-    membership = group.read(member).membership
-    assert membership is not None
-    assert (membership.accepted, membership.departures) == (False, [])
-    assert membership.wrap is not None
-    assert [event.eventType for event in member.events()] == ["Added", "Deleted", "Added"]
-
-
-Make = Callable[[Team], tuple[User, GroupDepartureRequest]]
-
-
-def _forged(team: Team) -> tuple[User, GroupDepartureRequest]:
-    message = team.group.departure(team.member)
-    signature = SigningKey.generate().sign(DEPARTURE_LABEL, message.departure.body)
-    return team.member, replace(message, departure=replace(message.departure, signature=signature))
-
-
-REFUSED: dict[str, tuple[str, Make]] = {
-    "another user's": ("permission", lambda t: (t.member, t.group.departure(t.manager))),
-    "of another group": (
-        "invalid",
-        lambda t: (t.member, t.group.departure(t.member, group=bytes(32))),
-    ),
-    "from another leaf": ("conflict", lambda t: (t.member, t.group.departure(t.member, version=2))),
-    "of an owner who has not seen another": (
-        "conflict",
-        lambda t: (t.owner, t.group.departure(t.owner, 1)),
-    ),
-    "of an owner who has not seen the newest version": (
-        "conflict",
-        lambda t: (t.owner, replace(t.group.departure(t.owner), last=0)),
-    ),
-    "dated ahead": (
-        "clock",
-        lambda t: (t.member, t.group.departure(t.member, time=clock() + CLOCK_TOLERANCE + MINUTE)),
-    ),
-    "dated long ago": (
-        "clock",
-        lambda t: (t.member, t.group.departure(t.member, time=clock() - CLOCK_TOLERANCE - MINUTE)),
-    ),
-    "before the leaf": (
-        "rejected",
-        lambda t: (t.member, t.group.departure(t.member, time=clock() - MINUTE)),
-    ),
-    "signed by another key": ("rejected", _forged),
-}
-
-
-def test_a_departure_by_a_retired_key_is_rejected(
-    broker: BrokerProcess, team: Team, unchanged: Unchanged
-) -> None:
-    user = rotate(broker.database_url, team.member, (KeyType.Signing, 0), signing=1)
-    message = team.group.departure(team.member)
-    with unchanged():
-        team.group.leave(user, message).expect(422, "rejected")
 
 
 @pytest.mark.sampled

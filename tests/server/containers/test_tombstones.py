@@ -180,6 +180,7 @@ def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_
     assert alice.view(other).type is not None
 
 
+@pytest.mark.process
 @pytest.mark.long
 @both_engines
 def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_is_killed_meanwhile(
@@ -304,29 +305,6 @@ def test_events_of_former_members_are_emptied_even_if_the_last_member_is_deleted
     assert [event.salt is None for event in emptied] == [True, True, False]
     assert [event.containerType for event in emptied] == [None, None, None]
     assert bob.view(kept).head is None
-    check(broker)
-
-
-@pytest.mark.long
-@both_engines
-def test_events_of_former_members_are_emptied_with_the_container_of_a_deleted_user(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    story = Story(alice).created({alice: OWNER, bob: READER | Level.ViewType}, type="secret type")
-    story.tell(alice, story.follow(alice, type="another secret"))
-    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    log = bob.events()
-    assert {event.containerType for event in log} == {"secret type", "another secret"}
-    delete_user(alice).expect(204)
-    admin(broker, "sweep").expect(0)
-    emptied = bob.events()
-    assert digest(emptied) == digest(log)
-    assert {event.containerType for event in emptied} == {None}
-    assert {event.previousContainerType for event in emptied} == {None}
-    assert {event.relatedUserId for event in emptied} == {None}
-    assert {event.applicationName for event in emptied} == {""}
     check(broker)
 
 

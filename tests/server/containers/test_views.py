@@ -1,7 +1,6 @@
 """A view has exactly what the reader's permissions, mark and page allow (container.md, 4)."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 
 import msgspec
@@ -10,15 +9,13 @@ import pytest
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import bare_body, parse_bare, parse_entry, parse_record
-from scbroker.server.broker import Broker, Call
+from scbroker.server.broker import Call
 from scbroker.server.containers import views
 from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import open_database
 from scbroker.server.storage.driver import Connection
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.vocabulary import KeyType
 from scbroker.wire.containers import ContainerView, GoverningPage, GoverningView, ViewQuery
-from tests.kit.beside import beside
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -34,7 +31,7 @@ from tests.kit.writers import (
     rotate,
     session_of,
 )
-from tests.server.conftest import NewUser, Unchanged
+from tests.server.conftest import NewUser
 
 VIEWER = Level.Download | Level.Decrypt
 """Everything that a reader needs, and a list without the others."""
@@ -56,26 +53,6 @@ def _wraps(story: Story, number: int = -1) -> dict[bytes, bytes | None]:
     return {parse_entry(entry.entry).fingerprint: entry.wrap for entry in entries}
 
 
-@pytest.mark.long
-def test_a_fresh_reader_gets_governing_records_head_and_their_own_wrap(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
-    story.tell(alice, story.follow(alice, content=b"2"))
-    story.tell(alice, story.follow(alice, type="other"))
-    story.tell(alice, story.follow(alice, content=b"4"))
-    view = bob.view(story)
-    assert _bodies(view.governing) == [1, 3]
-    assert view.lastGoverning == 3
-    assert view.head == story.requests[3].record
-    assert view.skipped == []
-    assert view.wrap == _wraps(story, 0)[bob.name]
-    assert (view.header, view.content, view.type) == (None, None, None)
-    assert view.governing[0].record == story.requests[0].record
-    assert _names(view.governing[0]) == {alice.name, bob.name}
-    assert view.governing[1].accessList is None, "the list is that of version 1"
-    assert {chain.userId: chain.sequence for chain in view.keyChains} == {alice.id: 1}
-
-
 def test_each_permission_opens_its_own_part_of_a_view(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
@@ -92,13 +69,6 @@ def test_each_permission_opens_its_own_part_of_a_view(new_user: NewUser) -> None
         assert view.type == (first.type if permissions & Level.ViewType else None), permissions
         assert view.wrap == (_wraps(story)[bob.name] if decrypts else None), permissions
         assert (view.wrap is not None) == bool(decrypts)
-
-
-def test_a_large_content_is_not_in_the_view(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice)
-    story.tell(alice, story.begin(content=story.upload(alice, bytes(70_000))))
-    assert alice.view(story, "content=1").content is None
 
 
 def test_without_view_access_only_own_and_authors_entries_are_disclosed(new_user: NewUser) -> None:
@@ -130,16 +100,6 @@ def test_without_view_access_only_own_and_authors_entries_are_disclosed(new_user
         assert len(governing.accessList.entryHashes) == 32 * 5
         assert not governing.accessList.verified().complete
     assert all(len(_names(governing)) == 5 for governing in dora.view(story).governing)
-
-
-def test_a_later_member_sees_earlier_lists_without_themselves(new_user: NewUser) -> None:
-    alice, bob, carol = (new_user() for _ in range(3))
-    story = Story(alice).created({alice: OWNER, carol: READER})
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, carol: READER, bob: VIEWER}))
-    assert [_names(governing) for governing in bob.view(story).governing] == [
-        {alice.name},
-        {alice.name, bob.name},
-    ]
 
 
 def test_a_reader_with_a_mark_gets_the_records_from_it_to_the_head(new_user: NewUser) -> None:
@@ -268,25 +228,6 @@ def test_after_a_deletion_members_of_the_last_list_get_the_tombstone_and_nobody_
     dora.wire.call("GET", story.path).expect(404, "not-found")
 
 
-def test_a_chain_with_newer_keys_is_named_by_its_last_sequence(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    story = Story(alice).created()
-    new = rotate(broker.database_url, alice, (KeyType.Encryption, 0), signing=1, encryption=1)
-    [chain] = new.view(story).keyChains
-    assert (chain.userId, chain.sequence) == (alice.id, 4)
-
-
-def test_reading_changes_nothing(new_user: NewUser, unchanged: Unchanged) -> None:
-    alice = new_user()
-    story = Story(alice).created(header=b"{}")
-    with unchanged():
-        alice.view(story, "header=1&content=1")
-        alice.wire.call("GET", f"{story.path}/records?from=1&count=1").expect(200)
-        alice.wire.call("GET", f"{story.path}/governing?from=1&to=1").expect(200)
-
-
 def test_an_expired_entry_shows_nothing_from_that_moment_on(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -300,48 +241,6 @@ def test_an_expired_entry_shows_nothing_from_that_moment_on(
     )  # fmt: skip
     for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
         bob.wire.call("GET", story.path + path).expect(404, "not-found")
-
-
-@pytest.mark.long
-def test_a_view_is_of_one_moment_however_much_is_written(new_user: NewUser) -> None:
-    """Torn reads look like tampering: head, governing records, wrap and type belong together."""
-    alice = new_user()
-    reader = new_user(alice.ring)
-    story = Story(alice).created(header=b"{}", type="0")
-    done = threading.Event()
-    views: list[ContainerView] = []
-
-    def read() -> None:
-        while not done.is_set():
-            views.append(reader.view(story, "header=1&content=1"))
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    try:
-        for number in range(1, 25):
-            change = {"grants": {alice: OWNER}} if number % 3 == 0 else {"type": str(number)}
-            story.tell(alice, story.follow(alice, content=bytes([number]), **change))
-    finally:
-        done.set()
-        thread.join()
-    wraps: dict[int, object] = {}
-    types: dict[int, object] = {}
-    contents: dict[int, object] = {}
-    for record, request in zip(story.records, story.requests, strict=True):
-        version = record.version
-        own = request.accessList
-        wraps[version] = wraps[version - 1] if own is None else own[0].wrap
-        types[version] = types[version - 1] if request.type is None else request.type
-        contents[version] = request.content
-    assert len(views) > 10
-    for view in views:
-        head = view.head.body if view.head else view.governing[-1].record.body
-        version = parse_record(head).version
-        assert view.lastGoverning == _bodies(view.governing)[-1] == version
-        assert _bodies(view.governing) == list(range(1, version + 1))
-        assert view.wrap == wraps[version]
-        assert view.type == types[version]
-        assert view.content == contents[version]
 
 
 def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
@@ -374,23 +273,6 @@ def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
     page = asyncio.run(work())
     assert page.governing == whole.governing[:3]
     assert page.keyChains == whole.keyChains
-
-
-def test_a_fetch_is_noted_if_its_page_ends_before_others_got_access(
-    new_user: NewUser, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created()
-    story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: OWNER}))
-    monkeypatch.setattr("scbroker.wire.containers.PAGE_BYTES", 1)
-    call = Call("tests", "", {"containerId": story.id}, session_of(alice))
-
-    async def read(broker: Broker) -> set[tuple[bytes, bytes]]:
-        view = await views.view(broker, call, ViewQuery(header=1, content=1))
-        assert len(view.governing) == 1
-        return set(broker.accesses)
-
-    assert beside(broker, read) == {(story.id, session_of(alice).id)}
 
 
 @pytest.mark.long

@@ -7,17 +7,11 @@ from uuid import UUID
 import pytest
 
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import (
-    PAGE_BYTES,
-    ContainerList,
-    KnownContainer,
-    ListedContainer,
-    ListRequest,
-)
+from scbroker.wire.containers import PAGE_BYTES, ContainerList, KnownContainer, ListRequest
 from tests.kit.brokers import Answer, BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.waiting import wait_until
-from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User, delete_user
+from tests.kit.writers import MINUTE, OWNER, READER, Grant, Story, User
 from tests.server.conftest import NewUser
 
 LIST = "/v1/containers/list"
@@ -52,17 +46,6 @@ def listed(user: User, **fields: Any) -> list[str]:
 def ids(*stories: Story) -> list[str]:
     """Return the ids in the order of a list."""
     return sorted(str(story.uuid) for story in stories)
-
-
-def test_each_view_is_the_one_that_its_reader_gets_alone(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: READER}, header=b"{}", type="note")
-    story.tell(alice, story.follow(alice, content=b"2"))
-    for user in (alice, bob):
-        for header in (False, True):
-            view = user.view(story, f"header={int(header)}")
-            item = ListedContainer(containerId=str(story.uuid), view=view, problem=None)
-            assert page(user, header=header).containers == [item]
 
 
 def test_a_known_container_is_served_from_its_mark_on_and_the_others_whole(
@@ -139,17 +122,6 @@ def test_a_list_of_a_type_follows_changes_of_type_and_of_access(new_user: NewUse
     assert (found(alice), found(bob)) == ([], [])
 
 
-def test_a_deletion_removes_the_type_from_the_rows_of_all_members(
-    new_user: NewUser, broker: BrokerProcess
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: WITH_TYPE}, type="letter")
-    types = "SELECT type FROM members WHERE container_id = ?"
-    assert query(broker.database_url, types, story.id) == [("letter",)] * 2
-    story.tell(alice, story.follow(alice, tombstone=True))
-    assert query(broker.database_url, types, story.id) == [(None,)] * 2
-
-
 @pytest.mark.long
 def test_a_page_of_large_views_ends_early_and_the_next_goes_on_there(new_user: NewUser) -> None:
     alice = new_user()
@@ -163,18 +135,6 @@ def test_a_page_of_large_views_ends_early_and_the_next_goes_on_there(new_user: N
         sum(len(item.view.header or b"") for item in each.containers if item.view) for each in found
     ]
     assert PAGE_BYTES * 0.8 < sizes[0] < PAGE_BYTES + 70_000
-
-
-@pytest.mark.long
-def test_one_container_is_served_however_large_its_view_is(new_user: NewUser) -> None:
-    """If a large view did not fit on any page, the list would never end."""
-    alice, bob = new_user(), new_user()
-    stories = [Story(alice).created(header=bytes(65_000)) for _ in range(2)]
-    for _ in range(60):
-        for story in stories:
-            story.tell(alice, story.follow(alice, grants={alice: OWNER, bob: READER}))
-    found = list(pages(alice, header=True, limit=1))
-    assert names(*found) == ids(*stories)
 
 
 @pytest.mark.long
@@ -193,16 +153,3 @@ def test_a_list_with_headers_is_recorded_as_a_fetch_and_one_without_is_not(
     assert (event.eventType, event.containerId) == ("Accessed", str(story.uuid))
     assert event.relatedUserId == bob.id
     assert [event.eventType for event in bob.events(containerId=str(alone.uuid))] == ["Added"]
-
-
-def test_the_deletion_of_a_user_removes_all_their_member_rows(
-    new_user: NewUser, broker: BrokerProcess
-) -> None:
-    alice, bob = new_user(), new_user()
-    both = {alice: OWNER, bob: READER}
-    _, deleted = (Story(alice).created(both) for _ in range(2))
-    deleted.tell(alice, deleted.follow(alice, tombstone=True))
-    rows = "SELECT count(*) FROM members WHERE user_id = ?"
-    assert query(broker.database_url, rows, bob.ring.userId.bytes) == [(2,)]
-    delete_user(bob).expect(204)
-    assert query(broker.database_url, rows, bob.ring.userId.bytes) == [(0,)]

@@ -13,6 +13,8 @@ from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE, wait_until
 
+pytestmark = pytest.mark.process
+
 
 class Reader:
     """A session that waits for events on raw connections, so that each byte of an answer is seen."""

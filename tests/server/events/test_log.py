@@ -1,28 +1,20 @@
 """The event log: who is told what, in which order, and what stays hidden (protocol.md, 5)."""
 
-import asyncio
 import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scbroker.records.canonical import ContainerId, UserId
-from scbroker.server.broker import Broker
-from scbroker.server.events.log import record_accesses
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import Folder
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import Event, Events
 from tests.kit.brokers import BrokerProcess, clock
-from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
-from tests.kit.waiting import tick, wait_until
+from tests.kit.waiting import wait_until
 from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User
-from tests.server.conftest import NewUser, at_once
+from tests.server.conftest import NewUser
 
 MEMBER = Level.Download | Level.Decrypt
 PAGE = "/v1/events"
@@ -121,14 +113,6 @@ def test_without_view_type_events_show_neither_the_type_nor_its_changes(new_user
     assert {event.previousContainerType for event in bob.events()} == {None}
 
 
-def test_a_hidden_type_is_not_found_by_a_filter_either(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    Story(alice).created({alice: OWNER, bob: MEMBER}, type="hidden")
-    assert bob.events(containerType="hidden") == []
-    assert len(alice.events(containerType="hidden")) == 1
-    assert len(bob.events()) == 1
-
-
 def test_a_container_is_followed_by_its_type_before_and_after_a_change(new_user: NewUser) -> None:
     """The event of the change has both; before it only the old type finds events, after it only the new."""
     alice, bob = new_user(), new_user()
@@ -170,15 +154,6 @@ def test_the_previous_type_is_only_in_events_of_members_who_could_see_it(new_use
         assert user.events(containerType="a") == []
 
 
-def test_a_type_whose_text_stays_is_no_change_of_type(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice).created(type="a")
-    story.tell(alice, story.follow(alice, type="a", content=b"2"))
-    assert _told(alice.events()) == [("Added", 1, []), ("Updated", 2, ["content"])]
-    assert alice.events()[-1].previousContainerType is None
-    assert [event.version for event in alice.events(containerType="a")] == [1, 2]
-
-
 def test_without_view_access_events_show_only_changes_of_the_own_access(new_user: NewUser) -> None:
     alice, bob, carol = (new_user() for _ in range(3))
     story = Story(alice).created({alice: OWNER, bob: MEMBER})
@@ -193,13 +168,6 @@ def test_without_view_access_events_show_only_changes_of_the_own_access(new_user
         ("Updated", 4, ["access"]),
         ("Updated", 5, ["access"]),
     ]
-
-
-def test_a_change_that_nobody_may_see_is_no_event(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: MEMBER}, content=None)
-    story.tell(alice, story.follow(alice))
-    assert _told(alice.events()) == _told(bob.events()) == [("Added", 1, [])]
 
 
 def test_filters_choose_and_join(new_user: NewUser) -> None:
@@ -229,19 +197,6 @@ def test_filters_choose_and_join(new_user: NewUser) -> None:
     assert ids("limit=2") == [1, 2]
     assert ids("startId=3&limit=1") == [3]
     assert ids(f"startId={2**53 - 1}") == []
-
-
-@pytest.mark.long
-def test_many_events_come_in_pages_that_join(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice).created()
-    for number in range(29):
-        story.tell(alice, story.follow(alice, content=bytes([number])))
-    found: list[Event] = []
-    while page := alice.events(startId=len(found) + 1, limit=7):
-        found += page
-    assert [event.id for event in found] == list(range(1, 31))
-    assert [event.version for event in found] == list(range(1, 31))
 
 
 def _wait_for(read: Callable[[], list[Event]], count: int) -> list[Event]:
@@ -303,32 +258,6 @@ def test_fetches_are_recorded_before_the_broker_stops(
     assert len(alice.events(eventType="Accessed")) == 1
 
 
-class _Stuck:
-    """Stands in for a database that does not come to an end with a write."""
-
-    async def write(self, work: object) -> None:
-        del work
-        await asyncio.Event().wait()
-
-
-async def test_fetches_of_a_cancelled_write_are_recorded_by_the_next(tmp_path: Path) -> None:
-    reader = UserId(b"reader")
-    first, second = (ContainerId(b"container 1"), reader), (ContainerId(b"container 2"), reader)
-
-    database: Any = _Stuck()
-    blobs = Folder(tmp_path / "objects")
-    broker = Broker(Settings(), database, blobs, bytes(32), frozenset())
-    broker.accesses = {first: "program"}
-    telling = asyncio.ensure_future(record_accesses(broker))
-    await tick()
-    assert broker.accesses == {}, "it is under way"
-    broker.accesses[second] = "program"
-    telling.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await telling
-    assert broker.accesses.keys() == {first, second}
-
-
 @pytest.mark.long
 def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(new_user: NewUser) -> None:
     """A reader at id n never misses an event that commits later with a smaller id."""
@@ -367,53 +296,3 @@ def test_concurrent_writers_and_readers_see_no_gap_no_double_and_no_miss(new_use
     assert {event.containerId for event in first} == written
     dates = [(event.containerId, event.version) for event in first]
     assert len(set(dates)) == len(dates)
-
-
-@pytest.mark.long
-def test_events_of_one_container_are_in_the_order_of_its_versions(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    other = new_user(bob.ring)
-    stories = [Story(new_user(alice.ring)).created({alice: OWNER, bob: READER}) for _ in range(3)]
-    stop = threading.Event()
-
-    def look() -> None:
-        while not stop.is_set():
-            other.events(startId=10**6)
-
-    def extend(story: Story) -> None:
-        user = story.creator
-        for number in range(10):
-            story.tell(user, story.follow(user, content=bytes([number])))
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        at_once(extend, stories)
-    finally:
-        stop.set()
-        looking.join()
-    found = bob.events()
-    assert [event.id for event in found] == list(range(1, 34))
-    for story in stories:
-        identity = story.path.rpartition("/")[2]
-        versions = [event.version for event in found if event.containerId == identity]
-        assert versions == list(range(1, 12))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_two_workers_on_postgresql_give_one_log(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker(workers=2)
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    users = [new_user(alice.ring, at=broker) for _ in range(4)]
-
-    def write(user: User) -> None:
-        for _ in range(6):
-            Story(user).created({user: OWNER, bob: READER})
-            user.events()
-
-    at_once(write, users)
-    assert [event.id for event in bob.events()] == list(range(1, 25))
-    assert [event.id for event in alice.events()] == list(range(1, 25))

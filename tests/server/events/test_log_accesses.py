@@ -3,11 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from assurance.faults.proxy import Link
@@ -16,15 +14,12 @@ from scbroker.records.canonical import ContainerId, UserId
 from scbroker.server.broker import Broker
 from scbroker.server.events import log
 from scbroker.server.events.log import record_accesses
-from scbroker.server.storage.database import is_of_database
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.beside import further_broker
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
-from tests.kit.engines import PostgresServer
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import query
-from tests.kit.waiting import tick
 from tests.kit.writers import OWNER, READER, Story, User, session_of
 from tests.server.conftest import NewUser
 
@@ -123,50 +118,6 @@ def test_fetches_whose_commit_was_cut_off_are_recorded_once(noted: Scene, answer
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_fetches_wait_while_postgresql_is_away_and_are_recorded_when_it_is_back(
-    new_user: NewUser, tmp_path: Path
-) -> None:
-    """Its end in order, its end at once, and a name under which it knows no database."""
-    with PostgresServer(durable=True) as server:
-        url = server.createdatabase()
-        with BrokerProcess(tmp_path / "data", url) as process:
-            found = scene(process, new_user)
-        name = url.rpartition("/")[2]
-
-        async def fails(broker: Broker) -> None:
-            with pytest.raises(Exception, match=r".") as caught:
-                await record_accesses(broker)
-            assert is_of_database(caught.value)
-            assert broker.accesses == found.noted
-
-        async def work(broker: Broker) -> None:
-            await broker.database.query(lambda c: c.execute(text("SELECT 1")))
-            for end in (server.stop, server.crash):
-                await asyncio.to_thread(end)
-                for _ in range(2):
-                    await fails(broker)
-                await asyncio.to_thread(server.start)
-            other = url.replace(f"/{name}", "/postgres")
-            await _change(
-                other,
-                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
-                f"ALTER DATABASE {name} RENAME TO elsewhere",
-            )
-            for _ in range(2):
-                await fails(broker)
-            await _change(other, f"ALTER DATABASE elsewhere RENAME TO {name}")
-            await record_accesses(broker)
-            assert broker.accesses == {}
-
-        found.run(work)
-        with BrokerProcess(tmp_path / "data", url, port=process.port) as again:
-            again.api_key = process.api_key
-            found.listener.wire.close()
-            _check_all(found)
-
-
-@pytest.mark.long
 @both_engines
 def test_fetches_that_the_database_refuses_are_given_up_and_keep_back_no_others(
     noted: Scene, monkeypatch: pytest.MonkeyPatch
@@ -188,26 +139,3 @@ def test_fetches_that_the_database_refuses_are_given_up_and_keep_back_no_others(
     noted.run(work)
     del noted.noted[first]
     _check_all(noted)
-
-
-@pytest.mark.long
-def test_waiting_fetches_are_bounded_and_the_oldest_are_kept(
-    noted: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "_MAX_WAITING", 5)
-    newer = {
-        (ContainerId(bytes(16)), UserId(bytes([number]) * 16)): "program" for number in range(4)
-    }
-
-    async def work(broker: Broker) -> None:
-        await _change(noted.url, "ALTER TABLE accesses RENAME TO elsewhere")
-        telling = asyncio.ensure_future(record_accesses(broker))
-        await tick()
-        assert broker.accesses == {}, "it is under way"
-        broker.accesses |= newer
-        with pytest.raises(DBAPIError):
-            await telling
-        assert broker.accesses.keys() == {*noted.noted, next(iter(newer))}
-        await _change(noted.url, "ALTER TABLE elsewhere RENAME TO accesses")
-
-    noted.run(work)

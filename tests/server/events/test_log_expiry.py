@@ -1,7 +1,5 @@
 """A member gets one event of their expiry, dated at that moment, before all later events (protocol.md, 5)."""
 
-import threading
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,18 +14,8 @@ from scbroker.wire.events import Event, Events
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import count_rows, query
 from tests.kit.waiting import wait_until
-from tests.kit.writers import (
-    MINUTE,
-    OWNER,
-    READER,
-    Grant,
-    Grants,
-    Story,
-    User,
-    stalled,
-    stalled_commits,
-)
-from tests.server.conftest import LASTS, NewUser, PassUntil, at_once
+from tests.kit.writers import MINUTE, OWNER, READER, Grant, Grants, Story, User, stalled
+from tests.server.conftest import LASTS, NewUser, PassUntil
 
 
 def _log(user: User) -> list[Event]:
@@ -87,31 +75,6 @@ def test_an_expired_member_gets_one_event_dated_at_the_expiry(
     for _ in range(2):
         assert _log(scene.bob)[1:] == [_expiry(scene)]
     assert _told(scene.alice, scene.story) == [("Added", 1)]
-
-
-@pytest.mark.long
-def test_without_view_type_an_expiry_does_not_tell_the_type(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    looked, written = (_scene(new_user, READER) for _ in range(2))
-    pass_until(written.ends)
-    written.write(type="other")
-    for scene in (looked, written):
-        assert _log(scene.bob)[1:] == [_expiry(scene, containerType=None)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_expiry_is_of_the_version_that_the_container_had(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    scene = _scene(new_user)
-    scene.write(content=b"2")
-    scene.write(type="letter")
-    pass_until(scene.ends)
-    found = _log(scene.bob)
-    assert [event.eventType for event in found] == ["Added", "Updated", "Updated", "Deleted"]
-    assert found[3] == _expiry(scene, id=4, version=3, containerType="letter")
 
 
 def test_an_expiry_is_recorded_also_for_a_reader_with_a_filter(
@@ -187,31 +150,6 @@ def test_a_member_who_is_added_again_gets_new_events_and_the_next_expiry(
     assert [e.date for e in _log(scene.bob) if e.eventType == "Deleted"] == [scene.ends, again]
 
 
-@pytest.mark.long
-def test_a_writers_expiry_comes_before_what_another_container_brings(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    scene = _scene(new_user)
-    other = Story(scene.alice)
-    pass_until(scene.ends)
-    scene.write(type="other")
-    other.created({scene.alice: OWNER, scene.bob: READER})
-    assert _told(scene.bob, scene.story) == [("Added", 1), ("Deleted", 1)]
-    assert [event.eventType for event in _log(scene.bob)] == ["Added", "Deleted", "Added"]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_several_expiries_are_recorded_in_order(new_user: NewUser, pass_until: PassUntil) -> None:
-    alice, bob = new_user(), new_user()
-    ends = clock() + LASTS
-    moments = [ends - 3000 * number for number in (1, 3, 0, 2)]
-    for moment in moments:
-        Story(alice).created({alice: OWNER, bob: Grant(READER, moment)})
-    pass_until(ends)
-    assert [event.date for event in _log(bob)[4:]] == sorted(moments)
-
-
 def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -245,28 +183,6 @@ def test_thousands_of_expiries_are_recorded_once_each_and_in_order(
 
 
 @pytest.mark.long
-def test_an_expiry_is_recorded_for_the_expired_members_only(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    alice, bob, carol, dora = (new_user() for _ in range(4))
-    ends = clock() + LASTS
-    grants: Grants = {
-        alice: OWNER,
-        bob: Grant(READER, ends),
-        carol: Grant(READER, ends),
-        dora: Grant(READER, ends + MINUTE),
-    }
-    story = Story(alice).created(grants)
-    pass_until(ends)
-    assert _told(bob, story) == [("Added", 1), ("Deleted", 1)]
-    story.tell(alice, story.follow(alice, content=None))
-    for user in (bob, carol):
-        assert _told(user, story) == [("Added", 1), ("Deleted", 1)]
-    for user in (alice, dora):
-        assert _told(user, story) == [("Added", 1), ("Updated", 2)]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
     new_user: NewUser, broker: BrokerProcess, pass_until: PassUntil
@@ -281,102 +197,7 @@ def test_a_fetch_is_not_recorded_for_a_member_whose_access_expired(
     assert "Accessed" not in {event.eventType for event in _log(scene.bob)}
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_expiry_after_a_tombstone_is_not_recorded(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    scene = _scene(new_user)
-    scene.write(tombstone=True)
-    pass_until(scene.ends)
-    assert _told(scene.bob, scene.story) == [("Added", 0), ("Deleted", 2)]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("looks", [True, False], ids=["who looked", "who did not look"])
-def test_a_writer_with_a_slow_clock_records_no_expiry_twice(
-    new_user: NewUser, looks: bool, pass_until: PassUntil
-) -> None:
-    scene = _scene(new_user)
-    pass_until(scene.ends)
-    if looks:
-        assert len(_log(scene.bob)) == 2
-    carol = new_user()
-    grants: Grants = {**scene.story.grants, carol: READER}
-    story = scene.story
-    story.send(scene.alice, story.follow(scene.alice, grants=grants, time=story.head.time)).expect(
-        201
-    )
-    assert _told(carol, scene.story) == [("Added", 2)]
-    assert _told(scene.bob, scene.story) == [("Added", 1), ("Deleted", 1)]
-
-
 # At the same time
-
-
-@pytest.mark.long
-def test_reads_and_writes_at_the_moment_of_expiry_record_it_exactly_once(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    bob = new_user()
-    lookers = [bob, new_user(bob.ring)]
-    writers = [new_user() for _ in range(3)]
-    ends = clock() + LASTS
-    stories = [
-        Story(user).created({user: OWNER, bob: Grant(READER | Level.ViewType, ends + 2000 * n)}, type="0")
-        for n, user in enumerate(writers * 3)
-    ]  # fmt: skip
-    stop, done = threading.Event(), Counter[User]()
-
-    def look(user: User) -> None:
-        while not stop.is_set():
-            _log(user)
-            done[user] += 1
-
-    def write(user: User) -> None:
-        """Changes types until all is over, then drops Bob from every second container."""
-        own = [story for story in stories if story.creator is user]
-        while not stop.is_set():
-            for story in own:
-                done[user] += 1
-                story.tell(user, story.follow(user, type=str(done[user])))
-        for story in own[::2]:
-            story.tell(user, story.follow(user, grants={user: OWNER}))
-
-    def wait_for_all() -> None:
-        before = done.copy()
-        wait_until(lambda: all(done[user] > before[user] + 3 for user in (*lookers, *writers)))
-
-    with ThreadPoolExecutor(len(lookers) + len(writers)) as pool:
-        running = [pool.submit(look, user) for user in lookers]
-        running += [pool.submit(write, user) for user in writers]
-        try:
-            wait_for_all()
-            for number in range(len(stories)):
-                pass_until(ends + 2000 * number)
-            wait_for_all()
-        finally:
-            stop.set()
-        for future in running:
-            future.result()
-    counts = []
-    for story in stories:
-        kinds = [kind for kind, _ in _told(bob, story)]
-        assert kinds == ["Added", *["Updated"] * (len(kinds) - 2), "Deleted"]
-        counts.append(len(kinds) - 2)
-    assert sum(counts) > 0, "something was written before"
-
-
-@pytest.mark.long
-def test_concurrent_readers_of_a_log_record_an_expiry_once(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    scene = _scene(new_user)
-    sessions = [new_user(scene.bob.ring) for _ in range(6)]
-    pass_until(scene.ends)
-    logs = at_once(_log, sessions)
-    for log in logs:
-        assert log[1:] == [_expiry(scene)]
 
 
 @pytest.mark.long
@@ -401,25 +222,3 @@ def test_an_expiry_while_a_record_is_stored_is_recorded_once(
         looking.result()
     assert [kind for kind, _ in _told(scene.bob, story)].count("Deleted") == 1
     assert _told(scene.bob, story)[-1][0] == "Deleted"
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-@pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])
-def test_an_expiry_during_a_commit_is_recorded_once_and_last(
-    broker: BrokerProcess, new_user: NewUser, drops: bool, pass_until: PassUntil
-) -> None:
-    scene = _scene(new_user)
-    story, alice = scene.story, scene.alice
-    grants: Grants | None = {alice: OWNER} if drops else None
-    request = story.follow(alice, grants=grants, type="other")
-    with ThreadPoolExecutor(2) as pool, stalled_commits(broker.database_url, "records") as wait_for:
-        writing = pool.submit(story.send, alice, request)
-        wait_for(1)
-        pass_until(scene.ends)
-        looking = pool.submit(_log, scene.bob)
-        wait_for(2)
-    writing.result().expect(201)
-    looking.result()
-    kinds = [kind for kind, _ in _told(scene.bob, story)]
-    assert kinds == (["Added", "Deleted"] if drops else ["Added", "Updated", "Deleted"])

@@ -80,19 +80,6 @@ def test_events_of_containers_are_in_the_log_of_a_group_as_in_that_of_a_user(
 
 
 @pytest.mark.long
-def test_a_fetch_by_a_member_is_an_event_for_the_group(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    group = Group(alice).created({alice: SHARER, bob: WRITER})
-    story = Story(alice).created({group: OWNER}, header=b"header")
-    bob.wire.call("GET", f"{story.path}?via={group.group_id}&header=1").expect(200)
-
-    def kinds() -> list[str]:
-        return [event.eventType for event in log_of(alice, group)]
-
-    wait_until(lambda: kinds() == ["Added", "Accessed"])
-
-
-@pytest.mark.long
 def test_the_expiry_of_a_groups_entry_is_in_its_log(new_user: NewUser) -> None:
     alice, bob = new_user(), new_user()
     group = Group(alice).created({alice: SHARER, bob: WRITER})
@@ -117,6 +104,7 @@ def _waiting(reader: Reader, group: Group, start: int) -> Any:
     return connection
 
 
+@pytest.mark.process
 def test_a_request_waits_for_an_event_of_a_group(reader: Reader, new_user: NewUser) -> None:
     alice = new_user()
     bob = User(reader.ring, reader.wire)
@@ -126,6 +114,7 @@ def test_a_request_waits_for_an_event_of_a_group(reader: Reader, new_user: NewUs
         assert rest_of(connection).lstrip(b"\xc0")
 
 
+@pytest.mark.process
 @pytest.mark.sampled
 @pytest.mark.parametrize("how", ["removed", "left", "deleted"])
 def test_a_request_that_waits_for_events_of_a_group_ends_with_the_membership(
@@ -141,13 +130,4 @@ def test_a_request_that_waits_for_events_of_a_group_ends_with_the_membership(
             group.tell(alice, group.follow(alice, remove=[bob]))
         if how == "deleted":
             group.tell(alice, group.follow(alice, tombstone=True))
-        assert not rest_of(connection).strip(b"\xc0")
-
-
-def test_a_request_that_waits_ends_with_its_session(reader: Reader, new_user: NewUser) -> None:
-    alice = new_user()
-    bob = User(reader.ring, reader.wire)
-    group = Group(alice).created({alice: SHARER, bob: WRITER})
-    with closing(_waiting(reader, group, 1)) as connection:
-        bob.wire.call("DELETE", "/v1/sessions/current").expect(204)
         assert not rest_of(connection).strip(b"\xc0")

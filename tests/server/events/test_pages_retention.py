@@ -1,18 +1,16 @@
 """Old events are dropped where the operator wants it, and what is kept stays gapless (protocol.md, 5)."""
 
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from scbroker.errors import InvalidArgumentError
-from scbroker.server.settings import Settings, load_settings
+from scbroker.server.settings import load_settings
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
 from tests.kit.ageing import AGO, DAY, age, drop_old_events
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
-from tests.kit.waiting import PATIENCE
 from tests.kit.writers import OWNER, READER, Story, User, delete_user
 from tests.server.conftest import NewUser
 
@@ -58,23 +56,6 @@ def test_old_events_are_deleted_and_the_log_has_its_first_id(
     left = log_of(alice)
     assert (left.firstId, left.lastId) == (5, 6)
     assert left.droppedDigest == digest_of([*before.events[:3], whole[0]])
-
-
-def test_a_log_of_old_events_empties_and_its_ids_go_on(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    story = grown(alice, 3)
-    log_of(alice)
-    age(broker, alice.ring.userId)
-    before = log_of(alice).events
-    drop_old_events(broker)
-    empty = Events(events=[], firstId=4, lastId=3, droppedDigest=digest_of(before))
-    assert log_of(alice) == empty
-    drop_old_events(broker)
-    assert log_of(alice) == empty
-    story.tell(alice, story.follow(alice, content=b"4"))
-    assert [event.id for event in log_of(alice).events] == [4]
 
 
 def test_unnumbered_events_are_numbered_before_retention_deletes_them(
@@ -133,47 +114,6 @@ def write_rows(broker: BrokerProcess, user: User, count: int, date: int) -> None
         values = [own, own, own] * some
         places = ", ".join([row] * some)
         query(broker.database_url, f"INSERT INTO events ({columns}) VALUES {places}", *values)
-
-
-@pytest.mark.long
-def test_brokers_that_drop_at_once_beside_writers_and_readers_leave_every_log_whole(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    write_rows(broker, bob, 1500, clock() - AGO)
-    twin = new_user(bob.ring)
-
-    def write() -> None:
-        for _ in range(8):
-            Story(alice).created({alice: OWNER, bob: READER})
-
-    def drop() -> None:
-        drop_old_events(broker)
-
-    def read() -> None:
-        for _ in range(12):
-            log = log_of(bob)
-            ids = [event.id for event in log.events]
-            assert ids == list(range(log.firstId, min(log.lastId, log.firstId + 999) + 1))
-
-    with ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(work) for work in (write, read, drop, drop)]:
-            done.result(PATIENCE)
-    drop_old_events(broker)
-    log = log_of(twin)
-    assert (log.firstId, log.lastId, len(log.events)) == (1501, 1508, 8)
-
-
-def test_events_are_kept_for_ever_unless_the_operator_says_otherwise(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    grown(alice, 2)
-    age(broker, alice.ring.userId)
-    drop_old_events(broker, 0)
-    log = log_of(alice)
-    assert (log.firstId, log.lastId, log.droppedDigest) == (1, 2, NO_EVENTS)
-    assert Settings().event_retention_seconds == 0
 
 
 @pytest.mark.parametrize("seconds", ["-1", "1", "86399"])

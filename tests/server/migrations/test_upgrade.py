@@ -27,7 +27,6 @@ from tests.kit.writers import Story
 from tests.server.conftest import NewUser
 
 FOLDER = Path(__file__).parent
-ADMIN = "import sys; from scbroker.cli import main; sys.argv[1:1] = ['admin']; main()"
 REVISION = "SELECT version_num FROM alembic_version"
 NEWEST = upgrade.newest()
 UPGRADE = """
@@ -123,15 +122,6 @@ def _at_once(url: str, commands: list[list[str]]) -> list[str]:
 
 
 @pytest.mark.long
-def test_processes_that_make_the_tables_at_once_succeed(database_url: str, tmp_path: Path) -> None:
-    names = [f"of {number}" for number in range(3)]
-    options = ["--data-dir", str(tmp_path / "data")]
-    keys = _at_once(database_url, [[ADMIN, "api-keys", "create", name, *options] for name in names])
-    assert {name for (name,) in query(database_url, "SELECT name FROM api_keys")} == {*names}
-    assert len({uuid.UUID(key) for key in keys}) == 3
-
-
-@pytest.mark.long
 @pytest.mark.usefixtures("later")
 def test_processes_that_apply_revisions_at_once_all_succeed(database_url: str) -> None:
     make_tables(database_url)
@@ -139,6 +129,7 @@ def test_processes_that_apply_revisions_at_once_all_succeed(database_url: str) -
     check_examples(database_url, upgraded(database_url))
 
 
+@pytest.mark.process
 @pytest.mark.long
 @pytest.mark.usefixtures("later")
 def test_a_database_of_an_earlier_revision_goes_on_with_all_that_is_in_it(

@@ -1,10 +1,7 @@
 """Large contents in chunks: sending, resuming, committing, reading, and what stays on the disk."""
 
-import json
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 
-import obstore
 import pytest
 from msgspec.structs import replace
 
@@ -17,10 +14,10 @@ from scbroker.wire.codec import OCTETS
 from scbroker.wire.parts import MAX_CHUNK, Chunks, ChunkState, Transfers, TransfersRequest
 from tests.kit.brokers import ENGINES, Answer, BrokerProcess
 from tests.kit.fixtures import StartBroker
-from tests.kit.objects import folder_of, objects, store_of
+from tests.kit.objects import folder_of, objects
 from tests.kit.tables import query
 from tests.kit.writers import OWNER, READER, WRITER, Story, User, chunks_of
-from tests.server.conftest import NewUser, Unchanged, at_once
+from tests.server.conftest import NewUser, Unchanged
 
 
 @pytest.fixture(scope="session")
@@ -79,20 +76,6 @@ def test_a_large_content_is_served_as_sent_by_any_range(
     ):
         path = _part_path(story, part, f"segments?{text}")
         bob.wire.call("GET", path).expect(400, "invalid")
-
-
-def test_an_inline_part_is_served_as_segments_as_well(new_user: NewUser) -> None:
-    alice = new_user()
-    story = Story(alice).created(header=b"{}", content=b"small")
-    request = story.requests[0]
-    head = story.head
-    for part, sealed in ((head.header, request.header), (head.content, request.content)):
-        assert part is not None
-        assert sealed is not None
-        assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
-        hashes = alice.wire.call("GET", _part_path(story, part, "hashes")).expect(200)
-        assert hashes.body == sha256(sealed)
-        _segments(alice, story, part, 0, 2).expect(400, "invalid")
 
 
 def test_what_has_arrived_is_listed_for_its_sender_until_a_record_names_it(
@@ -155,31 +138,6 @@ def test_a_chunk_is_replaced_until_a_record_names_its_part_and_never_after(
         story.chunk(alice, part, 1, other).expect(409, "exists")
     story.chunk(alice, part, 0, sealed).expect(204)
     assert _segments(alice, story, part, 0, 1).body == sealed
-
-
-def test_a_chunk_beyond_the_end_or_of_another_size_is_refused_at_commit(
-    new_user: NewUser, plaintext: bytes
-) -> None:
-    alice = new_user()
-    story, part, sealed = _begun(alice, plaintext)
-    first, second = chunks_of(sealed)
-    story.chunk(alice, part, 0, first).expect(204)
-    for wrong in (second + bytes(100), second[:-1], second[:SEALED_SEGMENT]):
-        story.chunk(alice, part, 1, wrong).expect(204)
-        story.send(alice, story.follow(alice, content=part)).expect(422, "rejected")
-    story.chunk(alice, part, 1, second).expect(204)
-    story.tell(alice, story.follow(alice, content=part))
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("size", [0, 1, 72, SEALED_SEGMENT + 1])
-def test_a_chunk_whose_size_no_sealed_segments_have_is_invalid(
-    new_user: NewUser, unchanged: Unchanged, size: int
-) -> None:
-    alice = new_user()
-    story, part, _ = _begun(alice, b"")
-    with unchanged():
-        story.chunk(alice, part, 0, bytes(size)).expect(400, "invalid")
 
 
 def test_a_chunk_has_at_most_eight_segments_and_a_place_in_a_content(
@@ -255,41 +213,6 @@ def _sweep_by_deleting_another(user: User) -> None:
 
 
 @pytest.mark.long
-def test_a_deletion_removes_every_object_of_the_container_at_once_and_no_other(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    kept, story = Story(alice), Story(alice)
-    for each in (kept, story):
-        each.tell(alice, each.begin(content=each.upload(alice, bytes(70_000))))
-    story.tell(alice, story.follow(alice, content=story.upload(alice, bytes(70_001))))
-    story.upload(alice, bytes(70_002))  # never committed
-    assert len(objects(fresh_broker)) == 4
-    story.tell(alice, story.follow(alice, tombstone=True))
-    [left] = objects(fresh_broker).values()
-    part = kept.head.content
-    assert part is not None
-    assert _segments(alice, kept, part, 0, 1).expect(200).body == left
-
-
-@pytest.mark.long
-def test_chunks_that_no_record_names_are_swept_after_their_time_and_not_before(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    story = Story(alice).created()
-    old, new = story.upload(alice, bytes(70_000)), story.upload(alice, bytes(70_001))
-    days = 3 * 24 * 3600 * 10**6
-    statement = "UPDATE parts SET touched_at = touched_at - ? WHERE part_id = ?"
-    query(fresh_broker.database_url, statement, days, old.partId)
-    _sweep_by_deleting_another(alice)
-    assert _chunk_list(alice, story, old) == []
-    assert len(_chunk_list(alice, story, new)) == 1
-    assert len(objects(fresh_broker)) == 1
-    story.tell(alice, story.follow(alice, content=new))
-
-
-@pytest.mark.long
 def test_an_object_that_a_replaced_chunk_left_is_removed_by_the_next_sweep(
     new_user: NewUser, fresh_broker: BrokerProcess
 ) -> None:
@@ -301,65 +224,6 @@ def test_an_object_that_a_replaced_chunk_left_is_removed_by_the_next_sweep(
     _sweep_by_deleting_another(alice)
     [left] = objects(fresh_broker).values()
     assert left == sealed
-
-
-@pytest.mark.long
-def test_a_chunk_sent_by_many_at_once_is_whole(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    senders = [new_user(alice.ring, at=fresh_broker) for _ in range(6)]
-    story, part, sealed = _begun(alice)
-    pieces = [sealed, bytes(len(sealed)), random_bytes(len(sealed))] * 2
-
-    def send(user: User, piece: bytes) -> int:
-        return story.chunk(user, part, 0, piece).status
-
-    assert set(at_once(send, senders, pieces)) == {204}
-    story.chunk(alice, part, 0, sealed).expect(204)
-    story.tell(alice, story.follow(alice, content=part))
-    _sweep_by_deleting_another(alice)
-    assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
-    assert list(objects(fresh_broker).values()) == [sealed]
-
-
-@pytest.mark.long
-def test_a_content_that_is_committed_while_it_is_sent_again_stays_as_signed(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    other = new_user(alice.ring, at=fresh_broker)
-    for _ in range(10):
-        story = Story(alice).created()
-        part, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-        story.chunk(alice, part, 0, sealed).expect(204)
-        request = story.follow(alice, content=part)
-        with ThreadPoolExecutor(2) as pool:
-            again = pool.submit(story.chunk, other, part, 0, random_bytes(len(sealed)))
-            commit = pool.submit(story.send, alice, request)
-        if commit.result().status == 201:
-            again.result().expect(409, "exists")
-            assert _segments(alice, story, part, 0, 1).expect(200).body == sealed
-        else:
-            commit.result().expect(422, "rejected")
-            again.result().expect(204)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_user_begins_no_more_contents_than_the_broker_allows(
-    new_user: NewUser, start_broker: StartBroker
-) -> None:
-    broker = start_broker(max_pending_parts=2, max_pending_bytes=2**30)
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    first = story.upload(alice, bytes(70_000))
-    story.upload(alice, bytes(70_000))
-    third, sealed = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    story.chunk(alice, third, 0, sealed).expect(413, "too-large")
-    story.upload(bob, bytes(70_000))
-    story.tell(alice, story.follow(alice, content=first))
-    story.chunk(alice, third, 0, sealed).expect(204)
 
 
 @pytest.mark.long
@@ -377,16 +241,6 @@ def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
     story.chunk(alice, third, 0, sealed).expect(204)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_tiny_chunks_do_not_bypass_the_quota(new_user: NewUser, start_broker: StartBroker) -> None:
-    broker = start_broker(max_pending_bytes=40 * 65_536 // 3)  # one session has 3 quarters
-    alice = new_user(at=broker)
-    story, part, _ = _begun(alice, b"")
-    answers = [story.chunk(alice, part, index, bytes(100)).status for index in range(11)]
-    assert answers == [204] * 10 + [413]
-
-
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_contents_larger_than_the_broker_allows_are_refused_before_they_are_sent(
     new_user: NewUser, start_broker: StartBroker
@@ -397,25 +251,6 @@ def test_contents_larger_than_the_broker_allows_are_refused_before_they_are_sent
     story.chunk(alice, part, 1, bytes(100)).expect(413, "too-large")
     large = replace(part, paddedLength=8 * SEGMENT + 1)
     story.send(alice, story.follow(alice, content=large)).expect(413, "too-large")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_an_object_that_is_missing_is_a_fault_and_not_an_empty_answer(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    story = Story(alice).created()
-    part = story.upload(alice, bytes(70_000))
-    story.tell(alice, story.follow(alice, content=part))
-    obstore.delete(store_of(fresh_broker), list(objects(fresh_broker)))
-    _segments(alice, story, part, 0, 1).expect(500, "internal")
-    fresh_broker.stop()
-    # One line of JSON has the traceback, and nothing repeats it as text, at which an operator's jq ends.
-    [fault] = [json.loads(line) for line in fresh_broker.log.splitlines() if "Traceback" in line]
-    assert fault["event"] == "fault"
-    assert "missing" in fault["exception"]
-    assert all(line.startswith("{") for line in fresh_broker.log.splitlines())
 
 
 @pytest.mark.long
@@ -467,17 +302,3 @@ def test_a_broker_on_a_folder_gives_no_presigned_urls_and_accepts_no_reports_of_
     assert answer.message(Transfers) == none
     for text in ("", "first=0", "first=0&count=0", "first=0&count=65", f"first={2**17}&count=1"):
         alice.wire.call("GET", f"{path}?{text}").expect(400, "invalid")
-
-
-@pytest.mark.long
-def test_large_contents_of_many_at_once_all_arrive(new_user: NewUser, plaintext: bytes) -> None:
-    users = [new_user() for _ in range(3)]
-
-    def create(user: User) -> bytes:
-        story = Story(user)
-        story.tell(user, story.begin(content=story.upload(user, plaintext)))
-        part = story.head.content
-        assert part is not None
-        return sha256(_segments(user, story, part, 9, 1).expect(200).body)
-
-    assert len(set(at_once(create, users))) == 3

@@ -141,28 +141,6 @@ async def test_a_chunk_that_a_clock_ahead_swept_on_its_way_is_refused_and_can_be
     assert scene.pending() == {}
 
 
-async def test_a_chunk_whose_name_is_claimed_is_refused_before_its_object_goes_and_after(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _ahead(monkeypatch, 2 * HOUR)
-
-    async with scene.open() as (broker, blobs):
-
-        async def cut_off() -> None:
-            with blobs.keeping(), pytest.raises(OverloadedError):
-                await sweeping.sweep(broker)
-
-        blobs.between = cut_off
-        with pytest.raises(OverloadedError):
-            await chunks.receive(broker, scene.call(), memoryview(bytes(1000)))
-        [claimed] = scene.pending()
-        assert scene.there(claimed)
-        monkeypatch.undo()
-        await sweeping.sweep(broker)
-        assert not scene.there(claimed)
-    assert (scene.named(), scene.pending()) == ([], {})
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("dropped", [False, True])
 async def test_a_presigned_chunk_that_is_swept_between_check_and_write_gets_no_row(
@@ -271,22 +249,6 @@ async def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_faul
         blobs.between = sweep
         with pytest.raises(PartGoneError):
             await chunks.segments(broker, scene.call(), asked)
-
-
-@pytest.mark.long
-@pytest.mark.only_on(*ENGINES)  # it looks into the folder
-def test_an_object_that_is_missing_while_a_row_names_it_is_a_fault(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    story = Story(alice)
-    part = story.upload(alice, bytes(70_000))
-    story.tell(alice, story.begin(content=part))
-    [(name,)] = query(fresh_broker.database_url, "SELECT blob FROM chunks")
-    (folder_of(fresh_broker) / name).unlink()
-    path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/segments?first=0&count=1"
-    assert alice.wire.call("GET", path).status == 500
-    assert "a row references it" in fresh_broker.log
 
 
 @pytest.mark.long

@@ -5,7 +5,7 @@ import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -27,7 +27,6 @@ from scbroker.server.storage.blobs import (
 )
 from scbroker.server.storage.database import open_database
 
-T = TypeVar("T")
 WROTE, READ = "put parts/00/check", "get parts/00/check"
 
 
@@ -87,19 +86,6 @@ def test_a_new_stores_folders_are_synced_into_parents(tmp_path: Path, synced: li
     assert {str(tmp_path / "objects"), str(tmp_path / "objects" / "parts")} <= set(synced)
 
 
-def test_a_disk_that_does_not_sync_a_chunk_has_not_taken_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = Folder(tmp_path / "objects")
-
-    def fail(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OverloadedError):
-        asyncio.run(folder.put(new_blob_name(random_bytes(16)), b"x"))
-
-
 @pytest.mark.parametrize(
     "free, message",
     [
@@ -147,17 +133,6 @@ def test_a_store_gives_ranges_of_what_was_put_until_it_is_removed(tmp_path: Path
         asyncio.run(work(store))
 
 
-async def test_an_object_that_cannot_be_removed_keeps_no_other(tmp_path: Path) -> None:
-    store = Folder(tmp_path / "objects")
-    first, stuck, missing, last = sorted(new_blob_name(random_bytes(16)) for _ in range(4))
-    for name in (first, last):
-        await store.put(name, b"x")
-    (tmp_path / "objects" / stuck / "folder").mkdir(parents=True)
-    tried = await store.remove([first, stuck, missing, last])
-    assert tried == {first: True, stuck: False, missing: True, last: True}
-    assert [await store.size(name) for name in (first, last)] == [None, None]
-
-
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was stored and read, in order."""
@@ -198,31 +173,6 @@ async def test_a_store_that_is_asked_whether_it_is_there_writes_once_a_minute_an
     _after(monkeypatch, 62)
     await store.check()
     assert asked[5:] == [WROTE, READ]
-
-
-async def test_after_something_was_not_stored_the_next_look_writes_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[str]
-) -> None:
-    store = Folder(tmp_path / "objects")
-    _after(monkeypatch, 0)
-    await store.check()
-    (tmp_path / "objects" / "parts" / "01" / "file").write_bytes(b"")
-    with pytest.raises(OverloadedError):
-        await store.put("parts/01/file/x", b"x")
-    asked.clear()
-    _after(monkeypatch, 2)
-    await store.check()
-    assert asked == [WROTE, READ]
-    (tmp_path / "objects" / "parts" / "00" / "check").unlink()
-    asked.clear()
-    _after(monkeypatch, 4)
-    await store.check()
-    assert asked == [READ, WROTE]
-
-
-def test_names_are_never_used_twice() -> None:
-    part = random_bytes(16)
-    assert len({new_blob_name(part) for _ in range(100)}) == 100
 
 
 class _Broken:

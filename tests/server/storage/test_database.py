@@ -1,10 +1,8 @@
 """What both engines promise: durable, all or nothing, one snapshot, errors that say whether to retry."""
 
 import asyncio
-import socket
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
@@ -15,11 +13,9 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 from sqlalchemy import text
-from sqlalchemy.exc import IntegrityError, ProgrammingError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.exc import ProgrammingError
 
 from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
-from scbroker.server.storage import database as storage
 from scbroker.server.storage.database import Database, SqliteDatabase, open_database
 from scbroker.server.storage.driver import Connection
 from tests.kit.brokers import BrokerProcess, Wire
@@ -242,23 +238,6 @@ def _raise(connection: Connection, state: str) -> None:
     connection.execute(text(f"DO $$ BEGIN RAISE EXCEPTION USING ERRCODE = '{state}'; END $$"))
 
 
-@pytest.mark.long
-async def test_what_never_passes_is_tried_eight_times_and_is_the_callers_to_retry_then(
-    postgres_url: str,
-) -> None:
-    tries = 0
-
-    def fail(connection: Connection) -> None:
-        nonlocal tries
-        tries += 1
-        _raise(connection, "40001")
-
-    async with _opened(postgres_url) as database:
-        with pytest.raises(OverloadedError):
-            await database.write(fail)
-        assert tries == 8
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "state, expected",
@@ -274,55 +253,6 @@ async def test_a_failure_that_may_pass_is_to_be_retried_and_any_other_is_a_fault
                 await action(lambda c: _raise(c, state))
 
 
-@pytest.mark.long
-async def test_of_two_that_deadlock_both_succeed(postgres_url: str) -> None:
-    both = threading.Barrier(2)
-    tries: Counter[int] = Counter()
-
-    def swap(connection: Connection, first: int) -> None:
-        tries[first] += 1
-        update = text("UPDATE things SET half = half + 1 WHERE id = :id")
-        connection.execute(update, {"id": first})
-        if tries[first] == 1:
-            both.wait(PATIENCE)
-        connection.execute(update, {"id": 3 - first})
-
-    async def alone(first: int) -> None:
-        async with _opened(postgres_url, create=False) as database:
-            await database.write(lambda c: swap(c, first))
-
-    async with _opened(postgres_url) as database:
-        await database.write(lambda c: _add(c, 1))
-        await database.write(lambda c: _add(c, 2))
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda first: asyncio.run(alone(first)), (1, 2)))
-    assert sum(tries.values()) > 2, "who was tried again may have met the other once more"
-    assert query(postgres_url, "SELECT half FROM things") == [(2,), (2,)]
-
-
-def test_of_two_that_found_a_row_absent_the_retried_one_finds_it(postgres_url: str) -> None:
-    both = threading.Barrier(2)
-    tries: Counter[str] = Counter()
-
-    def add_if_absent(connection: Connection, name: str) -> bool:
-        tries[name] += 1
-        if _ids(connection):
-            return False
-        if tries[name] == 1:
-            both.wait(PATIENCE)
-        _add(connection, 1)
-        return True
-
-    async def alone(name: str) -> bool:
-        async with _opened(postgres_url, create=False) as database:
-            return await database.write(lambda c: add_if_absent(c, name))
-
-    query(postgres_url, CREATE)
-    with ThreadPoolExecutor(2) as pool:
-        outcomes = list(pool.map(lambda name: asyncio.run(alone(name)), "ab"))
-    assert sorted(outcomes) == [False, True]
-
-
 async def test_after_an_insert_of_a_stored_row_the_other_function_runs(database_url: str) -> None:
     def insert_first(connection: Connection) -> str:
         _add(connection, 2)
@@ -334,13 +264,6 @@ async def test_after_an_insert_of_a_stored_row_the_other_function_runs(database_
         await database.write(lambda c: c.execute(text("DELETE FROM things WHERE id = 2")))
         assert await database.write(insert_first, otherwise=lambda _: "read") == "read"
         assert await database.read(_ids) == [1], "nothing of the first function stays"
-
-
-async def test_a_row_that_can_never_be_added_is_a_fault(database_url: str) -> None:
-    async with _opened(database_url) as database:
-        await database.write(lambda c: _add(c, 1))
-        with pytest.raises(IntegrityError):
-            await database.write(lambda c: _add(c, 1))
 
 
 @pytest.mark.long
@@ -360,27 +283,6 @@ async def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> N
     slow.cancel()
     await asyncio.gather(slow, return_exceptions=True)
     await database.close()
-
-
-@pytest.mark.long
-async def test_a_migration_may_take_longer_than_any_statement(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(storage, "_STATEMENT_SECONDS", 0.2)
-    long = text("CREATE TABLE made AS SELECT 1 FROM pg_sleep(0.5)")
-
-    def change(connection: sqlalchemy.Connection) -> None:
-        with connection.begin():
-            connection.execute(long)
-
-    database = open_database(postgres_url)
-    try:
-        with pytest.raises(OverloadedError):
-            await database.write(lambda c: c.execute(long))
-        await database.migrate(change)
-    finally:
-        await database.close()
-    assert query(postgres_url, "SELECT count(*) FROM made") == [(1,)]
 
 
 @pytest.mark.parametrize("url", ["", "mysql://x", "sqlite://x", "/tmp/x", "postgres://x"])
@@ -417,6 +319,7 @@ def test_while_postgresql_is_away_everything_is_to_be_retried_and_goes_on_when_i
         assert "Traceback" not in broker.log
 
 
+@pytest.mark.process
 @pytest.mark.long
 def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_load(
     fresh_broker: BrokerProcess, new_user: NewUser
@@ -464,29 +367,6 @@ def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_lo
         assert mine <= len(events) <= mine + 1, "at most the one under way was not acknowledged"
 
 
-def test_a_database_of_which_no_member_leads_is_overloaded(postgres_url: str) -> None:
-    async def connect() -> None:
-        engine = create_async_engine(postgres_url, connect_args={"target_session_attrs": "standby"})
-        with storage._working("read"):
-            async with engine.connect():
-                pass
-
-    with pytest.raises(OverloadedError) as caught:
-        asyncio.run(connect())
-    assert caught.value.retryable
-
-
-async def test_a_primary_that_takes_no_writes_for_now_is_to_be_retried(postgres_url: str) -> None:
-    async with _opened(postgres_url) as database:
-        name = postgres_url.rpartition("/")[2]
-        statement = f"ALTER DATABASE {name} SET default_transaction_read_only = on"
-        await database.write(lambda c: c.execute(text(statement)))
-    async with _opened(postgres_url, create=False) as database:
-        for write in (database.write, database.migrate):
-            with pytest.raises(OverloadedError):
-                await write(lambda c: c.execute(text("INSERT INTO things VALUES (1, 0, '')")))
-
-
 @pytest.mark.long
 def test_nothing_is_read_written_or_migrated_on_a_standby() -> None:
     with PostgresServer(settings=("wal_level=replica", "hot_standby=on")) as server:
@@ -503,21 +383,5 @@ def test_nothing_is_read_written_or_migrated_on_a_standby() -> None:
                         await ask(lambda connection: connection.execute(text("SELECT 1")))
             finally:
                 await database.close()
-
-        asyncio.run(work())
-
-
-def test_a_migration_gives_up_a_server_that_accepts_and_says_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(storage, "_CONNECT_SECONDS", 0.2)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"postgresql://x@127.0.0.1:{silent.getsockname()[1]}/x?ssl=disable"
-
-        async def work() -> None:
-            database = open_database(url)
-            with pytest.raises(OverloadedError):
-                await asyncio.wait_for(database.migrate(lambda _: None), PATIENCE)
-            await database.close()
 
         asyncio.run(work())

@@ -27,7 +27,7 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import DBAPIError, InvalidRequestError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from scbroker.errors import OverloadedError
 from scbroker.server.migrations.upgrade import bring_up
@@ -132,29 +132,11 @@ def undone_by_sqlalchemy(connection: sqlalchemy.Connection, ask: Callable[[], An
         nested.rollback()
 
 
-def test_every_type_of_the_tables_is_compared() -> None:
-    used = {type(column.type) for table in metadata.tables.values() for column in table.columns}
-    assert used <= VALUES.keys()
-
-
 def test_values_of_every_type_are_stored_and_read_as_by_sqlalchemy(things: str) -> None:
     by_driver(things, lambda c: c.execute(insert(THINGS), FULL))
     stored = typed([tuple(row.values()) for row in FULL])
     assert typed(by_driver(things, lambda c: c.execute(ALL))) == stored
     assert typed(by_sqlalchemy(things, lambda c: c.execute(ALL).all())) == stored
-
-
-def test_a_row_that_sqlalchemy_stored_is_found_by_a_value_of_any_type(things: str) -> None:
-    by_sqlalchemy(things, lambda c: c.execute(insert(THINGS), FULL))
-
-    def find(connection: Connection) -> None:
-        for row in ROWS:
-            [(name, value)] = [item for item in row.items() if item[0] != "id"]
-            statement = select(THINGS.c.id).where(THINGS.c[name] == bindparam("value"))
-            found = connection.execute(statement, {"value": value}).scalars()
-            assert (row["id"] in found) is (value is not None), name
-
-    by_driver(things, find)
 
 
 def test_a_list_of_any_length_finds_the_same_rows_as_by_sqlalchemy(things: str) -> None:
@@ -167,13 +149,6 @@ def test_a_list_of_any_length_finds_the_same_rows_as_by_sqlalchemy(things: str) 
     found = by_driver(things, find)
     assert found == by_sqlalchemy(things, find)
     assert [len(each) for each in found] == [*range(10), *[len(FULL) - 5] * 4]
-
-
-def test_lists_of_all_lengths_to_1024_need_eleven_statements(things: str) -> None:
-    def compile_all(connection: Connection) -> set[str]:
-        return {connection.plan(AMONG, {"ids": [1] * n}).sql for n in range(1, 1025)}
-
-    assert len(by_driver(things, compile_all)) == 11
 
 
 def statements() -> dict[str, tuple[Executable, dict[str, Any]]]:
@@ -336,21 +311,10 @@ def test_rows_are_counted_as_sqlalchemy_counts_them(things: str) -> None:
     assert by_driver(things, get) == by_sqlalchemy(things, get)
 
 
-def test_an_empty_list_of_rows_executes_nothing(things: str) -> None:
-    assert by_driver(things, lambda c: c.execute(insert(THINGS), [])) == []
-    assert by_driver(things, lambda c: c.execute(ALL)) == []
-
-
-def test_a_value_that_is_missing_is_an_error(things: str) -> None:
-    with pytest.raises(SQLAlchemyError, match="ids"):
-        by_driver(things, lambda c: c.execute(AMONG))
-
-
 _OTHERS: Final = (
     " FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 )
 END: Final = text(f"SELECT pg_terminate_backend(pid) {_OTHERS}")
-COUNT: Final = text(f"SELECT count(*) {_OTHERS}")
 COUNT_BUSY: Final = text(f"SELECT count(*) {_OTHERS} AND wait_event = 'PgSleep'")
 ONE, LONG = text("SELECT 1"), text("SELECT pg_sleep(60)")
 
@@ -370,20 +334,6 @@ async def opened(url: str, pool_size: int) -> AsyncIterator[tuple[Database, Data
     finally:
         await database.close()
         await operator.close()
-
-
-@pytest.mark.long
-async def test_after_the_server_closed_its_connections_the_pool_has_new_ones(
-    postgres_url: str,
-) -> None:
-    async with opened(postgres_url, 3) as (database, operator):
-        short = text("SELECT pg_sleep(0.2)")
-        await asyncio.gather(*(database.query(lambda c: c.execute(short)) for _ in range(3)))
-        await operator.query(lambda c: c.execute(END))
-        await until(operator, COUNT, 0)
-        await asyncio.sleep(0.1)  # about time
-        assert await database.read(lambda c: c.execute(ONE).scalar_one()) == 1
-        await until(operator, COUNT, 1)
 
 
 async def test_a_write_whose_connection_is_closed_is_to_be_retried(postgres_url: str) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kit.engines import PostgresServer
-from tests.kit.plans import ENGINES, Plan, asked, plans, plans_for_any, plans_without, prepare
+from tests.kit.plans import ENGINES, Plan, asked, plans, plans_for_any, prepare
 
 # Who may read a table as a whole, and why.
 WHOLE = {
@@ -63,11 +63,3 @@ def test_so_it_is_where_postgresql_plans_for_any_parameters(
 ) -> None:
     assert found
     _check_pages(plans_for_any(urls["postgresql"]))
-
-
-@pytest.mark.only_on(*ENGINES)
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_missing_index_is_noticed(engine: str, found: Found, urls: dict[str, str]) -> None:
-    name = "DROP_CONTAINER_PARTS"
-    assert "parts_of_container" in found[engine][name].indexes
-    assert plans_without(urls[engine], "parts_of_container")[name].scans == ["parts"]

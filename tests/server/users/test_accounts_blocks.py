@@ -9,24 +9,11 @@ import pytest
 
 from scbroker.wire.containers import RecordsAnswer, RecordsRequest
 from scbroker.wire.users import MAX_BLOCKED, BlockedUsers
-from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
+from tests.kit.brokers import Answer, BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import count_rows, query
-from tests.kit.writers import (
-    OWNER,
-    READER,
-    Grant,
-    Grants,
-    Story,
-    User,
-    authorized,
-    delete_user,
-    renewed,
-    stalled,
-    store,
-    storing,
-)
-from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
+from tests.kit.writers import OWNER, READER, Grants, Story, User, delete_user, stalled
+from tests.server.conftest import NewUser, Unchanged
 
 
 def block(user: User, other: User) -> Answer:
@@ -89,31 +76,6 @@ def created(author: User, grants: Grants) -> Answer:
     return story.send(author, story.begin(grants))
 
 
-def test_a_blocked_author_who_is_a_member_elsewhere_gives_no_access_there(
-    new_user: NewUser,
-) -> None:
-    """Who signs the record counts, not who created the container."""
-    alice, bob, carol = [new_user() for _ in range(3)]
-    block(alice, bob).expect(204)
-    story = Story(carol).created({carol: OWNER, bob: OWNER})
-    refused(story.send(bob, story.follow(bob, grants={carol: OWNER, alice: READER})), alice)
-    story.tell(carol, story.follow(carol, grants={carol: OWNER, bob: OWNER, alice: READER}))
-
-
-@pytest.mark.long
-def test_a_user_whose_access_expired_counts_as_without_access(
-    new_user: NewUser, pass_until: PassUntil
-) -> None:
-    alice, bob = new_user(), new_user()
-    block(alice, bob).expect(204)
-    unblock(alice, bob).expect(204)
-    ends = clock() + LASTS
-    story = Story(bob).created({bob: OWNER, alice: Grant(READER, ends)})
-    block(alice, bob).expect(204)
-    pass_until(ends)
-    refused(story.send(bob, story.follow(bob, grants={bob: OWNER, alice: READER})), alice)
-
-
 @pytest.mark.long
 def test_each_record_of_a_batch_is_refused_by_itself_and_counts_no_grant(
     start_broker: StartBroker, new_user: NewUser
@@ -128,23 +90,6 @@ def test_each_record_of_a_batch_is_refused_by_itself_and_counts_no_grant(
     assert [item.problem and item.problem.code for item in found] == ["blocked", None, None]
     assert found[0].problem is not None
     assert alice.id in found[0].problem.detail
-
-
-@pytest.mark.long
-def test_blocks_outlive_the_broker_the_session_and_a_change_of_keys(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    block(alice, bob).expect(204)
-    after, records = renewed(bob)
-    store(bob, authorized(bob, storing(bob, keyRecords=records))).expect(204)
-    broker.restart()
-    for user in (alice, bob):
-        user.wire.close()
-    with Wire(broker) as wire:
-        later = User(after.ring, wire.log_in(after.ring))
-        refused(created(later, {later: OWNER, alice: READER}), alice)
 
 
 def test_the_deletion_of_either_user_removes_the_block(
@@ -175,27 +120,3 @@ def test_a_block_waits_for_a_grant_that_is_being_stored(
     creating.result().expect(201)
     blocking.result().expect(204)
     refused(created(bob, {bob: OWNER, alice: READER}), alice)
-
-
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-def test_users_who_block_and_share_with_each_other_at_once_never_deadlock(
-    new_user: NewUser,
-) -> None:
-    alice, bob = new_user(), new_user()
-    more = [new_user(each.ring) for each in (alice, bob)]
-
-    def act(user: User, other: User, count: int) -> None:
-        for _ in range(count):
-            block(user, other).expect(204)
-            unblock(user, other).expect(204)
-
-    def share(user: User, other: User, count: int) -> None:
-        for _ in range(count):
-            assert created(user, {user: OWNER, other: READER}).status in (201, 403)
-
-    def run(work: int) -> None:
-        [lambda: act(alice, bob, 20), lambda: act(bob, alice, 20),
-         lambda: share(more[0], bob, 10), lambda: share(more[1], alice, 10)][work]()  # fmt: skip
-
-    at_once(run, range(4))
-    assert blocked(alice) == blocked(bob) == []

@@ -5,11 +5,9 @@ Spec: docs/spec/protocol.md, section 5. `test_key_files` tests wrong orders.
 
 import asyncio
 import itertools
-import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,22 +16,21 @@ from msgspec.structs import replace
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.keys import KeyRing
-from scbroker.records.canonical import UserId
-from scbroker.records.container_record import Part, Role, record_hash
+from scbroker.records.container_record import Part, Role
 from scbroker.records.key_record import RETIRED, KeyChain
 from scbroker.server.storage.tables import metadata
-from scbroker.server.users.deletion import _check_closes, finish
+from scbroker.server.users.deletion import finish
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire import users as u
 from scbroker.wire.codec import decode, encode
-from scbroker.wire.containers import ContainerView, RecordRequest
+from scbroker.wire.containers import ContainerView
 from scbroker.wire.users import Authorization
 from tests.kit.beside import further_broker
 from tests.kit.brokers import Answer, BrokerProcess, Wire, clock
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import objects
 from tests.kit.operators import admin
-from tests.kit.tables import added, count_rows, dump, gone, query
+from tests.kit.tables import count_rows, query
 from tests.kit.waiting import wait_until
 from tests.kit.writers import (
     OWNER,
@@ -53,7 +50,7 @@ from tests.kit.writers import (
     store,
     storing,
 )
-from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged, at_once
+from tests.server.conftest import LASTS, NewUser, PassUntil, Unchanged
 
 LARGE: Final = 70_000
 """How long an expiring access lasts, in microseconds: long enough to grant it on a busy machine."""
@@ -307,58 +304,6 @@ def test_after_a_users_deletion_only_rows_that_others_need_are_left(world: World
 
 
 @pytest.mark.long
-def test_the_end_of_a_user_changes_no_row_of_others(world: World) -> None:
-    url, mine = world.url, world.alice.ring.userId.bytes
-    before = dump(url)
-    delete_user(world.alice).expect(204)
-    after = dump(url)
-    new = {name: _columns(name, rows) for name, rows in added(before, after).items()}
-    old = {name: _columns(name, rows) for name, rows in gone(before, after).items()}
-    [tombstone] = new.pop("users")
-    assert tombstone == {
-        **ROW, "id": mine, "fingerprint": world.alice.name, "chain_length": 3,
-    }  # fmt: skip
-    assert [row["id"] for row in old.pop("users")] == [mine]
-    [closed] = new.pop("key_records")
-    assert (closed["user_id"], closed["sequence"]) == (mine, 2)
-    begun = {story.id for story, _ in world.others.values() if story.creator is world.alice}
-    assert {(row["container_id"], row["user_id"]) for row in new.pop("authors")} == {
-        (story, mine) for story in begun
-    }
-    # Only the creator changes in containers that stay.
-    were = {row["id"]: row for row in old.pop("containers")}
-    for row in new.pop("containers"):
-        if row["id"] not in world.purged:
-            assert were[row["id"]] == {**row, "creator_id": mine}
-            assert row["creator_id"] is None
-    assert len(new.pop("nonces")) == 1
-    # The event of an expiry that was not recorded before.
-    assert {row["user_id"] for row in new.pop("events", [])} <= {world.bob.ring.userId.bytes}
-    used = {row["user_id"]: row for row in old.pop("usage")}
-    assert used.keys() <= {user.ring.userId.bytes for user in (world.alice, world.bob, world.carol)}
-    for row in new.pop("usage"):
-        assert row["bytes"] < used[row["user_id"]]["bytes"], "what was deleted is free"
-        assert row["user_id"] != mine or row["containers"] == 0
-    [entry] = new.pop("audit")
-    assert (entry["action"], entry["actor"]) == ("user-deleted", world.alice.id)
-    assert not new
-    parts = {row["part_id"] for row in old["parts"]}
-    for name, rows in old.items():
-        for row in rows:
-            assert (
-                row.get("container_id") in world.purged
-                or row.get("id") in world.purged
-                or row.get("user_id") == mine
-                or row.get("part_id") in parts
-            ), (name, row)
-
-
-def _columns(table: str, rows: set[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    names = [column.name for column in metadata.tables[table].columns]
-    return [dict(zip(names, row, strict=True)) for row in rows]
-
-
-@pytest.mark.long
 def test_others_are_served_the_same_bytes_after_the_end_of_a_user(world: World) -> None:
     """But for the record that closes the user's key chain."""
     before = {name: _everything(user, story) for name, (story, user) in world.others.items()}
@@ -386,19 +331,6 @@ def test_a_container_deleted_with_its_user_is_unknown_and_its_id_stays_taken(
         given.send(bob, given.follow(bob, content=b"on")).expect(404, "not-found")
     given.chunk(bob, part, 0, sealed).expect(204)  # as for an id that no container has
     given.send(bob, given.follow(bob, content=part)).expect(404, "not-found")
-
-
-@pytest.mark.long
-def test_an_unrecorded_expiry_is_recorded_when_the_container_is_deleted(world: World) -> None:
-    delete_user(world.alice).expect(204)
-    told = {event.containerId: event for event in world.bob.events(eventType="Deleted")}
-    for name in (
-        "of hers, with one whose access has expired",
-        "of hers, for one whose access has expired",
-    ):
-        identity = world.own[name].path.rpartition("/")[2]
-        assert identity in told, name
-        assert told[identity].relatedUserId is None
 
 
 # The user themselves
@@ -642,39 +574,6 @@ def test_a_deletion_needs_no_session_and_takes_no_heed_of_one(new_user: NewUser)
         user.wire.call("GET", "/v1/events").expect(401, "session")
 
 
-@pytest.mark.long
-def test_one_deletion_sent_by_many_at_once_happens_once(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    for _ in range(3):
-        Story(alice).created()
-    senders = [new_user() for _ in range(5)]
-    messages = [deletion(alice) for _ in senders]
-    messages[1] = messages[0]
-
-    hers = [User(alice.ring, sender.wire) for sender in senders]
-    answers = at_once(delete_user, hers, messages)
-    assert {answer.status for answer in answers} == {204}
-    _assert_forgotten(broker.database_url, alice, set())
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("shares", [False, True])
-async def test_a_deletion_of_a_user_who_was_deleted_meanwhile_succeeds(
-    broker: BrokerProcess, new_user: NewUser, shares: bool
-) -> None:
-    """Another request deletes the user after this one found the user and before it reads the keys."""
-    alice, bob = new_user(), new_user()
-    if shares:
-        Story(alice).created({alice: OWNER, bob: OWNER})
-    record, user_id = closing(alice).signed, UserId(alice.ring.userId.bytes)
-    async with further_broker(broker.database_url) as here:
-        assert await _check_closes(here, user_id, 2, record, clock())
-        (await asyncio.to_thread(delete_user, alice)).expect(204)
-        assert not await _check_closes(here, user_id, 2, record, clock())
-
-
 # Later acts of other users
 
 
@@ -732,23 +631,6 @@ def test_a_container_left_to_a_deleted_user_is_nobodys_and_goes_with_the_last_of
     assert count_rows(broker.database_url, "containers", "id = ?", story.id) == 0
 
 
-@pytest.mark.long
-def test_a_fetch_before_the_deletion_of_a_user_is_recorded_for_the_others_only(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    access = OWNER | Level.ReceiveAccessEvents
-    alice, bob, carol = (new_user() for _ in range(3))
-    story = Story(alice).created(dict.fromkeys((alice, bob, carol), access), header=b"{}")
-    alice.view(story, "header=1")
-    bob.view(story, "header=1")
-    delete_user(alice).expect(204)
-    wait_until(lambda: carol.events(eventType="Accessed"))
-    carol.view(story, "header=1")  # fetches are written in their order
-    wait_until(lambda: carol.id in {event.relatedUserId for event in bob.events()})
-    _assert_forgotten(broker.database_url, alice, {story.id})
-    assert bob.id in {event.relatedUserId for event in carol.events(eventType="Accessed")}
-
-
 def test_the_last_member_takes_a_container_of_a_deleted_user_along(
     broker: BrokerProcess, new_user: NewUser
 ) -> None:
@@ -765,133 +647,9 @@ def test_the_last_member_takes_a_container_of_a_deleted_user_along(
         assert count_rows(broker.database_url, table, "container_id = ?", box.id) == 0, table
 
 
-@pytest.mark.long
-def test_if_both_members_are_deleted_at_once_the_second_deletion_removes_the_containers(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    for _ in range(4):
-        alice, bob = new_user(), new_user()
-        stories = [Story(user).created({alice: OWNER, bob: OWNER}) for user in (alice, bob) * 2]
-        answers = at_once(delete_user, (alice, bob))
-        assert [answer.status for answer in answers] == [204, 204]
-        purge_all(broker.database_url)
-        for user in (alice, bob):
-            _assert_forgotten(broker.database_url, user, set())
-        for story in stories:
-            statement = "SELECT deleted FROM containers WHERE id = ?"
-            assert query(broker.database_url, statement, story.id) == []
-
-
 # Concurrent requests
 
 PAGE: Final = "/v1/events"
-
-
-Work = tuple[Callable[[User], None], User]
-
-
-class _Crowd:
-    """Requests of Alice's sessions and of her friends during the deletion, with their answers."""
-
-    def __init__(self, alice: User, friends: list[User]) -> None:
-        self.alice = alice
-        self.answers: list[Answer] = []
-        self.begun: list[Story] = []
-        self.shared = {
-            friend: Story(friend).created({alice: OWNER, friend: OWNER}, header=b"{}")
-            for friend in friends
-        }
-
-    def note(self, answer: Answer) -> Answer:
-        self.answers.append(answer)
-        return answer
-
-    def begins(self, session: User) -> None:
-        story = Story(self.alice)
-        self.note(story.send(session, story.begin()))
-
-    def uploads(self, session: User) -> None:
-        story = Story(self.alice)
-        part, sealed = story.seal(Role.Content, self.alice, bytes(LARGE), story.key)
-        self.note(story.chunk(session, part, 0, sealed))
-
-    def logs_in(self, session: User) -> None:
-        request = session.wire.log_in_request(self.alice.ring)
-        self.note(session.wire.call("POST", "/v1/sessions", request))
-
-    def looks(self, session: User) -> None:
-        self.note(session.wire.call("GET", PAGE))
-        for story in self.shared.values():
-            self.note(session.wire.call("GET", f"{story.path}?header=1"))
-
-    def invites(self, friend: User) -> None:
-        """Into a new container, and out of one and into it again."""
-        new = Story(friend)
-        if self._tell(new, friend, new.begin({self.alice: OWNER, friend: OWNER})):
-            self.begun.append(new)
-        story = self.shared[friend]
-        for grants in ({friend: OWNER}, {friend: OWNER, self.alice: OWNER}):
-            self._tell(story, friend, story.follow(friend, grants=grants, content=b"x"))
-
-    @contextmanager
-    def busy(self, work: list[Work]) -> Iterator[Callable[[], None]]:
-        """All of this goes on until the block ends; gives what waits for each to be done once more."""
-        stop, times = threading.Event(), [0] * len(work)
-
-        def go_on(number: int) -> None:
-            act, user = work[number]
-            while not stop.is_set():
-                act(user)
-                times[number] += 1
-
-        def wait_for_all() -> None:
-            before = list(times)
-            wait_until(lambda: all(now > was + 1 for now, was in zip(times, before, strict=True)))
-
-        with ThreadPoolExecutor(len(work)) as pool:
-            running = [pool.submit(go_on, number) for number in range(len(work))]
-            try:
-                yield wait_for_all
-            finally:
-                stop.set()
-            for future in running:
-                future.result()
-
-    def _tell(self, story: Story, user: User, request: RecordRequest) -> bool:
-        if self.note(story.send(user, request)).status != 201:
-            return False
-        record, story.key, _ = story._drafts[request.record.body]
-        story.records.append(record)
-        return True
-
-
-@pytest.mark.long
-def test_concurrent_requests_leave_nothing_of_a_deleted_user(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    """Her own sessions begin, send, log in and look; others take her in and out."""
-    url = broker.database_url
-    for _ in range(2):
-        alice = new_user()
-        crowd = _Crowd(alice, [new_user() for _ in range(2)])
-        acts = (crowd.begins, crowd.uploads, crowd.logs_in, crowd.looks)
-        work: list[Work] = [(act, new_user(alice.ring)) for act in acts]
-        work += [(crowd.invites, friend) for friend in crowd.shared]
-        with crowd.busy(work) as wait_for_all:
-            wait_for_all()
-            delete_user(alice).expect(204)
-            wait_for_all()
-        assert [answer for answer in crowd.answers if answer.status >= 500] == []
-        codes = {answer.code for answer in crowd.answers if answer.status >= 400}
-        assert codes == {"session", "challenge", "not-found"}
-        kept = [*crowd.shared.values(), *crowd.begun]
-        _assert_forgotten(url, alice, {story.id for story in kept})
-        for story in kept:
-            view = story.creator.view(story)
-            head = view.head or view.governing[-1].record
-            assert record_hash(head.body) == story.hash(story.head)
-        log = [event.id for event in next(iter(crowd.shared)).events()]
-        assert log == list(range(1, len(log) + 1))
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
@@ -948,37 +706,3 @@ def test_a_user_who_looks_while_they_are_deleted_leaves_no_event_behind(
     ending.result().expect(204)
     look.result().expect(401, "session")
     _assert_forgotten(broker.database_url, alice, {story.id})
-
-
-@pytest.mark.long
-def test_a_user_of_many_containers_is_deleted_in_one_go(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    url, mine = broker.database_url, alice.ring.userId.bytes
-    for number in range(40):
-        Story(alice).created({alice: OWNER} if number else {alice: OWNER, bob: OWNER})
-    fresh = "randomblob(16)" if broker.engine == "sqlite" else "uuid_send(gen_random_uuid())"
-    query(
-        url,
-        "INSERT INTO containers "
-        "(id, version, governing_version, access_version, governing_bytes, type_salt, type, deleted, "
-        "creator_id) "
-        f"SELECT {fresh}, 1, 1, 1, 0, NULL, 'hers', c.deleted, c.creator_id FROM containers c, "
-        f"(VALUES {', '.join(f'({n})' for n in range(30))}) n WHERE c.creator_id = ?",
-        mine,
-    )
-    query(
-        url,
-        "INSERT INTO members "
-        "(container_id, user_id, permissions, key_index, expires_at, wrap, expiry_recorded) "
-        "SELECT c.id, c.creator_id, 1, 0, NULL, NULL, c.deleted FROM containers c "
-        "WHERE c.creator_id = ? AND c.type = 'hers'",
-        mine,
-    )
-    message = deletion(alice)
-    delete_user(alice, message).expect(204)
-    assert query(url, "SELECT count(*) FROM containers WHERE type = 'hers'") == [(0,)]
-    his = bob.ring.userId.bytes
-    [(shared,)] = query(url, "SELECT container_id FROM members WHERE user_id = ?", his)
-    _assert_forgotten(url, alice, {bytes(shared)})

@@ -149,6 +149,7 @@ def test_a_deletion_that_stops_after_any_part_of_it_is_no_damage_and_is_finished
     assert {event.containerId for event in went} == {gone[2].path.rpartition("/")[2]}
 
 
+@pytest.mark.process
 @pytest.mark.long
 @both_engines
 def test_a_user_is_deleted_for_everybody_after_the_first_transaction(

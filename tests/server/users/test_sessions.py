@@ -161,13 +161,6 @@ def test_a_session_needs_its_token_exactly(new_user: NewUser, authorization: str
     answer.expect(401, "session")
 
 
-def test_a_token_is_its_users_and_nobody_elses(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    assert alice.wire.token != bob.wire.token
-    both = User(bob.ring, alice.wire)
-    assert both.events() == alice.events()
-
-
 def test_only_expired_rows_go_a_minute_later(broker: BrokerProcess, new_user: NewUser) -> None:
     """Without waiting for the minute: the same statements in a process of the test's own."""
     import sqlalchemy

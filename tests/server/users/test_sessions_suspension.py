@@ -6,7 +6,6 @@ Spec: docs/spec/protocol.md, section 3. `tests.server.admin.test_users` tests th
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 import pytest
 
@@ -14,7 +13,6 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.wire import users as u
 from scbroker.wire.codec import MESSAGE
 from tests.kit.brokers import Answer, BrokerProcess, Wire
-from tests.kit.fixtures import StartBroker
 from tests.kit.operators import Done, admin
 from tests.kit.tables import count_rows
 from tests.kit.waiting import PATIENCE, wait_until
@@ -122,19 +120,6 @@ def log_in_again(user: User) -> None:
 
 
 @pytest.mark.long
-def test_a_suspension_outlives_the_broker_and_a_second_one_changes_nothing(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice = new_user(at=broker)
-    suspend(broker, alice).expect(0)
-    assert "already" in suspend(broker, alice).expect(0).error
-    broker.restart()
-    alice.wire.close()
-    log_in(alice).expect(403, "suspended")
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_a_request_that_waits_for_events_ends_without_a_page_when_its_user_is_suspended(
     broker: BrokerProcess, new_user: NewUser
@@ -149,39 +134,6 @@ def test_a_request_that_waits_for_events_ends_without_a_page_when_its_user_is_su
         answer = waiting.result(PATIENCE).expect(200)
     assert set(answer.body) <= {0xC0}
     assert answer.headers["content-type"] == MESSAGE
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
-def test_no_session_is_left_of_log_ins_that_run_during_the_suspension(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    others = [new_user(alice.ring) for _ in range(3)]
-    stop = Event()
-    statuses: list[list[int]] = [[] for _ in others]
-
-    def keep_logging_in(user: User, found: list[int]) -> None:
-        while not stop.is_set():
-            found.append(log_in(user).status)
-
-    with ThreadPoolExecutor(3) as pool:
-        running = [
-            pool.submit(keep_logging_in, *each) for each in zip(others, statuses, strict=True)
-        ]
-        try:
-            wait_until(lambda: all(statuses))
-            suspend(broker, alice).expect(0)
-            assert sessions_of(broker, alice) == 0
-            wait_until(lambda: all(found[-1] == 403 for found in statuses))
-        finally:
-            stop.set()
-        for each in running:
-            each.result(PATIENCE)
-    for found in statuses:
-        assert found == sorted(found), "no log-in is accepted after one was refused"
-        assert {201, 403} == set(found)
-    assert sessions_of(broker, alice) == 0
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)

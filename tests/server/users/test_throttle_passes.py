@@ -5,7 +5,6 @@ Spec: docs/spec/protocol.md, 3 and 5.
 
 import hashlib
 import hmac
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,7 +17,6 @@ from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import dump, query
 from tests.kit.writers import User, authorized, store, storing
-from tests.server.conftest import at_once
 
 # Each limit is another number, so that a count shows which one was reached.
 LIMITS: Final = {"guesses": 3, "guesses_user": 5, "guesses_address": 7}
@@ -101,33 +99,6 @@ def test_guesses_with_all_passes_of_a_user_together_are_bounded(scene: Scene) ->
     scene.guess(right=True).expect(200)
 
 
-@pytest.mark.long
-def test_a_right_guess_with_a_pass_is_taken_out_of_the_count(scene: Scene) -> None:
-    for _ in range(LIMITS["guesses"] - 1):
-        scene.guess(scene.device_pass).expect(401, "credentials")
-    for _ in range(2 * LIMITS["guesses_user"]):
-        scene.guess(scene.device_pass, right=True).expect(200)
-    assert scene.statuses(2, scene.device_pass) == [401, 429]
-
-
-@pytest.mark.long
-def test_the_count_of_a_pass_begins_anew_when_its_window_ends(scene: Scene) -> None:
-    assert scene.statuses(4, scene.device_pass) == [401] * 3 + [429]
-    query(scene.broker.database_url, "UPDATE guesses SET ends_at = 1")
-    assert scene.statuses(4, scene.device_pass) == [401] * 3 + [429]
-
-
-@pytest.mark.long
-def test_concurrent_guesses_with_one_pass_are_counted_exactly(scene: Scene) -> None:
-    device_pass = scene.device_pass
-
-    def guess(_: int) -> int:
-        with Wire(scene.broker) as wire:
-            return wire.open_key_file(scene.ring.userId, random_bytes(32), device_pass).status
-
-    assert Counter(at_once(guess, range(24))) == {401: 3, 429: 21}
-
-
 def changed(at: int) -> Callable[[Scene], bytes]:
     def change(scene: Scene) -> bytes:
         found = bytearray(scene.device_pass)
@@ -173,29 +144,7 @@ def test_another_users_pass_counts_as_no_pass_and_is_not_reported(scene: Scene) 
         scene.guess(scene.device_pass, right=True).expect(200)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_malformed_pass_is_invalid_and_is_not_counted(scene: Scene) -> None:
-    before = dump(scene.broker.database_url)["guesses"]
-    path = f"/v1/users/{scene.ring.userId}/key-file/open"
-    for malformed in (b"", bytes(47), bytes(49), bytes(100_000), "x" * 48, 7, [0] * 48, True):
-        body = {"auth": scene.auth, "devicePass": malformed}
-        answer, case = scene.wire.call("POST", path, body), repr(malformed)[:60]
-        assert (answer.status, answer.code) == (400, "invalid"), case
-        assert dump(scene.broker.database_url)["guesses"] == before, case
-        assert bytes(40) not in answer.body, case
-
-
-@pytest.mark.long
-def test_a_pass_of_one_user_does_not_help_with_another(scene: Scene) -> None:
-    auth = random_bytes(32)
-    bob = scene.broker.new_user(auth)
-    of_bob = scene.another_pass(bob)
-    assert scene.statuses(4, of_bob) == [401] * 3 + [429]
-    scene.wire.open_key_file(bob.userId, auth, of_bob, HOME).expect(200)
-    assert scene.statuses(3, scene.device_pass) == [401] * 3
-
-
+@pytest.mark.process
 @pytest.mark.long
 def test_a_pass_has_the_form_of_the_specification_and_is_not_stored(scene: Scene) -> None:
     key = (scene.broker.directory / "broker.key").read_bytes()
