@@ -8,6 +8,7 @@ only trust authentication.
 PostgreSQL refuses to run as root. Where the tests do, every PostgreSQL process runs as `nobody`.
 """
 
+import functools
 import itertools
 import os
 import pwd
@@ -308,10 +309,11 @@ def free_port() -> int:
     process of a test run (there are at most eight) takes ports from an eighth of its own. It starts at a
     random one, since another run on this machine uses the same eighths.
     """
-    return next(filter(_is_free, _PORTS))
+    return next(filter(_is_free, _ports_in_turn(os.getpid())))
 
 
-def _ports_in_turn() -> Iterator[int]:
+@functools.cache
+def _ports_in_turn(_process: int) -> Iterator[int]:
     count = (32_768 - 10_000) // 8
     first = 10_000 + count * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8)
     end = first + count
@@ -335,6 +337,3 @@ def _is_ready(pid_file: Path, pid: int) -> bool:
     except FileNotFoundError:
         return False
     return len(lines) > 7 and lines[0] == str(pid) and lines[7].strip() == "ready"
-
-
-_PORTS = _ports_in_turn()
