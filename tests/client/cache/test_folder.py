@@ -2,9 +2,6 @@
 
 import logging
 import os
-import shutil
-import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -31,52 +28,6 @@ def folder(ring: KeyRing, tmp_path: Path) -> CacheFolder:
 
 def size_of(root: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in root.rglob("*") if path.is_file())
-
-
-def test_a_written_file_is_read_until_it_is_removed(folder: CacheFolder) -> None:
-    assert folder.read("kind", b"key") is None
-    assert not folder.has("kind", b"key")
-    for data in (b"", b"one", bytes(MIB)):
-        folder.write("kind", b"key", data)
-        assert folder.read("kind", b"key") == data
-    assert folder.read("other", b"key") is None
-    folder.remove("kind", b"key")
-    assert folder.read("kind", b"key") is None
-    folder.remove("kind", b"key")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no limit of descriptors")
-def test_a_lack_of_descriptors_removes_no_file(tmp_path: Path) -> None:
-    ended = run_script(
-        """
-        import os, pathlib, resource, sys
-        from scbroker import KeyRing
-        from scbroker.client.cache.folder import SMALLEST, CacheFolder
-
-        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
-        folder = CacheFolder(pathlib.Path(sys.argv[1]), KeyRing.generate(), "https://b", SMALLEST)
-        folder.write("kind", b"key", b"one")
-        taken = []
-        try:
-            while True:
-                taken.append(os.open(os.devnull, os.O_RDONLY))
-        except OSError:
-            assert folder.read("kind", b"key") is None
-        for descriptor in taken:
-            os.close(descriptor)
-        assert folder.read("kind", b"key") == b"one"
-        """,
-        str(tmp_path),
-    )
-    assert ended.returncode == 0, ended.stderr
-
-
-def test_a_folder_that_somebody_removed_has_nothing_to_clear(folder: CacheFolder) -> None:
-    """As after the deletion of a user, which must not fail then."""
-    folder.write("kind", b"key", b"one")
-    shutil.rmtree(folder.path)
-    folder.clear()
-    assert folder.read("kind", b"key") is None
 
 
 def test_another_user_or_broker_has_other_files(ring: KeyRing, tmp_path: Path) -> None:
@@ -156,31 +107,6 @@ def test_no_file_of_anybody_else_is_ever_removed(folder: CacheFolder, tmp_path: 
     assert all(path.exists() for path in others)
 
 
-@pytest.mark.long
-def test_several_threads_and_processes_write_read_and_evict_at_once(
-    ring: KeyRing, tmp_path: Path
-) -> None:
-    """Each reads what one of them wrote, or nothing."""
-    folders = [CacheFolder(tmp_path, ring, ORIGIN, SMALLEST) for _ in range(4)]
-    wrong: list[object] = []
-
-    def work(folder: CacheFolder) -> None:
-        for number in range(120):
-            key = (number % 30).to_bytes()
-            folder.write("kind", key, key * (MIB // 2))
-            found = folder.read("kind", bytes([(number * 7) % 30]))
-            if found is not None and found != bytes([(number * 7) % 30]) * (MIB // 2):
-                wrong.append(number)
-
-    threads = [threading.Thread(target=work, args=(folder,)) for folder in folders]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert size_of(tmp_path) <= SMALLEST * (1 + len(folders) / 16)
-
-
 _KILLED = """
 import hashlib, os, sys, types
 from pathlib import Path
@@ -242,27 +168,6 @@ def test_a_full_disk_is_logged_once_and_harms_nothing(
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "No space left" in caplog.text
     assert folder.read("kind", b"key") == b"old"
-
-
-def test_a_file_that_is_too_long_is_not_read(
-    folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder.write("kind", b"key", bytes(2000))
-    monkeypatch.setattr(module, "_LONGEST", 1000)
-    assert folder.read("kind", b"key") is None
-    assert not folder.has("kind", b"key", touch=False)
-
-
-@pytest.mark.parametrize("folder", ["", None, 1, b"bytes"])
-def test_a_folder_that_is_no_path_is_refused(folder: object) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match="folder must be the path of a"):
-        checked_root(folder, SMALLEST)
-
-
-@pytest.mark.parametrize("size", [0, SMALLEST - 1, None, True, 1e9, "1"])
-def test_a_bound_that_is_no_number_or_too_small_is_refused(size: object, tmp_path: Path) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match="maxBytes must be an int of"):
-        checked_root(tmp_path, size)
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:

@@ -1,10 +1,8 @@
 """A content as a file to read and to seek in."""
 
-import asyncio
 import io
 import random
 import zipfile
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -99,16 +97,6 @@ def test_other_libraries_read_through_it(alice: ServerProvider) -> None:
         assert lines == ["Zeile eins\n", "Zeile zwölf\n"]
 
 
-def test_in_an_event_loop_a_range_is_awaited(alice: ServerProvider) -> None:
-    async def main() -> bytes:
-        made = await alice.createContainer(CONTENT)
-        reader = await alice.openContainerContent(made.id)
-        assert reader is not None
-        return await reader.readRange(SEGMENT - 1, 2)
-
-    assert asyncio.run(main()) == CONTENT[SEGMENT - 1 : SEGMENT + 1]
-
-
 def test_it_stays_the_content_that_was_opened(alice: ServerProvider) -> None:
     reader = opened(alice, CONTENT)
     alice.updateContainerContent(reader.containerId, b"another").result(PATIENCE)
@@ -116,28 +104,6 @@ def test_it_stays_the_content_that_was_opened(alice: ServerProvider) -> None:
     again = alice.openContainerContent(reader.containerId).result(PATIENCE)
     assert again is not None
     assert (again.read(), again.version) == (b"another", 2)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("change", ["flipped", "another", "cut", "longer"])
-def test_an_unsigned_segment_is_never_given_out(alice: ServerProvider, change: str) -> None:
-    reader = opened(alice, CONTENT)
-
-    async def lie(go: Go) -> Any:
-        answer = memoryview(await go())
-        if change == "flipped":
-            answer[-1] ^= 1
-        elif change == "another":
-            answer[:] = bytes(len(answer))
-        elif change == "longer":
-            raise BrokerError.tooLargeError("more than was asked for")
-        return answer[: len(answer) // 2] if change == "cut" else answer
-
-    with Network() as network:
-        network.treat("GET", "/segments", lie)
-        with pytest.raises(BrokerError.integrityError):
-            reader.readRange(0, SEGMENT).result(PATIENCE)
-    assert reader.readRange(0, SEGMENT).result(PATIENCE) == CONTENT[:SEGMENT]
 
 
 def test_after_it_was_closed_or_the_session_ended_nothing_is_read(alice: ServerProvider) -> None:
@@ -163,34 +129,3 @@ def test_wrong_numbers_are_refused(alice: ServerProvider) -> None:
         with pytest.raises(BrokerError.invalidArgumentError):
             reader.seek(offset, whence)
     assert "small" not in repr(reader)
-
-
-def test_a_container_deleted_meanwhile_is_not_read(alice: ServerProvider, tmp_path: Path) -> None:
-    reader = opened(alice, CONTENT)
-    alice.deleteContainer(reader.containerId).result(PATIENCE)
-    with pytest.raises(BrokerError.deletedError):
-        reader.read(1)
-    with pytest.raises(BrokerError.deletedError):
-        alice.saveContainerContent(reader.containerId, tmp_path / "file").result(PATIENCE)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
-def test_a_range_that_was_asked_for_comes_although_the_reader_was_closed(
-    alice: ServerProvider, content: bytes
-) -> None:
-    with opened(alice, content) as reader:
-        promise = reader.readRange(1, 3)
-    assert promise.result(PATIENCE) == content[1:4]
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("content", [b"small", CONTENT], ids=["small", "large"])
-def test_after_a_log_out_not_even_what_is_at_hand_is_given_out(
-    alice: ServerProvider, content: bytes
-) -> None:
-    reader = opened(alice, content)
-    reader.read(1)
-    alice.logout().result(PATIENCE)
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        reader.read(1)

@@ -1,19 +1,15 @@
 """Leaving a container: which members may, what others see and do then, and what the device stores."""
 
-import datetime as dt
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from scbroker import (
     AccessLevel,
     BrokerError,
     ContainerAccessLevel,
-    ContainerEventType,
     MemoryTrustStore,
     Promise,
     SecuredContainer,
@@ -21,22 +17,19 @@ from scbroker import (
     WriteOutcome,
 )
 from scbroker.client.containers import fetching, sending
-from scbroker.client.core.judging import Mark
 from scbroker.crypto.seal import Octets
 from scbroker.crypto.verify import HASH_SIZE
 from scbroker.wire.containers import ContainerView
 from tests.client.conftest import id_of, refusal
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
-from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, Treatment, lost, refused
+from tests.kit.network import Go, Network, Treatment, refused
 from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 READER = ContainerAccessLevel.DefaultUserPermissions
 WRITER = READER | ContainerAccessLevel.Upload
-MODIFIER = WRITER | ContainerAccessLevel.ModifyAccess
 NO_DECRYPT = ContainerAccessLevel.ViewAccess
 NO_VIEW = ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt
 DEPARTURE = "/departure"
@@ -176,18 +169,6 @@ def test_every_change_of_access_and_every_new_part_honours_the_departure(
     assert entries(alice, box) == len(expected)
 
 
-def test_a_change_that_needs_no_new_key_keeps_the_list_and_the_departure(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    box = shared(alice, (bob, READER))
-    bob.leaveContainer(box).result(PATIENCE)
-    alice.updateContainerType(box, "other").result(PATIENCE)
-    alice.updateContainerContent(box, None).result(PATIENCE)
-    assert members(alice, box).keys() == {id_of(alice)}
-    fresh = alice.getContainer(box).result(PATIENCE)
-    assert (fresh.version, fresh.type, fresh.content) == (3, "other", None)
-
-
 @pytest.mark.long
 def test_a_user_who_left_gets_access_again_by_a_grant_or_a_list_that_names_them(
     alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
@@ -207,19 +188,6 @@ def test_a_user_who_left_gets_access_again_by_a_grant_or_a_list_that_names_them(
     assert bob.getContainer(box).result(PATIENCE).content == b"1"
     fresh = new_provider(bob.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
     assert members(fresh, box) == {id_of(alice): OWNER, id_of(bob): READER}
-
-
-def test_a_user_who_left_and_blocked_the_author_gets_no_access_again(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    box = shared(alice, (bob, READER))
-    bob.leaveContainer(box).result(PATIENCE)
-    bob.blockUser(id_of(alice)).result(PATIENCE)
-    [granted] = alice.grantAccess(box, AccessLevel(id_of(bob))).result(PATIENCE)
-    assert isinstance(granted, BrokerError)
-    assert granted == BrokerError.blockedError
-    refusal(bob.getContainer(box), BrokerError.notFoundError)
-    alice.updateContainerContent(box, b"2").result(PATIENCE)
 
 
 def test_the_only_member_is_refused_and_reads_that_deletion_is_the_way(
@@ -250,19 +218,6 @@ def test_the_only_member_with_modifyaccess_reads_what_to_do_and_may_abandon_the_
     bob.updateContainerContent(box, b"2").result(PATIENCE)
     assert carol.getContainer(box).result(PATIENCE).content == b"2"
     assert members(carol, box).keys() == {id_of(bob), id_of(carol)}
-
-
-def test_a_deleted_user_cannot_change_access_in_the_leavers_place(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
-) -> None:
-    dave = new_provider(True)
-    box = shared(alice, (dave, OWNER), (carol, READER))
-    dave.deleteUser().result(PATIENCE)
-    refusal(alice.leaveContainer(box), BrokerError.invalidArgumentError, "only member with Modify")
-    [granted] = alice.grantAccess(box, AccessLevel(id_of(bob), OWNER)).result(PATIENCE)
-    assert isinstance(granted, SecuredContainer)
-    alice.leaveContainer(box).result(PATIENCE)
-    assert id_of(alice) not in members(bob, box)
 
 
 def test_left_out_does_not_name_a_container_that_this_device_left(
@@ -297,51 +252,6 @@ def test_another_device_of_the_leaver_notices_and_leaving_there_settles_its_list
     assert list(other.listContainers().result(PATIENCE).leftOut) == []
 
 
-def test_the_mark_of_a_container_that_was_left_outlives_the_program(
-    alice: ServerProvider, new_provider: NewProvider, tmp_path: Path
-) -> None:
-    bob = new_provider(True)
-    box = shared(alice, (bob, READER))
-    ring = bob.getKeyRing().result(PATIENCE)
-    for again in range(2):
-        with new_provider(ring, trustStore=tmp_path) as device:
-            if not again:
-                device.getContainer(box).result(PATIENCE)
-                device.leaveContainer(box).result(PATIENCE)
-            assert list(device.listContainers().result(PATIENCE).leftOut) == []
-
-
-def test_a_mark_of_an_earlier_version_counts_its_container_as_not_left() -> None:
-    old = Mark(3, bytes(32), 2, bytes(32), True, bytes(32), 5)
-    values = msgspec.msgpack.decode(old.encode())
-    assert Mark.decode(msgspec.msgpack.encode(values[:9])) == old
-    assert not old.left
-
-
-def test_the_events_of_a_departure_reach_both_sides(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    bob = new_provider(True)  # a user of the pool has events of other tests
-    box = shared(alice, (bob, READER))
-    with bob.followEvents(startId=1) as stream:
-        bob.leaveContainer(box).result(PATIENCE)
-        kinds = [next(stream).eventType for _ in range(2)]
-    assert kinds == [ContainerEventType.Added, ContainerEventType.Deleted]
-    last = alice.getEvents(containerId=box).result(PATIENCE)[-1]
-    assert (last.eventType, last.relatedUserId) == (ContainerEventType.Updated, id_of(bob))
-    assert list(last.changes) == ["access"]
-
-
-def test_a_departure_whose_answer_is_lost_is_sent_again_and_takes_effect_once(
-    alice: ServerProvider, bob: ServerProvider, network: Network
-) -> None:
-    box = shared(alice, (bob, READER))
-    network.treat("POST", DEPARTURE, lost(1))
-    bob.leaveContainer(box).result(PATIENCE)
-    assert len(network.those("POST", DEPARTURE)) == 2
-    assert members(alice, box).keys() == {id_of(alice)}
-
-
 def test_a_departure_that_the_broker_refuses_is_uncertain_until_the_list_changes(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
@@ -353,41 +263,6 @@ def test_a_departure_that_the_broker_refuses_is_uncertain_until_the_list_changes
     assert failed.containerId == box
     assert not left_marks(bob, box)
     assert bob.getContainer(box).result(PATIENCE).content == b"1"
-
-
-def test_a_wrong_argument_and_an_unknown_container_are_not_sent(
-    alice: ServerProvider, network: Network
-) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match="containerId is not a UUID"):
-        alice.leaveContainer("box").result(PATIENCE)
-    refusal(alice.leaveContainer(uuid.uuid4()), BrokerError.notFoundError)
-    assert not network.those("POST", DEPARTURE)
-
-
-@pytest.mark.long
-def test_a_user_whose_access_expired_or_whose_container_was_deleted_cannot_leave(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    alice, bob = (new_provider(True, at=fresh_broker) for _ in range(2))
-    ends = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
-    levels = [AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER, ends)]
-    expired = alice.createContainer(b"1", accessLevels=levels).result(PATIENCE).id
-    deleted = shared(alice, (bob, READER))
-    alice.deleteContainer(deleted).result(PATIENCE)
-    refusal(bob.leaveContainer(deleted), BrokerError.deletedError)
-    fresh_broker.clock_ahead = 3600
-    refusal(bob.leaveContainer(expired), BrokerError.notFoundError)
-
-
-def test_a_list_that_was_changed_meanwhile_is_read_and_left_too(
-    alice: ServerProvider, bob: ServerProvider, network: Network
-) -> None:
-    box = shared(alice, (bob, READER))
-    level = AccessLevel(id_of(bob), WRITER)
-    network.treat("POST", DEPARTURE, meanwhile(lambda: alice.grantAccess(box, level)))
-    bob.leaveContainer(box).result(PATIENCE)
-    assert len(network.those("POST", DEPARTURE)) == 2
-    assert members(alice, box).keys() == {id_of(alice)}
 
 
 def test_a_list_that_changes_at_each_attempt_is_a_conflict_and_no_departure_takes_effect(
@@ -411,21 +286,6 @@ def test_a_departure_that_was_sent_for_an_older_list_has_no_effect(
     network.treat("POST", DEPARTURE, act)
     failed = failure(bob.leaveContainer(box), BrokerError.invalidArgumentError)
     assert failed.outcome is WriteOutcome.NotStored
-
-
-def test_keys_that_another_device_changed_are_read_and_signed_with(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    """The session has to have the new key: without it, it is logged in again."""
-    bob = new_provider(True)
-    box = shared(alice, (bob, READER))
-    other = new_provider(bob.getKeyRing().result(PATIENCE), trustStore=MemoryTrustStore())
-    other.changeCredentials("correct Horse 7", "battery Staple 8", compromised=True).result(
-        PATIENCE
-    )
-    refusal(bob.leaveContainer(box), BrokerError.notAuthenticatedError)
-    other.leaveContainer(box).result(PATIENCE)
-    assert members(alice, box).keys() == {id_of(alice)}
 
 
 def test_a_writer_who_drafted_before_the_departure_reads_again_and_honours_it(

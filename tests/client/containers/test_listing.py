@@ -1,7 +1,6 @@
 """A list has every container that the user may read, verified, and shows what a broker leaves out."""
 
 import concurrent.futures
-import datetime as dt
 import logging
 import uuid
 from collections.abc import Iterator
@@ -11,11 +10,9 @@ from typing import Any
 import pytest
 
 from scbroker import (
-    AccessLevel,
     Availability,
     BrokerError,
     Container,
-    ContainerAccessLevel,
     ContainerPage,
     FileTrustStore,
     MemoryTrustStore,
@@ -24,21 +21,17 @@ from scbroker import (
 )
 from scbroker.client.containers import fetching
 from scbroker.client.core.judging import Mark
-from tests.client.conftest import drop, id_of
+from tests.client.conftest import drop
 from tests.client.test_batches import Note, notes
 from tests.client.test_batches import ids as created
-from tests.kit.ageing import age, drop_old_events
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
-from tests.kit.fixtures import NewProvider, StartBroker
+from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 
-LIST = "/v1/containers/list"
 VIEWS = "/v1/batches/views"
-READER = ContainerAccessLevel.DefaultUserPermissions
-OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 
 
 @pytest.fixture
@@ -106,37 +99,6 @@ def test_a_page_equals_a_read_of_each_container_without_its_content(
     assert ids(page(bob)) == sorted(made[:3])
 
 
-def test_headers_come_as_the_asked_type_or_not_at_all(alice: ServerProvider) -> None:
-    [made] = created(alice, notes(1, type="t"))
-    [typed] = page(alice, headerType=Note).containers
-    assert isinstance(typed, Container)
-    assert typed.header is not None
-    assert typed.header.customHeaderObject == Note("0")
-    [wrong] = page(alice, headerType=int).containers
-    assert isinstance(wrong, BrokerError.invalidArgumentError)
-    assert wrong.containerId == made
-    [without] = page(alice, headers=False).containers
-    assert isinstance(without, Container)
-    assert (without.header, without.headerAvailability) == (None, Availability.NotIncluded)
-    assert without.hasHeader
-    assert without == alice.getContainerMetadata(made).result(PATIENCE)
-
-
-def test_what_permissions_hide_is_hidden_in_a_list(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    levels = [
-        AccessLevel(id_of(alice), OWNER),
-        AccessLevel(id_of(bob), ContainerAccessLevel.ViewAccess),
-    ]
-    created(alice, [NewContainer(b"c", {"h": 1}, levels, "letter")])
-    [found] = page(bob).containers
-    assert isinstance(found, Container)
-    assert (found.header, found.headerAvailability) == (None, Availability.Hidden)
-    assert found.type is None
-    assert ids(page(bob, containerType="letter")) == []
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("limit", [1, 3, 4, 64])
 def test_pages_of_any_size_have_each_container_once_on_fresh_and_known_devices(
@@ -168,19 +130,6 @@ def test_containers_that_come_and_go_between_pages_leave_the_others_exactly_once
     assert [each.leftOut for each in rest] == [[]] * len(rest)
 
 
-def test_a_known_container_costs_no_history_and_a_page_one_request(
-    alice: ServerProvider, network: Network
-) -> None:
-    [made] = created(alice, notes(1))
-    for number in range(3):
-        alice.updateContainerType(made, f"t{number}").result(PATIENCE)
-    before = len(network.sent)
-    [found] = page(alice).containers
-    assert isinstance(found, Container)
-    assert (found.version, found.type) == (4, "t2")
-    assert len(network.sent) == before + 1
-
-
 def test_a_list_of_a_type_has_known_containers_behind_many_of_other_types(
     alice: ServerProvider, network: Network
 ) -> None:
@@ -192,22 +141,6 @@ def test_a_list_of_a_type_has_known_containers_behind_many_of_other_types(
     assert ids(*pages(alice, containerType="very rare", limit=2)) == sorted(wanted)
     assert len(network.those("POST", VIEWS)) == before
     assert sorted(ids(*pages(alice, limit=2))) == sorted([*others, *wanted])
-
-
-def test_a_damaged_container_is_an_error_with_its_id_and_hides_no_other(
-    alice: ServerProvider, new_provider: NewProvider, broker: BrokerProcess
-) -> None:
-    made = sorted(created(alice, notes(3)))
-    zeros = "UPDATE records SET signature = ? WHERE container_id = ?"
-    query(broker.database_url, zeros, bytes(3373), made[1].bytes)
-    fresh = beside(alice, new_provider)
-    for _ in range(2):
-        first, error, last = page(fresh).containers
-        assert isinstance(first, Container)
-        assert isinstance(last, Container)
-        assert (first.id, last.id) == (made[0], made[2])
-        assert isinstance(error, BrokerError.integrityError)
-        assert error.containerId == made[1]
 
 
 def test_a_container_that_the_broker_denies_is_in_left_out_of_its_own_page_alone(
@@ -286,51 +219,6 @@ async def test_async_for_starts_after_a_given_id_and_can_be_left(alice: ServerPr
     assert [each.id for each in rest if isinstance(each, Container)] == made[100:]
 
 
-@pytest.mark.long
-def test_a_log_out_does_not_wait_for_a_stream_and_ends_it(alice: ServerProvider) -> None:
-    created(alice, notes(300))
-    stream = alice.iterContainers(headers=False)
-    next(stream)
-    alice.logout().result(PATIENCE)
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        list(stream)
-
-
-@pytest.mark.long
-@both_engines
-def test_a_fresh_device_lists_all_containers_after_their_events_were_dropped(
-    start_broker: StartBroker, new_provider: NewProvider
-) -> None:
-    broker = start_broker()
-    alice = new_provider(True, at=broker)
-    made = created(alice, notes(70))
-    numbered = new_provider(alice.getKeyRing().result(PATIENCE), at=broker)
-    assert len(numbered.getEvents().result(PATIENCE)) == len(made)
-    age(broker, id_of(alice))
-    drop_old_events(broker)
-    fresh = new_provider(alice.getKeyRing().result(PATIENCE), at=broker)
-    assert fresh.getEvents().result(PATIENCE) == []
-    assert [each.id for each in fresh.iterContainers() if isinstance(each, Container)] == sorted(
-        made
-    )
-
-
-@pytest.mark.long
-def test_expired_access_is_not_listed(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    alice, bob = (new_provider(True, at=fresh_broker) for _ in range(2))
-    levels = [
-        AccessLevel(id_of(alice), OWNER),
-        AccessLevel(id_of(bob), READER, dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)),
-    ]
-    made = created(alice, [NewContainer(b"c", accessLevels=levels)])
-    assert ids(page(bob)) == made
-    fresh_broker.clock_ahead = 3600
-    assert ids(page(bob)) == []
-    assert ids(page(alice)) == made
-
-
 @dataclass
 class Wrong:
     wanted: dict[str, Any]
@@ -359,13 +247,6 @@ def test_wrong_arguments_are_named_before_anything_is_sent(
         with pytest.raises(BrokerError.invalidArgumentError, match=wrong.words):
             alice.iterContainers(**wrong.wanted)
     assert len(network.sent) == before
-
-
-def test_nothing_is_listed_without_a_session(new_provider: NewProvider) -> None:
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(new_provider().listContainers())
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        new_provider().iterContainers()
 
 
 @pytest.mark.parametrize("store", ["memory", "file"])

@@ -24,7 +24,7 @@ from scbroker.client.containers import sent
 from scbroker.client.users.trust_store import TrustStore
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import BrokerProcess
-from tests.kit.network import Network, answered, lost, refused
+from tests.kit.network import Network, refused
 from tests.kit.waiting import PATIENCE, until
 
 RECORD = "/records/2"
@@ -145,23 +145,6 @@ def test_a_change_that_is_stored_behind_a_refusal_never_counts_as_not_stored(
     assert {each.outcome for each in changes(alice, made.id)} <= {WriteOutcome.Stored}
 
 
-def test_a_creation_that_is_refused_and_stored_all_the_same_is_found_by_the_next_attempt(
-    alice: ServerProvider, network: Network
-) -> None:
-    answers = iter([BrokerError.staleKeysError("no")])
-
-    async def once(go: Go) -> bytes:
-        found: bytes = await go()
-        if (error := next(answers, None)) is not None:
-            raise error
-        return found
-
-    network.treat("PUT", "/records/1", once)
-    made = alice.createContainer(b"1").result(PATIENCE)
-    assert alice.getContainerContent(made.id).result(PATIENCE) == b"1"
-    assert [event.containerId for event in alice.getEvents().result(PATIENCE)] == [made.id]
-
-
 def test_a_creation_that_is_refused_names_its_container_which_may_exist_later(
     alice: ServerProvider, network: Network
 ) -> None:
@@ -174,15 +157,6 @@ def test_a_creation_that_is_refused_names_its_container_which_may_exist_later(
     run_here(later.store())
     assert alice.getContainerContent(error.containerId).result(PATIENCE) == b"1"
     assert changes(alice, error.containerId) == [SentChange(1, WriteOutcome.Stored)]
-
-
-def test_a_deletion_that_is_refused_and_stored_all_the_same_is_the_devices_own(
-    alice: ServerProvider, network: Network
-) -> None:
-    made = alice.createContainer(b"1").result(PATIENCE)
-    network.treat("PUT", RECORD, stored_and_refused(BrokerError.deletedError("gone")))
-    alice.deleteContainer(made.id).result(PATIENCE)
-    assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Stored)]
 
 
 def test_an_error_before_anything_was_sent_says_that_nothing_is_stored(
@@ -294,52 +268,6 @@ def test_a_record_that_cannot_be_remembered_is_not_sent(
     error = failure(alice.updateContainerContent(made.id, b"2"))
     assert (error.code, error.outcome) == ("trust-store", WriteOutcome.NotStored)
     assert network.those("PUT", RECORD) == []
-
-
-def test_a_confirmed_change_costs_one_entry_and_is_not_among_the_sent_changes(
-    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    session: Any = alice._current
-    honest, kinds = session.marks.swap, list[str]()
-
-    def swap(kind: str, *rest: Any) -> bool:
-        kinds.append(kind)
-        return bool(honest(kind, *rest))
-
-    monkeypatch.setattr(session.marks, "swap", swap)
-    made = alice.createContainer(b"1").result(PATIENCE)
-    alice.updateContainerContent(made.id, b"2").result(PATIENCE)
-    assert kinds == [sent.KIND, "container"] * 2
-    assert changes(alice, made.id) == []
-
-
-def test_a_lost_answer_is_no_uncertainty_once_the_same_bytes_were_sent_again(
-    alice: ServerProvider, network: Network
-) -> None:
-    made = alice.createContainer(b"1").result(PATIENCE)
-    network.treat("PUT", RECORD, lost(1))
-    assert alice.updateContainerContent(made.id, b"2").result(PATIENCE).version == 2
-    assert changes(alice, made.id) == []
-
-
-def test_a_request_whose_first_sending_ended_in_another_log_in_stays_uncertain(
-    alice: ServerProvider, network: Network
-) -> None:
-    """The record has left with the first token, whatever keeps the second one from coming."""
-    made = alice.createContainer(b"1").result(PATIENCE)
-    network.treat("PUT", RECORD, refused(BrokerError.notAuthenticatedError("again")))
-    network.treat("POST", "/session-challenges", refused(BrokerError.apiKeyError("gone")))
-    error = failure(alice.updateContainerContent(made.id, b"2"))
-    assert (error.code, error.outcome) == ("api-key", WriteOutcome.Uncertain)
-
-
-def test_a_receipt_that_is_not_of_the_protocol_leaves_the_change_uncertain(
-    alice: ServerProvider, network: Network
-) -> None:
-    made = alice.createContainer(b"1").result(PATIENCE)
-    network.treat("PUT", RECORD, answered(b"\xc0"))
-    error = failure(alice.updateContainerContent(made.id, b"2"))
-    assert (error.code, error.outcome) == ("internal", WriteOutcome.Uncertain)
 
 
 def test_a_change_whose_version_the_broker_does_not_keep_any_more_stays_uncertain(

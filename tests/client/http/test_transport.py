@@ -2,9 +2,7 @@
 
 import asyncio
 import socket
-import ssl
 import uuid
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlparse, urlsplit
@@ -74,13 +72,6 @@ def test_a_request_says_who_asks_and_carries_nothing_else() -> None:
         "scbroker-application": "tests %C3%A4",
         "accept": "*/*",
     }
-
-
-def test_a_cookie_is_not_kept() -> None:
-    cookie = PROTOCOL + b"Set-Cookie: a=b; Path=/\r\n"
-    _, broker = ask(problem("overloaded", status=503).replace(PROTOCOL, cookie), GOOD)
-    assert len(broker.requests) == 2
-    assert "cookie" not in broker.requests[1].headers
 
 
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
@@ -157,27 +148,6 @@ def test_a_proxys_limit_of_bodies_is_named_with_the_size_and_the_outcome_is_unce
         assert len(broker.requests) == 2
 
 
-def test_a_broker_that_has_answered_before_is_retried_for_a_minute(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(requests, "_PATIENCE", 60.0)
-    with BadBroker([GOOD, *[cut] * 40, GOOD]) as broker, device_of(broker) as device:
-        for _ in range(2):
-            assert device.getReminder(USER).result(PATIENCE) == "it works"
-        assert len(broker.requests) == 42
-        assert len({request.head for request in broker.requests}) == 1
-
-
-def test_a_broker_that_never_answered_is_given_up_after_four_attempts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(requests, "_PATIENCE", 60.0)
-    with BadBroker([http(503, b"", b"")]) as broker, device_of(broker) as device:
-        with pytest.raises(BrokerError.unreachableError, match="proxy"):
-            device.getReminder(USER).result(PATIENCE)
-        assert len(broker.requests) == 4
-
-
 def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     """It passes when the sixth request has come."""
     monkeypatch.setattr(requests, "_PATIENCE", PATIENCE)
@@ -231,18 +201,6 @@ def test_an_answer_that_was_cut_off_is_asked_for_again_with_the_same_bytes(bad: 
     assert caught.value.__notes__ in (["4"], ["8"])
 
 
-def test_a_message_is_sent_again_with_identical_bytes() -> None:
-    with BadBroker([cut]) as broker:
-        provider = ServerProvider(KEY, broker.url, "x", trustStore=MemoryTrustStore())
-        with provider, pytest.raises(BrokerError.unreachableError):
-            provider.register("correct Horse 7", "battery Staple 8").result(PATIENCE)
-    assert len(broker.requests) == 4
-    assert len({(request.head, request.body) for request in broker.requests}) == 1
-    assert broker.requests[0].headers["content-type"] == "application/vnd.msgpack"
-    assert b"correct Horse 7" not in broker.requests[0].body
-    assert b"battery Staple 8" not in broker.requests[0].body
-
-
 def test_a_slow_answer_ends_with_the_timeout_that_was_set() -> None:
     with pytest.raises(BrokerError.unreachableError, match=r"within 0\.2 seconds"):
         ask(hang, timeout=0.2)
@@ -274,14 +232,6 @@ def test_an_answer_that_is_not_of_the_protocol_is_the_brokers_fault(body: bytes)
         ask(http(200, body, PROTOCOL))
 
 
-def test_a_compressed_answer_is_not_unpacked() -> None:
-    import gzip
-
-    packed = gzip.compress(codec.encode(ReminderAnswer(reminder="it works")))
-    with pytest.raises(BrokerError.brokerFaultError):
-        ask(http(200, packed, PROTOCOL + b"Content-Encoding: gzip\r\n"))
-
-
 def test_a_problem_becomes_the_error_that_it_names() -> None:
     with pytest.raises(BrokerError.permissionDeniedError, match="because of this") as caught:
         ask(problem("permission", "because\n of this\x1b[31m", 403))
@@ -296,29 +246,6 @@ def test_a_throttled_request_says_how_long_and_is_not_repeated(retry_after: str)
         ask(problem("throttled", status=429).replace(PROTOCOL, headers))
     assert caught.value.retryAfter == (7.0 if retry_after == "7" else None)
     assert caught.value.__notes__ == ["1"]
-
-
-@pytest.mark.parametrize("body", [b"", b"{}", b"[" * 9000, b'{"code": "nonsense"}'], ids=range(4))
-def test_an_error_that_the_protocol_does_not_know_is_the_brokers_fault(body: bytes) -> None:
-    with pytest.raises((BrokerError.brokerFaultError, BrokerError.tooLargeError)):
-        ask(http(418, body, PROTOCOL))
-
-
-@pytest.fixture
-def untrusted() -> Iterator[Callable[[], str]]:
-    """A TLS server whose certificate nobody vouches for: here, one that speaks no TLS at all."""
-    with BadBroker([GOOD]) as broker:
-        yield lambda: broker.url.replace("http:", "https:")
-
-
-@pytest.mark.long
-def test_https_is_not_given_up_for_a_broker_that_speaks_http(untrusted: Callable[[], str]) -> None:
-    for context in (None, ssl.create_default_context()):  # each expires: the server waits for more
-        provider = ServerProvider(
-            KEY, untrusted(), "x", trustStore=MemoryTrustStore(), ssl=context, timeout=0.5
-        )
-        with provider, pytest.raises(BrokerError.unreachableError, match=r"https://127\.0\.0\.1:"):
-            provider.getReminder(USER).result(PATIENCE)
 
 
 UNPRINTABLE = (
@@ -388,22 +315,6 @@ def test_an_unprintable_application_name_is_refused_by_the_constructor_and_the_c
     assert endpoint(applicationName="Prögram — 日本 עברית/1").applicationName.startswith(
         "Pr%C3%B6gram"
     )
-
-
-@pytest.mark.parametrize(
-    "url, origin",
-    [
-        ("https://Broker.Example", "https://broker.example:443"),
-        ("https://broker.example:8443/", "https://broker.example:8443"),
-        ("http://127.0.0.1:8400", "http://localhost:8400"),
-        ("http://localhost", "http://localhost:80"),
-        ("http://[::1]:8400", "http://localhost:8400"),
-        ("https://Broker.Example/a/b/", "https://broker.example:443"),
-        ("http://127.0.0.1:8400/broker", "http://localhost:8400"),
-    ],
-)
-def test_an_endpoints_origin_has_one_spelling(url: str, origin: str) -> None:
-    assert endpoint(serverUrl=url).origin == origin
 
 
 @pytest.mark.parametrize(

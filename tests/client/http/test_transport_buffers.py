@@ -33,20 +33,6 @@ async def is_waiting(task: asyncio.Task[Any]) -> bool:
     return not task.done()
 
 
-def test_two_transfers_never_have_the_same_memory_at_once_and_no_more_than_the_count() -> None:
-    async def work() -> None:
-        shared = Buffers(3, 8)
-        with shared.transfer() as one, shared.transfer() as other:
-            taken = [await one.take(), await other.take(), await one.take()]
-            assert len({id(each.obj) for each in taken}) == 3
-            fourth = asyncio.create_task(other.take())
-            assert await is_waiting(fourth)
-            one.give_back(taken[0])
-            assert (await fourth).obj is taken[0].obj
-
-    run(work())
-
-
 def test_memory_that_was_not_given_back_is_never_handed_out_again() -> None:
     async def work() -> None:
         shared = Buffers(1, 8)
@@ -57,24 +43,6 @@ def test_memory_that_was_not_given_back_is_never_handed_out_again() -> None:
             assert another.obj is not kept.obj
             other.give_back(another)
             assert (await other.take()).obj is another.obj
-
-    run(work())
-
-
-def test_transfers_that_wait_take_turns() -> None:
-    async def work() -> None:
-        shared, order = Buffers(1, 8), list[str]()
-
-        async def several(name: str) -> None:
-            with shared.transfer() as buffers:
-                for _ in range(3):
-                    buffer = await buffers.take()
-                    order.append(name)
-                    await tick()
-                    buffers.give_back(buffer)
-
-        await asyncio.gather(several("a"), several("b"))
-        assert order == ["a", "b"] * 3
 
     run(work())
 
@@ -117,16 +85,6 @@ def test_memory_is_kept_for_the_next_transfer_and_freed_if_none_begins_soon() ->
             assert len(shared._free) == 1, "the end of another transfer frees nothing"
         await until(lambda: not shared._free)
         assert shared._free == []
-
-    run(work())
-
-
-def test_memory_that_no_other_transfer_can_use_is_freed_at_once() -> None:
-    async def work() -> None:
-        alone = Buffers(2, 8, kept_seconds=0)
-        with alone.transfer() as one:
-            one.give_back(await one.take())
-        assert alone._free == []
 
     run(work())
 

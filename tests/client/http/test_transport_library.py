@@ -64,20 +64,6 @@ def test_headers_and_trailers_without_end_are_not_read_on(start: bytes) -> None:
     assert max(sent) < _ENOUGH // 4, "what the sockets hold, and no more"
 
 
-def test_a_second_empty_answer_ends_as_well() -> None:
-    """All empty bodies of aiohttp are one object, whose iterator ends once."""
-    nothing = WHOLE.replace(b"200 OK", b"204 No Content")
-    with BadBroker([nothing]) as broker, device_of(broker) as provider:
-
-        async def work() -> list[int]:
-            return [
-                len(await provider._requests.send("GET", "/v1/x", target=memoryview(bytearray(9))))
-                for _ in range(3)
-            ]
-
-        assert io_thread.submit("get", work()).result(PATIENCE) == [0, 0, 0]
-
-
 class Dropping:
     """Keeps a connection for a second request, of which it reads so much before it drops it."""
 

@@ -13,7 +13,7 @@ from scbroker import BrokerError, MemoryTrustStore, ServerProvider
 from scbroker.client.http import requests as module
 from scbroker.wire import codec
 from scbroker.wire.users import ReminderAnswer
-from tests.kit.tcp import PROTOCOL, BadBroker, cut, http
+from tests.kit.tcp import PROTOCOL, BadBroker, http
 from tests.kit.waiting import PATIENCE
 
 GOOD = http(200, codec.encode(ReminderAnswer(reminder="it works")), PROTOCOL)
@@ -55,16 +55,6 @@ def ask(provider: ServerProvider) -> str:
     return provider.getReminder(uuid.uuid4()).result(PATIENCE)
 
 
-def test_the_pause_starts_at_retry_after_doubles_and_varies_by_up_to_half(
-    pauses: list[float],
-) -> None:
-    with BadBroker([overloaded("3"), overloaded("3"), GOOD]) as broker, client(broker) as provider:
-        assert ask(provider) == "it works"
-    first, second = pauses
-    assert 3 <= first <= 4.5
-    assert 6 <= second <= 9
-
-
 def lines_of(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     return [(record.levelname, record.getMessage()) for record in caplog.records]
 
@@ -84,34 +74,6 @@ def test_the_first_retry_is_logged_with_its_reason_and_that_the_request_went_on(
         ("WARNING", f"A request failed and is sent again in {pauses[0]:.1f} s: why"),
         ("INFO", f"A request that was sent again was answered after {seconds:.1f} s"),
     ]
-
-
-def test_a_long_outage_is_logged_once_in_ten_seconds(
-    pauses: list[float], caplog: pytest.LogCaptureFixture
-) -> None:
-    with BadBroker([overloaded("1")]) as broker, client(broker, 120.0) as provider:
-        with pytest.raises(BrokerError.overloadedError):
-            ask(provider)
-        seconds = sum(pauses)
-        assert 2 <= len(caplog.records) <= seconds / 10 + 1
-
-
-def test_an_unreachable_broker_is_logged_by_its_address_and_without_any_secret(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with BadBroker([cut] * 2 + [GOOD]) as broker, client(broker) as provider:
-        assert ask(provider) == "it works"
-        key, url = str(provider.apiKey), broker.url
-    (line,) = caplog.messages
-    assert f"No broker answers at {url} (the connection was closed)" in line
-    assert key not in line
-    assert "reminder" not in line, "nor the path of the request"
-
-
-def test_clients_that_were_refused_together_do_not_retry_together(pauses: list[float]) -> None:
-    with BadBroker([overloaded("3")] * 3 + [GOOD]) as broker, client(broker, 60.0) as provider:
-        ask(provider)
-    assert len(set(pauses)) == 3
 
 
 @pytest.mark.parametrize("seconds, timeout", [("11", 60.0), ("4", 3.0)])

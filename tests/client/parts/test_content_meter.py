@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from scbroker import ServerProvider
-from scbroker.client.parts.content import Meter, no_progress
 from scbroker.wire.containers import MAX_INLINE
 from tests.kit.network import Network, lost
 from tests.kit.waiting import PATIENCE
@@ -51,40 +50,3 @@ def test_progress_does_not_fall_when_a_chunk_is_sent_again(alice: ServerProvider
         )
         assert len(network.those("PUT", "/chunks/0")) == 3
     check(steps, 3 * MIB, 4)
-
-
-def test_the_last_byte_of_a_chunk_counts_when_the_chunk_is_confirmed() -> None:
-    steps: Steps = []
-    meter = Meter(lambda *step: steps.append(step), 100_000, 0)
-    moved = meter.follow(0, 100_000, 131_088)
-    assert moved is not None
-    for count in (10_000, 60_000, 131_088, 131_088):
-        moved(count)
-    assert steps == [(32_768, 100_000), (98_304, 100_000)]
-    meter.complete(0, 100_000)
-    meter.complete(1, 0)  # padding alone
-    assert steps[2:] == [(100_000, 100_000)]
-
-
-def test_a_chunk_that_is_a_multiple_of_the_step_is_complete_only_when_confirmed() -> None:
-    steps: Steps = []
-    meter = Meter(lambda *step: steps.append(step), MIB, 0)
-    moved = meter.follow(0, MIB, MIB)
-    assert moved is not None
-    moved(MIB)
-    assert steps == [(MIB * 7 // 8, MIB)]
-    moved(MIB // 2)  # sent again
-    meter.complete(0, MIB)
-    meter.complete(1, 0)
-    assert steps[1:] == [(MIB, MIB)]
-
-
-def test_progress_counts_resumed_bytes_and_contents_of_unknown_length() -> None:
-    steps: Steps = []
-    meter = Meter(lambda *step: steps.append(step), None, 5)
-    meter.complete(0, 7)
-    assert steps == [(5, None), (12, None)]
-
-
-def test_a_transfer_without_progress_is_not_metered() -> None:
-    assert Meter(no_progress, 100_000, 0).follow(0, 100_000, 100_000) is None

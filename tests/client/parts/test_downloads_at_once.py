@@ -18,30 +18,15 @@ from scbroker.client.parts.uploads import Sealer
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT
 from tests.client.conftest import refusal
-from tests.kit.waiting import PATIENCE, tick, wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 SIZE: Final = 2 * RUN + 12_345
-AT_ONCE: Final = 6
 
 
 def new_file(folder: Path, name: str) -> Path:
     path = folder / name
     path.write_bytes(random_bytes(SIZE))
     return path
-
-
-@pytest.mark.long
-def test_contents_that_are_moved_at_once_keep_their_bytes(
-    alice: ServerProvider, tmp_path: Path
-) -> None:
-    files = [new_file(tmp_path, str(number)) for number in range(AT_ONCE)]
-    made = [promise.result(PATIENCE).id for promise in [alice.createContainer(f) for f in files]]
-    targets = [file.with_suffix(".copy") for file in files]
-    saving = [alice.saveContainerContent(*each) for each in zip(made, targets, strict=True)]
-    reading = [alice.getContainerContent(each) for each in made]
-    for file, target, saved, read in zip(files, targets, saving, reading, strict=True):
-        assert saved.result(PATIENCE) == SIZE
-        assert target.read_bytes() == file.read_bytes() == read.result(PATIENCE)
 
 
 class Stuck:
@@ -167,39 +152,6 @@ def test_ranges_of_one_reader_that_are_read_at_once_keep_their_bytes(
         ranges = [reader.readRange(start, SEGMENT) for start in starts]
         for start, found in zip(starts, ranges, strict=True):
             assert found.result(PATIENCE) == content[start : start + SEGMENT]
-
-
-@pytest.mark.long
-def test_a_range_that_was_cancelled_shares_no_memory_that_its_threads_still_read(
-    alice: ServerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = new_file(tmp_path, "file")
-    content = file.read_bytes()
-    made = alice.createContainer(file).result(PATIENCE).id
-    stuck, honest = Stuck(), downloads.open_run
-
-    def open_run(opened: OpenPart, run: int, sealed: memoryview, *rest: Any) -> int:
-        size = honest(opened, run, sealed, *rest)
-        if run == 1 and not stuck.is_there.is_set():
-            stuck.hold(sealed)
-        return size
-
-    reader = alice.openContainerContent(made).result(PATIENCE)
-    assert reader is not None
-    with reader:
-        assert reader.readRange(2 * SEGMENT, SEGMENT).result(PATIENCE)  # the hashes are known now
-        monkeypatch.setattr(downloads, "open_run", open_run)
-        reading = reader.readRange(0, 2 * SEGMENT)
-        assert stuck.is_there.wait(PATIENCE)
-        assert reading.cancel()
-        io_thread.submit("wait", tick(20)).result(PATIENCE)  # until it has ended
-
-        def others() -> None:
-            for start in (RUN, RUN + 2 * SEGMENT):
-                found = reader.readRange(start, 2 * SEGMENT).result(PATIENCE)
-                assert found == content[start : start + 2 * SEGMENT]
-
-        stuck.check(others)
 
 
 @pytest.mark.long

@@ -12,7 +12,7 @@ import pytest
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustStore, ServerProvider
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.own_files import Journal
-from scbroker.client.parts.downloads import _Partial, checked_target
+from scbroker.client.parts.downloads import _Partial
 from scbroker.records.container_record import SEGMENT, Part, Role
 from scbroker.wire.containers import MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS
@@ -171,36 +171,6 @@ def test_runs_that_changed_on_the_disk_are_fetched_again(
     assert target.read_bytes() == CONTENT
 
 
-def test_a_failed_save_without_a_journal_leaves_nothing(
-    alice: ServerProvider, folder: Path
-) -> None:
-    made = alice.createContainer(CONTENT).result(PATIENCE).id
-    with Network() as network:
-        network.treat("GET", "/segments", only(1))
-        with pytest.raises(BrokerError.permissionDeniedError):
-            alice.saveContainerContent(made, folder / "file").result(PATIENCE)
-    assert list(folder.iterdir()) == []
-    assert alice.saveContainerContent(made, folder / "file").result(PATIENCE) == SIZE
-
-
-@pytest.mark.long
-def test_an_unsigned_segment_is_never_in_the_file(device: ServerProvider, folder: Path) -> None:
-    made = device.createContainer(CONTENT).result(PATIENCE).id
-
-    async def lie(go: Go) -> Any:
-        answer = memoryview(await go())
-        answer[100] ^= 1
-        return answer
-
-    with Network() as network:
-        network.treat("GET", "/segments", lie)
-        with pytest.raises(BrokerError.integrityError):
-            device.saveContainerContent(made, folder / "file").result(PATIENCE)
-    assert not (folder / "file").exists()
-    device.saveContainerContent(made, folder / "file").result(PATIENCE)
-    assert (folder / "file").read_bytes() == CONTENT
-
-
 def test_a_container_without_content_writes_no_file(
     alice: ServerProvider, bob: ServerProvider, folder: Path
 ) -> None:
@@ -227,13 +197,6 @@ def test_a_place_where_no_file_can_be_is_refused_before_anything_is_asked(
             with pytest.raises(BrokerError.invalidArgumentError):
                 drop(alice.saveContainerContent(made, wrong))  # type: ignore[arg-type]
         assert network.sent == []
-
-
-def test_a_relative_path_is_where_the_program_was_when_it_called(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(folder)
-    assert checked_target(Path("file")) == folder / "file"
 
 
 @pytest.mark.long
@@ -291,21 +254,6 @@ def test_a_partial_file_is_resumed_only_if_it_belongs_to_this_user_alone(
     assert (stat.S_IMODE(target.stat().st_mode), target.stat().st_nlink) == (0o600, 1)
 
 
-@pytest.mark.long
-def test_a_save_resumes_nothing_of_another_content_and_keeps_none_of_it(
-    device: ServerProvider, folder: Path
-) -> None:
-    made = device.createContainer(CONTENT).result(PATIENCE).id
-    target, other = folder / "file", CONTENT[::-1]
-    leave_partial(device, made, target)
-    device.updateContainerContent(made, other).result(PATIENCE)
-    with Network() as network:
-        device.saveContainerContent(made, target).result(PATIENCE)
-        assert len(network.those("GET", "/segments")) == 3
-    assert target.read_bytes() == other
-    assert list(folder.iterdir()) == [target]
-
-
 def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: Path) -> None:
     """As a member with Upload and the broker could make it together."""
     author, key = bytes(32), bytes(32)
@@ -319,24 +267,6 @@ def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: 
             partial.write(0, memoryview(bytes(RUN)))
         finally:
             partial.close()
-
-
-def test_an_impossible_file_name_is_refused_at_the_call(
-    alice: ServerProvider, folder: Path
-) -> None:
-    made = alice.createContainer(b"small").result(PATIENCE).id
-    for name in ("n" * 300, "a\0b", "\udc80\ud800"):
-        with pytest.raises(BrokerError.invalidArgumentError, match=r"written|read"):
-            drop(alice.saveContainerContent(made, folder / name))
-        with pytest.raises(BrokerError.invalidArgumentError):
-            drop(alice.createContainer(folder / name))
-
-
-def test_a_save_that_is_cancelled_writes_nothing_once_its_file_is_closed(tmp_path: Path) -> None:
-    partial = _Partial(tmp_path / "file", Journal())
-    partial.close()
-    partial.write(0, memoryview(b"too late"))
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_goes_away_meanwhile_is_said_and_holds_nothing_up(

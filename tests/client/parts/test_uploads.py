@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from scbroker import BrokerError, FileTrustStore, Promise, ServerProvider, WriteOutcome
+from scbroker import BrokerError, FileTrustStore, Promise, ServerProvider
 from scbroker.records.container_record import SEGMENT
 from scbroker.wire.parts import CHUNK_SEGMENTS
 from tests.client.conftest import id_of, refusal
@@ -94,18 +94,6 @@ def test_a_cancelled_upload_is_dropped_at_the_broker(
     go_on.set()
     wait_until(lambda: network.those("DELETE", ""))
     wait_until(lambda: unfinished(broker, alice) == 0)
-
-
-def test_the_first_error_is_raised_also_if_the_drop_fails(
-    broker: BrokerProcess, alice: ServerProvider, network: Network
-) -> None:
-    network.treat("DELETE", "", refused(BrokerError.brokerFaultError("no")))
-    broken = Broken()
-    with pytest.raises(BrokerError.invalidArgumentError, match="gone") as caught:
-        alice.createContainer(broken.content(), progress=broken.progress).result(PATIENCE)
-    assert caught.value.outcome is WriteOutcome.NotStored
-    assert len(network.those("DELETE", "")) == 1
-    assert unfinished(broker, alice) == 1
 
 
 def test_nothing_is_dropped_if_nothing_was_sent_or_the_broker_does_not_answer(

@@ -40,30 +40,6 @@ def test_entries_come_back_in_their_order_and_nobody_elses_do(tmp_path: Path) ->
     assert remembered(tmp_path, SECRET, b"a name", b"") == []
 
 
-def test_a_transfer_has_its_journal_for_itself(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
-    assert not Journal.open(tmp_path, SECRET, b"a name").is_kept
-    opened(tmp_path, SECRET, b"another").close()
-    journal.close()
-    opened(tmp_path).close()
-
-
-def test_without_a_folder_nothing_is_remembered() -> None:
-    assert not Journal.open(None, SECRET, b"a name").is_kept
-
-
-def test_an_ended_or_restarted_journal_has_no_earlier_entries(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
-    journal.append(b"before")
-    journal.restart()
-    journal.append(b"after")
-    journal.close()
-    assert remembered(tmp_path) == [b"after"]
-    opened(tmp_path).end()
-    assert list(tmp_path.iterdir()) == []
-    assert remembered(tmp_path) == []
-
-
 def test_an_entry_in_another_place_or_under_another_name_counts_for_nothing(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     journal.append(b"first")

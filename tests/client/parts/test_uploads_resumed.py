@@ -1,28 +1,22 @@
 """A large file that was cut off on its way to the broker goes on where it was."""
 
-import gc
 import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
 import pytest
 
-from scbroker import AccessLevel, BrokerError, FileTrustStore, KeyRing, ServerProvider, keys
+from scbroker import BrokerError, FileTrustStore, KeyRing, ServerProvider
 from scbroker.client.parts import uploads
-from scbroker.crypto import seal
 from scbroker.records.container_record import SEGMENT
-from scbroker.vocabulary import ContainerAccessLevel
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.parts import CHUNK_SEGMENTS, Chunks
-from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
-from tests.kit.brokers import BrokerProcess
+from tests.client.conftest import id_of
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.impatience import be_impatient
 from tests.kit.network import Go, Network, Treatment
-from tests.kit.scripts import run_script
 from tests.kit.waiting import PATIENCE, until
 
 CHUNK: Final = CHUNK_SEGMENTS * SEGMENT
@@ -114,55 +108,6 @@ def test_chunks_that_arrived_before_a_cut_are_not_sent_again(
 
 
 @pytest.mark.long
-def test_a_file_of_one_chunk_has_no_journal(
-    device: ServerProvider, file: Path, tmp_path: Path
-) -> None:
-    file.write_bytes(bytes(CHUNK))
-    cut_off(device, file, 0)
-    assert journals(tmp_path) == []
-    file.write_bytes(bytes(CHUNK + 1))
-    cut_off(device, file, 1)
-    assert journals(tmp_path)
-
-
-@pytest.mark.long
-def test_a_client_that_was_killed_goes_on_in_another_process(
-    broker: BrokerProcess,
-    new_provider: NewProvider,
-    file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(keys, "stretch", seal.stretch)  # as the other process does
-    script = """
-        import os, signal, sys
-        from pathlib import Path
-        from scbroker import FileTrustStore, ServerProvider
-        from scbroker.client.parts.content import Meter
-        key, url, file, folder, password, passphrase = sys.argv[1:]
-        provider = ServerProvider(key, url, "first", trustStore=FileTrustStore(folder))
-        provider.register(password, passphrase).result()
-        print(provider.getUserId().result(), flush=True)
-
-        def die(*_):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-        Meter.complete = die  # called once a chunk is acknowledged
-        provider.createContainer(Path(file)).result()
-    """
-    folder = tmp_path / "device"
-    secrets = (PASSWORD, PASSPHRASE)
-    ended = run_script(script, str(broker.api_key), broker.url, str(file), str(folder), *secrets)
-    assert ended.returncode == -9, ended.stderr
-    again = new_provider(trustStore=FileTrustStore(folder))
-    again.logIn(uuid.UUID(ended.stdout.strip()), passphrase=PASSPHRASE).result(PATIENCE)
-    with Network() as network:
-        made = begin(again, file)
-        assert len(chunks_of(network)) <= 2
-    assert again.getContainerContent(made).result(PATIENCE) == file.read_bytes()
-
-
-@pytest.mark.long
 def test_a_broker_that_was_killed_has_what_it_acknowledged(
     start_broker: StartBroker,
     new_provider: NewProvider,
@@ -193,17 +138,6 @@ def test_a_broker_that_was_killed_has_what_it_acknowledged(
 
 
 @pytest.mark.long
-def test_a_file_that_was_changed_begins_anew(device: ServerProvider, file: Path) -> None:
-    cut_off(device, file, 2)
-    file.write_bytes(_content(b"2"))
-    os.utime(file, ns=(1, 1))
-    with Network() as network:
-        made = begin(device, file)
-        assert chunks_of(network) == ALL
-    assert device.getContainerContent(made).result(PATIENCE) == _content(b"2")
-
-
-@pytest.mark.long
 def test_another_user_another_container_and_another_trust_store_begin_anew(
     device: ServerProvider, new_provider: NewProvider, file: Path, tmp_path: Path
 ) -> None:
@@ -216,21 +150,6 @@ def test_another_user_another_container_and_another_trust_store_begin_anew(
         with Network() as network:
             begin(provider, file, into)
             assert chunks_of(network) == ALL
-
-
-@pytest.mark.long
-def test_chunks_that_the_broker_dropped_are_sent_again(device: ServerProvider, file: Path) -> None:
-    cut_off(device, file, 2)
-    with Network() as network:
-        network.treat("GET", "/chunks", _no_chunks)
-        made = begin(device, file)
-        assert chunks_of(network) == ALL
-    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
-
-
-async def _no_chunks(go: Go) -> bytes:
-    del go
-    return b"\x81\xa6chunks\x90"
 
 
 @pytest.mark.long
@@ -318,26 +237,6 @@ async def _refuse(go: Go) -> bytes:
     raise _CUT.fresh()
 
 
-@pytest.mark.long
-def test_two_transfers_of_one_file_at_once_are_independent(
-    device: ServerProvider, file: Path
-) -> None:
-    both = [device.createContainer(file) for _ in range(2)]
-    first, second = (each.result(PATIENCE).id for each in both)
-    assert first != second
-    for made in (first, second):
-        assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
-
-
-@pytest.mark.long
-def test_a_folder_that_cannot_be_written_keeps_nobody_from_sending(
-    device: ServerProvider, file: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "device" / "transfers").write_bytes(b"a file where a folder should be")
-    made = begin(device, file)
-    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
-
-
 def test_neither_names_nor_keys_can_be_read_in_a_journal(
     device: ServerProvider, file: Path, tmp_path: Path
 ) -> None:
@@ -353,17 +252,6 @@ def test_neither_names_nor_keys_can_be_read_in_a_journal(
 
 
 @pytest.mark.long
-def test_a_resumed_content_is_shared_with_those_that_are_named_now(
-    device: ServerProvider, bob: ServerProvider, file: Path
-) -> None:
-    cut_off(device, file, 2)
-    me, him = id_of(device), id_of(bob)
-    both = [AccessLevel(me, ContainerAccessLevel.DefaultOwnerPermissions), AccessLevel(him)]
-    made = device.createContainer(file, accessLevels=both).result(PATIENCE).id
-    assert bob.getContainerContent(made).result(PATIENCE) == file.read_bytes()
-
-
-@pytest.mark.long
 def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_put_back(
     device: ServerProvider, file: Path
 ) -> None:
@@ -376,36 +264,6 @@ def test_a_file_that_was_changed_in_place_begins_anew_although_its_times_were_pu
         made = begin(device, file)
         assert chunks_of(network) == ALL
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
-
-
-@pytest.mark.long
-def test_a_retry_that_fails_before_it_begins_keeps_what_was_remembered(
-    device: ServerProvider, file: Path
-) -> None:
-    cut_off(device, file, 2)
-    gc.disable()
-    try:
-        with Network() as network:
-            network.treat("GET", "/chunks", _refuse)
-            with pytest.raises(BrokerError.permissionDeniedError):
-                begin(device, file)
-        with Network() as network:
-            begin(device, file)
-            assert len(chunks_of(network)) == 1
-    finally:
-        gc.enable()
-
-
-@pytest.mark.long
-def test_contents_that_are_read_from_other_containers_do_not_wait_for_each_other(
-    device: ServerProvider, file: Path
-) -> None:
-    """More at once than the pool has threads, and what they read needs the pool as well."""
-    made = begin(device, file)
-    readers = [device.openContainerContent(made).result(PATIENCE) for _ in range(6)]
-    copies = [device.createContainer(reader) for reader in readers]
-    for copy in copies:
-        assert device.getContainerMetadata(copy.result(PATIENCE).id).result(PATIENCE).length == SIZE
 
 
 @pytest.mark.long
@@ -434,18 +292,3 @@ def test_a_journal_that_is_not_a_file_of_ones_own_is_left_alone(
         assert chunks_of(network) == ALL
     assert precious.read_bytes() == b"of somebody's"
     assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
-
-
-def test_a_failed_transfer_leaves_no_file_open(
-    device: ServerProvider, file: Path, tmp_path: Path
-) -> None:
-    gc.disable()
-    try:
-        cut_off(device, file, 1)
-        held = [Path(each.path) for each in psutil.Process().open_files()]
-    finally:
-        gc.enable()
-    ours = [path for path in held if tmp_path in path.parents]
-    assert [path for path in ours if path.suffix != ".trust"] == [], (
-        "marks stay open for the session"
-    )

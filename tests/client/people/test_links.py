@@ -5,7 +5,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -33,7 +32,7 @@ from tests.client.conftest import id_of, refusal
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
-from tests.kit.waiting import PATIENCE, wait_until
+from tests.kit.waiting import PATIENCE
 
 Level = ContainerAccessLevel
 READER = Level.DefaultUserPermissions
@@ -107,33 +106,6 @@ def test_a_link_reads_the_containers_that_it_names_and_no_others(alice: ServerPr
         assert content.read() == b"1"
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("permissions", [READER, "Download|Decrypt", 3 | Level.ReceiveAccessEvents])
-def test_a_link_has_exactly_the_permissions_and_the_end_that_were_given(
-    alice: ServerProvider, permissions: Any
-) -> None:
-    box, end = box_of(alice), tomorrow()
-    link = alice.createLink(box, permissions, end).result(PATIENCE)
-    access = alice.getContainerMetadata(box).result(PATIENCE).access
-    assert access is not None
-    [level] = [each for each in access if each.userId == link.userId]
-    assert level == AccessLevel(link.userId, permissions, end)
-    assert (link.permissions, link.expiresAt) == (level.permissions, end)
-
-
-@pytest.mark.process
-def test_a_link_opens_whatever_way_its_creator_wrote_the_address(alice: ServerProvider) -> None:
-    box, ring = box_of(alice), alice.getKeyRing().result(PATIENCE)
-    address = alice.serverUrl.replace("http://127.0.0.1", "HTTP://LocalHost.")
-    store = MemoryTrustStore()
-    with ServerProvider(alice.apiKey, address, "elsewhere", trustStore=store) as elsewhere:
-        elsewhere.logIn(ring, ring.userId).result(PATIENCE)
-        link = made(elsewhere, box)
-    assert link.url.startswith("http://localhost:")
-    with opened(link) as guest:
-        assert guest.getContainerContent(box).result(PATIENCE) == b"for guests"
-
-
 def test_a_link_has_the_name_and_the_api_key_that_were_given(alice: ServerProvider) -> None:
     box, other = box_of(alice), uuid.uuid4()
     plain, named = made(alice, box), made(alice, box, name="Für Bob", apiKey=str(other))
@@ -194,19 +166,6 @@ def test_another_device_lists_and_revokes_the_links(
     assert members(alice, box) == {id_of(alice)}
 
 
-def test_links_that_two_devices_make_at_once_are_both_listed(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    elsewhere = new_provider(alice.getKeyRing().result(PATIENCE))
-    boxes = [box_of(alice), box_of(alice)]
-    promises = [
-        device.createLink(box, expiresAt=tomorrow())
-        for device, box in zip((alice, elsewhere), boxes, strict=True)
-    ]
-    found = {promise.result(PATIENCE).userId for promise in promises}
-    assert {link.userId for link in listed(alice)} == found
-
-
 @pytest.mark.long
 def test_a_revoked_link_opens_nothing_and_what_is_written_then_has_another_key(
     alice: ServerProvider,
@@ -223,23 +182,6 @@ def test_a_revoked_link_opens_nothing_and_what_is_written_then_has_another_key(
     assert alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
     assert opened(kept).getContainer(box).result(PATIENCE).content == b"for guests"
     refusal(alice.revokeLink(link), BrokerError.notFoundError, "You have no link of user")
-
-
-@pytest.mark.long
-def test_an_expired_link_is_listed_as_expired_opens_nothing_and_is_revoked_like_any_other(
-    fresh_broker: BrokerProcess, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clocks, alice = Clocks(fresh_broker, monkeypatch), new_provider(True, at=fresh_broker)
-    box = box_of(alice)
-    link = made(alice, box)
-    assert not link.expired
-    clocks.set_forward(86_400)
-    [found] = listed(alice)
-    assert found.expired
-    assert "expired" in repr(found)
-    refused(link, BrokerError.notFoundError, "has expired")
-    alice.revokeLink(found).result(PATIENCE)
-    assert (listed(alice), members(alice, box)) == ([], {id_of(alice)})
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
@@ -323,19 +265,6 @@ def test_a_link_that_cannot_be_given_one_of_its_containers_is_revoked_and_opens_
     assert (listed(alice), members(alice, kept)) == ([], {id_of(alice)})
 
 
-@pytest.mark.long
-def test_one_user_has_at_most_a_thousand_links(
-    alice: ServerProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(links, "_MAX_LINKS", 1)
-    box = box_of(alice)
-    first = made(alice, box)
-    refusal(alice.createLink(box, expiresAt=tomorrow()), BrokerError.tooLargeError, "revoke those")
-    alice.revokeLink(first).result(PATIENCE)
-    assert listed(alice) == []
-    assert made(alice, box).containerIds == (box,)
-
-
 class Crash:
     """All requests of a process after the first `alive` ones get no answer: as if it had ended there."""
 
@@ -387,33 +316,6 @@ def test_a_crash_at_each_step_of_making_a_link_leaves_one_that_is_listed_and_can
     listed(alice)
     assert crash_everywhere(lambda: made(alice, box), check) > 5
     assert seen == {0, 1}
-
-
-@pytest.mark.long
-def test_a_revocation_that_crashes_at_any_step_is_completed_by_the_next_one(
-    alice: ServerProvider,
-) -> None:
-    box, me = box_of(alice), id_of(alice)
-    present = [made(alice, box)]
-    half: set[tuple[bool, bool]] = set()
-
-    def check(done: bool) -> None:
-        [link] = present
-        is_member = link.userId in members(alice, box)
-        lives = alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is not None
-        half.add((is_member, lives))
-        found = listed(alice)
-        assert found or done
-        assert found or not (is_member or lives)
-        if found:
-            alice.revokeLink(link).result(PATIENCE)
-        assert (listed(alice), members(alice, box)) == ([], {me})
-        assert alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
-        refused(link, BrokerError.notFoundError, "was revoked")
-        present[:] = [made(alice, box)]
-
-    assert crash_everywhere(lambda: alice.revokeLink(present[0]).result(PATIENCE), check) > 5
-    assert half == {(True, True), (False, True), (False, False)}
 
 
 def test_a_link_that_could_neither_be_made_nor_revoked_is_logged_and_stays_in_the_list(
@@ -480,45 +382,3 @@ def test_a_failed_revocation_keeps_the_link_but_deletes_its_user(alice: ServerPr
     refused(link, BrokerError.notFoundError, "was revoked")
     alice.revokeLink(link).result(PATIENCE)
     assert (listed(alice), members(alice, box)) == ([], {id_of(alice)})
-
-
-def test_a_link_stays_the_links_of_the_user_who_began_it(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    """The provider logs another user in while the link is made: it is still kept among the first one's."""
-    ring = alice.getKeyRing().result(PATIENCE)
-    other = new_provider(True).getKeyRing().result(PATIENCE)
-    box = box_of(alice)
-    promise = alice.createLink(box, expiresAt=tomorrow())
-    alice.logIn(other, other.userId).result(PATIENCE)
-    link = promise.result(PATIENCE)
-    assert listed(alice) == []
-    assert listed(new_provider(ring)) == [link]
-
-
-def test_no_repr_has_the_url_and_an_id_is_a_links_own(alice: ServerProvider) -> None:
-    link = made(alice, box_of(alice), password="Secret 99")
-    for shown in (repr(link), str(link), repr([link])):
-        assert link.url[-40:] not in shown
-        assert str(link.userId) in shown
-    entry = links._Entry(link.url, b"k" * 160, (), 1, tomorrow(), True, None, tomorrow())
-    assert repr(links._Document({link.userId: entry})).endswith("_Entry(…)})")
-    assert LinkUrl.parse(link.url).userId == link.userId
-    assert link in {link}
-
-
-def test_links_are_made_listed_and_revoked_in_callback_style(alice: ServerProvider) -> None:
-    box = box_of(alice)
-    results: list[Any] = []
-    with ThreadPoolExecutor(1) as queue:
-        style: dict[str, Any] = {"errorHandler": results.append, "queue": queue}
-
-        def take(link: Link | None = None) -> None:
-            results.append(link)
-
-        alice.createLink(box, expiresAt=tomorrow(), completionHandler=take, **style)
-        wait_until(lambda: results)
-        alice.revokeLink(results[0], completionHandler=take, **style)
-        wait_until(lambda: len(results) == 2)
-    assert isinstance(results[0], Link)
-    assert results[1] is None

@@ -19,8 +19,7 @@ from scbroker.records.canonical import container_id_of
 from tests.client.conftest import put_own_document
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, lost
-from tests.kit.tables import query
+from tests.kit.network import Go, Network
 from tests.kit.waiting import PATIENCE, until
 
 TYPE = "test.words"
@@ -78,41 +77,6 @@ def test_a_document_is_empty_until_it_is_changed_and_then_the_same_on_every_devi
     add(here, "a")
     add(there, "b")
     assert read(here) == read(there) == ("a", "b")
-    assert len(containers(alice)) == 1
-
-
-def test_an_unchanged_document_costs_one_request_and_an_edit_without_a_change_no_other(
-    alice: ServerProvider,
-) -> None:
-    found = document(alice)
-    add(found, "a")
-    with Network() as network:
-        assert read(found) == ("a",)
-        assert len(network.sent) == 1
-        add(found, "a")
-        assert len(network.sent) == 2
-
-
-@pytest.mark.long
-def test_changes_of_several_devices_at_once_are_all_kept(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    devices = [document(beside(alice, new_provider)) for _ in range(3)]
-
-    async def change() -> None:
-        words = [[f"{number}-{turn}" for turn in range(3)] for number in range(3)]
-        await asyncio.gather(
-            *(
-                device.change(adding(word))
-                for device, own in zip(devices, words, strict=True)
-                for word in own
-            )
-        )
-
-    run(change())
-    expected = sorted(f"{number}-{turn}" for number in range(3) for turn in range(3))
-    for device in devices:
-        assert sorted(read(device)) == expected
     assert len(containers(alice)) == 1
 
 
@@ -197,60 +161,6 @@ def test_a_document_of_a_newer_version_is_an_error_and_stays_as_it_is(
     with pytest.raises(BrokerError.unsupportedVersionError, match="update"):
         add(document(alice), "a")
     assert alice.getContainer(made).result(PATIENCE).content == content
-
-
-def test_a_document_that_grows_too_large_is_refused_before_it_is_sent(
-    alice: ServerProvider,
-) -> None:
-    found = document(alice)
-    add(found, "a")
-    with pytest.raises(BrokerError.tooLargeError, match="remove"):
-        add(found, "x" * 1000)
-    assert read(found) == ("a",)
-
-
-def test_a_document_follows_the_user_who_is_logged_in(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    found = document(alice)
-    add(found, "a")
-    ring = bob.getKeyRing().result(PATIENCE)
-    alice.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
-    assert read(found) == ()
-
-
-def test_a_change_without_an_answer_is_made_once(alice: ServerProvider) -> None:
-    found = document(alice)
-    add(found, "a")
-    with Network() as network:
-        network.treat("PUT", "/records/2", lost(1))
-        add(found, "b")
-    assert read(document(alice)) == ("a", "b")
-
-
-def test_a_deleted_document_is_begun_anew(alice: ServerProvider) -> None:
-    found = document(alice)
-    add(found, "a")
-    alice.deleteContainer(containers(alice)[0]).result(PATIENCE)
-    assert read(found) == ()
-    add(found, "b")
-    assert read(document(alice)) == ("b",)
-
-
-def test_a_document_that_the_broker_denies_is_an_error_and_no_empty_document(
-    alice: ServerProvider, broker: BrokerProcess
-) -> None:
-    """Nobody else can have ended the user's access: it is not a contact that is not found."""
-    found = document(alice)
-    add(found, "a")
-    query(
-        broker.database_url,
-        "DELETE FROM members WHERE container_id = ?",
-        containers(alice)[0].bytes,
-    )
-    for act in (read, lambda it: add(it, "b")):
-        with pytest.raises(BrokerError.rollbackError, match="denies container"):
-            act(found)
 
 
 def test_a_document_goes_on_from_the_history_that_the_user_has_accepted(

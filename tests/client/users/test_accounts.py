@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustStore, ServerProvider
-from scbroker.client.arguments import validate_secret
 from scbroker.client.users.accounts import keep_mark
-from scbroker.keys import PassphraseKeys, seal_key_file
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, drop
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -28,16 +26,6 @@ def logged_in(provider: ServerProvider) -> uuid.UUID | None:
         return provider.getUserId().result(PATIENCE)
     except BrokerError.notAuthenticatedError:
         return None
-
-
-def test_secrets_are_the_same_in_every_unicode_spelling(new_provider: NewProvider) -> None:
-    provider = new_provider()
-    provider.register("Pässwörd ﬁ 1", PASSPHRASE).result(PATIENCE)
-    user = logged_in(provider)
-    assert user is not None
-    again = new_provider()
-    again.logIn(user, "Pa\u0308sswo\u0308rd fi 1", PASSPHRASE).result(PATIENCE)
-    assert logged_in(again) == user
 
 
 @both_engines
@@ -90,32 +78,6 @@ def test_an_empty_secret_is_a_wrong_argument_in_both_call_styles_and_nothing_is_
     assert network.sent == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"passphrase": PASSPHRASE},
-        {"password": PASSWORD, "passphrase": PASSPHRASE},
-        {"password": PASSWORD},
-    ],
-    ids=range(3),
-)
-def test_a_key_ring_takes_no_secrets_beside_it(
-    account: Account, new_provider: NewProvider, arguments: dict[str, Any]
-) -> None:
-    provider: Any = new_provider()
-    with pytest.raises(BrokerError.invalidArgumentError, match="not both"):
-        provider.logIn(account.ring.userId, keyRing=account.ring, **arguments)
-
-
-@pytest.mark.parametrize("arguments", [{"password": 7}, {"passphrase": b"bytes"}], ids=range(2))
-def test_a_secret_that_is_no_text_is_refused(
-    account: Account, new_provider: NewProvider, arguments: dict[str, Any]
-) -> None:
-    provider: Any = new_provider()
-    with pytest.raises(BrokerError.invalidArgumentError, match="must be a str, not"):
-        provider.logIn(account.ring.userId, **{"passphrase": PASSPHRASE, **arguments})
-
-
 def test_a_key_ring_of_somebody_else_or_of_nobody_is_refused(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -152,11 +114,6 @@ def test_a_passphrase_that_is_the_password_is_refused_in_every_unicode_spelling(
     with pytest.raises(BrokerError.invalidArgumentError, match="must differ") as caught:
         drop(new_provider().register("Pa\u00dfword fi 1", passphrase))
     assert passphrase not in str(caught.value)
-
-
-@pytest.mark.parametrize("secret", ["abcdefG1", "abcdef 1", "ABCDEF 1", "äöüß ÄÖ1", "Pass wort"])
-def test_eight_characters_of_three_kinds_are_enough(secret: str) -> None:
-    assert validate_secret(secret) is None
 
 
 def test_what_a_validator_of_the_callers_own_says_decides(new_provider: NewProvider) -> None:
@@ -197,21 +154,6 @@ def test_closing_forgets_the_session_and_the_provider_can_be_used_again(
     assert logged_in(provider) == account.ring.userId
 
 
-def test_an_older_key_file_than_was_seen_is_a_rollback_and_another_of_the_same_age_a_fork() -> None:
-    ring = KeyRing.generate()
-    newer = KeyRing(2, ring.signing, ring.encryption)
-    marks = MemoryTrustStore().open(ring.userId, b"")
-    keep_mark(marks, ring, b"1")
-    keep_mark(marks, ring, b"1")
-    with pytest.raises(BrokerError.forkError):
-        keep_mark(marks, ring, b"x")
-    keep_mark(marks, newer, b"2")
-    with pytest.raises(BrokerError.rollbackError):
-        keep_mark(marks, ring, b"1")
-    with pytest.raises(BrokerError.forkError):
-        keep_mark(marks, newer, b"1")
-
-
 def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
     account: Account, new_provider: NewProvider, tmp_path: Path
 ) -> None:
@@ -238,17 +180,6 @@ def test_a_key_file_with_other_keys_than_the_published_ones_is_refused(
     swapped = KeyRing(1, account.ring.signing, extra.encryption)
     with pytest.raises(BrokerError.keySubstitutionError):
         new_provider().logIn(keyRing=swapped, userId=ring.userId).result(PATIENCE)
-
-
-def test_another_users_key_file_is_refused_before_anything_is_derived(account: Account) -> None:
-    from scbroker.keys import open_key_file
-
-    ring = KeyRing.generate()
-    keys = PassphraseKeys(b"a" * 32, b"w" * 32)
-    foreign = seal_key_file(ring, PASSWORD, keys)
-    assert open_key_file(foreign, ring.userId, keys, PASSWORD).userId == ring.userId
-    with pytest.raises(BrokerError.keySubstitutionError, match="another user's"):
-        open_key_file(foreign, account.ring.userId, keys, PASSWORD)
 
 
 def test_a_public_key_has_its_users_fingerprint_however_it_is_spelt(

@@ -105,16 +105,6 @@ def test_blocks_are_listed_by_id_and_blocking_twice_changes_nothing(
     assert new_provider(True).getBlockedUsers().result(PATIENCE) == []
 
 
-def test_a_block_is_set_and_lifted_by_the_card_of_a_user(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    card = bob.getContactCard("Bob").result(PATIENCE)
-    alice.blockUser(card).result(PATIENCE)
-    assert alice.getBlockedUsers().result(PATIENCE) == [card.userId]
-    alice.unblockUser(card).result(PATIENCE)
-    assert alice.getBlockedUsers().result(PATIENCE) == []
-
-
 def test_a_wrong_user_is_refused(alice: ServerProvider) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="userId is your own"):
         alice.blockUser(id_of(alice)).result(PATIENCE)

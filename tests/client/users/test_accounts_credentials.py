@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, KeyRing, KeyType, Promise, ServerProvider
+from scbroker import BrokerError, KeyType, Promise, ServerProvider
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import parse_entry, parse_record
 from scbroker.wire import codec
@@ -94,19 +94,6 @@ def test_a_reminder_that_stays_must_not_contain_a_new_secret(owner: Owner, secre
     assert ring_of(alice).generation == 2
     alice.changeCredentials(telling["password"], telling["passphrase"], "").result(PATIENCE)
     assert alice.getReminder().result(PATIENCE) == ""
-
-
-def test_a_change_keeps_the_keys_and_raises_the_generation_by_one(alice: ServerProvider) -> None:
-    before, published = ring_of(alice), alice.getPublicKeys().result(PATIENCE)
-    key_file = change(alice, reminder=REMINDER).result(PATIENCE)
-    after = ring_of(alice)
-    assert after.generation == before.generation + 1 == 2
-    assert (after.signing, after.encryption) == (before.signing, before.encryption)
-    assert alice.getPublicKeys().result(PATIENCE) == published
-    assert alice.getReminder().result(PATIENCE) == REMINDER
-    opened = KeyRing.open(key_file, before.userId, password=NEW_PASSWORD)
-    assert opened.generation == 2
-    assert (len(opened.signing), len(opened.encryption)) == (1, 1)
 
 
 def test_a_change_ends_the_tokens_of_all_other_sessions_and_who_has_the_key_ring_goes_on(
@@ -207,11 +194,6 @@ def fails_in_flight(alice: ServerProvider, *, compromised: bool) -> list[str]:
 
 
 @pytest.mark.long
-def test_what_is_in_flight_while_the_credentials_change_all_succeeds(alice: ServerProvider) -> None:
-    assert fails_in_flight(alice, compromised=False) == []
-
-
-@pytest.mark.long
 def test_what_is_in_flight_while_the_keys_rotate_all_succeeds(alice: ServerProvider) -> None:
     assert fails_in_flight(alice, compromised=True) == []
 
@@ -276,20 +258,6 @@ def test_containers_of_before_a_rotation_open_and_verify_for_every_member_on_eve
         assert device.getContainerContent(of_bob).result(PATIENCE) == b"his"
 
 
-def test_after_a_rotation_new_records_are_signed_with_the_new_key_and_everybody_takes_them(
-    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
-) -> None:
-    made = alice.createContainer(b"0", accessLevels=shared_by(alice, bob)).result(PATIENCE)
-    bob.getContainer(made.id).result(PATIENCE)
-    change(alice, compromised=True).result(PATIENCE)
-    changed = alice.updateContainerContent(made.id, b"1").result(PATIENCE)
-    another = alice.createContainer(b"2", accessLevels=shared_by(alice, bob)).result(PATIENCE)
-    assert [key_index_of(item.record) for item in (made, changed, another)] == [0, 1, 1]
-    for device in (bob, new_provider(ring_of(bob))):
-        assert device.getContainerContent(made.id).result(PATIENCE) == b"1"
-        assert device.getContainerContent(another.id).result(PATIENCE) == b"2"
-
-
 def test_after_a_rotation_everybody_wraps_to_the_new_encryption_key(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -310,30 +278,6 @@ def test_after_a_rotation_everybody_wraps_to_the_new_encryption_key(
     assert indexes == [1, 1, 1]
     for container, content in ((made.id, b"new"), (old.id, b"old")):
         assert alice.getContainerContent(container).result(PATIENCE) == content
-
-
-@pytest.mark.long
-def test_five_rotations_in_a_row_leave_everything_readable(
-    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
-) -> None:
-    made: dict[uuid.UUID, bytes] = {}
-    evolving = alice.createContainer(b"-", accessLevels=shared_by(alice, bob)).result(PATIENCE).id
-    key_file = b""
-    for number in range(1, 6):
-        content = b"%d" % number
-        of_alice = alice.createContainer(content, accessLevels=shared_by(alice, bob))
-        of_bob = bob.createContainer(content, accessLevels=shared_by(alice, bob))
-        made |= {promise.result(PATIENCE).id: content for promise in (of_alice, of_bob)}
-        key_file = change(alice, compromised=True, number=number).result(PATIENCE)
-        alice.updateContainerContent(evolving, content).result(PATIENCE)
-    ring = KeyRing.open(key_file, id_of(alice), passphrase=f"{NEW_PASSPHRASE} 5")
-    assert (ring.generation, len(ring.signing), len(ring.encryption)) == (6, 6, 6)
-    keys = bob.getPublicKeys(ring.userId).result(PATIENCE)
-    assert [key.index for key in keys if key.active] == [5, 5]
-    assert [key.key for key in keys] == [key.public for key in ring.signing + ring.encryption]
-    for device in (alice, bob, new_provider(ring), new_provider(ring_of(bob))):
-        for container, content in {**made, evolving: b"5"}.items():
-            assert device.getContainerContent(container).result(PATIENCE) == content
 
 
 def test_a_key_file_of_before_a_rotation_is_a_rollback_on_every_device(
@@ -361,16 +305,6 @@ def test_a_key_file_of_before_a_rotation_is_a_rollback_on_every_device(
             fresh.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
     with pytest.raises(BrokerError.notAuthenticatedError):
         drop(fresh.getUserId())
-
-
-def test_a_key_file_of_before_a_change_is_a_rollback_on_a_device_that_saw_the_newer_one(
-    owner: Owner,
-) -> None:
-    change(owner.provider).result(PATIENCE)
-    with Network() as network:
-        network.treat("POST", "/key-file/open", answered(KeyFileAnswer(keyFile=owner.key_file)))
-        with pytest.raises(BrokerError.rollbackError):
-            owner.provider.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
 
 
 def test_a_device_that_never_saw_a_key_file_learns_the_generation_from_the_broker(
@@ -409,30 +343,6 @@ def test_of_two_devices_that_change_the_credentials_at_once_one_is_told_of_a_con
     assert found.result(PATIENCE) == outcomes[won]
 
 
-def test_two_changes_at_once_in_one_session_are_made_one_after_the_other(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    changing = [change(alice, compromised=True, number=number) for number in (1, 2)]
-    first, second = (promise.result(PATIENCE) for promise in changing)
-    assert ring_of(alice).generation == 3
-    assert len(ring_of(alice).signing) == 3
-    fresh = new_provider()
-    assert fresh.logIn(id_of(alice), passphrase=f"{NEW_PASSPHRASE} 2").result(PATIENCE) == second
-    assert first != second
-    with pytest.raises(BrokerError.credentialsError):
-        new_provider().logIn(id_of(alice), passphrase=f"{NEW_PASSPHRASE} 1").result(PATIENCE)
-
-
-def test_a_log_out_lets_a_change_that_is_under_way_end_well(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    ring, changing, gone = ring_of(alice), change(alice), alice.logout()
-    key_file = changing.result(PATIENCE)
-    gone.result(PATIENCE)
-    elsewhere = new_provider(ring)
-    assert elsewhere.needToSyncAccount(ring.userId, key_file).result(PATIENCE) is False
-
-
 def test_a_change_whose_answer_is_lost_is_made_once(alice: ServerProvider) -> None:
     with Network() as network:
         network.treat("PUT", KEY_FILE, lost(2))
@@ -443,37 +353,6 @@ def test_a_change_whose_answer_is_lost_is_made_once(alice: ServerProvider) -> No
     assert len(alice.getPublicKeys().result(PATIENCE)) == 4
     assert alice.needToSyncAccount(id_of(alice), key_file).result(PATIENCE) is False
     assert alice.createContainer(b"x").result(PATIENCE).version == 1
-
-
-@pytest.fixture
-def unanswered(alice: ServerProvider) -> ServerProvider:
-    """Whose rotation was made, and never heard of."""
-    with Network() as network:
-        network.treat("PUT", KEY_FILE, lost(100))
-        with pytest.raises(BrokerError.unreachableError):
-            change(alice, compromised=True).result(PATIENCE)
-    return alice
-
-
-def test_after_a_rotation_that_was_never_answered_the_new_passphrase_opens_the_account(
-    unanswered: ServerProvider,
-) -> None:
-    """As the operation's documentation says: try the new ones first."""
-    made = unanswered.logIn(id_of(unanswered), passphrase=NEW_PASSPHRASE)
-    key_file = made.result(PATIENCE)
-    assert ring_of(unanswered).generation == 2
-    assert unanswered.needToSyncAccount(id_of(unanswered), key_file).result(PATIENCE) is False
-    assert unanswered.createContainer(b"x").result(PATIENCE).version == 1
-
-
-def test_after_a_rotation_that_was_never_answered_the_session_is_told_to_log_in_again(
-    unanswered: ServerProvider,
-) -> None:
-    for _ in range(2):
-        with pytest.raises(BrokerError, match="Log in again") as caught:
-            unanswered.createContainer(b"x").result(PATIENCE)
-        assert caught.type is BrokerError.notAuthenticatedError
-        assert len(unanswered.getPublicKeys().result(PATIENCE)) == 4
 
 
 WEAK: dict[str, dict[str, Any]] = {
@@ -538,38 +417,3 @@ def test_a_lie_about_the_stored_key_file_is_found_by_all_who_ask_and_nothing_is_
             assert network.those("PUT", KEY_FILE) == []
     assert ring_of(alice) is ring
     assert alice.needToSyncAccount(ring.userId, key_file).result(PATIENCE) is False
-
-
-def test_after_a_change_that_the_broker_swallowed_the_returned_bytes_restore_everything(
-    owner: Owner, new_provider: NewProvider
-) -> None:
-    with Network() as network:
-        network.treat("PUT", KEY_FILE, answered())
-        key_file = change(owner.provider).result(PATIENCE)
-    user = owner.user_id
-    with pytest.raises(BrokerError.credentialsError):
-        owner.provider.logIn(user, passphrase=NEW_PASSPHRASE).result(PATIENCE)
-    with pytest.raises(BrokerError.rollbackError, match="whether a backup was restored"):
-        owner.provider.needToSyncAccount(user, key_file).result(PATIENCE)
-    ring = KeyRing.open(key_file, user, password=NEW_PASSWORD)
-    fresh = new_provider(ring)
-    stored = fresh.createOrUpdateKeyFile(key_file, NEW_PASSWORD, NEW_PASSPHRASE)
-    assert stored.result(PATIENCE) == key_file
-    assert owner.provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE) == key_file
-
-
-def test_after_a_rotation_that_the_broker_swallowed_nothing_is_lost(
-    owner: Owner, new_provider: NewProvider
-) -> None:
-    made = owner.provider.createContainer(b"kept").result(PATIENCE)
-    with Network() as network:
-        network.treat("PUT", KEY_FILE, answered())
-        key_file = change(owner.provider, compromised=True).result(PATIENCE)
-    ring = KeyRing.open(key_file, owner.user_id, password=NEW_PASSWORD)
-    assert [key.seeds for key in ring.signing][:1] == [owner.ring.signing[0].seeds]
-    assert len(ring.signing) == 2
-    with pytest.raises(BrokerError.credentialsError, match="the user is unknown, or the key"):
-        new_provider(ring)
-    fresh = new_provider()
-    fresh.logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
-    assert fresh.getContainerContent(made.id).result(PATIENCE) == b"kept"

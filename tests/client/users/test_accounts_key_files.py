@@ -11,14 +11,12 @@ from scbroker import BrokerError, KeyRing, MemoryTrustStore, ServerProvider
 from scbroker.client.users.accounts import keep_mark
 from scbroker.crypto.verify import sha256
 from scbroker.keys import PassphraseKeys, seal_key_file
-from scbroker.wire import codec
-from scbroker.wire.users import KeyFileAnswer, KeyFileState, KeyFileStoring
+from scbroker.wire.users import KeyFileAnswer, KeyFileState
 from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of, refusal
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
-from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Network, answered, lost
+from tests.kit.network import Network, answered
 from tests.kit.owners import (
     KEY_FILE,
     NEW_PASSPHRASE,
@@ -27,7 +25,6 @@ from tests.kit.owners import (
     change,
     new_owner,
     ring_of,
-    token_of,
 )
 from tests.kit.waiting import PATIENCE
 
@@ -80,13 +77,6 @@ def test_the_marks_outlive_the_deletion_of_a_key_file(owner: Owner) -> None:
         assert network.those("PUT", KEY_FILE) == []
 
 
-def test_a_change_after_a_deletion_stores_the_next_generation(alice: ServerProvider) -> None:
-    alice.deleteKeyFile().result(PATIENCE)
-    key_file = change(alice).result(PATIENCE)
-    assert ring_of(alice).generation == 2
-    assert alice.needToSyncAccount(id_of(alice), key_file).result(PATIENCE) is False
-
-
 @pytest.mark.parametrize("passphrase", [PASSPHRASE, NEW_PASSPHRASE], ids=["its own", "another"])
 def test_a_key_file_that_the_password_does_not_open_is_not_stored(
     account: Account, new_provider: NewProvider, passphrase: str
@@ -128,26 +118,6 @@ def test_the_same_bytes_with_another_passphrase_are_secured_under_that_passphras
     assert ring_of(alice).generation == 3
 
 
-def test_another_passphrase_after_a_deletion_secures_the_same_bytes_too(
-    owner: Owner, new_provider: NewProvider
-) -> None:
-    owner.provider.deleteKeyFile().result(PATIENCE)
-    storing = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE)
-    stored = storing.result(PATIENCE)
-    found = new_provider().logIn(owner.user_id, PASSWORD, NEW_PASSPHRASE).result(PATIENCE)
-    assert found == stored != owner.key_file
-
-
-def test_another_passphrase_whose_answer_is_lost_is_stored_once(owner: Owner) -> None:
-    with Network() as network:
-        network.treat("PUT", KEY_FILE, lost(2))
-        storing = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, NEW_PASSPHRASE)
-        stored = storing.result(PATIENCE)
-    bodies = [each.body for each in network.those("PUT", KEY_FILE)]
-    assert (len(bodies), len(set(bodies))) == (3, 1)
-    assert owner.provider.getKeyFile(NEW_PASSPHRASE).result(PATIENCE) == stored
-
-
 def test_another_passphrase_is_chosen_as_carefully_as_a_first_one(
     account: Account, new_provider: NewProvider
 ) -> None:
@@ -164,46 +134,6 @@ def test_another_passphrase_is_chosen_as_carefully_as_a_first_one(
 def strangers_file() -> bytes:
     keys = PassphraseKeys(b"a" * 32, b"w" * 32)
     return seal_key_file(KeyRing.generate(), PASSWORD, keys)
-
-
-@pytest.mark.parametrize(
-    "data", [None, "text", 7, b"", b"x", b"scbroker.keyfile\x01", "cut", "longer", "stranger's"],
-    ids=str,
-)  # fmt: skip
-def test_what_is_not_this_users_key_file_is_refused_by_the_call_itself(
-    account: Account, new_provider: NewProvider, strangers_file: bytes, data: Any
-) -> None:
-    provider = new_provider(account.ring)
-    made = {
-        "cut": account.key_file[:-1],
-        "longer": account.key_file + b"\0",
-        "stranger's": strangers_file,
-    }
-    data = made.get(data, data) if isinstance(data, str) else data
-    with Network() as network, pytest.raises(BrokerError.invalidArgumentError, match="keyFileData"):
-        drop(provider.createOrUpdateKeyFile(data, PASSWORD, PASSPHRASE))
-    assert network.sent == []
-
-
-@pytest.mark.parametrize("secrets", [("", PASSPHRASE), (PASSWORD, ""), (7, PASSPHRASE)], ids=str)
-def test_a_key_file_is_stored_with_both_secrets_and_a_reminder_without_either(
-    account: Account, new_provider: NewProvider, secrets: tuple[Any, Any]
-) -> None:
-    provider = new_provider(account.ring)
-    with pytest.raises(BrokerError.invalidArgumentError):
-        drop(provider.createOrUpdateKeyFile(account.key_file, *secrets))
-    with pytest.raises(BrokerError.invalidArgumentError, match="reminder"):
-        drop(
-            provider.createOrUpdateKeyFile(account.key_file, PASSWORD, PASSPHRASE, f"-{PASSWORD}-")
-        )
-
-
-def test_what_was_good_enough_once_is_stored_again_whatever_the_policy_says_today(
-    account: Account, new_provider: NewProvider
-) -> None:
-    strict = new_provider(account.ring, secretValidator=lambda _: "nothing is good enough")
-    storing = strict.createOrUpdateKeyFile(account.key_file, PASSWORD, PASSPHRASE, REMINDER)
-    assert storing.result(PATIENCE) == account.key_file
 
 
 def test_an_older_key_file_takes_nobodys_place_on_a_device_that_never_saw_the_newer_one(
@@ -234,21 +164,6 @@ def test_another_key_file_of_the_same_age_or_with_other_keys_takes_nobodys_place
         assert network.those("PUT", KEY_FILE) == []
 
 
-def test_a_key_file_that_is_stored_again_is_ordered_for_what_it_replaces(owner: Owner) -> None:
-    """Nothing but the reminder changes, no key record is published, no session is ended."""
-    with Network() as network:
-        network.treat("PUT", KEY_FILE, lost(1))
-        owner.provider.createOrUpdateKeyFile(
-            owner.key_file, PASSWORD, PASSPHRASE, "another"
-        ).result(PATIENCE)
-    bodies = {each.body or b"" for each in network.those("PUT", KEY_FILE)}
-    assert len(network.those("PUT", KEY_FILE)) == 2
-    (message,) = (codec.decode(KeyFileStoring, body) for body in bodies)
-    assert (message.generation, message.replaces) == (1, sha256(owner.key_file))
-    assert (message.keyRecords, message.endOtherSessions) == ([], False)
-    assert owner.provider.getReminder().result(PATIENCE) == "another"
-
-
 def test_an_older_another_or_a_strangers_key_file_is_not_given(
     account: Account, new_provider: NewProvider, strangers_file: bytes
 ) -> None:
@@ -272,19 +187,6 @@ def test_an_older_another_or_a_strangers_key_file_is_not_given(
             with pytest.raises(BrokerError) as caught:
                 provider.getKeyFile(PASSPHRASE).result(PATIENCE)
         assert caught.type is error
-
-
-def test_a_deletion_whose_answer_is_lost_is_done_all_the_same(
-    alice: ServerProvider, broker: BrokerProcess
-) -> None:
-    with Network() as network:
-        network.treat("POST", "/key-file/deletion", lost(1))
-        alice.deleteKeyFile().result(PATIENCE)
-    assert len({each.body for each in network.those("POST", "/key-file/deletion")}) == 1
-    assert len(network.those("POST", "/key-file/deletion")) == 2
-    with Wire(broker, token=token_of(alice)) as wire:
-        state = wire.call("GET", KEY_FILE).expect(200).message(KeyFileState)
-    assert (state.hash, state.generation) == (None, 1)
 
 
 def test_a_copy_has_to_be_fetched_again_unless_it_is_what_is_stored(
@@ -368,20 +270,6 @@ OPENING: dict[str, dict[str, str]] = {
 }
 
 
-NOT_OPENING: dict[str, tuple[type[BrokerError], dict[str, str]]] = {
-    "a wrong password": (BrokerError.decryptionError, {"password": NEW_PASSWORD}),
-    "a wrong passphrase": (BrokerError.decryptionError, {"passphrase": NEW_PASSPHRASE}),
-    "a wrong password beside the passphrase": (
-        BrokerError.credentialsError,
-        {"password": NEW_PASSWORD, "passphrase": PASSPHRASE},
-    ),
-    "a wrong passphrase beside the password": (
-        BrokerError.decryptionError,
-        {"password": PASSWORD, "passphrase": NEW_PASSPHRASE},
-    ),
-}
-
-
 @pytest.mark.parametrize("secrets", OPENING.values(), ids=OPENING)
 def test_a_local_key_file_opens_without_a_broker(account: Account, secrets: dict[str, str]) -> None:
     with Network() as network:
@@ -390,16 +278,6 @@ def test_a_local_key_file_opens_without_a_broker(account: Account, secrets: dict
     assert [key.seeds for key in ring.signing] == [key.seeds for key in account.ring.signing]
     assert [key.seeds for key in ring.encryption] == [key.seeds for key in account.ring.encryption]
     assert ring.generation == 1
-
-
-@pytest.mark.parametrize("error, secrets", NOT_OPENING.values(), ids=NOT_OPENING)
-def test_a_key_file_at_hand_does_not_open_under_wrong_secrets(
-    account: Account, error: type[BrokerError], secrets: dict[str, str]
-) -> None:
-    with pytest.raises(BrokerError, match="Wrong password") as caught:
-        KeyRing.open(account.key_file, account.ring.userId, **secrets)
-    assert caught.type is error
-    assert not any(secret in str(caught.value) for secret in secrets.values())
 
 
 def test_a_local_key_file_opens_with_a_secret_whole_and_for_its_user_only(account: Account) -> None:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from scbroker import BrokerError, NewContainer, SecuredContainer, ServerProvider, Usage
+from scbroker import BrokerError, ServerProvider, Usage
 from tests.client.conftest import id_of
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
-from tests.kit.quotas import check_usage, set_quota
+from tests.kit.quotas import set_quota
 from tests.kit.tables import count_rows
 from tests.kit.waiting import PATIENCE
 
@@ -55,21 +55,6 @@ def test_a_program_reads_what_is_free_and_what_was_needed_and_the_request_is_sen
     limit(broker, device, containers=1, bytes=None)
     with pytest.raises(BrokerError.quotaExceededError, match="0 containers of 1 containers left"):
         device.createContainer(b"y").result(PATIENCE)
-
-
-def test_of_several_containers_those_that_fit_are_created_and_the_others_say_what_was_needed(
-    broker: BrokerProcess, device: ServerProvider
-) -> None:
-    device.createContainer(b"x").result(PATIENCE)
-    one = device.getUsage().result(PATIENCE).bytes
-    limit(broker, device, bytes=2 * one + 1000)
-    first, second = device.createContainers(
-        [NewContainer(bytes(60_000)), NewContainer(b"y")]
-    ).result(PATIENCE)
-    assert isinstance(first, BrokerError.quotaExceededError)
-    assert first.needed > 60_000
-    assert isinstance(second, SecuredContainer)
-    check_usage(broker.database_url, device.getKeyRing().result(PATIENCE))
 
 
 def test_nothing_is_sent_of_a_large_content_that_does_not_fit(

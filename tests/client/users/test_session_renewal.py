@@ -71,18 +71,6 @@ def test_a_broker_that_does_not_answer_is_waited_for_once_by_all_operations_toge
     assert alice.getEvents().result(PATIENCE) == [], "and the next begins anew"
 
 
-def test_a_caller_who_gives_up_leaves_the_renewal(alice: ServerProvider, network: Network) -> None:
-    held = Held()
-    held.fails = False
-    network.treat(*CHALLENGES, held.hold)
-    first, *others = begin(alice, 3)
-    assert first.cancel()
-    wait_for(alice._current, 2)
-    held.release.set()
-    assert [other.result(PATIENCE) for other in others] == [[], []]
-    assert len(network.those(*CHALLENGES)) == 1
-
-
 def test_a_renewal_that_nobody_waits_for_any_more_ends_and_the_next_begins_anew(
     alice: ServerProvider, network: Network
 ) -> None:

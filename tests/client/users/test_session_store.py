@@ -3,14 +3,11 @@
 import os
 import signal
 import stat
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 
 from scbroker import (
@@ -105,13 +102,6 @@ def test_users_and_brokers_are_kept_apart(store: Any, tmp_path: Path) -> None:
     assert store.users(ORIGIN) == [other]
 
 
-def test_a_removal_leaves_no_key(store: Any, keychain: MemoryKeychain, tmp_path: Path) -> None:
-    store.swap(ORIGIN, USER, None, ONE)
-    store.remove(ORIGIN, USER)
-    assert keychain.entries == {}
-    assert [path.name for path in (tmp_path / "sessions").iterdir()] == ["sessions.lock"]
-
-
 class CrashError(BaseException):
     """The process ends here."""
 
@@ -189,40 +179,6 @@ def test_files_and_folder_are_for_their_owner_alone(store: Any, tmp_path: Path) 
     assert stat.S_IMODE((tmp_path / "sessions").stat().st_mode) == 0o700
 
 
-def test_a_folder_that_cannot_be_made_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    store = FileSessionStore(tmp_path / "file")
-    with pytest.raises(BrokerError.sessionStoreError, match="or pass another sessionStore"):
-        store.check()
-
-
-def test_a_lock_that_another_process_keeps_ends_the_wait(
-    store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store.swap(ORIGIN, USER, None, ONE)
-    monkeypatch.setattr(session_store, "_LOCK_SECONDS", 0.0)
-    with (tmp_path / "sessions" / "sessions.lock").open("r+b") as other:
-        assert filelock.lock_descriptor(other.fileno(), blocking=False)
-        with pytest.raises(BrokerError.sessionStoreError, match="Another process"):
-            store.get(ORIGIN, USER)
-
-
-def test_a_half_without_the_other_counts_as_missing_and_is_replaced(
-    store: Any, keychain: MemoryKeychain, tmp_path: Path
-) -> None:
-    """A person who deletes the entry of the keychain by hand needs nothing else."""
-    store.swap(ORIGIN, USER, None, ONE)
-    keychain.entries.clear()
-    for path in (tmp_path / "sessions").glob("*.key"):
-        path.unlink()
-    assert store.get(ORIGIN, USER) is None
-    assert store.swap(ORIGIN, USER, None, TWO)
-    assert store.get(ORIGIN, USER) == TWO
-    keychain.entries.clear()
-    store.remove(ORIGIN, USER)
-    assert store.users(ORIGIN) == []
-
-
 def test_an_entry_of_the_keychain_that_is_not_a_key_opens_nothing_and_is_replaced(
     tmp_path: Path, keychain: MemoryKeychain
 ) -> None:
@@ -256,12 +212,6 @@ def test_an_argument_names_a_store_or_the_folder_of_one(tmp_path: Path) -> None:
             )
 
 
-@pytest.mark.parametrize("wrong, given", [("", "an empty path"), (None, "NoneType")])
-def test_a_store_in_files_needs_the_path_of_a_folder(wrong: object, given: str) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match=f"path of a folder, not {given}"):
-        FileSessionStore(wrong)  # type: ignore[arg-type]
-
-
 def test_a_sealed_session_opens_with_its_key_for_its_user_and_broker_alone() -> None:
     ring, key = KeyRing.generate(), os.urandom(32)
     later = ring.next(2, fresh=True)
@@ -278,15 +228,6 @@ def test_a_sealed_session_opens_with_its_key_for_its_user_and_broker_alone() -> 
     mixed = seal_session([ring, KeyRing.generate()], key, ORIGIN)
     with pytest.raises(BrokerError.decryptionError):
         open_session(mixed, key, ORIGIN, ring.userId)
-
-
-@pytest.mark.parametrize("size", [0, 10, 17, -1])
-def test_a_file_that_was_cut_off_or_continued_does_not_open(size: int) -> None:
-    ring, key = KeyRing.generate(), os.urandom(32)
-    data = seal_session([ring], key, ORIGIN)
-    for changed in (data[:size], data + bytes(max(size, 1)), b"x" + data[1:]):
-        with pytest.raises(BrokerError.untrustedError):
-            open_session(changed, key, ORIGIN, ring.userId)
 
 
 IN_A_KEYCHAIN = """
@@ -309,28 +250,3 @@ def test_a_real_keychain_keeps_returns_and_forgets_a_key(tmp_path: Path) -> None
     assert done.stdout.splitlines() == [
         "keyring.backends.SecretService", "None True True", "True True", "None None",
     ], done.stderr  # fmt: skip
-
-
-@pytest.mark.long
-def test_a_machine_without_a_keychain_is_an_error_that_names_the_folder_as_a_way_out(
-    tmp_path: Path,
-) -> None:
-    """In a process of its own, which finds neither a message bus nor a keychain."""
-    script = (
-        "import sys; from scbroker import *\n"
-        "try: KeychainSessionStore(sys.argv[1]).check()\n"
-        "except BrokerError.sessionStoreError as error: print(error)"
-    )
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("DBUS_", "XDG_", "DISPLAY", "WAYLAND"))
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, check=True,
-        env={**environment, "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"},
-    )  # fmt: skip
-    assert (
-        "This machine has no usable keychain (keyring found keyring.backends.fail)" in done.stdout
-    )
-    assert "sessionStore= the path of a folder" in done.stdout

@@ -1,7 +1,5 @@
 """Kept sessions over a real broker: log in once, and the next start of the program needs no secret."""
 
-import asyncio
-import contextlib
 import logging
 import sys
 import uuid
@@ -15,21 +13,18 @@ from scbroker import (
     BrokerError,
     FileSessionStore,
     KeychainSessionStore,
-    KeyRing,
     MemoryTrustStore,
     ServerProvider,
     SessionStore,
     WriteOutcome,
     keys,
 )
-from scbroker.client.calls.io_thread import io_thread
-from scbroker.client.users.session_store import KeptSessions
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.keychains import MemoryKeychain, keychain_in_memory
-from tests.kit.network import Network, lost, refused
-from tests.kit.owners import KEY_FILE, NEW_PASSPHRASE, NEW_PASSWORD, change, ring_of
+from tests.kit.network import Network, refused
+from tests.kit.owners import NEW_PASSPHRASE, change, ring_of
 from tests.kit.waiting import PATIENCE
 
 Start = Callable[[], ServerProvider]
@@ -100,17 +95,6 @@ def test_a_kept_session_resumes_in_a_later_start_without_a_secret_and_without_ar
 
 
 @pytest.mark.sampled
-def test_a_session_is_not_kept_unless_that_is_asked_for_and_a_kept_one_stays(start: Start) -> None:
-    provider = start()
-    provider.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-    user, ring = provider.getUserId().result(PATIENCE), ring_of(provider)
-    assert "log in with keep=True" in refused_at(start())
-    provider.logIn(user, passphrase=PASSPHRASE, keep=True).result(PATIENCE)
-    provider.logIn(ring, user).result(PATIENCE)
-    assert kept_by(start()) == [user]
-
-
-@pytest.mark.sampled
 def test_one_of_several_kept_sessions_is_named_by_its_user(
     start: Start, broker: BrokerProcess
 ) -> None:
@@ -172,34 +156,6 @@ def test_a_log_out_and_a_deletion_forget_the_kept_session_of_their_user_alone(
 
 
 @pytest.mark.sampled
-def test_closing_a_provider_leaves_the_kept_session(start: Start) -> None:
-    with registered(start) as provider:
-        user = provider.getUserId().result(PATIENCE)
-    assert start().resumeSession().result(PATIENCE) == user
-
-
-@pytest.mark.sampled
-def test_after_a_mere_change_of_secrets_kept_sessions_go_on_on_every_device(
-    start: Start, new_provider: NewProvider, tmp_path: Path
-) -> None:
-    """As sessions in memory do. The device of the change keeps the new generation."""
-    here, elsewhere = registered(start), FileSessionStore(tmp_path / "elsewhere")
-    ring = ring_of(here)
-    new_provider(sessionStore=elsewhere).logIn(ring, ring.userId, keep=True).result(PATIENCE)
-    key_file = change(here).result(PATIENCE)
-    for store in (start, lambda: new_provider(sessionStore=elsewhere)):
-        assert store().resumeSession().result(PATIENCE) == ring.userId
-    later = start()
-    later.resumeSession().result(PATIENCE)
-    assert ring_of(later).generation == ring.generation + 1
-    later.createOrUpdateKeyFile(key_file, NEW_PASSWORD, f"{PASSPHRASE} 2").result(PATIENCE)
-    last = start()
-    last.resumeSession().result(PATIENCE)
-    assert ring_of(last).generation == ring.generation + 2
-    change(last, number=3).result(PATIENCE)
-
-
-@pytest.mark.sampled
 def test_after_a_rotation_the_device_of_the_change_resumes_and_every_other_logs_in_anew(
     start: Start, new_provider: NewProvider, tmp_path: Path
 ) -> None:
@@ -215,61 +171,6 @@ def test_after_a_rotation_the_device_of_the_change_resumes_and_every_other_logs_
     assert kept_by(other) == [ring.userId], "the refusal is the broker's word alone"
     other.logIn(ring.userId, passphrase=NEW_PASSPHRASE, keep=True).result(PATIENCE)
     new_provider(sessionStore=folder).resumeSession().result(PATIENCE)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("arrives", [True, False])
-def test_a_rotation_whose_answer_was_lost_leaves_a_session_that_resumes_with_the_published_keys(
-    start: Start, arrives: bool
-) -> None:
-    """The same as when the process ends before it has the answer: nobody needs to know which it was."""
-    here = registered(start)
-    with Network() as network:
-        away = BrokerError.unreachableError("The request was lost.")
-        network.treat("PUT", KEY_FILE, lost(9) if arrives else refused(away))
-        with pytest.raises(BrokerError.unreachableError):
-            change(here, compromised=True).result(PATIENCE)
-    later = start()
-    later.resumeSession().result(PATIENCE)
-    assert len(ring_of(later).signing) == 1 + arrives
-    later.createContainer(b"note").result(PATIENCE)
-    change(later, compromised=True, number=2).result(PATIENCE)
-    last = start()
-    last.resumeSession().result(PATIENCE)
-    assert ring_of(last) == ring_of(later)
-    assert len(ring_of(last).signing) == 2 + arrives
-
-
-@pytest.mark.sampled
-def test_a_session_that_is_not_kept_is_not_kept_by_a_change_of_credentials(start: Start) -> None:
-    provider = registered(start)
-    provider.forgetKeptSession(provider.getUserId().result(PATIENCE)).result(PATIENCE)
-    change(provider, compromised=True).result(PATIENCE)
-    assert kept_by(provider) == []
-
-
-@pytest.mark.sampled
-def test_a_log_in_does_not_replace_a_later_key_ring_that_another_program_kept_meanwhile(
-    start: Start,
-) -> None:
-    here = registered(start)
-    before = ring_of(here)
-    change(here).result(PATIENCE)
-    start().logIn(before, before.userId, keep=True).result(PATIENCE)
-    later = start()
-    later.resumeSession().result(PATIENCE)
-    assert ring_of(later).generation == before.generation + 1
-
-
-@pytest.mark.sampled
-def test_a_resumed_session_takes_the_place_of_another_users(
-    start: Start, broker: BrokerProcess
-) -> None:
-    user = registered(start).getUserId().result(PATIENCE)
-    provider, other = start(), broker.new_user()
-    provider.logIn(other, other.userId).result(PATIENCE)
-    provider.resumeSession().result(PATIENCE)
-    assert provider.getUserId().result(PATIENCE) == user
 
 
 def unusable(keychain: MemoryKeychain, monkeypatch: pytest.MonkeyPatch, how: str) -> str:
@@ -363,62 +264,3 @@ def test_a_session_ends_although_the_kept_one_cannot_be_removed_and_the_error_sa
     with pytest.raises(BrokerError.notAuthenticatedError):
         provider.getUserId().result(PATIENCE)
     assert kept_by(provider) == []
-
-
-def test_an_entry_of_the_keychain_names_broker_and_user_and_nothing_else(
-    start: Start, keychain: MemoryKeychain, broker: BrokerProcess, store: SessionStore
-) -> None:
-    user = registered(start).getUserId().result(PATIENCE)
-    names = [(f"scbroker {broker.origin} {user}", str(user))]
-    assert list(keychain.entries) == names * isinstance(store, KeychainSessionStore)
-
-
-def test_a_kept_session_shows_no_secret_in_its_file_or_its_reprs(
-    start: Start, store: Any, broker: BrokerProcess
-) -> None:
-    ring = ring_of(registered(start))
-    found = store.get(broker.origin, ring.userId)
-    assert found is not None
-    assert repr(found) == "SealedKeys(…)"
-    for key in (*ring.signing, *ring.encryption):
-        for seed in key.seeds:
-            assert bytes(seed) not in found.sealed
-    assert found.key not in found.sealed
-
-
-@pytest.mark.sampled
-async def test_resuming_works_in_a_coroutine_and_with_handlers(
-    start: Start, broker: BrokerProcess
-) -> None:
-    ring: KeyRing = broker.new_user()
-    await start().logIn(ring, ring.userId, keep=True)
-    later = start()
-    assert await later.resumeSession(userId=ring.userId) == ring.userId
-    found: list[uuid.UUID] = []
-    done = later.resumeSession(completionHandler=found.append, errorHandler=print)
-    assert done is later
-
-
-@pytest.mark.sampled
-async def test_several_programs_that_log_in_and_out_at_once_leave_a_whole_session_or_none(
-    store: SessionStore, broker: BrokerProcess
-) -> None:
-    """Both halves are replaced together, whatever the order."""
-    ring = broker.new_user()
-    devices = [KeptSessions(store, broker.origin) for _ in range(4)]
-
-    async def use(device: KeptSessions, number: int) -> None:
-        for step in range(10):
-            if (step + number) % 3:
-                await device.keep(ring.next(step + 1, fresh=False))
-            else:
-                await device.forget(ring.userId)
-            if ring.userId in await device.users():
-                with contextlib.suppress(BrokerError.notAuthenticatedError):
-                    found = await device.find(ring.userId)
-                    assert found.rings[0].signing == ring.signing
-
-    async def all_of_them() -> None:
-        await asyncio.gather(*(use(device, number) for number, device in enumerate(devices)))
-
-    await asyncio.wrap_future(io_thread.submit("test", all_of_them()))
