@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import textwrap
 import tomllib
 from collections import Counter
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ COMMON: Final = {
 """The options of every command of a user's or an operator's: a table of their own has them."""
 _SEVERAL: Final = 4
 """An argument or option of so many commands, with the same help, is in the table of all commands."""
-_WIDTH: Final = 120
 _MADE: Final = "<!-- Made by `make pages` from the program and docs/commands.toml. -->"
 
 
@@ -96,13 +94,12 @@ def _index() -> str:
         "These pages are the help. [The command line](../guide/command-line.md) is the guide: "
         "names, people, profiles, secrets, output and exit statuses. What several commands take is below.",
     ]
-    rows = ["| command | |", "|---|---|"]
-    for panel, commands in _panels().items():
-        rows += [
-            f"| [`{each.name}`]({_file(panel)}#{each.name}) | {_cell(_first_line(each))} |"
-            for each in commands
-        ]
-    parts.append("\n".join(rows))
+    items = [
+        f"- {panel}: "
+        + ", ".join(f"[`{each.name}`]({_file(panel)}#{each.name})" for each in commands)
+        for panel, commands in _panels().items()
+    ]
+    parts.append("\n".join(items))
     rows = [_row(*each) for each in sorted(_shared())]
     parts += [
         "## Arguments and options of several commands",
@@ -119,7 +116,7 @@ def _section(one: Any, extra: dict[str, dict[str, Any]]) -> str:
     """Return the part of a page about a command, or about a group with its commands."""
     parts = [f"## {one.name}"]
     if _is_empty(one):
-        parts += [_wrapped(each) for each in _prose(one)]
+        parts += _prose(one)
     for name, each in leaves(one, one.name) if hasattr(one, "commands") else [(one.name, one)]:
         parts += [f"### {name}"] if each is not one else []
         parts += _body(name, each, extra)
@@ -127,33 +124,31 @@ def _section(one: Any, extra: dict[str, dict[str, Any]]) -> str:
 
 
 def _body(name: str, one: Any, extra: dict[str, dict[str, Any]]) -> list[str]:
-    """Return the paragraphs of one command: its help, usage with an example, parameters and output."""
+    """Return the paragraphs of one command: its help, and a list of usage, parameters and output."""
     arguments = [each for each in one.params if each.param_type_name == "argument"]
     options = [each for each in one.params if each.param_type_name == "option" and not each.hidden]
     family = _family(one)
     common = ("help", *COMMON[family]) if family else ("help",)
     options = [each for each in options if each.name not in common]
-    usage = ["scbroker", name, *(["[OPTIONS]"] if one.params else [])]
-    if hasattr(one, "commands"):
-        usage.append("[COMMAND]")
+    usage = ["scbroker", name, *(["[COMMAND]"] if hasattr(one, "commands") else [])]
     shown = " ".join([*usage, *map(_shown_argument, arguments)])
     known = extra.get(name, {})
-    parts = [*_prose(one), _code(f"{shown}\n$ {known['example']}")]
+    example = "" if known["example"] == shown else f", for example `{known['example']}`"
     own = [each for each in (*arguments, *options) if _explained(each) not in _shared()]
-    parts += [_table(own)] if own else []
+    items = [f"`{shown}`{example}", *(f"`{each}`: {note}" for each, note in map(_explained, own))]
     if also := [f"`{_shown_option(each)}`" for each in options if each not in own]:
         anchor = "arguments-and-options-of-several-commands"
-        parts.append(f"Also {', '.join(also)} ([what they mean](index.md#{anchor})).")
+        items.append(f"[also](index.md#{anchor}) {', '.join(also)}")
     shapes = (
-        ("json", "an object"),
-        ("rows", "an array of objects"),
-        ("lines", "lines of JSON, each an object"),
+        ("json", "an object with"),
+        ("rows", "an array of objects with"),
+        ("lines", "lines of JSON, each an object with"),
     )
     for key, shape in shapes:
         if key in known:
             keys = ", ".join(f"`{each}`" for each in known[key])
-            parts.append(f"With `--json`: {shape} with the keys {keys}.")
-    return [each if each.startswith(("|", "```")) else _wrapped(each) for each in parts]
+            items.append(f"`--json`: {shape} {keys}")
+    return [*_prose(one), "\n".join(f"- {' '.join(each.split())}" for each in items)]
 
 
 def _family(one: Any) -> str | None:
@@ -165,10 +160,6 @@ def _family(one: Any) -> str | None:
 def _prose(one: Any) -> list[str]:
     text = inspect.cleandoc(one.help or "").partition("\f")[0].strip()
     return [" ".join(each.split()) for each in text.split("\n\n")]
-
-
-def _first_line(one: Any) -> str:
-    return _prose(one)[0]
 
 
 def _table(parameters: list[Any]) -> str:
@@ -220,14 +211,6 @@ def _shown_option(option: Any) -> str:
 
 def _cell(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def _code(text: str) -> str:
-    return f"```text\n{text}\n```"
-
-
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _joined(parts: list[str]) -> str:
