@@ -1,6 +1,5 @@
 """A contact card as text: every mistake is found, and every error says what to do."""
 
-import random
 import string
 import uuid
 from typing import Any
@@ -26,20 +25,6 @@ def test_a_card_is_read_back_from_its_text_in_any_case_and_with_white_space_anyw
     assert str(CARD) == CARD.text
 
 
-def test_a_repr_of_a_card_names_its_user_and_the_fingerprint_keeps_its_groups() -> None:
-    typed = ContactCard(FINGERPRINT.replace(" ", "-").upper(), "https://broker.example/", "Bob")
-    assert typed.fingerprint == FINGERPRINT
-    assert typed.serverUrl == "https://broker.example"
-    for shown in ("'Bob'", str(typed.userId), typed.serverUrl, FINGERPRINT):
-        assert shown in repr(typed)
-
-
-@pytest.mark.parametrize("name", ["userId", "fingerprint", "serverUrl", "name"])
-def test_a_card_cannot_be_changed(name: str) -> None:
-    with pytest.raises(AttributeError):
-        setattr(CARD, name, "another")
-
-
 def test_every_single_wrong_character_of_a_card_is_noticed() -> None:
     text = CARD.text
     for at in range(len(text)):
@@ -53,17 +38,6 @@ def test_every_pair_of_exchanged_neighbours_and_every_doubled_character_is_notic
     for at in range(len(text) - 1):
         exchanged = text[:at] + text[at + 1] + text[at] + text[at + 2 :]
         for wrong in {exchanged, text[:at] + text[at] + text[at:]} - {text}:
-            with pytest.raises(INVALID):
-                ContactCard.parse(wrong)
-
-
-def test_bursts_of_wrong_characters_are_noticed() -> None:
-    chosen = random.Random(7)
-    for _ in range(2000):
-        digits = list(CARD.text)
-        for at in chosen.sample(range(len(PREFIX), len(digits)), chosen.randint(2, 12)):
-            digits[at] = chosen.choice(ALPHABET)
-        if (wrong := "".join(digits)) != CARD.text:
             with pytest.raises(INVALID):
                 ContactCard.parse(wrong)
 
@@ -120,15 +94,6 @@ def test_a_card_with_a_wrong_field_is_refused(fields: dict[str, Any], words: str
     right = {"fingerprint": FINGERPRINT, "serverUrl": "https://broker.example", "name": "Bob"}
     with pytest.raises(INVALID, match=words):
         ContactCard(**(right | fields))
-
-
-@pytest.mark.long
-@settings(max_examples=200, deadline=None)
-@given(st.text(max_size=80))
-def test_any_text_is_a_card_or_refused(text: str) -> None:
-    for wrong in (text, PREFIX + text):
-        with pytest.raises(INVALID):
-            ContactCard.parse(wrong)
 
 
 @settings(max_examples=200, deadline=None)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from examples import demo
-from tests.kit.waiting import PATIENCE
 
 ROOT: Final = Path(__file__).parent.parent
 
@@ -37,22 +35,6 @@ def test_the_demo_tells_its_whole_story_in_80_columns(
     assert [page for page in pages if not (ROOT / page).exists()] == []
 
 
-@pytest.mark.long
-def test_the_demo_takes_a_file_whose_name_would_steer_the_terminal(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "a [red]\x1b[2Jletter.txt"
-    file.write_bytes(b"Hi\x00")
-
-    demo.main(["--file", str(file)])
-
-    told = capfd.readouterr().out
-    assert "\x1b[2J" not in told
-    assert "a [red]\\x1b[2Jletter.txt" in told
-    assert "too short to search for" in told
-    assert told.count("nowhere") == 3
-
-
 @pytest.mark.parametrize(
     "name, fault",
     [
@@ -75,28 +57,3 @@ def test_the_demo_refuses_a_file_that_it_cannot_share_before_it_starts_a_broker(
     assert fault in said.err
     assert "FILE=PATH" in said.err
     assert said.out == ""
-
-
-@pytest.mark.parametrize(
-    "variables, arguments",
-    [
-        ([], []),
-        (["FILE=a letter.txt"], ["--file", "a letter.txt"]),
-        (["UI=1"], ["--ui"]),
-        (["FILE='; touch gone; '", "UI=1"], ["--file", "'; touch gone; '", "--ui"]),
-    ],
-    ids=["nothing", "a file", "the page", "a command in a name"],
-)
-def test_make_passes_the_file_and_the_page_on(
-    variables: list[str], arguments: list[str], tmp_path: Path
-) -> None:
-    """A program in place of python prints its arguments."""
-    python = tmp_path / "python"
-    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    python.chmod(0o755)
-    done = subprocess.run(
-        ["make", "--silent", "--no-print-directory", "demo", "RUNNING=", f"BIN={tmp_path}", *variables],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == ["-m", "examples.demo", *arguments], done
-    assert not (ROOT / "gone").exists()

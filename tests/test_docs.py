@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import scbroker
-from scbroker import BrokerError, ServerProvider, mainQueue
+from scbroker import ServerProvider, mainQueue
 from tests.kit.brokers import BrokerProcess
 from tests.kit.cases import in_one_case
 from tests.kit.keychains import keychain_in_memory
@@ -28,9 +27,6 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 WINDOWS = DOCS / "guide" / "windows.md"
 """Whole programs with windows: tests/client/test_windows.py runs them."""
-COMMAND_LINE = DOCS / "guide" / "command-line.md"
-"""Commands in place of Python: tests/cli/test_guide.py runs them."""
-GUIDES = [DOCS / "index.md", *sorted({*(DOCS / "guide").glob("*.md")} - {COMMAND_LINE})]
 _FENCED = re.compile(r"^ *(`{3,}|~{3,})([^\n]*)\n(.*?)^ *\1$", re.DOTALL | re.MULTILINE)
 _INCLUDED = re.compile(r'python title="(examples/\S+)"\n--8<-- "\1"\n')
 """A program of examples/ in its page: its own tests run it."""
@@ -141,59 +137,9 @@ def test_the_examples_of_a_page_run_as_they_stand_and_print_what_they_say(
     stage.run(page, broker)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("page", GUIDES, ids=name_of)
-def test_the_first_page_and_every_guide_show_an_example_or_commands(page: Path) -> None:
-    assert Page(page).examples or "console" in Page(page).languages
-
-
 @in_one_case("page", PAGES)
 def test_no_block_is_python_by_another_name_that_nobody_would_run(page: Path) -> None:
     assert Page(page).languages <= {"python", "text", "console", "mermaid"}
-
-
-@pytest.mark.parametrize(
-    "code, fault",
-    [
-        ("print(1)  # 2", "line 1"),
-        ("print(1)", "line 1"),
-        ("if False:\n    print(1)  # 1", "line 1"),
-        ("from scbroker import mainQueue\nmainQueue.expect('work')", "never ran"),
-        ("from scbroker import mainQueue\nmainQueue.submit(print, 1)", "never ran"),
-        ("import logging\nlogging.getLogger('scbroker').error('x')", "complain"),
-    ],
-    ids=[
-        "another",
-        "unannounced",
-        "not printed",
-        "a handler that never ran",
-        "a handler that ran late",
-        "a failure in the log",
-    ],
-)
-def test_an_example_that_does_not_do_what_it_says_is_noticed(
-    code: str, fault: str, stage: Stage, tmp_path: Path
-) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(f"```python\n{code}\n```\n")
-    try:
-        with pytest.raises(AssertionError, match=fault):
-            stage.run(page)
-    finally:
-        if "expect" in code:
-            mainQueue.arrived("work")
-
-
-def test_the_guide_to_errors_says_of_every_class_what_it_asks_of_the_caller() -> None:
-    table = re.findall(r"^\| `(\w+)` \| `([\w-]+)` \|", guide("errors"), re.MULTILINE)
-    named = {name: kind.code for name, kind in vars(BrokerError).items() if name.endswith("Error")}
-    assert dict(table) == named
-    assert len(table) == len(named)
-
-
-def test_the_guide_to_sharing_says_of_every_permission_what_it_allows() -> None:
-    table = re.findall(r"^\| `(\w+)` \|", guide("sharing"), re.MULTILINE)
-    assert table == [level.name for level in scbroker.ContainerAccessLevel]
 
 
 def guide(name: str) -> str:

@@ -6,7 +6,6 @@ The tests beside each example prove what it does.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -17,7 +16,6 @@ from typing import Final
 
 import pytest
 
-from examples.documents import service
 from scbroker.testing import PASSPHRASE, LocalBroker
 from tests.kit.consoles import Step, is_as_shown, same_in_this_run, steps
 from tests.kit.engines import free_port
@@ -26,7 +24,6 @@ from tests.kit.waiting import PATIENCE, wait_until
 ROOT: Final = Path(__file__).parents[1]
 EXAMPLES: Final = ROOT / "examples"
 PAGES: Final = ROOT / "docs" / "examples"
-NAMES: Final = sorted(path.parent.name for path in EXAMPLES.glob("*/__init__.py"))
 
 
 class Desk:
@@ -125,29 +122,5 @@ def test_a_program_names_all_variables_that_are_missing_before_it_connects(
     assert (done.returncode, done.stderr) == (1, f"Set {named} in the environment.\n")
 
 
-def test_the_service_of_documents_names_the_variables_that_are_missing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for name in set(os.environ) - set(_without_variables()):
-        monkeypatch.delenv(name)
-    with pytest.raises(SystemExit, match=r"Set SCBROKER_SERVER_URL, .*, SCBROKER_PASSPHRASE in"):
-        service.credentials()
-
-
 def _without_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if "SCBROKER_" not in name}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_an_example_is_short_and_has_its_test_and_its_page(name: str) -> None:
-    assert list((EXAMPLES / name).glob("test_*.py"))
-    page = PAGES / f"{name.replace('_', '-')}.md"
-    text = page.read_text("utf-8")
-    assert f"examples/{name}/" in text
-    assert f"({page.name})" in (PAGES / "index.md").read_text("utf-8")
-    programs = {
-        file.name for file in (EXAMPLES / name).glob("[!_]*.py") if file.stem[:5] != "test_"
-    }
-    assert set(re.findall(rf'^--8<-- "examples/{name}/(\S+)"$', text, re.MULTILINE)) == programs
-    for file in (EXAMPLES / name).glob("*.py"):
-        assert len(file.read_text("utf-8").splitlines()) <= 150

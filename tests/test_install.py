@@ -89,10 +89,6 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> NewEnvir
     return install
 
 
-def test_the_wheel_has_the_name_that_the_readme_gives(wheel: Path) -> None:
-    assert f"`dist/{wheel.name}`" in (ROOT / "README.md").read_text("utf-8")
-
-
 @on_sqlite
 def test_without_an_extra_the_library_works_and_the_command_names_the_extras(
     installed: NewEnvironment, broker: BrokerProcess
@@ -180,19 +176,6 @@ def test_with_fsspec_a_program_opens_containers_by_their_names(
         SCBROKER_API_KEY=str(broker.api_key), SCBROKER_APPLICATION_NAME="installed",
     )  # fmt: skip
     assert done.stdout == "some text ['notes/today.txt']\n"
-
-
-def test_with_server_and_pytest_a_test_gets_a_broker(installed: NewEnvironment) -> None:
-    tester = installed("[server]")
-    python, pins = str(tester.bin / "python"), ["--constraint", "requirements-dev.txt"]
-    _run([*UV, "pip", "install", "--python", python, "pytest", *pins])
-    (tester.home / "test_note.py").write_text(
-        "def test_a_note_is_kept(scbroker_broker):\n"
-        "    with scbroker_broker.new_user() as alice:\n"
-        "        note = alice.createContainer(b'Milk').result()\n"
-        "        assert alice.getContainerContent(note.id).result() == b'Milk'\n"
-    )
-    assert "1 passed" in tester.run("pytest").stdout
 
 
 def test_two_users_share_with_the_newest_releases_of_all_dependencies(

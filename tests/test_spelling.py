@@ -1,11 +1,9 @@
 """Which names look the same, and which names nobody may take."""
 
-import unicodedata
-
 import pytest
 
 from scbroker import errors
-from scbroker.spelling import check_new, comparable, is_invisible
+from scbroker.spelling import check_new, comparable
 from tests.kit.cases import in_one_case
 
 
@@ -26,10 +24,6 @@ def test_a_name_that_nobody_sees_is_the_empty_one_and_is_refused(name: str) -> N
     assert comparable(name) == ""
     with pytest.raises(errors.InvalidArgumentError, match="at least one visible"):
         check_new("name", name)
-
-
-def test_names_of_earlier_versions_are_compared_although_they_are_refused_now() -> None:
-    assert comparable("Bob \u1100") == comparable("bob  \u1100") != comparable("bob")
 
 
 @in_one_case(
@@ -56,15 +50,3 @@ def test_a_name_that_looks_like_another_one_or_like_an_id_is_refused(name: str) 
 )  # fmt: skip
 def test_names_of_people_are_accepted(name: str) -> None:
     check_new("name", name)
-
-
-def test_what_is_invisible_is_no_letter_that_people_write() -> None:
-    visible = "aé_ \u00a0\u3000\u0301한字🎉\u0e31\u093e"
-    assert not any(map(is_invisible, visible))
-    hidden = [chr(each) for each in (0x34F, 0x115F, 0x17B4, 0x3164, 0xFE0F, 0x2800, 0xE0101)]
-    assert all(map(is_invisible, hidden))
-    assert all(
-        is_invisible(chr(each))
-        for each in range(0x2000, 0x2070)
-        if unicodedata.category(chr(each)) == "Cf"
-    )

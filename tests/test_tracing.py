@@ -134,22 +134,6 @@ def test_an_operation_is_one_trace_from_the_program_to_the_brokers_database(
         assert secret not in receiver.raw
 
 
-def test_a_broker_sends_what_is_left_when_it_stops(receiver: Receiver, tmp_path: Path) -> None:
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url, "OTEL_BSP_SCHEDULE_DELAY": "60000"}
-    with BrokerProcess(tmp_path, variables=variables) as broker:
-        broker.new_user()
-    assert receiver.named("POST /v1/users")
-
-
-def test_a_receiver_that_is_away_delays_no_request(tmp_path: Path) -> None:
-    variables = {
-        "OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:9",
-        "OTEL_BSP_SCHEDULE_DELAY": "50",
-    }
-    with BrokerProcess(tmp_path, variables=variables) as broker:
-        broker.new_user()
-
-
 def test_without_a_variable_nothing_of_opentelemetry_is_imported() -> None:
     program = """
         import sys

@@ -8,12 +8,10 @@ import pytest
 from scbroker import (
     AccessLevel,
     Availability,
-    ContainerAccessLevel,
     ContainerEvent,
     ContainerEventType,
     Header,
     NewContainer,
-    SecuredContainer,
 )
 from scbroker.types import Container
 
@@ -56,24 +54,6 @@ def test_a_container_shows_its_metadata_and_what_it_holds(
     assert str(container(**changes)) == f"<Container {ID}: {shown}, {modified}>"
 
 
-def test_a_secured_container_shows_the_same() -> None:
-    plain = container()
-    both = Container.__dataclass_fields__.keys() & SecuredContainer.__dataclass_fields__.keys()
-    given = {name: getattr(plain, name) for name in both}
-    secured = SecuredContainer(
-        **given, record=b"r", signature=b"s", wrap=None, sealedHeader=b"h", sealedContent=b"c"
-    )
-    assert str(secured) == str(plain).replace("<Container", "<SecuredContainer")
-
-
-def test_an_access_level_shows_the_names_of_its_permissions_and_its_end() -> None:
-    assert str(AccessLevel(USER)) == f"<AccessLevel of user {USER}: DefaultUserPermissions>"
-    level = AccessLevel(USER, ContainerAccessLevel.Download | ContainerAccessLevel.Decrypt, TIME)
-    assert str(level) == (
-        f"<AccessLevel of user {USER}: Download|Decrypt until 2026-11-23 01:02:03 UTC>"
-    )
-
-
 def test_an_event_shows_what_changed_when_and_by_whom() -> None:
     event = ContainerEvent(
         7, ContainerEventType.Updated, ID, "note", TIME, 3, USER, "a program", ("header",), None
@@ -86,15 +66,6 @@ def test_an_event_shows_what_changed_when_and_by_whom() -> None:
     assert str(expired) == (
         f"<ContainerEvent 8: Deleted, container {ID}, type None, version 0, 2026-11-23 01:02:03 UTC in ''>"
     )
-
-
-def test_a_new_container_shows_its_parts_and_none_of_their_bytes() -> None:
-    given = NewContainer(b"the content", {"the": "header"}, [AccessLevel(USER)], "note")
-    assert str(given) == "<NewContainer: type 'note', content of 11 bytes, header, access levels>"
-    bare = NewContainer(None)
-    assert str(bare) == "<NewContainer: type None, no content, no header, no access levels>"
-    read = NewContainer(iter([b"the content"]))
-    assert "content from a list_iterator" in str(read)
 
 
 def test_neither_str_nor_repr_of_a_result_contains_plaintext() -> None:
