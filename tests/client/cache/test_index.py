@@ -2,9 +2,7 @@
 
 import datetime as dt
 import logging
-import shutil
 import unicodedata
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 
 from scbroker import AccessLevel, Container, NewContainer, ServerProvider
 from scbroker.client.cache import index as module
-from scbroker.desk.names import all_containers, containers_named, containers_whose_name, names_by_id
+from scbroker.desk.names import all_containers, containers_named, names_by_id
 from tests.client.conftest import id_of
 from tests.client.rosters.conftest import accepted, team
 from tests.kit.ageing import age, drop_old_events
@@ -154,21 +152,6 @@ def test_a_name_costs_as_many_requests_among_many_containers_as_among_few(
     assert len(few) == 7  # three times the groups and the events; one container
 
 
-def test_a_container_that_a_name_finds_is_read_whole_and_as_it_is_now(
-    bob: ServerProvider, restart: Restart
-) -> None:
-    made = put(bob, "old")
-    device = restart()
-    header = {"name": "old", "more": 1}
-    bob.updateContainerHeader(made, header).result(PATIENCE)
-    [found] = containers_named(device, ["old"], name_of).found["old"]
-    assert found.header is not None
-    assert (found.version, found.header.customHeaderObject) == (2, header)
-    [below] = containers_whose_name(device, lambda name: name.startswith("o"), name_of)
-    assert isinstance(below, Container)
-    assert below.header == found.header
-
-
 def test_a_damaged_container_is_named_and_its_name_is_known_again_when_it_can_be_read(
     broker: BrokerProcess, bob: ServerProvider, restart: Restart
 ) -> None:
@@ -237,17 +220,6 @@ def test_no_file_of_the_index_is_missed(
     check(restart(), bob)
 
 
-def test_many_changes_make_one_file_of_them(
-    bob: ServerProvider, restart: Restart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_FEWEST_CHANGES", 1)
-    check(restart(), bob)
-    for number in range(4):
-        put(bob, f"{number}")
-        check(restart(), bob)
-    assert len(files(tmp_path)) == 2
-
-
 def test_an_index_of_many_containers_is_in_several_files(
     bob: ServerProvider, restart: Restart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,40 +234,6 @@ def test_an_index_of_many_containers_is_in_several_files(
     for lost in every:
         lost.unlink()
         check(restart(), bob)
-
-
-def test_after_a_restored_backup_the_index_has_what_the_broker_has(
-    new_provider: NewProvider, tmp_path: Path
-) -> None:
-    """The log has grown beyond the place of the index again: no event is missing, and no number tells."""
-    with BrokerProcess(tmp_path / "broker") as broker:
-        bob = new_provider(True, at=broker)
-        ring = bob.getKeyRing().result(PATIENCE)
-
-        def restart() -> ServerProvider:
-            return new_provider(ring, at=broker, trustStore=tmp_path / "marks")
-
-        box = put(bob, "box")
-        broker.stop()
-        shutil.copytree(broker.directory, tmp_path / "backup")
-        broker.start()
-        bob.updateContainerHeader(box, {"name": "given up"}).result(PATIENCE)
-        put(bob, "lost")
-        check(restart(), bob)
-        broker.stop()
-        shutil.rmtree(broker.directory)
-        shutil.move(tmp_path / "backup", broker.directory)
-        broker.start()
-        other = new_provider(ring, at=broker)
-        for number in range(4):
-            put(other, f"new {number}")
-        other.updateContainerHeader(box, {"name": "accepted"}).result(PATIENCE)
-        device = restart()
-        assert {each for _, each in names_by_id(device, name_of)} >= {f"new {n}" for n in range(4)}
-        heads = device.resetContainerMark(box).result(PATIENCE)
-        device.resetContainerMark(box, accept=heads.served).result(PATIENCE)
-        found = containers_named(restart(), ["accepted", "given up"], name_of).found
-        assert [[each.id for each in some] for some in found.values()] == [[box], []]
 
 
 def test_an_index_of_another_version_of_the_program_is_made_again(
@@ -323,13 +261,3 @@ def test_without_a_folder_to_write_names_are_found_by_a_list(
             ] == [made]
     assert len([each for each in caplog.messages if "without an index" in each]) == 1
     assert list(map(row, all_containers(bob))) == list(map(row, bob.iterContainers()))
-
-
-def test_two_programs_share_an_index(bob: ServerProvider, restart: Restart) -> None:
-    one, other = restart(), restart()
-    for number in range(3):
-        put(bob, f"{number}")
-        for device in (one, other):
-            check(device, bob)
-    assert isinstance(put(bob, "last"), uuid.UUID)
-    check(restart(), bob)

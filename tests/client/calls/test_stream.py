@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
-import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -312,26 +311,6 @@ def test_the_error_handler_gets_the_error_once_and_the_main_queue_returns(
     assert mainQueue.run(PATIENCE)
     assert handlers.calls == [1]
     assert [str(error) for error in handlers.errors] == ["forked"]
-
-
-def test_an_error_of_the_call_goes_to_the_error_handler(provider: Any) -> None:
-    handlers = Handlers()
-    stream = provider.follow(-1, eventHandler=handlers.event, errorHandler=handlers.error)
-    assert mainQueue.run(PATIENCE)
-    assert isinstance(handlers.errors[0], BrokerError.invalidArgumentError)
-    assert list(stream) == []
-
-
-def test_a_handler_that_fails_is_logged_and_the_next_result_comes(
-    provider: Any, source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
-    handlers = Handlers(failing=1)
-    provider.follow(eventHandler=handlers.event, errorHandler=handlers.error)
-    source.send([1, 2], None)
-    assert mainQueue.run(PATIENCE)
-    assert handlers.calls == [1, 2]
-    [record] = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.ERROR, "A handler of follow failed")
 
 
 def test_a_queue_that_was_shut_down_ends_the_stream(

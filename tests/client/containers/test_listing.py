@@ -1,17 +1,14 @@
 """A list has every container that the user may read, verified, and shows what a broker leaves out."""
 
-import concurrent.futures
 import logging
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from scbroker import (
     Availability,
-    BrokerError,
     Container,
     ContainerPage,
     FileTrustStore,
@@ -21,7 +18,6 @@ from scbroker import (
 )
 from scbroker.client.containers import fetching
 from scbroker.client.core.judging import Mark
-from tests.client.conftest import drop
 from tests.client.test_batches import Note, notes
 from tests.client.test_batches import ids as created
 from tests.kit.both_engines import both_engines
@@ -219,36 +215,6 @@ async def test_async_for_starts_after_a_given_id_and_can_be_left(alice: ServerPr
     assert [each.id for each in rest if isinstance(each, Container)] == made[100:]
 
 
-@dataclass
-class Wrong:
-    wanted: dict[str, Any]
-    words: str
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        Wrong({"limit": 0}, "limit must be 1 to 64, not 0"),
-        Wrong({"limit": 65}, "limit must be 1 to 64, not 65"),
-        Wrong({"limit": True}, "limit must be an int"),
-        Wrong({"startAfter": 7}, "startAfter must be a uuid"),
-        Wrong({"containerType": b"x"}, "containerType must be a str"),
-        Wrong({"containerType": "two\nlines"}, "ontainerType|type must be printable"),
-        Wrong({"headers": 1}, "headers must be a bool"),
-    ],
-)
-def test_wrong_arguments_are_named_before_anything_is_sent(
-    alice: ServerProvider, network: Network, wrong: Wrong
-) -> None:
-    before = len(network.sent)
-    with pytest.raises(BrokerError.invalidArgumentError, match=wrong.words):
-        alice.listContainers(**wrong.wanted)
-    if "limit" not in wrong.wanted:
-        with pytest.raises(BrokerError.invalidArgumentError, match=wrong.words):
-            alice.iterContainers(**wrong.wanted)
-    assert len(network.sent) == before
-
-
 @pytest.mark.parametrize("store", ["memory", "file"])
 def test_marks_come_page_by_page_in_the_order_of_their_keys(tmp_path: Any, store: str) -> None:
     opened = MemoryTrustStore() if store == "memory" else FileTrustStore(tmp_path)
@@ -266,17 +232,3 @@ def test_marks_come_page_by_page_in_the_order_of_their_keys(tmp_path: Any, store
         again = FileTrustStore(tmp_path).open(uuid.UUID(int=1), bytes(32))
         assert again.swap("container", b"\6", None, b"of another process")
         assert marks.page("container", b"\5", 1) == [(b"\6", b"of another process")]
-
-
-def test_callback_style_takes_the_page(alice: ServerProvider) -> None:
-    arrived: concurrent.futures.Future[ContainerPage[Any]] = concurrent.futures.Future()
-    [made] = created(alice, notes(1))
-    with concurrent.futures.ThreadPoolExecutor(1) as queue:
-        drop(
-            alice.listContainers(
-                completionHandler=arrived.set_result,
-                errorHandler=arrived.set_exception,
-                queue=queue,
-            )
-        )
-        assert ids(arrived.result(PATIENCE)) == [made]

@@ -37,16 +37,6 @@ def network() -> Iterator[Network]:
         yield network
 
 
-def stored_and_refused(error: BrokerError) -> Callable[[Go], Any]:
-    """The broker stores the record and answers with this error."""
-
-    async def treat(go: Go) -> bytes:
-        await go()
-        raise error.fresh()
-
-    return treat
-
-
 class Later:
     """The broker refuses a record, keeps it, and stores it when the test lets it."""
 
@@ -125,24 +115,6 @@ def test_a_change_that_takes_effect_later_is_reported_as_the_devices_own(
     assert str(made.id) in told
     assert "version 2" in told
     assert changes(alice, made.id) == [SentChange(2, WriteOutcome.Stored)]
-
-
-@pytest.mark.parametrize(
-    "refusal", [*REFUSALS, BrokerError.conflictError("no")], ids=lambda e: e.code
-)
-def test_a_change_that_is_stored_behind_a_refusal_never_counts_as_not_stored(
-    alice: ServerProvider, network: Network, refusal: BrokerError
-) -> None:
-    """After a conflict the client reads the container, finds its own record, and succeeds."""
-    made = alice.createContainer(b"1").result(PATIENCE)
-    network.treat("PUT", RECORD, stored_and_refused(refusal))
-    promise = alice.updateContainerContent(made.id, b"2")
-    if type(refusal) is BrokerError.conflictError:
-        assert promise.result(PATIENCE).version == 2
-    else:
-        assert failure(promise).outcome is WriteOutcome.Uncertain
-    assert alice.getContainerContent(made.id).result(PATIENCE) == b"2"
-    assert {each.outcome for each in changes(alice, made.id)} <= {WriteOutcome.Stored}
 
 
 def test_a_creation_that_is_refused_names_its_container_which_may_exist_later(
@@ -306,25 +278,6 @@ def test_an_accepted_head_says_what_became_of_the_changes_up_to_it(
     alice.resetContainerMark(made.id, heads.served).result(PATIENCE)
     outcome = WriteOutcome.Stored if is_stored else WriteOutcome.NotStored
     assert changes(alice, made.id) == [SentChange(2, outcome)]
-
-
-def test_a_change_of_a_version_that_the_device_has_read_past_is_not_sent(
-    alice: ServerProvider, network: Network
-) -> None:
-    """A large content takes long to upload, and the program goes on reading."""
-    made = alice.createContainer(b"1").result(PATIENCE)
-    other = other_device(alice)
-
-    def large() -> Iterator[bytes]:
-        yield bytes(100_000)
-        other.updateContainerContent(made.id, b"theirs").result(PATIENCE)
-        alice.getContainer(made.id).result(PATIENCE)
-        yield b"end"
-
-    error = failure(alice.updateContainerContent(made.id, large(), ifVersion=1))
-    other.close()
-    assert (error.code, error.outcome) == ("conflict", WriteOutcome.NotStored)
-    assert len(network.those("PUT", RECORD)) == 1, "the other device's"
 
 
 def test_only_so_many_sent_changes_are_remembered(alice: ServerProvider, network: Network) -> None:

@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, KeyRing, ServerProvider
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
 from scbroker.client.core import sealing
 from scbroker.client.users.session import Session
 from scbroker.crypto.verify import WRAP_SIZE
 from scbroker.errors import ConflictError, StaleKeysError
 from scbroker.wire.containers import RecordReceipt
 from tests.client.conftest import id_of, refusal
-from tests.kit.fixtures import NewProvider
 from tests.kit.waiting import PATIENCE
 
 OWNER = ContainerAccessLevel.DefaultOwnerPermissions
@@ -61,13 +60,6 @@ def test_a_writer_whose_wrap_is_invalid_can_remove_its_author_and_replace_everyt
     ).result(PATIENCE)
     assert alice.getContainerContent(spoiled).result(PATIENCE) == b"new"
     refusal(bob.getContainer(spoiled), BrokerError.notFoundError)
-
-
-def test_a_writer_whose_wrap_is_invalid_can_delete_the_container(
-    alice: ServerProvider, spoiled: uuid.UUID
-) -> None:
-    alice.deleteContainer(spoiled).result(PATIENCE)
-    refusal(alice.getContainer(spoiled), BrokerError.deletedError)
 
 
 def before_each_record(
@@ -166,13 +158,3 @@ def test_a_receipt_for_another_record_is_refused(
 
     monkeypatch.setattr(Session, "call", call)
     refusal(alice.createContainer(b"x"), BrokerError.integrityError, "receipt")
-
-
-@pytest.mark.long
-def test_twenty_members_all_open_what_was_shared_with_them(
-    alice: ServerProvider, new_provider: NewProvider, user_pool: Callable[[int], list[KeyRing]]
-) -> None:
-    others = [new_provider(ring) for ring in user_pool(20)]
-    made = alice.createContainer(b"for all", accessLevels=shared(alice, *others)).result(PATIENCE)
-    opened = [other.getContainerContent(made.id) for other in others]
-    assert [promise.result(PATIENCE) for promise in opened] == [b"for all"] * 20

@@ -74,15 +74,6 @@ def test_a_request_says_who_asks_and_carries_nothing_else() -> None:
     }
 
 
-@pytest.mark.parametrize("status", [301, 302, 307, 308])
-def test_a_redirect_is_not_followed(status: int) -> None:
-    with BadBroker([GOOD]) as other:
-        moved = b"Location: %s/v1/users/x/reminder\r\n" % other.url.encode()
-        with pytest.raises(BrokerError.unsupportedVersionError, match="redirects"):
-            ask(http(status, b"", moved))
-        assert other.requests == []
-
-
 @pytest.mark.parametrize(
     "headers, words",
     [
@@ -171,19 +162,6 @@ def test_after_the_timeout_the_last_failure_is_raised(monkeypatch: pytest.Monkey
             device.getReminder(USER).result(PATIENCE)
         assert len(broker.requests) == 6
     assert list(timeouts) == [PATIENCE]
-
-
-def test_an_unreachable_broker_is_named_with_what_to_check() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        port = closed.getsockname()[1]
-    provider = ServerProvider(KEY, f"http://127.0.0.1:{port}", "x", trustStore=MemoryTrustStore())
-    with (
-        provider,
-        pytest.raises(
-            BrokerError.unreachableError, match=rf"http://127\.0\.0\.1:{port} .*serverUrl"
-        ),
-    ):
-        provider.getReminder(USER).result(PATIENCE)
 
 
 def half(connection: socket.socket) -> None:

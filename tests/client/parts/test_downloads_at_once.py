@@ -14,7 +14,6 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.parts import downloads
 from scbroker.client.parts.downloads import RUN
-from scbroker.client.parts.uploads import Sealer
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import SEGMENT
 from tests.client.conftest import refusal
@@ -108,50 +107,6 @@ def test_a_download_that_ended_shares_no_memory_that_its_threads_still_use(
 
         stuck.check(others)
     assert not (tmp_path / "first").exists()
-
-
-@pytest.mark.long
-def test_an_upload_that_was_cancelled_shares_no_memory_that_its_thread_still_fills(
-    alice: ServerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = [new_file(tmp_path, name) for name in ("first", "second")]
-    stuck, honest = Stuck(), Sealer.next_chunk
-
-    def next_chunk(self: Sealer, buffer: memoryview) -> Any:
-        chunk = honest(self, buffer)
-        if not stuck.is_there.is_set():
-            stuck.hold(buffer)
-        return chunk
-
-    monkeypatch.setattr(Sealer, "next_chunk", next_chunk)
-    with under_way(alice) as is_alone:
-        creating = alice.createContainer(files[0])
-        assert stuck.is_there.wait(PATIENCE)
-        assert creating.cancel()
-        wait_until(is_alone)
-
-        def another() -> None:
-            made = alice.createContainer(files[1]).result(PATIENCE).id
-            assert alice.getContainerContent(made).result(PATIENCE) == files[1].read_bytes()
-
-        stuck.check(another)
-
-
-@pytest.mark.long
-def test_ranges_of_one_reader_that_are_read_at_once_keep_their_bytes(
-    alice: ServerProvider, tmp_path: Path
-) -> None:
-    file = new_file(tmp_path, "file")
-    content = file.read_bytes()
-    made = alice.createContainer(file).result(PATIENCE).id
-    reader = alice.openContainerContent(made).result(PATIENCE)
-    assert reader is not None
-    with reader:
-        assert reader.readRange(0, RUN).result(PATIENCE) == content[:RUN]  # leaves its memory
-        starts = range(0, SIZE - RUN, SEGMENT // 3)
-        ranges = [reader.readRange(start, SEGMENT) for start in starts]
-        for start, found in zip(starts, ranges, strict=True):
-            assert found.result(PATIENCE) == content[start : start + SEGMENT]
 
 
 @pytest.mark.long

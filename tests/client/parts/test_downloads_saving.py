@@ -1,6 +1,5 @@
 """Saving a content to a file: whole or not at all, in constant memory, and on where it was cut off."""
 
-import asyncio
 import os
 import stat
 from collections.abc import Callable
@@ -267,21 +266,3 @@ def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: 
             partial.write(0, memoryview(bytes(RUN)))
         finally:
             partial.close()
-
-
-def test_a_folder_that_goes_away_meanwhile_is_said_and_holds_nothing_up(
-    device: ServerProvider, folder: Path
-) -> None:
-    made = device.createContainer(CONTENT).result(PATIENCE).id
-
-    async def remove(go: Go) -> Any:
-        await asyncio.to_thread(folder.rmdir)
-        return await go()
-
-    with Network() as network:
-        network.treat("GET", f"/containers/{made}", remove)
-        with pytest.raises(BrokerError.invalidArgumentError, match="cannot be written"):
-            device.saveContainerContent(made, folder / "file").result(PATIENCE)
-    folder.mkdir()
-    assert device.saveContainerContent(made, folder / "file").result(PATIENCE) == SIZE
-    assert (folder / "file").read_bytes() == CONTENT

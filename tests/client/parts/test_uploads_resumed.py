@@ -9,10 +9,8 @@ from typing import Any, Final
 import pytest
 
 from scbroker import BrokerError, FileTrustStore, KeyRing, ServerProvider
-from scbroker.client.parts import uploads
 from scbroker.records.container_record import SEGMENT
-from scbroker.wire.codec import decode, encode
-from scbroker.wire.parts import CHUNK_SEGMENTS, Chunks
+from scbroker.wire.parts import CHUNK_SEGMENTS
 from tests.client.conftest import id_of
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.impatience import be_impatient
@@ -150,26 +148,6 @@ def test_another_user_another_container_and_another_trust_store_begin_anew(
         with Network() as network:
             begin(provider, file, into)
             assert chunks_of(network) == ALL
-
-
-@pytest.mark.long
-def test_a_list_of_very_many_chunks_is_fetched_in_pages(
-    device: ServerProvider, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(uploads, "MAX_LISTED", 1)
-    cut_off(device, file, 2)
-
-    async def one(go: Go) -> bytes:
-        """A broker that lists one at once."""
-        found = decode(Chunks, bytes(await go()), 1000).chunks
-        return encode(Chunks(chunks=found[:1]))
-
-    with Network() as network:
-        for end in ("/chunks", "/chunks?first=1", "/chunks?first=2"):
-            network.treat("GET", end, one)
-        made = begin(device, file)
-        assert len(chunks_of(network)) == 1
-    assert device.getContainerContent(made).result(PATIENCE) == file.read_bytes()
 
 
 @pytest.mark.long

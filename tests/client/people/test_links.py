@@ -30,6 +30,7 @@ from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import accounts
 from tests.client.conftest import id_of, refusal
 from tests.kit.brokers import BrokerProcess
+from tests.kit.cases import in_one_case
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
@@ -204,8 +205,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("case", WRONG)
+@in_one_case("case", WRONG)
 def test_arguments_that_a_link_cannot_have_are_refused_before_anything_is_sent(
     alice: ServerProvider, case: str
 ) -> None:

@@ -4,13 +4,11 @@ import re
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from scbroker import BrokerError, FileTrustStore, KeyRing, KeyType, MemoryTrustStore, ServerProvider
-from scbroker.client.users.accounts import keep_mark
+from scbroker import BrokerError, KeyRing, KeyType, MemoryTrustStore, ServerProvider
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, drop
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -152,21 +150,6 @@ def test_closing_forgets_the_session_and_the_provider_can_be_used_again(
     assert logged_in(provider) is None
     provider.logIn(account.ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
     assert logged_in(provider) == account.ring.userId
-
-
-def test_a_device_that_saw_a_newer_key_file_refuses_the_brokers_older_one(
-    account: Account, new_provider: NewProvider, tmp_path: Path
-) -> None:
-    ring = account.ring
-    newer = KeyRing(2, ring.signing, ring.encryption)
-    store = FileTrustStore(tmp_path)
-    keep_mark(store.open(ring.userId, ring.signing[0].derive("trust-store")), newer, b"2")
-    provider = new_provider(trustStore=FileTrustStore(tmp_path))
-    with pytest.raises(BrokerError.rollbackError, match="older KeyFile"):
-        provider.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
-    assert logged_in(provider) is None
-    elsewhere = new_provider()
-    elsewhere.logIn(ring.userId, passphrase=PASSPHRASE).result(PATIENCE)
 
 
 def test_a_key_file_with_other_keys_than_the_published_ones_is_refused(

@@ -136,34 +136,6 @@ def strangers_file() -> bytes:
     return seal_key_file(KeyRing.generate(), PASSWORD, keys)
 
 
-def test_an_older_key_file_takes_nobodys_place_on_a_device_that_never_saw_the_newer_one(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    older = change(alice, number=1).result(PATIENCE)
-    newer = change(alice, number=2).result(PATIENCE)
-    fresh = new_provider(ring_of(alice))
-    storing = fresh.createOrUpdateKeyFile(older, f"{NEW_PASSWORD} 1", f"{NEW_PASSPHRASE} 1")
-    refusal(storing, BrokerError.rollbackError, "newer KeyFile")
-    assert alice.needToSyncAccount(id_of(alice), newer).result(PATIENCE) is False
-
-
-def test_another_key_file_of_the_same_age_or_with_other_keys_takes_nobodys_place(
-    account: Account, new_provider: NewProvider
-) -> None:
-    ring, extra = account.ring, KeyRing.generate()
-    keys = PassphraseKeys.derive(PASSPHRASE, ring.userId)
-    cases = {
-        BrokerError.forkError: ring,
-        BrokerError.keySubstitutionError: KeyRing(1, ring.signing, extra.encryption),
-    }
-    for error, sealed in cases.items():
-        made = seal_key_file(sealed, PASSWORD, keys)
-        with Network() as network, pytest.raises(BrokerError) as caught:
-            new_provider(ring).createOrUpdateKeyFile(made, PASSWORD, PASSPHRASE).result(PATIENCE)
-        assert caught.type is error
-        assert network.those("PUT", KEY_FILE) == []
-
-
 def test_an_older_another_or_a_strangers_key_file_is_not_given(
     account: Account, new_provider: NewProvider, strangers_file: bytes
 ) -> None:

@@ -21,7 +21,7 @@ from scbroker import (
 )
 from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import BrokerProcess
-from tests.kit.fixtures import NewProvider, StartBroker
+from tests.kit.fixtures import NewProvider
 from tests.kit.keychains import MemoryKeychain, keychain_in_memory
 from tests.kit.network import Network, refused
 from tests.kit.owners import NEW_PASSPHRASE, change, ring_of
@@ -109,17 +109,6 @@ def test_one_of_several_kept_sessions_is_named_by_its_user(
     assert all(str(user) in caught.value.message for user in users)
     assert later.resumeSession(str(users[1])).result(PATIENCE) == users[1]
     assert str(stranger := uuid.uuid4()) in refused_at(start(), stranger)
-
-
-@pytest.mark.process
-@pytest.mark.sampled
-def test_a_session_is_kept_for_its_broker_alone(
-    start: Start, store: SessionStore, start_broker: StartBroker, new_provider: NewProvider
-) -> None:
-    registered(start)
-    elsewhere = new_provider(at=start_broker(), sessionStore=store)
-    assert kept_by(elsewhere) == []
-    refused_at(elsewhere)
 
 
 def test_listing_and_forgetting_kept_sessions_sends_nothing(start: Start) -> None:
