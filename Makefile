@@ -94,8 +94,8 @@ bench: $(INSTALLED) ## Measure everything beside its floor, write docs/performan
 	$(BIN)/python -m benchmarks --markdown docs/performance.md --json docs/performance.json --plots docs/images \
 	  $(BENCH)
 
-scale: $(INSTALLED) ## Measure beside a million containers, write docs/scale.md (30 min, 20 GB)
-	$(BIN)/python -m benchmarks.scale --markdown docs/scale.md $(SCALE)
+scale: $(INSTALLED) ## Measure beside a million containers, into docs/performance.md (30 min, 20 GB)
+	$(BIN)/python -m benchmarks.scale --markdown docs/performance.md $(SCALE)
 
 audit: $(INSTALLED) ## Ask for known flaws in the pinned dependencies (needs the advisories' server)
 	$(BIN)/uv tool run pip-audit --strict --disable-pip --requirement requirements-dev.txt

@@ -1,7 +1,6 @@
-"""The events, parted by user as docs/scale.md says: nobody at the broker notices."""
+"""The events, parted by user by deploy/partition-events.sql: nobody at the broker notices."""
 
 import asyncio
-import re
 from pathlib import Path
 
 import asyncpg
@@ -16,14 +15,9 @@ from tests.kit.writers import OWNER, READER, Grants, Story, delete_user
 from tests.server.conftest import NewUser
 from tests.server.migrations.test_upgrade import upgraded
 
-PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+SCRIPT = Path(__file__).parents[2] / "deploy/partition-events.sql"
 LATER = Path(__file__).parent / "migrations" / "later"
 INDEXES = "SELECT indexname FROM pg_indexes WHERE tablename = 'events'"
-
-
-def statements() -> str:
-    [found] = re.findall(r"```text\n(BEGIN;\n.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    return str(found)
 
 
 async def _run(url: str, script: str) -> None:
@@ -46,7 +40,7 @@ def test_a_broker_goes_on_with_its_events_parted_by_user(
     story = Story(alice).created(everybody, type="note")
     before = {user: user.events() for user in users[:-1]}  # the last one's stay without a number
     broker.stop()
-    asyncio.run(_run(database_url, statements()))
+    asyncio.run(_run(database_url, SCRIPT.read_text("utf-8")))
     indexes = {name for (name,) in query(database_url, INDEXES)}
     broker.start()
     for user in users:
@@ -77,7 +71,7 @@ def test_an_upgrade_makes_an_index_of_partitioned_events(
 ) -> None:
     """PostgreSQL builds no index of a partitioned table concurrently."""
     start_broker().stop()
-    asyncio.run(_run(database_url, statements()))
+    asyncio.run(_run(database_url, SCRIPT.read_text("utf-8")))
     monkeypatch.setattr(upgrade, "VERSIONS", [*upgrade.VERSIONS, LATER])
     upgraded(database_url)
     found = {name for (name,) in query(database_url, INDEXES)}
@@ -91,7 +85,7 @@ def test_what_belongs_to_a_user_is_looked_for_in_one_part_alone(
     database_url: str, start_broker: StartBroker
 ) -> None:
     start_broker().stop()
-    asyncio.run(_run(database_url, statements()))
+    asyncio.run(_run(database_url, SCRIPT.read_text("utf-8")))
     found = {
         name: {table for table in plan.tables if table.startswith("events_")}
         for name, plan in plans(database_url).items()
