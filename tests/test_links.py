@@ -18,7 +18,7 @@ ROOT: Final = Path(__file__).parent.parent
 DOCS: Final = ROOT / "docs"
 PAGES: Final = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 DIAGRAMS: Final = loaded(DOCS.parent / "tools" / "diagrams.py")
-LEFT_OUT: Final = re.compile(r"adr/|attacks\.md|conformance\.md")
+LEFT_OUT: Final = re.compile(r"adr/")
 """Pages of the repository that are not on the site: `exclude_docs` in mkdocs.yml."""
 _FENCE: Final = re.compile(r"^ *(`{3,})[^\n]*\n.*?^ *\1$", re.DOTALL | re.MULTILINE)
 _HEADING: Final = re.compile(r"^#{1,6} (.+?)(?: *\{#([\w-]+)\})?$", re.MULTILINE)

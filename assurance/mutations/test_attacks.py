@@ -2,7 +2,7 @@
 
 import pytest
 
-from assurance.mutations.attacks import MUTATIONS, run
+from assurance.mutations.attacks import MUTATIONS
 from assurance.mutations.attacks.edits import Edit, Mutation, never, replace, skip
 from tests.hostile_broker.catalogue import _ROWS, ATTACKS, EXPLANATIONS, shown_by
 
@@ -50,8 +50,3 @@ def test_every_mutation_still_fits_the_code_and_names_tests_of_the_catalogue(
 def test_an_edit_that_fits_no_place_or_several_is_refused(edit: Edit) -> None:
     with pytest.raises(ValueError, match=r"fits \d+ places|does not exist"):
         Mutation(1, "none", [edit], ["tests/x.py::test"]).check()
-
-
-def test_the_page_of_attacks_is_that_of_the_catalogue_and_the_mutations() -> None:
-    """Written by a run of all mutations in which each was caught."""
-    assert run.PAGE.read_text("utf-8") == run.text()

@@ -1,7 +1,7 @@
 """Each operation does all that its row of the interface says, and no more.
 
-docs/conformance.md names these tests. They have to notice mutants of their operation (`make conformance`): an
-ignored parameter, another result, another field of a result, nothing done at all.
+tests/conformance/rows.txt names these tests. They have to notice mutants of their operation
+(`make conformance`): an ignored parameter, another result, another field of a result, nothing done at all.
 """
 
 import datetime as dt

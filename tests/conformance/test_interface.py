@@ -1,4 +1,4 @@
-"""docs/conformance.md answers every row of docs/interface.toml, and the code declares what both say."""
+"""rows.txt answers every row of docs/interface.toml, and the code declares what both say."""
 
 import inspect
 from typing import Any, Final

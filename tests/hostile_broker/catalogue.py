@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Explanation(NamedTuple):
-    """An attack in a reader's words, for docs/attacks.md."""
+    """An attack in a reader's words."""
 
     title: str
     attack: str

@@ -1,1 +1,1 @@
-"""Ways for an operation to break its row of docs/conformance.md, and the run that tries them all."""
+"""Ways for an operation to break its row of tests/conformance/rows.txt, and the run that tries them all."""
