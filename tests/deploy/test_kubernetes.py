@@ -44,13 +44,6 @@ def test_a_manifest_is_valid_by_the_schema_of_kubernetes(
     kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_a_field_that_kubernetes_does_not_know_is_noticed() -> None:
-    faulty = the("Service")
-    faulty["spec"]["port"] = 8400
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(faulty, OLDEST, strict=True)
-
-
 def test_every_manifest_is_applied() -> None:
     files = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert files == set(KUSTOMIZATION["resources"])
@@ -74,14 +67,6 @@ def test_only_the_paths_of_the_protocol_are_open_to_the_network() -> None:
     (rule,) = the("Ingress")["spec"]["rules"]
     found = [(each["path"], each["pathType"]) for each in rule["http"]["paths"]]
     assert found == [("/v1/", "Prefix"), ("/", "Exact")]
-
-
-def test_services_policies_and_budgets_select_the_brokers() -> None:
-    labels = the("Deployment")["spec"]["template"]["metadata"]["labels"]
-    budget = the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"]
-    for selector in (the("Service")["spec"]["selector"], budget):
-        assert selector.items() <= labels.items()
-    assert the("NetworkPolicy")["spec"]["podSelector"] == {}
 
 
 def test_the_settings_are_those_of_a_broker(tmp_path: Path) -> None:

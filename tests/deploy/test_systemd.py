@@ -34,13 +34,6 @@ def test_systemd_understands_every_line_of_a_unit(unit: str, tmp_path: Path) -> 
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_line_that_systemd_does_not_know_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "faulty.service").write_text(
-        "[Service]\nExecStart=/bin/true\nProtectEverything=yes\n"
-    )
-    assert "ProtectEverything" in analyze("verify", "--man=no", tmp_path / "faulty.service").stderr
-
-
 @pytest.mark.parametrize("unit, threshold", EXPOSURE.items())
 def test_a_service_is_exposed_no_more_than_it_must_be(unit: str, threshold: int) -> None:
     done = analyze("security", "--offline=yes", f"--threshold={threshold}", FOLDER / unit)

@@ -6,7 +6,6 @@ to have a choice, of which no setting deprives it.
 """
 
 import asyncio
-import contextlib
 import hashlib
 import importlib
 import itertools
@@ -209,20 +208,6 @@ def plans_for_any(database_url: str) -> dict[str, Plan]:
             found[name] = _read(answer.scalar_one())
 
     plans(database_url, ask)
-    return found
-
-
-def plans_without(database_url: str, index: str) -> dict[str, Plan]:
-    """The plans that there would be without this index."""
-    found: dict[str, Plan] = {}
-
-    def ask(connection: Connection) -> None:
-        connection.execute(text(f"DROP INDEX {index}"))
-        found.update(_ask(connection))
-        raise _Undone
-
-    with contextlib.suppress(_Undone):
-        plans(database_url, ask)
     return found
 
 

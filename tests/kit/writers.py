@@ -625,26 +625,6 @@ def stalled(url: str, table: str) -> Iterator[Callable[[int], None]]:
 
 
 @contextmanager
-def stalled_commits(url: str, table: str) -> Iterator[Callable[[int], None]]:
-    """PostgreSQL alone: whoever has added rows to this table waits at their commit, likewise."""
-    with _asking(url) as ask:
-        ask("SELECT pg_advisory_lock(1)")
-        ask(
-            "CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS "
-            "'BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN NULL; END'"
-        )
-        ask(
-            f"CREATE CONSTRAINT TRIGGER wait AFTER INSERT ON {table} DEFERRABLE INITIALLY DEFERRED "
-            "FOR EACH ROW EXECUTE FUNCTION wait()"
-        )
-        try:
-            yield lambda count: _wait_for_locks(ask, count)
-        finally:
-            ask("SELECT pg_advisory_unlock(1)")
-            ask("DROP FUNCTION wait() CASCADE")
-
-
-@contextmanager
 def _asking(url: str) -> Iterator[Callable[[str], Any]]:
     """One connection to PostgreSQL for several statements."""
     with contextlib.closing(asyncio.new_event_loop()) as loop:

@@ -8,7 +8,6 @@ import pytest
 from msgspec.structs import replace
 
 from scbroker.records.container_record import Role
-from scbroker.records.key_record import CLOCK_TOLERANCE
 from scbroker.records.roster import proven
 from scbroker.wire.containers import (
     ContainerList,
@@ -202,10 +201,6 @@ def _writing(who: str, **given: Any) -> Callable[[Scene, NewUser], tuple[User, A
     return make
 
 
-def _via(**changes: Any) -> Callable[[Scene], Any]:
-    return lambda scene: replace(scene.group.via, **changes)
-
-
 def _after_removal(scene: Scene, _: NewUser) -> tuple[User, Any]:
     request = scene.story.follow(scene.writer, content=b"new", via=scene.group)
     scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, remove=[scene.writer]))
@@ -233,30 +228,6 @@ def _old_entry(scene: Scene, _: NewUser) -> tuple[User, Any]:
     scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, raises=True))
     grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, key_index=0)}
     return scene.owner, scene.story.follow(scene.owner, grants=grants)
-
-
-def _own_index(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, key_index=1)}
-    return scene.sharer, scene.story.follow(scene.sharer, grants=grants, via=scene.group)
-
-
-def _later_member(scene: Scene, new_user: NewUser) -> tuple[User, Any]:
-    """The via names a version before the author was a member (V2)."""
-    late, via = new_user(), scene.group.via
-    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, add={late: WRITER}))
-    return late, scene.story.follow(late, content=b"new", via=via)
-
-
-def _risen_role(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    """The via names a version at which the author was a reader."""
-    via = scene.group.via
-    scene.group.tell(scene.sharer, scene.group.follow(scene.sharer, roles={scene.reader: WRITER}))
-    return scene.reader, scene.story.follow(scene.reader, content=b"new", via=via)
-
-
-def _of_other_group(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    other = Group(scene.writer).created()
-    return scene.writer, scene.story.follow(scene.writer, content=b"new", via=other)
 
 
 def _expired(scene: Scene, _: NewUser) -> tuple[User, Any]:
@@ -298,48 +269,19 @@ def _blocked_manager(scene: Scene, new_user: NewUser) -> tuple[User, Any]:
     return scene.owner, scene.story.follow(scene.owner, grants=grants)
 
 
-def _without_wrap(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    grants: Grants = {scene.owner: OWNER, scene.group: Grant(OWNER, wrapped=False)}
-    return scene.owner, scene.story.follow(scene.owner, grants=grants)
-
-
-def _key_above_all(scene: Scene, _: NewUser) -> tuple[User, Any]:
-    grants: Grants = {scene.owner: OWNER, scene.reader: Grant(MAY_READ, key_index=256)}
-    return scene.owner, scene.story.follow(scene.owner, grants=grants)
-
-
 REFUSALS: dict[str, Refusal] = {
     "an author who is no member": Refusal("not-found", _writing("owner")),
     "a member who was removed": Refusal("not-found", _after_removal),
     "a member who has left": Refusal("not-found", _after_departure),
-    "a group without an entry": Refusal("not-found", _of_other_group),
     "a group whose entry has expired": Refusal("not-found", _expired),
     "a deleted group": Refusal("not-found", _through_deleted),
     "an epoch that has ended": Refusal("stale-keys", _after_epoch),
-    "an epoch to come": Refusal("stale-keys", _writing("writer", via=_via(epoch=1))),
-    "V2: another hash": Refusal("rejected", _writing("writer", via=_via(hash=bytes(32)))),
-    "V2: another version": Refusal("rejected", _writing("writer", via=_via(version=7))),
-    "V2: no member at this version": Refusal("rejected", _later_member),
-    "V6: another epoch in its own list": Refusal("rejected", _own_index),
     "a reader who uploads": Refusal("permission", _writing("reader")),
-    "a role that rose later": Refusal("permission", _risen_role),
-    "a writer who changes access": Refusal(
-        "rejected",
-        _writing(
-            "writer", content=lambda s: s.story.head.content, grants=lambda s: {s.writer: OWNER}
-        ),
-    ),
-    "a writer who deletes": Refusal("permission", _writing("writer", content=None, tombstone=True)),
-    "dated ahead": Refusal(
-        "clock", _writing("writer", time=lambda _: clock() + CLOCK_TOLERANCE + MINUTE)
-    ),
     "an unknown group in the list": Refusal("not-found", _unknown_group),
     "a deleted group that was not in the list": Refusal("not-found", _deleted_group),
     "a manager who has blocked the author": Refusal("blocked", _blocked_manager),
     "an old epoch in an entry": Refusal("stale-keys", _old_entry),
     "a new part under a wrap of an old epoch": Refusal("stale-keys", _under_old_wrap),
-    "an entry of a group without a wrap": Refusal("rejected", _without_wrap),
-    "a key index above those of users": Refusal("stale-keys", _key_above_all),
 }
 
 

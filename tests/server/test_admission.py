@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import socket
 import sqlite3
 import uuid
 from collections.abc import Iterator
@@ -94,22 +93,6 @@ def test_what_is_too_much_is_refused_and_not_done_and_done_when_it_is_sent_again
         assert dump(small.database_url) == before
     alice.wire.call("GET", story.path).expect(404, "not-found")
     story.tell(alice, request)
-
-
-@pytest.mark.long
-def test_it_is_refused_before_its_body_has_come_and_its_session_was_looked_up(
-    small: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user(at=small)
-    with full(small, alice), socket.create_connection(("127.0.0.1", small.port)) as raw:
-        raw.settimeout(PATIENCE)
-        raw.sendall(
-            b"PUT /v1/containers/x/records/1 HTTP/1.1\r\nHost: x\r\n"
-            b"Authorization: Bearer nobody\r\nContent-Length: 1000\r\n\r\n"
-        )
-        answer = raw.recv(65_536)
-    assert answer.startswith(b"HTTP/1.1 503 ")
-    assert f"{codec.PROTOCOL_HEADER}: {codec.PROTOCOL}".lower().encode() in answer.lower()
 
 
 @pytest.mark.sampled

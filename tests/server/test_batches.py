@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from msgspec.structs import replace
@@ -217,23 +216,6 @@ async def test_a_batch_is_refused_if_key_records_were_added_after_the_session_wa
             await append_records(here, call, RecordsRequest(records=requests))
     newer.wire.call("GET", stories[0].path).expect(404)
     assert codes(append(newer, requests)) == [None] * 3
-
-
-def test_two_writers_with_batches_of_the_same_containers_lose_nothing(new_user: NewUser) -> None:
-    alice, bob = new_user(), new_user()
-    stories = [Story(alice).created({alice: OWNER, bob: OWNER}) for _ in range(6)]
-    both = {alice: OWNER, bob: OWNER}
-    hers = [story.follow(alice, content=b"a", grants=both) for story in stories]
-    his = [story.follow(bob, content=b"b", grants=both) for story in stories]
-    with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(append, alice, hers)
-        second = pool.submit(append, bob, his[::-1])
-    for one, other, story in zip(
-        codes(first.result()), codes(second.result())[::-1], stories, strict=True
-    ):
-        assert sorted([str(one), str(other)]) == ["None", "conflict"]
-        kept = alice.view(story).governing[-1].record
-        assert kept.body == (hers if one is None else his)[stories.index(story)].record.body
 
 
 def test_each_change_of_a_batch_is_judged_alone_beside_refused_deleted_and_unknown_ones(

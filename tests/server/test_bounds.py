@@ -3,7 +3,6 @@
 import pytest
 
 from scbroker.keys import KeyRing
-from scbroker.wire.containers import RecordRequest, RecordsAnswer, RecordsRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.tables import added, dump, query
@@ -85,25 +84,3 @@ def test_a_writer_who_adds_nobody_is_never_throttled(
     waits(story.send(alice, again), HOUR)
     over(broker)
     story.tell(alice, again)
-
-
-@pytest.mark.long
-def test_in_a_batch_the_records_beyond_the_bound_are_refused_each_by_itself(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker(max_new_grants=2)
-    alice, bob, carol = [new_user(at=broker) for _ in range(3)]
-    lists: list[Grants] = [
-        {alice: OWNER, bob: READER},
-        {alice: OWNER, bob: READER, carol: READER},
-        {alice: OWNER},
-        {alice: OWNER, carol: READER},
-        {alice: OWNER, carol: READER},
-    ]
-    records: list[RecordRequest] = [Story(alice).begin(grants) for grants in lists]
-    message = RecordsRequest(records=records)
-    answer = alice.wire.call("POST", "/v1/batches/records", message).expect(200)
-    found = answer.message(RecordsAnswer).records
-    codes = [item.problem and item.problem.code for item in found]
-    assert codes == [None, "throttled", None, None, "throttled"]
-    assert all(item.problem.retryAfter for item in found if item.problem)

@@ -27,19 +27,10 @@ from tests.kit.beside import beside, further_broker
 from tests.kit.brokers import ENGINES, BrokerProcess
 from tests.kit.fixtures import StartBroker
 from tests.kit.objects import SigningFolder, folder_of, objects
-from tests.kit.quotas import amounts, check_usage, leave_free, set_quota, used
+from tests.kit.quotas import check_usage, leave_free, set_quota, used
 from tests.kit.tables import count_rows, query
 from tests.kit.watching import watching
-from tests.kit.writers import (
-    OWNER,
-    WRITER,
-    Story,
-    User,
-    delete_user,
-    leave,
-    session_of,
-    stored_list,
-)
+from tests.kit.writers import OWNER, Story, User, delete_user, leave, session_of, stored_list
 from tests.server.conftest import NewUser, Unchanged, at_once
 
 LARGE = 70_000
@@ -60,25 +51,6 @@ def sealed_of(author: User, size: int = LARGE) -> tuple[Story, Any, bytes]:
 
 
 # What is charged
-
-
-@pytest.mark.long
-def test_a_user_pays_for_the_records_and_parts_that_they_sent_and_a_creator_for_the_container(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob, url = new_user(), new_user(), broker.database_url
-    story = Story(alice).created({alice: OWNER, bob: WRITER}, header=b"{}", type="note")
-    mine = cost(story.requests[0])
-    assert amounts(url, alice) == (mine, 1)
-    assert amounts(url, bob) == (0, 0)
-    story.tell(bob, story.follow(bob, content=b"by bob"))
-    assert amounts(url, bob) == (cost(story.requests[1]), 0)
-    assert amounts(url, alice) == (mine, 1)
-    story.tell(alice, story.follow(alice, grants={alice: OWNER}))
-    assert amounts(url, alice) == (mine + cost(story.requests[2]), 1)
-    story.send(alice, story.requests[2]).expect(200)
-    assert amounts(url, alice) == (mine + cost(story.requests[2]), 1)
-    check_usage(url, alice, bob)
 
 
 def test_a_chunk_counts_from_its_upload_and_its_part_for_its_exact_size_once_a_record_names_it(
@@ -128,30 +100,6 @@ def test_a_charge_ends_when_the_broker_has_deleted_what_it_was_for(
     assert found.containers == (1 if way == "replaced" else 0)
     assert count_rows(url, "parts", "part_id = ?", part.partId) == 0
     check_usage(url, alice)
-
-
-@pytest.mark.long
-def test_a_deleted_user_is_charged_with_what_others_still_need_alone(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob, url = new_user(), new_user(), broker.database_url
-    shared = Story(alice).created({alice: OWNER, bob: OWNER})
-    Story(alice).created()
-    of_bob = Story(bob).created({alice: OWNER, bob: OWNER})
-    of_bob.tell(alice, of_bob.follow(alice, content=b"by alice"))
-    delete_user(alice).expect(204)
-    beside(broker, deletion.finish)
-    assert amounts(url, alice) == (cost(shared.requests[0]) + cost(of_bob.requests[1]), 0)
-    assert used(url, alice).is_deleted
-    check_usage(url, alice, bob)
-    for story in (shared, of_bob):
-        story.tell(bob, story.follow(bob, tombstone=True))
-    delete_user(bob).expect(204)
-    beside(broker, deletion.finish)
-    query(url, "UPDATE parts SET replaced_at = 0 WHERE user_id = ?", alice.ring.userId.bytes)
-    beside(broker, sweeping.sweep)
-    assert amounts(url, alice) == amounts(url, bob) == (0, 0)
-    check_usage(url, alice, bob)
 
 
 # What is refused

@@ -1,6 +1,5 @@
 """An object store that takes every question and answers none holds up who needs it, and nobody else."""
 
-import asyncio
 import socket
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -14,17 +13,12 @@ import pytest
 
 from scbroker.crypto.seal import random_bytes
 from scbroker.records.container_record import Part, Role
-from scbroker.server.broker import Broker
-from scbroker.server.parts import sweeping
-from scbroker.server.parts.sweeping import sweep_at_once
-from scbroker.server.settings import Settings
-from scbroker.server.storage.blobs import Folder, new_blob_name
-from scbroker.server.storage.database import open_database
+from scbroker.server.storage.blobs import new_blob_name
 from scbroker.wire.containers import RecordsAnswer, RecordsRequest
 from scbroker.wire.parts import MAX_TRANSFERS, SentChunk, SentChunks, Transfers, TransfersRequest
 from tests.kit.brokers import Answer, BrokerProcess, Wire
 from tests.kit.tables import query
-from tests.kit.waiting import tick, wait_until
+from tests.kit.waiting import wait_until
 from tests.kit.writers import OWNER, READER, Story, User
 from tests.server.conftest import NewUser
 from tests.server.test_admission import wait_for
@@ -105,33 +99,6 @@ def as_user(
         return wire.call(method, path, message)
 
 
-async def test_a_request_during_a_sweep_does_not_wait_and_its_parts_are_swept(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    goes_on, rounds = asyncio.Event(), [0]
-
-    async def sweep(_: Broker) -> bool:
-        rounds[0] += 1
-        await goes_on.wait()
-        return False
-
-    monkeypatch.setattr(sweeping, "sweep", sweep)
-
-    database = open_database(f"sqlite:///{tmp_path / 'broker.sqlite'}")
-    broker = Broker(Settings(), database, Folder(tmp_path), b"", frozenset())
-    first = asyncio.ensure_future(sweep_at_once(broker))
-    await tick()
-    for _ in range(3):
-        assert not await sweep_at_once(broker)
-    assert (rounds, first.done()) == ([1], False)
-    goes_on.set()
-    await first
-    assert rounds == [2]
-    await sweep_at_once(broker)
-    assert rounds == [3]
-    await database.close()
-
-
 def path_of(story: Story, part: Part, what: str) -> str:
     return f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}/{what}"
 
@@ -181,18 +148,6 @@ def test_reporting_chunks_to_a_hanging_store_delays_nobody_else(
         wait_for(slow, len(senders) * LARGE_BODY_SLOTS)
         others_are_served(slow, alice)
     assert {one.result().expect(503).code for one in sent} == {"overloaded"}
-
-
-@pytest.mark.long
-@on_one_engine
-def test_the_store_is_not_asked_of_unknown_names(slow: BrokerProcess, new_user: NewUser) -> None:
-    alice = new_user(at=slow)
-    hang(slow, alice)
-    story = Story(alice)
-    part, _ = story.seal(Role.Content, alice, bytes(70_000), story.key)
-    told = SentChunk(index=0, name=new_blob_name(part.partId), hashes=random_bytes(32))
-    answer = alice.wire.call("POST", path_of(story, part, "chunks"), SentChunks(chunks=[told]))
-    answer.expect(422, "incomplete")
 
 
 @pytest.mark.long

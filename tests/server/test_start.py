@@ -98,23 +98,6 @@ def test_a_wrong_value_is_reported_with_the_place_where_it_was_given(tmp_path: P
         load_settings({}, port="many")
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["serve", "--data-dir", ""],
-        ["serve", "--host", "", "--port", "0"],
-        ["admin", "check", "--data-dir", ""],
-        ["admin", "config", "show", "--data-dir="],
-    ],
-)
-def test_an_empty_option_is_refused(tmp_path: Path, arguments: list[str]) -> None:
-    variables = environment({"data_dir": tmp_path / "data"})
-    status, output, error = run(arguments, variables, PATIENCE)
-    assert (status, output) == (2, "")
-    assert "is empty" in error
-    assert not (tmp_path / "data").exists()
-
-
 # serve --check
 
 
@@ -218,18 +201,6 @@ def test_a_database_that_does_not_admit_the_broker_is_named_with_its_reason(
 def test_a_check_names_a_restore_that_was_cut_off(tmp_path: Path) -> None:
     (tmp_path / "data" / "restoring").mkdir(parents=True)
     assert "restore again" in _checked(tmp_path, "--port", "0")["data folder"][1]
-
-
-def test_a_check_of_an_address_without_a_proxy_says_which_certificate_is_missing(
-    tmp_path: Path,
-) -> None:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        origin = f"https://127.0.0.1:{unused.getsockname()[1]}"
-        found = _checked(tmp_path, "--port", "0", origins=origin)
-    assert found["origins"][0] == "warning"
-    assert "SCBROKER_TRUSTED_PROXIES" in found["origins"][1]
-    assert found["certificate"][0] == "failed"
 
 
 # Starting and ending

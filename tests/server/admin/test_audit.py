@@ -124,16 +124,6 @@ def _swap(broker: BrokerProcess) -> None:
         query(broker.database_url, "UPDATE audit SET id = ? WHERE id = ?", new, old)
 
 
-def _insert(broker: BrokerProcess) -> None:
-    query(
-        broker.database_url,
-        "INSERT INTO audit SELECT max(id) + 1, max(at), 'x', 'user-deleted', 'x', '{}', max(mac) FROM audit"
-        if broker.engine == "sqlite"
-        else "INSERT INTO audit SELECT id + 1, at, 'x', 'user-deleted', 'x', '{}', mac FROM audit "
-        "ORDER BY id DESC LIMIT 1",
-    )
-
-
 def _insert_before_all(broker: BrokerProcess) -> None:
     query(
         broker.database_url,
@@ -145,25 +135,15 @@ def _drop_key(broker: BrokerProcess) -> None:
     query(broker.database_url, "DELETE FROM checks WHERE name = 'audit-key'")
 
 
-def _other_key(broker: BrokerProcess) -> None:
-    query(broker.database_url, "UPDATE checks SET value = ? WHERE name = 'audit-key'", bytes(60))
-
-
 CHANGES: dict[str, tuple[Callable[[BrokerProcess], None], str]] = {
     "actor": (_edit("actor", "somebody"), "entry 3 was changed"),
-    "action": (_edit("action", "user-resumed"), "entry 3 was changed"),
-    "subject": (_edit("subject", "somebody"), "entry 3 was changed"),
-    "details": (_edit("details", '{"reason":"none"}'), "entry 3 was changed"),
     "no JSON": (_edit("details", "{"), "entry 3 was changed"),
     "time": (_edit("at", 1), "entry 3 was changed"),
-    "mac": (_edit("mac", bytes(32)), "entry 3 was changed"),
     "one deleted": (_delete, "entries 3 to 3 are missing"),
     "the first deleted": (_delete_first, "entries 1 to 1 are missing"),
     "two swapped": (_swap, "entry 3 was changed"),
-    "one inserted": (_insert, "was changed, or not written by this broker"),
     "one inserted before all": (_insert_before_all, "entry -1 was inserted"),
     "key removed": (_drop_key, "key is missing"),
-    "key replaced": (_other_key, "does not open"),
 }
 
 
@@ -204,12 +184,6 @@ def test_an_exported_head_proves_later_that_the_log_was_not_cut_off(
     admin(broker, "audit", "verify", "--head", head).expect(0)
     query(broker.database_url, "DELETE FROM audit WHERE id = ?", count)
     assert "cut off" in admin(broker, "audit", "verify", "--head", head).expect(1).error
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("head", ["", "x" * 64, "ab", "0" * 65])
-def test_a_head_that_is_no_hash_is_refused(broker: BrokerProcess, head: str) -> None:
-    assert "64 hexadecimal" in admin(broker, "audit", "verify", "--head", head).expect(2).error
 
 
 @pytest.mark.long

@@ -44,7 +44,6 @@ FAULTS: Final[dict[str, tuple[str, str]]] = {
         f"UPDATE group_members SET role = 1 WHERE {GROUP}",
         "does not agree with the roster",
     ),
-    "a manager": (f"UPDATE group_members SET permissions = 511 WHERE {GROUP}", "does not agree"),
     "no wrap": (f"UPDATE group_members SET wrap = NULL WHERE {GROUP}", "no wrap"),
     "no member": (
         f"DELETE FROM group_members WHERE {GROUP} AND role = 1",
@@ -58,24 +57,8 @@ FAULTS: Final[dict[str, tuple[str, str]]] = {
         f"UPDATE users SET group_version = 9 WHERE {ID}",
         "another name, epoch or version",
     ),
-    "its epoch": (
-        f"UPDATE users SET encryption_index = 9 WHERE {ID}",
-        "another name, epoch or version",
-    ),
-    "its name": (
-        f"UPDATE users SET fingerprint = zeroblob(32) WHERE {ID}",
-        "another name, epoch or version",
-    ),
     "its end": (f"UPDATE users SET deleted = 1 WHERE {ID}", "do not agree whether"),
     "its type": (f"UPDATE containers SET type = 'x' WHERE {ID}", "type is not that of its roster"),
-    "its size": (
-        f"UPDATE containers SET governing_bytes = 9 WHERE {ID}",
-        "another size of its records",
-    ),
-    "its list's version": (
-        f"UPDATE containers SET access_version = 9 WHERE {ID}",
-        "does not agree",
-    ),
     "no list": ("DELETE FROM access_lists WHERE container_id = ?", "list is missing"),
     "a list more": (
         "INSERT INTO access_lists SELECT container_id, 99, entries FROM access_lists "

@@ -93,13 +93,9 @@ def test_quotas_are_set_shown_and_removed_for_many_and_for_all(
     [
         (["quota", "set", "default"], 2, "Pass --bytes, --containers or both"),
         (["quota", "set", "default", "--bytes", "10XB"], 2, "10GB, 10GiB, or unlimited"),
-        (["quota", "set", "default", "--bytes", "-1"], 2, "--bytes cannot be '-1'"),
         (["quota", "set", "default", "--bytes", "9999TiB"], 2, "must be 0 to"),
-        (["quota", "set", "default", "--containers", "1.5"], 2, "a number, or unlimited"),
         (["quota", "set", "alice", "--bytes", "1"], 2, "is not a user id"),
         (["quota", "set", str(uuid.UUID(int=1)), "--bytes", "1"], 3, "knows no user"),
-        (["usage", str(uuid.UUID(int=1))], 3, "knows no user"),
-        (["usage", "bob"], 2, "is not a user id"),
     ],
 )
 def test_a_wrong_option_is_refused_with_what_to_do_and_nothing_is_changed(

@@ -96,27 +96,6 @@ def test_no_user_id_and_an_unknown_one_are_refused_and_change_nothing(
 
 
 @pytest.mark.long
-def test_a_suspension_has_a_reason_that_is_shown_to_operators_alone(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice = new_user()
-    for wrong in ("", "two\nlines", "x" * 257):
-        admin(broker, "users", "suspend", alice.id, "--reason", wrong).expect(2)
-    reason = "invoice 17 is open"
-    found = admin_json(broker, "users", "suspend", alice.id, "--reason", reason)
-    assert (found["changed"], found["reason"], found["sessions"]) == (True, reason, 0)
-    answer = alice.wire.call("POST", "/v1/sessions", alice.wire.log_in_request(alice.ring))
-    assert reason not in answer.expect(403, "suspended").problem["detail"]
-    assert not admin_json(broker, "users", "suspend", alice.id)["changed"]
-    assert show(broker, alice)["reason"] == reason
-    assert admin_json(broker, "users", "resume", alice.id)["changed"]
-    assert not admin_json(broker, "users", "resume", alice.id)["changed"]
-    assert (show(broker, alice)["suspended"], show(broker, alice)["reason"]) == (None, None)
-    actions = [each["action"] for each in audited(broker, "--user", alice.id)]
-    assert actions == ["user-registered", "user-suspended", "user-resumed"]
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"], indirect=True)
 def test_a_user_whom_the_operator_deletes_is_gone_with_what_nobody_else_needs(
     broker: BrokerProcess, new_user: NewUser

@@ -23,7 +23,6 @@ from scbroker.wire.containers import (
     ViewsRequest,
 )
 from tests.kit.brokers import Answer, BrokerProcess
-from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.tables import count_rows, query
 from tests.kit.writers import (
@@ -132,20 +131,6 @@ def test_a_departure_stays_with_its_list_also_after_later_lists_and_changes_of_t
     assert lists == [[bob.name], sorted([bob.name, carol.name])]
 
 
-def test_a_departure_is_disclosed_to_those_alone_who_see_the_entry(new_user: NewUser) -> None:
-    """Without ViewAccess a reader sees the entries of authors, and so an author's departure."""
-    alice, bob, carol, dave = [new_user() for _ in range(4)]
-    grants: Grants = {alice: OWNER, bob: WRITER, carol: READER, dave: NO_VIEW}
-    story = Story(alice).created(grants)
-    story.tell(bob, story.follow(bob, content=b"his"))
-    leave(story, bob).expect(204)
-    leave(story, carol).expect(204)
-    view = dave.view(story)
-    assert left(view) == [bob.name]
-    assert carol.id not in {each.userId for each in view.keyChains}
-    leave(story, dave).expect(204)
-
-
 def test_a_departure_is_an_event_for_the_leaver_and_for_members_with_viewaccess(
     new_user: NewUser,
 ) -> None:
@@ -218,27 +203,6 @@ def test_a_user_who_left_and_was_deleted_leaves_their_keys_until_the_container_i
     admin(broker, "sweep").expect(0)
     assert count_rows(broker.database_url, "key_records", where, own) == 0
     assert count_rows(broker.database_url, "departures", where, own) == 0
-    check(broker)
-
-
-@pytest.mark.long
-def test_after_a_deletion_the_departures_of_authors_stay_with_their_entries(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    """Bob signed a governing record and left; carol signed nothing. Both get no tombstone."""
-    alice, bob, carol, dave = [new_user() for _ in range(4)]
-    grants: Grants = {alice: OWNER, bob: OWNER, carol: READER, dave: READER}
-    story = Story(alice).created(grants)
-    story.tell(bob, story.follow(bob, grants=grants))
-    leave(story, bob).expect(204)
-    leave(story, carol).expect(204)
-    story.tell(alice, story.follow(alice, tombstone=True))
-    lists = [each.accessList for each in dave.view(story).governing]
-    assert [departures(each) for each in lists] == [[], [bob.name]]
-    assert count_rows(broker.database_url, "departures", "container_id = ?", story.id) == 1
-    for user in (bob, carol):
-        user.wire.call("GET", story.path).expect(404, "not-found")
-        assert [each.eventType for each in user.events()].index("Deleted") == len(user.events()) - 1
     check(broker)
 
 
@@ -325,17 +289,3 @@ def test_the_check_finds_every_fault_of_a_departure(
     done = admin(fresh_broker, "check", "--quick")
     assert done.status == 1
     assert any(fault in line for line in done.lines), done.lines
-
-
-@pytest.mark.long
-def test_the_check_finds_a_member_who_left(start_broker: StartBroker, new_user: NewUser) -> None:
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    story = story_of(alice, bob)
-    leave(story, bob).expect(204)
-    copied = (
-        "INSERT INTO members SELECT container_id, ?, permissions, key_index, expires_at, wrap, "
-    )
-    query(broker.database_url, copied + "expiry_recorded, type FROM members", bob.ring.userId.bytes)
-    done = admin(broker, "check", "--quick")
-    assert any("still has a member's row" in line for line in done.lines), done.lines

@@ -1,6 +1,6 @@
 """A deleted container is purged in parts: each part is durable, and no part serves more than what stays.
 
-`test_records` says what stays, and `test_views` what is served of it. Spec: docs/spec/container.md, 10.
+`test_appending` says what stays, and `test_views` what is served of it. Spec: docs/spec/container.md, 10.
 """
 
 import functools
@@ -22,8 +22,7 @@ from scbroker.server.events import log as event_log
 from scbroker.server.storage.driver import Connection
 from scbroker.server.storage.tables import metadata
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.events import NO_EVENTS, Event, Events, digest_with
-from tests.kit.ageing import DAY, age, drop_old_events
+from scbroker.wire.events import NO_EVENTS, Event, digest_with
 from tests.kit.beside import beside
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
@@ -36,7 +35,6 @@ from tests.server.conftest import NewUser
 from tests.server.events.test_following import metric
 from tests.server.users.test_deletion_in_parts import check
 
-MANY: Final = 24_000
 LARGE: Final = 70_000
 
 
@@ -52,14 +50,6 @@ def delete_and_stop(broker: BrokerProcess, user: User, story: Story) -> None:
 
 def purge_some(broker: BrokerProcess, story: Story) -> bool:
     return beside(broker, lambda b: b.database.write(lambda c: tombstones.purge_some(c, story.id)))
-
-
-def purge(broker: BrokerProcess, story: Story) -> int:
-    """Purge the container part by part; return the number of parts."""
-    parts = 1
-    while purge_some(broker, story):
-        parts += 1
-    return parts
 
 
 def pending(broker: BrokerProcess) -> list[bytes]:
@@ -180,107 +170,6 @@ def test_a_purge_that_stops_after_any_part_does_no_harm_and_is_continued_by_any_
     assert alice.view(other).type is not None
 
 
-@pytest.mark.process
-@pytest.mark.long
-@both_engines
-def test_a_container_is_deleted_for_everybody_and_purged_later_where_the_broker_is_killed_meanwhile(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    story = Story(alice).created({alice: OWNER, bob: READER}, content=b"1")
-    story.tell(alice, story.follow(alice, content=b"2"))
-    plant(broker, story, bob)
-    log = bob.events()
-    request = story.follow(alice, tombstone=True)
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(story.send, alice, request)
-        emptied = "AND version = 0"
-        wait_until(lambda: 0 < rows_of(broker, "events", story, emptied) < MANY)
-        broker.kill()
-        with pytest.raises(Exception, match=r"."):
-            answer.result()
-    assert pending(broker) == [story.id]
-    broker.start()
-    for user in (alice, bob):
-        user.wire.close()
-    check(broker)
-    view = bob.view(story, "since=1")
-    assert view.head == request.record
-    done = admin(broker, "sweep").expect(0)
-    assert ", and the remaining data of 1 deleted containers" in done.last
-    assert "deleted containers" not in admin(broker, "sweep").expect(0).last
-    assert pending(broker) == []
-    assert rows_of(broker, "events", story, "AND version <> 0 AND event_type <> 'Deleted'") == 0
-    assert digest(bob.events()[: len(log)]) == digest(log)
-    check(broker)
-
-
-def plant(broker: BrokerProcess, story: Story, user: User) -> None:
-    """Many events of the container in a user's log, which are to be numbered."""
-    fresh = "randomblob(16)" if broker.engine == "sqlite" else "uuid_send(gen_random_uuid())"
-    some = f"(VALUES {', '.join(f'({n})' for n in range(100))})"
-    more = f"(VALUES {', '.join(f'({n})' for n in range(MANY // 100))})"
-    query(
-        broker.database_url,
-        "INSERT INTO events (user_id, event_type, container_id, date, version, application,"
-        " changes, salt) "
-        f"SELECT u.id, 'Updated', c.id, 1, 1, 'planted', 2, {fresh} "
-        f"FROM {some} a, {more} b, users u, containers c WHERE u.id = ? AND c.id = ?",
-        user.ring.userId.bytes, story.id,
-    )  # fmt: skip
-
-
-@pytest.mark.long
-@both_engines
-def test_numbering_reading_and_retention_beside_a_purge_leave_logs_unchanged(
-    start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Emptying, numbering and retention lock the log, so that PostgreSQL ends none as a deadlock."""
-    monkeypatch.setattr(tombstones, "_EVENTS", 1)
-    broker = start_broker()
-    alice, bob = new_user(at=broker), new_user(at=broker)
-    grants: Grants = {alice: OWNER, bob: OWNER}
-    story, other = Story(alice).created(grants), Story(alice).created(grants)
-    for number in range(12):
-        for each in (other, story):
-            each.tell(alice, each.follow(alice, content=b"%d" % number))
-    alice.events()
-    age(broker, alice.ring.userId, "id <= 4")
-    log = alice.events()
-    delete_and_stop(broker, bob, story)
-    done = threading.Event()
-
-    def go_on() -> list[bytes]:
-        """New events, of which some have no number yet, and pages of the log."""
-        found = []
-        while not done.is_set():
-            other.tell(bob, other.follow(bob, content=b"on"))
-            found.append(digest_of(alice, len(log)))
-        return found
-
-    def drop() -> None:
-        while not done.is_set():
-            drop_old_events(broker, DAY)
-
-    def digest_of(user: User, end: int) -> bytes:
-        page = user.wire.call("GET", f"/v1/events?endId={end}").expect(200).message(Events)
-        return functools.reduce(digest_with, page.events, page.droppedDigest)
-
-    with ThreadPoolExecutor(2) as pool:
-        going_on, dropping = pool.submit(go_on), pool.submit(drop)
-        try:
-            parts = purge(broker, story)
-        finally:
-            done.set()
-        digests = going_on.result()
-        dropping.result()
-    assert parts > 2 * 13
-    assert digests
-    assert {*digests, digest_of(alice, len(log))} == {digest(log)}
-    check(broker)
-
-
 @pytest.mark.long
 @both_engines
 def test_events_of_former_members_are_emptied_even_if_the_last_member_is_deleted_meanwhile(
@@ -305,32 +194,6 @@ def test_events_of_former_members_are_emptied_even_if_the_last_member_is_deleted
     assert [event.salt is None for event in emptied] == [True, True, False]
     assert [event.containerType for event in emptied] == [None, None, None]
     assert bob.view(kept).head is None
-    check(broker)
-
-
-@pytest.mark.long
-@both_engines
-def test_the_keys_of_deleted_authors_go_unless_a_record_that_stays_needs_them(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice, bob, carol, dora = (new_user(at=broker) for _ in range(4))
-    story = Story(alice).created({alice: OWNER, bob: READER, carol: WRITER, dora: OWNER})
-    story.tell(carol, story.follow(carol, content=b"2"))
-    story.tell(dora, story.follow(dora, type="a type"))
-
-    def keys_of(user: User) -> int:
-        mine = user.ring.userId.bytes
-        return count_rows(broker.database_url, "key_records", "user_id = ?", mine)
-
-    for user in (carol, dora):
-        delete_user(user).expect(204)
-        assert keys_of(user) > 0
-    story.tell(alice, story.follow(alice, tombstone=True))
-    admin(broker, "sweep").expect(0)
-    assert keys_of(carol) == 0
-    assert keys_of(dora) > 0
-    assert bob.view(story).head == story.requests[-1].record
     check(broker)
 
 

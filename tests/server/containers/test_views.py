@@ -1,6 +1,5 @@
 """A view has exactly what the reader's permissions, mark and page allow (container.md, 4)."""
 
-import asyncio
 from collections.abc import Callable
 
 import msgspec
@@ -9,13 +8,8 @@ import pytest
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import bare_body, parse_bare, parse_entry, parse_record
-from scbroker.server.broker import Call
-from scbroker.server.containers import views
-from scbroker.server.storage import statements as sql
-from scbroker.server.storage.database import open_database
-from scbroker.server.storage.driver import Connection
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import ContainerView, GoverningPage, GoverningView, ViewQuery
+from scbroker.wire.containers import GoverningPage, GoverningView
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.tables import query
 from tests.kit.writers import (
@@ -29,7 +23,6 @@ from tests.kit.writers import (
     User,
     delete_user,
     rotate,
-    session_of,
 )
 from tests.server.conftest import NewUser
 
@@ -241,38 +234,6 @@ def test_an_expired_entry_shows_nothing_from_that_moment_on(
     )  # fmt: skip
     for path in ("", "/governing?from=1&to=1", "/records?from=1&count=1"):
         bob.wire.call("GET", story.path + path).expect(404, "not-found")
-
-
-def test_a_history_that_is_read_in_bites_shows_the_same_of_each_record(
-    new_user: NewUser, broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice, bob, carol, dave = (new_user() for _ in range(4))
-    everybody: Grants = {alice: OWNER, bob: VIEWER, carol: OWNER, dave: OWNER}
-    story = Story(alice).created(everybody)
-    for number, author in enumerate((carol, alice, dave, alice, carol, alice)):
-        story.tell(author, story.follow(author, type=f"type {number}"))
-    story.tell(dave, story.follow(dave, grants=everybody))
-    whole = bob.view(story)
-    assert [len(_names(item)) for item in whole.governing if item.accessList] == [4, 2]
-    monkeypatch.setattr(views, "_PAGE_RECORDS", 3)
-    monkeypatch.setattr(sql, "_GOVERNING_AT_ONCE", 2)
-    call = Call("tests", "", {"containerId": story.id}, session_of(bob))
-
-    def read(connection: Connection) -> ContainerView:
-        [found] = views.views_of(connection, call, [(call.container_id, ViewQuery())])
-        assert isinstance(found, ContainerView)
-        return found
-
-    async def work() -> ContainerView:
-        database = open_database(broker.database_url)
-        try:
-            return await database.read(read)
-        finally:
-            await database.close()
-
-    page = asyncio.run(work())
-    assert page.governing == whole.governing[:3]
-    assert page.keyChains == whole.keyChains
 
 
 @pytest.mark.long

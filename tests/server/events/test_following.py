@@ -109,18 +109,6 @@ def test_a_log_out_ends_the_waiting_requests_of_its_session_without_a_page(reade
 
 @pytest.mark.long
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_a_closed_connection_is_not_counted_as_a_follower(
-    reader: Reader, fresh_broker: BrokerProcess
-) -> None:
-    with ExitStack() as stack:
-        for _ in range(5):
-            head_of(stack.enter_context(reader.ask("startId=1&wait=600")))
-        assert metric(fresh_broker, "scbroker_followers") == 5
-    wait_until(lambda: metric(fresh_broker, "scbroker_followers") == 0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_followers_take_no_slot_of_other_requests(
     start_broker: StartBroker, new_reader: NewReader
 ) -> None:

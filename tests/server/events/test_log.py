@@ -95,24 +95,6 @@ def test_an_event_says_who_acted_when_and_by_which_program(new_user: NewUser) ->
     assert before <= event.date <= clock()
 
 
-def test_without_view_type_events_show_neither_the_type_nor_its_changes(new_user: NewUser) -> None:
-    alice, bob, carol = (new_user() for _ in range(3))
-    grants: Grants = {alice: OWNER, bob: MEMBER, carol: MEMBER | Level.ViewType}
-    story = Story(alice).created(grants, type="hidden")
-    story.tell(alice, story.follow(alice, type="other"))
-    story.tell(alice, story.follow(alice, type="third", content=b"3"))
-    assert _told(bob.events()) == [("Added", 1, []), ("Updated", 3, ["content"])]
-    assert {event.containerType for event in bob.events()} == {None}
-    assert _told(carol.events()) == [
-        ("Added", 1, []),
-        ("Updated", 2, ["type"]),
-        ("Updated", 3, ["content", "type"]),
-    ]
-    assert [event.containerType for event in carol.events()] == ["hidden", "other", "third"]
-    assert [event.previousContainerType for event in carol.events()] == [None, "hidden", "other"]
-    assert {event.previousContainerType for event in bob.events()} == {None}
-
-
 def test_a_container_is_followed_by_its_type_before_and_after_a_change(new_user: NewUser) -> None:
     """The event of the change has both; before it only the old type finds events, after it only the new."""
     alice, bob = new_user(), new_user()

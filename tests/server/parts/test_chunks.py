@@ -213,20 +213,6 @@ def _sweep_by_deleting_another(user: User) -> None:
 
 
 @pytest.mark.long
-def test_an_object_that_a_replaced_chunk_left_is_removed_by_the_next_sweep(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    story, part, sealed = _begun(alice)
-    for piece in (bytes(len(sealed)), sealed):
-        story.chunk(alice, part, 0, piece).expect(204)
-    story.tell(alice, story.follow(alice, content=part))
-    _sweep_by_deleting_another(alice)
-    [left] = objects(fresh_broker).values()
-    assert left == sealed
-
-
-@pytest.mark.long
 def test_a_user_sends_no_more_unfinished_bytes_than_the_broker_allows(
     new_user: NewUser, start_broker: StartBroker
 ) -> None:

@@ -1,6 +1,5 @@
 """Whoever sweeps claims first, a bounded number at a time, and what is stuck stops nothing."""
 
-import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest
 from scbroker.crypto.seal import random_bytes
 from scbroker.errors import IncompleteUploadError, OverloadedError, PartGoneError
 from scbroker.records.canonical import Fingerprint, UserId
-from scbroker.records.container_record import SEGMENT
 from scbroker.server.broker import Broker, Call, SessionUser
 from scbroker.server.migrations.upgrade import bring_up
 from scbroker.server.parts import chunks, presigned, sweeping
@@ -249,23 +247,3 @@ async def test_a_content_that_is_deleted_while_it_is_read_is_gone_and_not_a_faul
         blobs.between = sweep
         with pytest.raises(PartGoneError):
             await chunks.segments(broker, scene.call(), asked)
-
-
-@pytest.mark.long
-def test_a_content_whose_first_chunks_are_swept_is_gone(
-    new_user: NewUser, fresh_broker: BrokerProcess
-) -> None:
-    alice = new_user(at=fresh_broker)
-    story = Story(alice)
-    part = story.upload(alice, bytes(9 * SEGMENT + 1))
-    story.tell(alice, story.begin(content=part))
-    query(fresh_broker.database_url, "DELETE FROM chunks WHERE chunk = 0")
-    path = f"{story.path}/parts/{uuid.UUID(bytes=part.partId)}"
-    for asked in (
-        "segments?first=0&count=1",
-        "segments?first=7&count=2",
-        "transfers?first=0&count=2",
-    ):
-        alice.wire.call("GET", f"{path}/{asked}").expect(410, "part-gone")
-    alice.wire.call("GET", f"{path}/transfers?first=0&count=3").expect(400, "invalid")
-    alice.wire.call("GET", f"{path}/segments?first=8&count=1").expect(200)

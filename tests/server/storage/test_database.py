@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 
 import pytest
@@ -18,13 +17,10 @@ from sqlalchemy.exc import ProgrammingError
 from scbroker.errors import ConflictError, InvalidArgumentError, OverloadedError
 from scbroker.server.storage.database import Database, SqliteDatabase, open_database
 from scbroker.server.storage.driver import Connection
-from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.engines import PostgresServer
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE, tick
 from tests.kit.watching import watching
-from tests.kit.writers import Story
-from tests.server.conftest import NewUser
 
 pytestmark = pytest.mark.postgresql_too
 
@@ -159,40 +155,6 @@ async def test_the_savepoint_of_a_large_write_needs_no_temporary_file(tmp_path: 
         assert not [path for path in await database.write(opened_by) if "etilqs" in path]
 
 
-async def test_out_of_space_what_fits_commits_and_the_rest_is_to_be_retried_with_nothing_half(
-    tmp_path: Path,
-) -> None:
-    """Out of space SQLite rolls the whole transaction back, savepoints and all."""
-
-    def add(connection: Connection, number: int) -> int:
-        # Large and small ones: what is small still fits when a large one no longer does.
-        _add(connection, 2 * number, "x" * (200_000 if number % 3 else 10))
-        _add(connection, 2 * number + 1)
-        return number
-
-    async with _opened(f"sqlite:///{tmp_path / 'x.sqlite'}") as database:
-        await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 1000")))
-        release = threading.Event()
-        blocker = asyncio.ensure_future(database.write(lambda _: release.wait(PATIENCE)))
-        writes = [asyncio.ensure_future(database.write(partial(add, number=n))) for n in range(60)]
-        await tick()  # each queues its job
-        release.set()
-        await blocker
-        outcomes = await asyncio.gather(*writes, return_exceptions=True)
-        failed = [error for error in outcomes if isinstance(error, BaseException)]
-        done = [n for n in outcomes if isinstance(n, int)]
-        assert len(failed) > 5
-        assert len(done) > 20
-        assert {type(error) for error in failed} == {OverloadedError}
-        assert {str(error) for error in failed} == {"The broker's disk is full: tell its operator."}
-        assert all(error.retryable for error in failed if isinstance(error, OverloadedError))
-        expected = sorted(row for n in done for row in (2 * n, 2 * n + 1))
-        assert await database.read(_ids) == expected
-        # With room again everything goes on.
-        await database.write(lambda c: c.execute(text("PRAGMA max_page_count = 100000")))
-        assert await database.write(lambda c: add(c, 1000)) == 1000
-
-
 @pytest.mark.parametrize("large", [False, True])
 async def test_a_read_sees_one_moment_despite_writes(database_url: str, large: bool) -> None:
     def twice(connection: Connection) -> tuple[list[int], list[int]]:
@@ -289,82 +251,6 @@ async def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> N
 def test_an_engine_that_is_not_ours_is_refused(url: str) -> None:
     with pytest.raises(InvalidArgumentError, match="database_url"):
         open_database(url)
-
-
-@pytest.mark.long
-def test_while_postgresql_is_away_everything_is_to_be_retried_and_goes_on_when_it_is_back(
-    tmp_path: Path,
-) -> None:
-    with (
-        PostgresServer(durable=True) as server,
-        BrokerProcess(tmp_path, server.createdatabase()) as broker,
-        Wire(broker) as wire,
-    ):
-        ring = broker.new_user()
-        wire.log_in(ring)
-        asked = {"users": [{"userId": str(ring.userId)}]}
-        log_in = wire.log_in_request(ring)
-        server.crash()
-        for answer in (
-            wire.call("GET", "/health/ready"),
-            wire.call("POST", "/v1/key-records", asked),
-            wire.call("POST", "/v1/sessions", log_in),
-            wire.register(ring.generate()),
-        ):
-            assert answer.expect(503, "overloaded").headers["retry-after"] == "1"
-        wire.call("GET", "/health/live").expect(200)
-        server.start()
-        wire.call("GET", "/health/ready").expect(200)
-        wire.call("POST", "/v1/key-records", asked).expect(200)
-        assert "Traceback" not in broker.log
-
-
-@pytest.mark.process
-@pytest.mark.long
-def test_every_acknowledged_create_is_there_after_the_broker_was_killed_under_load(
-    fresh_broker: BrokerProcess, new_user: NewUser
-) -> None:
-    users = [new_user(at=fresh_broker) for _ in range(4)]
-    acknowledged: list[Story] = []
-    enough = threading.Event()
-
-    def create(number: int) -> None:
-        user = users[number]
-        while True:
-            story = Story(user)
-            request = story.begin(header=b"{}", type="note", content=bytes(20_000))
-            try:
-                answer = story.send(user, request)
-            except (OSError, HTTPException):
-                return
-            if answer.status != 201:
-                return
-            story.requests.append(request)
-            acknowledged.append(story)
-            if len(acknowledged) >= 60:
-                enough.set()
-
-    with ThreadPoolExecutor(len(users)) as pool:
-        running = [pool.submit(create, number) for number in range(len(users))]
-        assert enough.wait(PATIENCE)
-        fresh_broker.kill()
-        for each in running:
-            each.result(PATIENCE)
-    fresh_broker.start()
-    for story in acknowledged:
-        view = story.creator.view(story, "header=1&content=1")
-        [request] = story.requests
-        assert view.governing[0].record == request.record
-        assert (view.header, view.content, view.type) == (
-            request.header,
-            request.content,
-            request.type,
-        )
-    for user in users:
-        events = user.events()
-        assert [event.id for event in events] == list(range(1, len(events) + 1))
-        mine = sum(story.creator is user for story in acknowledged)
-        assert mine <= len(events) <= mine + 1, "at most the one under way was not acknowledged"
 
 
 @pytest.mark.long

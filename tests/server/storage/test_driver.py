@@ -14,7 +14,6 @@ from sqlalchemy import (
     Boolean,
     Column,
     Executable,
-    Insert,
     Integer,
     LargeBinary,
     MetaData,
@@ -30,12 +29,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError, InvalidRequestError
 
 from scbroker.errors import OverloadedError
-from scbroker.server.migrations.upgrade import bring_up
-from scbroker.server.storage import statements as sql
 from scbroker.server.storage.database import Database, open_database
 from scbroker.server.storage.driver import Connection
-from scbroker.server.storage.tables import metadata
-from tests.kit import plans
 from tests.kit.waiting import tick
 
 T = TypeVar("T")
@@ -149,97 +144,6 @@ def test_a_list_of_any_length_finds_the_same_rows_as_by_sqlalchemy(things: str) 
     found = by_driver(things, find)
     assert found == by_sqlalchemy(things, find)
     assert [len(each) for each in found] == [*range(10), *[len(FULL) - 5] * 4]
-
-
-def statements() -> dict[str, tuple[Executable, dict[str, Any]]]:
-    """Return every statement of the broker, with values that find the rows of `fill`."""
-    found = {
-        name: (statement, {name: _close(value) for name, value in values.items()})
-        for name, (statement, values) in plans.asked().items()
-    }
-    for name, value in vars(sql).items():
-        if isinstance(value, Insert) and not name.startswith("_"):
-            row = (
-                dict(_rows(metadata.tables[value.table.name])[0])
-                if value.select is None
-                else plans.values_of(value)
-            )
-            found[name] = value, row
-            found[f"{name} of a new row"] = (
-                value,
-                {
-                    key: b"new".ljust(len(each)) if isinstance(each, bytes) else each
-                    for key, each in row.items()
-                },
-            )
-    return found
-
-
-def _close(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_close(each) for each in value]
-    if isinstance(value, bytes) and len(value) == 16:
-        return bytes(16)
-    return "name" if isinstance(value, str) else value
-
-
-def _rows(table: Table) -> list[dict[str, Any]]:
-    """Return two rows of a table: every boolean value and NULL occur."""
-    primary = {column.name for column in table.primary_key}
-    return [
-        {
-            column.name: _value(column, number)
-            for column in table.columns
-            if column.name != "row_id"
-            and not (column.nullable and number and column.name not in primary)
-        }
-        for number in range(2)
-    ]
-
-
-def _value(column: Column[Any], number: int) -> Any:
-    if isinstance(column.type, Boolean):
-        return bool(number)
-    if isinstance(column.type, Integer):
-        return number + 1
-    if isinstance(column.type, LargeBinary):
-        unique = number and column.primary_key and column is next(iter(column.table.primary_key))
-        return (b"\x01" if unique else b"\x00").rjust(column.type.length or 16, b"\x00")
-    return "name" * (number + 1)
-
-
-def _fill(connection: Connection) -> None:
-    for table in metadata.tables.values():
-        for row in _rows(table):
-            connection.execute(insert(table), row)
-
-
-@pytest.mark.long
-def test_every_statement_gives_the_rows_or_the_error_that_it_gives_by_sqlalchemy(
-    database_url: str,
-) -> None:
-    async def bring() -> None:
-        database = open_database(database_url)
-        await bring_up(database)
-        await database.close()
-
-    asyncio.run(bring())
-    by_driver(database_url, _fill)
-    asked = statements()
-    ours = by_driver(
-        database_url,
-        lambda c: {name: undone(c, partial(c.execute, *each)) for name, each in asked.items()},
-    )
-    theirs = by_sqlalchemy(
-        database_url,
-        lambda c: {
-            name: undone_by_sqlalchemy(c, partial(c.execute, *each)) for name, each in asked.items()
-        },
-    )
-    for name, each in ours.items():
-        assert each == theirs[name], name
-    assert sum(bool(names) for names, _ in ours.values()) > 60, "rows were returned"
-    assert any(isinstance(kind, type) for kind, _ in ours.values()), "and errors raised"
 
 
 BROKEN: Final = (

@@ -1,10 +1,9 @@
 """The end of a user: what goes, what stays, and that it holds whatever happens at the same time.
 
-Spec: docs/spec/protocol.md, section 5. `test_key_files` tests wrong orders.
+Spec: docs/spec/protocol.md, section 5. The vectors of orders have wrong ones.
 """
 
 import asyncio
-import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -629,22 +628,6 @@ def test_a_container_left_to_a_deleted_user_is_nobodys_and_goes_with_the_last_of
     for user in (alice, bob):
         _assert_forgotten(broker.database_url, user, set())
     assert count_rows(broker.database_url, "containers", "id = ?", story.id) == 0
-
-
-def test_the_last_member_takes_a_container_of_a_deleted_user_along(
-    broker: BrokerProcess, new_user: NewUser
-) -> None:
-    alice, bob = new_user(), new_user()
-    story = Story(alice).created({alice: OWNER, bob: OWNER})
-    for_bob = Story(alice).created({bob: OWNER})
-    delete_user(alice).expect(204)
-    delete_user(bob).expect(204)
-    purge_all(broker.database_url)
-    for user in (alice, bob):
-        _assert_forgotten(broker.database_url, user, set())
-    tables = ("records", "access_lists", "members", "parts", "accesses", "events", "authors")
-    for table, box in itertools.product(tables, (story, for_bob)):
-        assert count_rows(broker.database_url, table, "container_id = ?", box.id) == 0, table
 
 
 # Concurrent requests

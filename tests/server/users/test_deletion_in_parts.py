@@ -192,22 +192,6 @@ def test_a_user_is_deleted_for_everybody_after_the_first_transaction(
 
 
 @pytest.mark.long
-def test_the_same_order_sent_again_continues_an_interrupted_deletion(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice = new_user(at=broker)
-    own = Story(alice).created()
-    message = message_of(alice)
-    end(broker, alice)
-    kept = partial(count_rows, broker.database_url, "records", "container_id = ?", own.id)
-    assert kept() == 1
-    delete_user(alice, message).expect(204)
-    assert kept() == 0
-    _assert_forgotten(broker.database_url, alice, set())
-
-
-@pytest.mark.long
 def test_a_running_broker_continues_a_deletion_that_another_started(
     start_broker: StartBroker, new_user: NewUser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,26 +216,6 @@ def test_a_running_broker_continues_a_deletion_that_another_started(
     beside(broker, run)
     for user in users:
         _assert_forgotten(broker.database_url, user, set())
-
-
-@pytest.mark.long
-@both_engines
-def test_others_write_between_the_parts_of_a_large_deletion_that_is_ordered_twice(
-    start_broker: StartBroker, new_user: NewUser
-) -> None:
-    broker = start_broker()
-    alice, bob, other = (new_user(at=broker) for _ in range(3))
-    again = User(alice.ring, other.wire)
-    second = message_of(again)
-    plant(broker, alice)
-    with ThreadPoolExecutor(1) as pool, deleting(broker, alice) as answer:
-        repeated = pool.submit(delete_user, again, second)
-        Story(bob).created()
-        assert left(broker, alice) > 0, "the create was answered while containers were there"
-        answer().expect(204)
-        repeated.result().expect(204)
-    assert left(broker, alice) == 0
-    _assert_forgotten(broker.database_url, alice, set())
 
 
 @pytest.mark.long

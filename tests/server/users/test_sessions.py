@@ -54,19 +54,6 @@ def test_a_nonce_is_good_for_one_log_in_also_when_used_by_many_at_once(
     assert sorted(at_once(log_in, range(8))) == [201] + [401] * 7
 
 
-@pytest.mark.long
-def test_a_nonce_outlives_a_restart_and_is_still_good_once(fresh_broker: BrokerProcess) -> None:
-    ring = fresh_broker.new_user()
-    with Wire(fresh_broker) as wire:
-        request = wire.log_in_request(ring)
-        wire.call("POST", "/v1/sessions", request).expect(201)
-        unused = wire.log_in_request(ring)
-        wire.close()
-        fresh_broker.restart()
-        wire.call("POST", "/v1/sessions", request).expect(401, "challenge")
-        wire.call("POST", "/v1/sessions", unused).expect(201)
-
-
 def test_an_expired_nonce_is_refused(broker: BrokerProcess, wire: Wire) -> None:
     ring = broker.new_user()
     fresh = random_bytes(16) + (clock() - 1).to_bytes(8, "big")

@@ -116,12 +116,8 @@ def by_another_key(scene: Scene) -> bytes:
 
 WORTHLESS: dict[str, Callable[[Scene], bytes]] = {
     "another user's": lambda s: s.another_pass(s.broker.new_user()),
-    "made up": lambda _: random_bytes(48),
-    "zeros": lambda _: bytes(48),
     "by another key": by_another_key,
     "a nonce": lambda s: s.wire.nonce(),
-    "the first byte changed": changed(0),
-    "the last byte of the id changed": changed(15),
     "the first byte of the tag changed": changed(16),
     "the last byte changed": changed(47),
 }
@@ -159,21 +155,6 @@ def test_a_pass_has_the_form_of_the_specification_and_is_not_stored(scene: Scene
         for part in (each[:16], each[16:]):
             assert repr(part)[2:-1] not in kept
             assert part.hex() not in kept
-
-
-@pytest.mark.long
-def test_a_pass_is_good_at_every_process_with_the_key_and_after_a_restart(
-    scene: Scene, start_broker: StartBroker
-) -> None:
-    scene.broker.stop()
-    again = start_broker(
-        trusted_proxies="127.0.0.1", api_key=scene.broker.api_key, **LIMITS
-    )  # on the same data
-    with Wire(again) as wire:
-        for _ in range(LIMITS["guesses"]):
-            wire.open_key_file(scene.ring.userId, random_bytes(32), None, HOME).expect(401)
-        wire.open_key_file(scene.ring.userId, scene.auth, None, HOME).expect(429, "throttled")
-        wire.open_key_file(scene.ring.userId, scene.auth, scene.device_pass, HOME).expect(200)
 
 
 def test_a_pass_of_before_a_change_of_credentials_is_good_after_it(scene: Scene) -> None:
