@@ -18,19 +18,13 @@ from scbroker.client.http.requests import Buffers, ObjectStore, Requests
 from scbroker.client.http.transport import PIECE, Response
 from tests.client.http.test_transport import KEY, device_of
 from tests.kit.tcp import PROTOCOL, BadBroker
-from tests.kit.waiting import PATIENCE, tick, until, wait_until
+from tests.kit.waiting import PATIENCE, wait_until
 
 EARLY = b"HTTP/1.1 204 X\r\n%sContent-Length: 0\r\n\r\n" % PROTOCOL
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(work, PATIENCE))
-
-
-async def is_waiting(task: asyncio.Task[Any]) -> bool:
-    for _ in range(9):
-        await tick()
-    return not task.done()
 
 
 def test_memory_that_was_not_given_back_is_never_handed_out_again() -> None:
@@ -43,48 +37,6 @@ def test_memory_that_was_not_given_back_is_never_handed_out_again() -> None:
             assert another.obj is not kept.obj
             other.give_back(another)
             assert (await other.take()).obj is another.obj
-
-    run(work())
-
-
-def test_a_transfer_that_is_cancelled_while_it_waits_leaves_the_others_all_memory() -> None:
-    async def work() -> None:
-        shared = Buffers(1, 8)
-
-        async def waits() -> None:
-            with shared.transfer() as buffers:
-                await buffers.take()
-
-        with shared.transfer() as one:
-            buffer = await one.take()
-            waiting = asyncio.create_task(waits())
-            assert await is_waiting(waiting)
-            waiting.cancel()
-            one.give_back(buffer)
-            with suppress(asyncio.CancelledError):
-                await waiting
-            await one.take()
-            more = asyncio.create_task(one.take())
-            assert await is_waiting(more)
-            more.cancel()
-
-    run(work())
-
-
-def test_memory_is_kept_for_the_next_transfer_and_freed_if_none_begins_soon() -> None:
-    async def work() -> None:
-        shared = Buffers(2, 8, kept_seconds=1e-9)
-        with shared.transfer() as one:
-            one.give_back(first := await one.take())
-        with shared.transfer() as other:
-            other.give_back(again := await other.take())
-            assert again.obj is first.obj
-            with shared.transfer():
-                pass
-            await tick(3)
-            assert len(shared._free) == 1, "the end of another transfer frees nothing"
-        await until(lambda: not shared._free)
-        assert shared._free == []
 
     run(work())
 

@@ -59,33 +59,6 @@ def test_a_saved_file_is_the_content(
 
 
 @pytest.mark.long
-def test_a_file_is_replaced_only_by_a_whole_one(device: ServerProvider, folder: Path) -> None:
-    target = folder / "file"
-    target.write_bytes(b"what was there before")
-    made = device.createContainer(CONTENT).result(PATIENCE).id
-    with Network() as network:
-        network.treat("GET", "/segments", only(1))
-        with pytest.raises(BrokerError.permissionDeniedError):
-            device.saveContainerContent(made, target).result(PATIENCE)
-    assert target.read_bytes() == b"what was there before"
-    device.saveContainerContent(made, target).result(PATIENCE)
-    assert target.read_bytes() == CONTENT
-
-
-def only(runs: int) -> Any:
-    """The broker gives so many runs and no more; what fails does so when those are there."""
-    begun = [0]
-
-    async def treat(go: Go) -> Any:
-        begun[0] += 1
-        if begun[0] > runs:
-            raise BrokerError.permissionDeniedError("cut off")
-        return await go()
-
-    return treat
-
-
-@pytest.mark.long
 def test_what_was_saved_before_a_cut_is_not_fetched_again(
     device: ServerProvider, folder: Path, tmp_path: Path
 ) -> None:

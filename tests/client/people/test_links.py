@@ -153,38 +153,6 @@ def test_the_key_file_of_a_link_opens_with_its_passphrase_alone(
             KeyFile(stored).open(passphrase="Secret 99")
 
 
-@pytest.mark.long
-def test_another_device_lists_and_revokes_the_links(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    box = box_of(alice)
-    first, second = made(alice, box, name="1"), made(alice, box, name="2")
-    elsewhere = new_provider(alice.getKeyRing().result(PATIENCE))
-    assert listed(elsewhere) == [first, second]
-    elsewhere.revokeLink(first).result(PATIENCE)
-    elsewhere.revokeLink(str(second.userId)).result(PATIENCE)
-    assert listed(alice) == []
-    assert members(alice, box) == {id_of(alice)}
-
-
-@pytest.mark.long
-def test_a_revoked_link_opens_nothing_and_what_is_written_then_has_another_key(
-    alice: ServerProvider,
-) -> None:
-    box = box_of(alice)
-    link, kept = made(alice, box), made(alice, box)
-    guest = opened(link)
-    before = guest.getSecuredContainer(box).result(PATIENCE).record
-    alice.revokeLink(link).result(PATIENCE)
-    assert members(alice, box) == {id_of(alice), kept.userId}
-    assert alice.getSecuredContainer(box).result(PATIENCE).record != before
-    refusal(guest.getContainer(box), BrokerError)
-    refused(link, BrokerError.notFoundError, "was revoked")
-    assert alice.getLatestActiveSigningKey(link.userId).result(PATIENCE) is None
-    assert opened(kept).getContainer(box).result(PATIENCE).content == b"for guests"
-    refusal(alice.revokeLink(link), BrokerError.notFoundError, "You have no link of user")
-
-
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no container": ({"containerIds": []}, "1 to 256 containers, not 0"),
     "too many": ({"containerIds": [uuid.uuid4() for _ in range(257)]}, "not 257"),

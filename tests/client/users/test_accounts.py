@@ -2,8 +2,6 @@
 
 import re
 import uuid
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,7 +10,6 @@ from scbroker import BrokerError, KeyRing, KeyType, MemoryTrustStore, ServerProv
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, drop
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider, StartBroker
-from tests.kit.network import Network
 from tests.kit.tables import query
 from tests.kit.waiting import PATIENCE
 
@@ -38,42 +35,6 @@ def test_a_wrong_passphrase_and_an_unknown_user_read_alike(
         messages.add(str(caught.value))
         assert logged_in(provider) is None
     assert len(messages) == 1
-
-
-EMPTY: dict[str, Callable[[ServerProvider, Account, dict[str, Any]], Any]] = {
-    "logIn, passphrase": lambda p, a, style: p.logIn(a.ring.userId, passphrase="", **style),
-    "logIn, password": lambda p, a, style: p.logIn(a.ring.userId, "", PASSPHRASE, **style),
-    "getKeyFile, passphrase": lambda p, _, style: p.getKeyFile("", **style),
-    "createOrUpdateKeyFile, password": lambda p, a, style: p.createOrUpdateKeyFile(
-        a.key_file, "", PASSPHRASE, **style
-    ),
-    "createOrUpdateKeyFile, passphrase": lambda p, a, style: p.createOrUpdateKeyFile(
-        a.key_file, PASSWORD, "", **style
-    ),
-    "changeCredentials, password": lambda p, _, style: p.changeCredentials("", PASSPHRASE, **style),
-    "changeCredentials, passphrase": lambda p, _, style: p.changeCredentials(PASSWORD, "", **style),
-}
-
-
-@pytest.mark.parametrize("case", EMPTY)
-def test_an_empty_secret_is_a_wrong_argument_in_both_call_styles_and_nothing_is_sent(
-    account: Account, new_provider: NewProvider, case: str
-) -> None:
-    provider, failed = new_provider(account.ring), Future[BrokerError]()
-    style = {
-        "completionHandler": failed.set_result,
-        "errorHandler": failed.set_result,
-        "queue": ThreadPoolExecutor(1),
-    }
-    name = case.rpartition(" ")[2]
-    with Network() as network:
-        with pytest.raises(BrokerError.invalidArgumentError, match=f"^{name} must be"):
-            drop(EMPTY[case](provider, account, {}))
-        assert EMPTY[case](provider, account, style) is provider
-        error = failed.result(PATIENCE)
-    assert type(error) is BrokerError.invalidArgumentError
-    assert str(error).startswith(f"{name} must be")
-    assert network.sent == []
 
 
 def test_a_key_ring_of_somebody_else_or_of_nobody_is_refused(

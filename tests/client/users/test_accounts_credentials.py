@@ -46,18 +46,6 @@ def key_index_of(record: bytes) -> int:
     return parse_record(record).keyIndex
 
 
-def test_after_a_change_the_new_passphrase_opens_the_account_and_the_old_one_opens_nothing(
-    owner: Owner, new_provider: NewProvider
-) -> None:
-    key_file = change(owner.provider).result(PATIENCE)
-    fresh = new_provider()
-    assert fresh.logIn(owner.user_id, NEW_PASSWORD, NEW_PASSPHRASE).result(PATIENCE) == key_file
-    assert ring_of(fresh).signing[0].seeds == owner.ring.signing[0].seeds
-    with pytest.raises(BrokerError.credentialsError):
-        new_provider().logIn(owner.user_id, passphrase=PASSPHRASE).result(PATIENCE)
-    assert owner.provider.getReminder().result(PATIENCE) == REMINDER, "no other was given"
-
-
 def test_a_reminder_that_is_not_given_stays_and_an_empty_one_removes_it(owner: Owner) -> None:
     """By either operation; after the deletion of the KeyFile none is left to stay."""
     alice, secrets = owner.provider, (f"{NEW_PASSWORD} 1", f"{NEW_PASSPHRASE} 1")

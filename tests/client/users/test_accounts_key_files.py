@@ -1,7 +1,6 @@
 """KeyFiles over a real broker: given back, compared, removed, and stored again; and opened without one."""
 
 import uuid
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from scbroker.client.users.accounts import keep_mark
 from scbroker.crypto.verify import sha256
 from scbroker.keys import PassphraseKeys, seal_key_file
 from scbroker.wire.users import KeyFileAnswer, KeyFileState
-from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, id_of, refusal
+from tests.client.conftest import PASSPHRASE, PASSWORD, REMINDER, Account, drop, refusal
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
@@ -39,28 +38,6 @@ def test_a_lie_about_the_stored_key_file_stops_what_would_take_its_place(owner: 
         attempt = owner.provider.createOrUpdateKeyFile(owner.key_file, PASSWORD, PASSPHRASE)
         refusal(attempt, BrokerError.forkError)
     assert owner.provider.getReminder().result(PATIENCE) == REMINDER
-
-
-def test_a_key_file_that_was_deleted_is_stored_again_and_opens_the_account(
-    owner: Owner, new_provider: NewProvider
-) -> None:
-    """From a bytearray that the caller changes meanwhile, and with another reminder."""
-    alice, user = owner.provider, owner.user_id
-    made = alice.createContainer(b"x").result(PATIENCE)
-    for _ in range(2):
-        alice.deleteKeyFile().result(PATIENCE)
-        assert alice.getReminder().result(PATIENCE) == ""
-        assert alice.getContainerContent(made.id).result(PATIENCE) == b"x", "the session goes on"
-        assert alice.needToSyncAccount(user, owner.key_file).result(PATIENCE) is True
-    refusal(new_provider().logIn(user, passphrase=PASSPHRASE), BrokerError.credentialsError)
-    data: Any = bytearray(owner.key_file)
-    storing = alice.createOrUpdateKeyFile(data, PASSWORD, PASSPHRASE, "another")
-    data[:] = bytes(len(data))
-    assert storing.result(PATIENCE) == owner.key_file
-    assert new_provider().logIn(user, passphrase=PASSPHRASE).result(PATIENCE) == owner.key_file
-    assert alice.getReminder().result(PATIENCE) == "another"
-    assert alice.needToSyncAccount(user, owner.key_file).result(PATIENCE) is False
-    assert ring_of(alice).generation == 1, "as it says itself"
 
 
 def test_the_marks_outlive_the_deletion_of_a_key_file(owner: Owner) -> None:
@@ -161,65 +138,6 @@ def test_an_older_another_or_a_strangers_key_file_is_not_given(
         assert caught.type is error
 
 
-def test_a_copy_has_to_be_fetched_again_unless_it_is_what_is_stored(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    user, older = (
-        id_of(alice),
-        seal_key_file(ring_of(alice), PASSWORD, PassphraseKeys(b"", b"w" * 32)),
-    )
-    current = change(alice).result(PATIENCE)
-    for device in (alice, new_provider(ring_of(alice))):
-        assert device.needToSyncAccount(user, current).result(PATIENCE) is False
-        assert device.needToSyncAccount(user, older).result(PATIENCE) is True
-        data: Any = memoryview(current)
-        assert device.needToSyncAccount(user, data).result(PATIENCE) is False
-    alice.deleteKeyFile().result(PATIENCE)
-    assert alice.needToSyncAccount(user, current).result(PATIENCE) is True
-
-
-DAMAGED: dict[str, Callable[[bytes], Any]] = {
-    "empty": lambda _: b"",
-    "one byte": lambda _: b"x",
-    "the first byte missing": lambda kept: kept[1:],
-    "the last byte missing": lambda kept: kept[:-1],
-    "a byte appended": lambda kept: kept + b"\0",
-    "the last byte changed": lambda kept: kept[:-1] + bytes([kept[-1] ^ 1]),
-    "the first byte changed": lambda kept: bytes([kept[0] ^ 1]) + kept[1:],
-    "bytes of the same length": lambda kept: bytes(len(kept)),
-    "another user's KeyFile": lambda _: seal_key_file(
-        KeyRing.generate(), PASSWORD, PassphraseKeys(b"a" * 32, b"w" * 32)
-    ),
-    "a mebibyte": lambda _: bytes(2**20),
-    "every second byte": lambda kept: memoryview(kept)[::2],
-    "a bytearray": lambda kept: bytearray(kept + b"\0"),
-}
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("damage", DAMAGED.values(), ids=DAMAGED)
-def test_a_damaged_copy_has_to_be_fetched_again_and_nothing_of_it_is_sent(
-    account: Account, new_provider: NewProvider, damage: Callable[[bytes], Any]
-) -> None:
-    provider, user = new_provider(account.ring), account.ring.userId
-    with Network() as network:
-        assert provider.needToSyncAccount(user, damage(account.key_file)).result(PATIENCE) is True
-    assert [(each.method, each.path, each.body) for each in network.sent] == [
-        ("GET", KEY_FILE, None)
-    ]
-
-
-@pytest.mark.parametrize("data", [None, "text", 7, [1, 2], uuid.UUID(int=1)], ids=repr)
-def test_a_copy_that_is_not_bytes_is_refused_by_the_call_itself(
-    account: Account, new_provider: NewProvider, data: Any
-) -> None:
-    provider = new_provider(account.ring)
-    with Network() as network, pytest.raises(BrokerError.invalidArgumentError) as caught:
-        drop(provider.needToSyncAccount(account.ring.userId, data))
-    assert str(caught.value) == f"keyFileData must be bytes, not {type(data).__name__}"
-    assert network.sent == []
-
-
 def test_only_the_sessions_own_key_file_can_be_compared(
     account: Account, alice: ServerProvider
 ) -> None:
@@ -233,23 +151,6 @@ def test_only_the_sessions_own_key_file_can_be_compared(
     for user, message in wrong.items():
         with pytest.raises(BrokerError.invalidArgumentError, match=message):
             drop(alice.needToSyncAccount(user, account.key_file))
-
-
-OPENING: dict[str, dict[str, str]] = {
-    "the password alone": {"password": PASSWORD},
-    "the passphrase alone": {"passphrase": PASSPHRASE},
-    "both": {"password": PASSWORD, "passphrase": PASSPHRASE},
-}
-
-
-@pytest.mark.parametrize("secrets", OPENING.values(), ids=OPENING)
-def test_a_local_key_file_opens_without_a_broker(account: Account, secrets: dict[str, str]) -> None:
-    with Network() as network:
-        ring = KeyRing.open(account.key_file, account.ring.userId, **secrets)
-    assert network.sent == []
-    assert [key.seeds for key in ring.signing] == [key.seeds for key in account.ring.signing]
-    assert [key.seeds for key in ring.encryption] == [key.seeds for key in account.ring.encryption]
-    assert ring.generation == 1
 
 
 def test_a_local_key_file_opens_with_a_secret_whole_and_for_its_user_only(account: Account) -> None:

@@ -46,16 +46,6 @@ def fill(marks: Marks, count: int) -> None:
         assert marks.swap("container", bytes([number]) * 16, None, b"value %d" % number)
 
 
-def test_a_store_that_is_opened_again_knows_what_it_knew(reopen: Callable[[], Marks]) -> None:
-    fill(reopen(), 3)
-    assert [reopen().get("container", bytes([n]) * 16) for n in range(4)] == [
-        b"value 0",
-        b"value 1",
-        b"value 2",
-        None,
-    ]
-
-
 def test_folder_and_file_are_for_their_owner_alone(tmp_path: Path) -> None:
     """0700 and 0600 whatever the umask lets through, also after a compaction, and the folder above."""
     folder = tmp_path / "deep" / "state"
