@@ -2,31 +2,14 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
 from scbroker import BrokerError
 from scbroker.conformance.client import play, scenes
 from scbroker.conformance.outcomes import Outcome
-from scbroker.server.operations import OPERATIONS
 from tests.kit.brokers import environment
 from tests.kit.nursery import run
-
-ROOT = Path(__file__).parents[2]
-LIES = {
-    "endless",
-    "flip",
-    "graft",
-    "headers",
-    "null",
-    "problem",
-    "remove",
-    "replay",
-    "set",
-    "status",
-}
-LIES |= {"swallow", "swallowed"}
 
 
 def adapter(broken: str) -> list[str]:
@@ -44,17 +27,6 @@ def test_our_client_plays_every_scene_as_expected() -> None:
     assert failures(outcomes) == {}
     assert [each.name for each in outcomes] == [scene["name"] for scene in scenes()]
     assert reported == outcomes
-
-
-@pytest.mark.long
-def test_a_client_without_marks_fails_the_scenes_that_name_them() -> None:
-    needed = {"two users register", "a new device logs in with the passphrase"}
-    noticed = {
-        "an older version than the device has seen",
-        "another history than the device has seen",
-    }
-    chosen = [scene for scene in scenes() if scene["name"] in needed | noticed]
-    assert failures(play(adapter("marks"), chosen=chosen)).keys() == noticed
 
 
 @pytest.mark.long
@@ -119,19 +91,3 @@ def test_a_program_that_answers_no_json_and_ends_fails_every_scene_and_the_comma
     outcomes = json.loads(output)
     assert {each["name"] for each in outcomes} == {scene["name"] for scene in scenes()}
     assert not any(each["passed"] for each in outcomes)
-
-
-def test_every_lie_names_an_operation_and_changes_it_in_a_way_that_the_broker_knows() -> None:
-    names = {f"{each.method} {each.path}" for each in OPERATIONS}
-    lies = [step for scene in scenes() for step in scene["steps"] if "broker" in step]
-    for lie in lies:
-        assert lie["broker"] in names
-        assert lie.keys() - {"broker", "times", "from"} <= LIES
-    assert {kind for lie in lies for kind in lie.keys() - {"broker", "times", "from"}} == LIES
-
-
-def test_the_specification_lists_every_lie_and_every_step() -> None:
-    page = (ROOT / "docs" / "spec" / "conformance.md").read_text("utf-8")
-    steps = {step["do"] for scene in scenes() for step in scene["steps"] if "do" in step}
-    for name in LIES | steps:
-        assert f"| `{name}`" in page, name

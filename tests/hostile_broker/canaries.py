@@ -74,8 +74,6 @@ class Evidence:
     """Values that the broker gets, by their kind."""
     places: dict[str, bytes] = field(default_factory=dict)
     shown: list[str] = field(default_factory=list)
-    kinds: set[type] = field(default_factory=set)
-    """The types of the objects that were shown."""
     errors: list[str] = field(default_factory=list)
 
     def note(self, name: str, *found: bytes) -> None:
@@ -88,7 +86,6 @@ class Evidence:
 
     def show(self, *objects: object) -> None:
         for each in objects:
-            self.kinds.add(type(each))
             self.shown += [repr(each), str(each), f"{each}"]
 
 

@@ -15,23 +15,14 @@ from scbroker.client.core.sealing import OpenPart
 from scbroker.crypto.verify import sha256
 from scbroker.records.container_record import Role, parse_entry, parse_record, wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from tests.hostile_broker.accomplices import (
-    MANAGER,
-    NO_LIST,
-    WRITES,
-    Mallory,
-    fresh_and_marked,
-    level,
-)
+from tests.hostile_broker.accomplices import NO_LIST, WRITES, Mallory, level
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import attack
-from tests.hostile_broker.protocol import CLOCK, DECRYPTION, INTEGRITY, RECORD, ROLLBACK
+from tests.hostile_broker.protocol import DECRYPTION, INTEGRITY, RECORD, ROLLBACK
 from tests.hostile_broker.served import content_of, governing_of, opened, wrap_of, wrapped_key
 from tests.kit.brokers import clock
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User
-
-THE_YEAR_2099 = 4_070_908_800_000_000
 
 PLACES: dict[str, tuple[Callable[[Story], dict[str, Any]], type[BrokerError]]] = {
     "after what came later": (
@@ -209,20 +200,6 @@ def test_from_the_next_write_on_who_has_expired_opens_and_writes_nothing(mallory
     mallory.check_refused(hers, story, INTEGRITY)
 
 
-@pytest.mark.sampled
-@attack(14, "expired grant")
-@fresh_and_marked
-def test_who_has_expired_writes_nothing_even_before_the_next_write(
-    mallory: Mallory, marked: bool, alice: User, bob: User
-) -> None:
-    grants: Grants = {alice: OWNER, bob: Grant(WRITER, clock() - MINUTE)}
-    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
-    device = mallory.victim(alice, story, marked=marked)
-    forged = story.follow(bob, content=b"forged")
-    mallory.force(story, bob, forged, 404, "not-found")
-    mallory.check_refused(device, story, INTEGRITY)
-
-
 @attack(14, "expired grant")
 def test_a_record_dated_back_to_before_the_end_is_the_limit_of_expiry(mallory: Mallory) -> None:
     alice, bob = mallory.people(2)
@@ -232,44 +209,6 @@ def test_a_record_dated_back_to_before_the_end_is_the_limit_of_expiry(mallory: M
     mallory.force(story, bob, dated_back, 404, "not-found")
     device = mallory.device_of(alice)
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"late"
-
-
-@pytest.mark.sampled
-@attack(14, "expired grant")
-@pytest.mark.parametrize("held", [WRITER, MANAGER], ids=["a writer", "a manager"])
-@fresh_and_marked
-def test_nobody_ends_the_owners_access_by_an_expiry(
-    mallory: Mallory, marked: bool, held: int, alice: User, bob: User, carol: User
-) -> None:
-    """A writer tries in a renewal, for which there is reason: Carol's access has expired."""
-    grants: Grants = {alice: OWNER, bob: held, carol: Grant(READER, clock() - MINUTE)}
-    story = Story(alice).created(grants, time=clock() - 2 * MINUTE)
-    device = mallory.victim(alice, story, marked=marked)
-    forged = story.follow(bob, grants={alice: Grant(OWNER, clock() + MINUTE), bob: held})
-    mallory.force(story, bob, forged, 422, "rejected")
-    mallory.check_refused(device, story, INTEGRITY)
-
-
-@pytest.mark.long
-@attack(14, "expired grant")
-@pytest.mark.parametrize("dated", [THE_YEAR_2099, 16 * MINUTE], ids=["2099", "16 minutes ahead"])
-@fresh_and_marked
-def test_no_record_of_the_future_drops_who_has_not_expired_yet(
-    mallory: Mallory, marked: bool, dated: int, alice: User, bob: User, carol: User
-) -> None:
-    end = clock() + 5 * MINUTE
-    story = Story(alice).created({alice: OWNER, bob: WRITER, carol: Grant(READER, end)})
-    devices = [mallory.victim(u, story, marked=marked) for u in (alice, carol)]
-    time = dated if dated == THE_YEAR_2099 else clock() + dated
-    for forged in (
-        story.follow(bob, grants={alice: OWNER, bob: WRITER}, time=time),
-        story.follow(bob, content=b"forged", time=time),
-    ):
-        story.send(bob, forged).expect(422, "clock")
-        mallory.plant(story.twin(), forged)
-        for device in devices:
-            mallory.check_refused(device, story, CLOCK)
-        mallory.take_back(story)
 
 
 @attack(14, "expired grant")

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from scbroker import BrokerError
 from scbroker.records.container_record import Entry, parse_entry
-from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import ListView, RecordRequest
+from scbroker.wire.containers import ListView
 from tests.hostile_broker.accomplices import (
     HOUR,
     MANAGER,
@@ -85,33 +84,6 @@ def test_nobody_is_let_in_by_a_list_that_the_broker_changed_before_a_write(
     assert rights == {alice.name: (OWNER, None), bob.name: (READER, end)}
 
 
-FORGERIES: dict[str, Callable[[Story, Cast], RecordRequest]] = {
-    "in their own name": lambda story, who: story.follow(who.bob, content=b"forged"),
-    "in the owner's name": lambda story, who: story.altered(
-        who.bob, story.follow(who.alice, content=b"forged")
-    ),
-    "a header": lambda story, who: story.follow(who.bob, header=b'"forged"'),
-    "nothing": lambda story, who: story.follow(who.bob, content=None),
-    "a tombstone": lambda story, who: story.follow(who.bob, tombstone=True),
-}
-
-
-@pytest.mark.sampled
-@attack(8, "reader writes")
-@pytest.mark.parametrize("forgery", FORGERIES)
-@fresh_and_marked
-def test_a_reader_who_has_the_container_key_replaces_and_deletes_nothing(
-    mallory: Mallory, marked: bool, forgery: str, who: Cast
-) -> None:
-    story = Story(who.alice).created({who.alice: OWNER, who.bob: READER, who.carol: NO_LIST})
-    story.tell(who.alice, story.follow(who.alice, content=b"truth"))
-    owner, reader = (mallory.victim(user, story, marked=marked) for user in (who.alice, who.carol))
-    forged = FORGERIES[forgery](story, who)
-    mallory.force(story, who.bob, forged, 403, "permission")
-    mallory.check_refused(owner, story, INTEGRITY)
-    mallory.check_refused(reader, story, INTEGRITY)
-
-
 @attack(8, "reader writes")
 def test_a_reader_who_has_the_part_key_puts_no_other_bytes_in_a_part(mallory: Mallory) -> None:
     alice, bob = mallory.people(2)
@@ -123,66 +95,6 @@ def test_a_reader_who_has_the_part_key_puts_no_other_bytes_in_a_part(mallory: Ma
     mallory.check_lie_refused(
         device, story, instead(content=forged), INTEGRITY, "getContainer", "getContainerContent"
     )
-
-
-ESCALATIONS: dict[str, tuple[int, Callable[[Cast], Grants]]] = {
-    "a writer becomes a manager": (WRITER, lambda who: {who.alice: OWNER, who.bob: MANAGER}),
-    "a writer shares": (WRITER, lambda who: {who.alice: OWNER, who.bob: WRITER, who.carol: READER}),
-    "a writer takes the owner out": (WRITER, lambda who: {who.bob: WRITER}),
-    "a writer renews without a reason": (WRITER, lambda who: {who.alice: OWNER, who.bob: WRITER}),
-    "a manager takes one right more": (
-        MANAGER,
-        lambda who: {who.alice: OWNER, who.bob: MANAGER | Level.Delete},
-    ),
-    "a manager gives what they have not": (
-        MANAGER,
-        lambda who: {who.alice: OWNER, who.bob: MANAGER, who.carol: READER | Level.Delete},
-    ),
-    "a manager takes the owner out": (MANAGER, lambda who: {who.bob: MANAGER}),
-    "a manager takes a right from the owner": (
-        MANAGER,
-        lambda who: {who.alice: OWNER & ~Level.Delete, who.bob: MANAGER},
-    ),
-}
-
-
-@pytest.mark.sampled
-@attack(9, "self-escalation")
-@pytest.mark.parametrize("name", ESCALATIONS)
-@fresh_and_marked
-def test_nobody_gives_or_takes_what_they_do_not_hold(
-    mallory: Mallory, marked: bool, name: str, who: Cast
-) -> None:
-    held, grants = ESCALATIONS[name]
-    story = Story(who.alice).created({who.alice: OWNER, who.bob: held})
-    device = mallory.victim(who.alice, story, marked=marked)
-    forged = story.follow(who.bob, grants=grants(who))
-    mallory.force(story, who.bob, forged, 422, "rejected")
-    mallory.check_refused(device, story, INTEGRITY, "getContainer", *WRITES)
-
-
-@pytest.mark.long
-@attack(9, "self-escalation")
-@fresh_and_marked
-def test_nobody_prolongs_access_beyond_the_end_of_their_own(
-    mallory: Mallory, marked: bool, alice: User, bob: User, carol: User
-) -> None:
-    end = clock() + HOUR
-    story = Story(alice).created({alice: OWNER, bob: Grant(MANAGER, end)})
-    device = mallory.victim(alice, story, marked=marked)
-    own = Grant(MANAGER, end)
-    tries: list[Grants] = [
-        {alice: OWNER, bob: Grant(MANAGER, end + HOUR)},
-        {alice: OWNER, bob: MANAGER},
-        {alice: OWNER, bob: own, carol: Grant(READER, end + HOUR)},
-        {alice: OWNER, bob: own, carol: READER},
-    ]
-    for grants in tries:
-        lie = story.twin()
-        forged = lie.follow(bob, grants=grants)
-        mallory.force(lie, bob, forged, 422, "rejected")
-        mallory.check_refused(device, story, INTEGRITY)
-        mallory.take_back(story)
 
 
 @attack(9, "self-escalation")

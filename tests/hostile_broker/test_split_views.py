@@ -4,22 +4,17 @@ Attack 15 of `catalogue`: two keys for one container, a second beginning, a chan
 part brought back, and two records of one version out of a victim's own hands.
 """
 
-from collections.abc import Callable
 from contextlib import suppress
-
-import pytest
 
 from scbroker.crypto.seal import wrap_key
 from scbroker.records.container_record import wrap_info
 from scbroker.vocabulary import ContainerAccessLevel as Level
-from scbroker.wire.containers import RecordRequest
-from tests.hostile_broker.accomplices import MANAGER, Cast, Mallory, fresh_and_marked
+from tests.hostile_broker.accomplices import Mallory
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import DECRYPTION, FORK, INTEGRITY
 from tests.hostile_broker.served import governing_of, with_wrap
-from tests.kit.brokers import clock
 from tests.kit.waiting import PATIENCE
-from tests.kit.writers import MINUTE, OWNER, READER, WRITER, Grant, Grants, Story, User
+from tests.kit.writers import OWNER, READER, WRITER, Story, User
 
 all_mount(__name__, 15, "split view by the sender")
 
@@ -57,46 +52,6 @@ def test_two_beginnings_by_their_creator_are_the_limit_of_a_fresh_device(mallory
     mallory.check_refused(his, story, FORK)
     mallory.plant(story, story.requests[0])
     mallory.check_refused(hers, story, FORK)
-
-
-HIDDEN: dict[str, tuple[int, int, Callable[[Story, Cast], RecordRequest]]] = {
-    "in a change of content": (
-        WRITER,
-        403,
-        lambda story, who: story.follow(who.bob, content=b"x", type="forged"),
-    ),
-    "in a change of access": (
-        MANAGER,
-        403,
-        lambda story, who: story.follow(
-            who.bob, grants={who.alice: OWNER, who.bob: MANAGER}, type="forged"
-        ),
-    ),
-    "in a renewal": (
-        TYPIST,
-        422,
-        lambda story, who: story.follow(
-            who.bob, grants={who.alice: OWNER, who.bob: TYPIST}, type="forged"
-        ),
-    ),
-}
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("where", HIDDEN)
-@fresh_and_marked
-def test_no_change_of_type_is_hidden_in_another_change(
-    mallory: Mallory, marked: bool, where: str, who: Cast
-) -> None:
-    """There is reason for a renewal, since Carol's access has expired; a renewal changes nothing else."""
-    held, status, forge = HIDDEN[where]
-    expired = Grant(READER, clock() - MINUTE)
-    grants: Grants = {who.alice: OWNER, who.bob: held, who.carol: expired}
-    story = Story(who.alice).created(grants, time=clock() - 2 * MINUTE, type="t")
-    device = mallory.victim(who.alice, story, marked=marked)
-    forged = forge(story, who)
-    mallory.force(story, who.bob, forged, status)
-    mallory.check_refused(device, story, INTEGRITY)
 
 
 def test_no_stale_part_comes_back_in_a_change_of_type(mallory: Mallory) -> None:

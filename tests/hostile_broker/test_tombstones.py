@@ -127,16 +127,6 @@ def test_a_deletion_that_leaves_out_changes_of_content_that_were_not_seen_is_the
         device.getContainer(story.uuid).result(PATIENCE)
 
 
-@attack(38, "deleted container brought back")
-def test_no_tombstone_is_taken_of_a_member_without_delete(mallory: Mallory) -> None:
-    alice, carol = mallory.people(2)
-    story = Story(alice).created({alice: OWNER, carol: WRITER})
-    devices = [mallory.device_of(alice, carol), mallory.restarted_device_of(alice, story)]
-    mallory.plant(story, story.follow(carol, tombstone=True))
-    for device in devices:
-        mallory.check_refused(device, story, INTEGRITY, *OPERATIONS)
-
-
 def emptied(event: Event, **fields: object) -> Event:
     return replace(
         event,

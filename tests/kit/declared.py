@@ -24,11 +24,6 @@ def promise_forms(name: str) -> list[inspect.Signature]:
     return [form for form in _FORMS[name] if "handlers" not in form.parameters]
 
 
-def callback_forms(name: str) -> list[inspect.Signature]:
-    """Return the declared forms of an operation in callback style, which take `**handlers`."""
-    return [form for form in _FORMS[name] if "handlers" in form.parameters]
-
-
 def _forms() -> dict[str, list[inspect.Signature]]:
     found: dict[str, list[inspect.Signature]] = {}
     future = ast.parse("from __future__ import annotations").body

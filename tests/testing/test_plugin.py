@@ -1,6 +1,5 @@
 """The pytest plugin, as installed: runs of pytest in processes of their own, each in a folder of its own."""
 
-import importlib.metadata
 import os
 import re
 import socket
@@ -19,11 +18,6 @@ from tests.test_docs import DOCS, Page
 
 pytest_plugins = ["pytester"]
 GUIDE: Final = DOCS / "guide" / "testing.md"
-
-
-def test_pytest_finds_the_plugin_by_its_entry_point() -> None:
-    [found] = importlib.metadata.entry_points(group="pytest11", name="scbroker")
-    assert found.value == "scbroker.testing.plugin"
 
 
 @pytest.mark.long
