@@ -1,7 +1,6 @@
 """A contact card as text: every mistake is found, and every error says what to do."""
 
 import string
-import uuid
 from typing import Any
 
 import pytest
@@ -46,21 +45,14 @@ def test_every_pair_of_exchanged_neighbours_and_every_doubled_character_is_notic
     "text, words",
     [
         (CARD.text[:-1], "missing or mistyped: copy"),
-        (CARD.text[:20] + "0" + CARD.text[21:], "missing or mistyped: copy"),
-        (PREFIX, "missing or mistyped: copy"),
         ("", f"not a contact card: a card begins with {PREFIX}"),
-        (CARD.text[1:], "not a contact card"),
         (
             "https://broker.example/#scbroker-link:AbC",
             "This is a link, not a contact card: openLink",
         ),
-        (str(uuid.uuid4()), "not a contact card"),
-        (CARD.text + "\u00e9", "not a contact card"),
         (CARD.text + " " * 4096, "too long for a contact card: pass the card alone"),
-        (PREFIX + "a" * 4000, "missing or mistyped"),
         (b"scbroker", "text must be a str, not bytes"),
     ],
-    ids=range(11),
 )
 def test_a_text_that_is_not_a_card_is_an_error_that_says_what_to_do(text: Any, words: str) -> None:
     with pytest.raises(INVALID, match=words):
@@ -71,24 +63,15 @@ def test_a_text_that_is_not_a_card_is_an_error_that_says_what_to_do(text: Any, w
     "fields, words",
     [
         ({"fingerprint": "ab" * 31}, "64 hexadecimal digits"),
-        ({"fingerprint": 7}, "64 hexadecimal digits"),
-        ({"serverUrl": "broker.example"}, "https"),
         ({"serverUrl": "http://broker.example"}, "https"),
-        ({"serverUrl": "https://broker.example/?a=b"}, "plain path"),
         ({"serverUrl": "https://bücher.example"}, "xn--"),
         ({"serverUrl": "https://broker.example/" + "a" * 240}, "at most 255"),
-        ({"serverUrl": None}, "serverUrl must be a str"),
         ({"name": ""}, "name must have 1 to 64"),
-        ({"name": " "}, "visible character"),
         ({"name": "a" * 65}, "not 65"),
-        ({"name": "a\nb"}, "printable"),
         ({"name": "\u202ebob"}, "printable"),
-        ({"name": "\ud800"}, "printable"),
         ({"name": "Bob\ufe0f"}, "nobody sees"),
         ({"name": "You"}, "must not be"),
-        ({"name": None}, "name must be a str"),
     ],
-    ids=range(17),
 )
 def test_a_card_with_a_wrong_field_is_refused(fields: dict[str, Any], words: str) -> None:
     right = {"fingerprint": FINGERPRINT, "serverUrl": "https://broker.example", "name": "Bob"}

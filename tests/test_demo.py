@@ -33,27 +33,3 @@ def test_the_demo_tells_its_whole_story_in_80_columns(
     pages = [word for word in end.split() if word.endswith(".md")]
     assert pages
     assert [page for page in pages if not (ROOT / page).exists()] == []
-
-
-@pytest.mark.parametrize(
-    "name, fault",
-    [
-        ("gone\n.txt", "gone\\n.txt does not exist"),
-        (".", "is not a file"),
-        ("empty", "has 0 bytes"),
-        ("large", "has 100,000,001 bytes"),
-    ],
-    ids=["gone", "a folder", "empty", "large"],
-)
-def test_the_demo_refuses_a_file_that_it_cannot_share_before_it_starts_a_broker(
-    name: str, fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "empty").touch()
-    with (tmp_path / "large").open("wb") as file:
-        file.truncate(100_000_001)
-    with pytest.raises(SystemExit):
-        demo.main(["--file", str(tmp_path / name)])
-    said = capsys.readouterr()
-    assert fault in said.err
-    assert "FILE=PATH" in said.err
-    assert said.out == ""

@@ -95,32 +95,3 @@ def test_the_commands_of_a_page_print_what_it_shows(
 
 def _has_printed(step: Step, output: Path) -> bool:
     return is_as_shown(step.output, output.read_text("utf-8"))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "command",
-    [
-        "photos/photos.py get album",
-        "mirror/mirror.py backup",
-        "documents/client.py http://127.0.0.1:1 list",
-        "notes/notes.py",
-        "from_s3/move.py s3://bucket",
-    ],
-)
-def test_a_program_names_all_variables_that_are_missing_before_it_connects(
-    command: str, tmp_path: Path
-) -> None:
-    script, *words = command.split()
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / script, *words],
-        env={**_without_variables(), "SCBROKER_SERVER_URL": "http://127.0.0.1:1", "SCBROKER_USER_ID": ""},
-        cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    missing = ("API_KEY", "APPLICATION_NAME", "USER_ID", "PASSPHRASE")
-    named = ", ".join(f"SCBROKER_{each}" for each in missing)
-    assert (done.returncode, done.stderr) == (1, f"Set {named} in the environment.\n")
-
-
-def _without_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if "SCBROKER_" not in name}

@@ -13,61 +13,7 @@ from pathlib import Path
 import pytest
 
 import scbroker
-from scbroker import BrokerError, errors
 from tests.kit.cases import in_one_case
-
-PUBLIC = [
-    "AccessChange",
-    "AccessLevel",
-    "Availability",
-    "BaseProvider",
-    "BrokerError",
-    "BrokerProvider",
-    "CachedProvider",
-    "Contact",
-    "ContactCard",
-    "Contacts",
-    "Container",
-    "ContainerAccessLevel",
-    "ContainerEvent",
-    "ContainerEventType",
-    "ContainerPage",
-    "ContentReader",
-    "FileSessionStore",
-    "FileTrustStore",
-    "Group",
-    "GroupManager",
-    "GroupMember",
-    "GroupRenewal",
-    "GroupRole",
-    "Head",
-    "Header",
-    "Heads",
-    "KeyFile",
-    "KeyRing",
-    "KeyType",
-    "KeychainSessionStore",
-    "Link",
-    "LinkProvider",
-    "Marks",
-    "MemberRole",
-    "MemoryTrustStore",
-    "NewContainer",
-    "Promise",
-    "PublicKey",
-    "SealedKeys",
-    "SecuredContainer",
-    "SentChange",
-    "ServerProvider",
-    "SessionStore",
-    "Stream",
-    "TrustStore",
-    "UnsettledAccess",
-    "Usage",
-    "WriteOutcome",
-    "mainQueue",
-    "openLink",
-]
 
 
 def modules_after(code: str) -> set[str]:
@@ -90,10 +36,10 @@ def test_a_type_checker_is_told_of_every_public_name() -> None:
     }
     homes = {(name, f"scbroker.{home}") for name, home in scbroker._HOME.items()}
     assert imported == homes
-    assert {name for name, _ in homes} == set(PUBLIC)
+    assert {name for name, _ in homes} == set(scbroker.__all__) == set(dir(scbroker))
 
 
-@in_one_case("name", PUBLIC)
+@in_one_case("name", scbroker.__all__)
 def test_a_public_name_is_its_homes_own(name: str) -> None:
     home = importlib.import_module(f"scbroker.{scbroker._HOME[name]}")
     assert getattr(scbroker, name) is getattr(home, name)
@@ -115,13 +61,3 @@ def test_the_provider_loads_neither_the_server_nor_http_before_the_first_request
     loaded = modules_after("from scbroker import ServerProvider, mainQueue")
     assert not {name for name in loaded if name.startswith("scbroker.server")}
     assert not loaded & {"aiohttp", "sqlalchemy", "starlette", "uvicorn", "typer", "keyring"}
-
-
-def subclasses(kind: type[BrokerError]) -> list[type[BrokerError]]:
-    """All below, as far as they belong to the package."""
-    return [
-        each
-        for child in kind.__subclasses__()
-        if child.__module__ == errors.__name__
-        for each in (child, *subclasses(child))
-    ]

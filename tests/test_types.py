@@ -5,14 +5,7 @@ import uuid
 
 import pytest
 
-from scbroker import (
-    AccessLevel,
-    Availability,
-    ContainerEvent,
-    ContainerEventType,
-    Header,
-    NewContainer,
-)
+from scbroker import AccessLevel, Availability, Header, NewContainer
 from scbroker.types import Container
 
 ID, USER = uuid.UUID(int=1), uuid.UUID(int=2)
@@ -52,20 +45,6 @@ def test_a_container_shows_its_metadata_and_what_it_holds(
 ) -> None:
     modified = f"modified 2026-11-23 01:02:03 UTC by {USER}"
     assert str(container(**changes)) == f"<Container {ID}: {shown}, {modified}>"
-
-
-def test_an_event_shows_what_changed_when_and_by_whom() -> None:
-    event = ContainerEvent(
-        7, ContainerEventType.Updated, ID, "note", TIME, 3, USER, "a program", ("header",), None
-    )
-    assert str(event) == (
-        f"<ContainerEvent 7: Updated of header, container {ID}, type 'note', version 3, "
-        f"2026-11-23 01:02:03 UTC by {USER} in 'a program'>"
-    )
-    expired = ContainerEvent(8, ContainerEventType.Deleted, ID, None, TIME, 0, None, "", (), None)
-    assert str(expired) == (
-        f"<ContainerEvent 8: Deleted, container {ID}, type None, version 0, 2026-11-23 01:02:03 UTC in ''>"
-    )
 
 
 def test_neither_str_nor_repr_of_a_result_contains_plaintext() -> None:

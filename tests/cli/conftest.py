@@ -34,6 +34,11 @@ def bob(person: Callable[[str], Person]) -> Person:
 
 
 @pytest.fixture
+def carol(person: Callable[[str], Person]) -> Person:
+    return person("Carol")
+
+
+@pytest.fixture
 def session(alice: Person) -> Iterator[ServerProvider]:
     with alice.session() as provider:
         yield provider

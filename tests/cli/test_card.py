@@ -6,14 +6,12 @@ import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import pexpect
 import pytest
 import segno
 from typer.testing import CliRunner
 
 from scbroker import ContactCard, KeyRing
 from scbroker.cli.app import program
-from tests.kit.people import Person
 
 CARD = ContactCard(KeyRing.generate().fingerprint, "https://broker.example/base", "Bob of Öland")
 
@@ -31,18 +29,6 @@ def test_a_card_is_shown_with_its_user_broker_name_and_qr_code(text: str) -> Non
     shown = run(text)
     for words in (CARD.name, str(CARD.userId), CARD.fingerprint, CARD.serverUrl):
         assert words in shown
-
-
-def test_a_terminal_shows_the_qr_code_too(stranger: Person) -> None:
-    terminal = stranger.at_terminal("card", CARD.text)
-    terminal.expect(pexpect.EOF)
-    assert terminal.before is not None
-    assert terminal.before.count("█") > 100
-
-
-def test_a_damaged_card_is_an_error_and_nothing_is_shown() -> None:
-    assert "missing or mistyped" in run(CARD.text[:-1], exit_code=1)
-    assert "not a contact card" in run("hello", exit_code=1)
 
 
 def test_the_qr_code_is_written_to_a_new_file_and_replaces_none(tmp_path: Path) -> None:
@@ -68,10 +54,3 @@ def test_another_reader_of_qr_codes_finds_the_card_in_it(tmp_path: Path) -> None
         segno.make_qr(card.text.upper(), error="m").save(str(picture), scale=4)
         read = subprocess.run(["zbarimg", "-q", "--raw", picture], capture_output=True, check=True)
         assert ContactCard.parse(read.stdout.decode()) == card
-
-
-def test_the_qr_code_is_in_alphanumeric_mode_and_small_enough_for_a_terminal() -> None:
-    code = segno.make_qr(CARD.text.upper(), error="m")
-    assert code.mode == "alphanumeric"
-    width, _ = code.symbol_size(border=4)
-    assert width <= 80

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -15,7 +14,6 @@ import pexpect
 import pytest
 
 from scbroker import Contacts
-from scbroker.cli import completion
 from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE, wait_until
 
@@ -113,26 +111,6 @@ def test_commands_options_profiles_and_plain_names_are_completed(named: Person) 
     assert asked(named, "groups", "accept", "") == []
 
 
-@pytest.mark.long
-def test_nothing_is_offered_and_nothing_printed_without_a_profile_or_a_right_configuration(
-    alice: Person,
-) -> None:
-    assert asked(alice, "probe", "--profile", "none", "") == []
-    alice.config.write_text("[[[")
-    for words in (["probe", ""], ["whoami", "--profile", ""]):
-        assert asked(alice, *words) == []
-
-
-@pytest.mark.long
-def test_a_broker_that_does_not_answer_costs_two_seconds(alice: Person) -> None:
-    assert completion._SECONDS == 2
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        text = alice.config.read_text().replace(alice.broker.url, f"http://127.0.0.1:{port}")
-        alice.config.write_text(text)
-        assert asked(alice, "probe", "", SECONDS="0.5") == []
-
-
 def started(alice: Person, shell: str, *options: str) -> pexpect.spawn[str]:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
@@ -176,16 +154,4 @@ def test_the_shell_inserts_plain_names_and_runs_nothing_of_others(
         assert complete(child, "a B") == ["a", "Bob"]
         for hostile in ("bac", "d", "exc", "quo", "sin", "t\\`"):
             complete(child, hostile)
-    assert not (named.home / "pwned").exists()
-
-
-@pytest.mark.long
-@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
-def test_fish_offers_plain_names(named: Person) -> None:
-    script = "scbroker --show-completion | source; complete -C $argv[1]"
-    done = subprocess.run(
-        ["fish", "--no-config", "-c", script, "scbroker probe "],
-        env=named.environment, cwd=named.home, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert sorted(done.stdout.splitlines()) == sorted(NAMES)
     assert not (named.home / "pwned").exists()

@@ -1,18 +1,15 @@
 """The command that lists and follows events."""
 
 import json
-import signal
 import subprocess
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from scbroker import AccessLevel, MemoryTrustStore, ServerProvider
 from tests.kit.ageing import age, drop_old_events
-from tests.kit.brokers import BrokerProcess
 from tests.kit.nursery import command
-from tests.kit.people import Person, befriend, interrupted, put, screen
+from tests.kit.people import Person, befriend, put, screen
 from tests.kit.waiting import PATIENCE
 
 
@@ -111,34 +108,3 @@ def test_followed_events_are_lines_of_json_as_they_happen_and_the_stream_ends_af
     event = json.loads(process.stdout.readline())
     assert (event["id"], event["containerId"]) == (2, str(id))
     assert process.wait(PATIENCE) == 0
-
-
-def test_ctrl_c_ends_the_stream_with_130_and_without_a_traceback(
-    alice: Person, session: ServerProvider
-) -> None:
-    put(session, "plan")
-    terminal = alice.at_terminal("events", "--follow", "--since", "1")
-    terminal.expect("Added")
-    assert "Traceback" not in interrupted(terminal)
-
-
-@pytest.mark.long
-def test_followed_events_go_on_after_the_broker_was_away(
-    tmp_path: Path, following: Callable[..., "subprocess.Popen[str]"]
-) -> None:
-    with BrokerProcess(tmp_path / "data") as broker:
-        bob = Person(tmp_path / "home", broker)
-        bob.join("Bob")
-        with bob.session() as session:
-            put(session, "before")
-        process = following("--since", "1", of=bob)
-        assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["id"] == 1
-        broker.restart()
-        with bob.session() as session:
-            put(session, "after")
-        assert json.loads(process.stdout.readline())["id"] == 2
-        process.send_signal(signal.SIGINT)
-        assert process.wait(PATIENCE) == 130
-        assert process.stderr is not None
-        assert "Traceback" not in process.stderr.read()

@@ -3,12 +3,11 @@
 import datetime as dt
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from scbroker import errors
-from scbroker.cli.files import File, find, is_same_time, read_small, why_unread
+from scbroker.cli.files import File, find, is_same_time, read_small
 from tests.kit.cases import in_one_case
 
 NOON = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
@@ -16,14 +15,6 @@ NOON = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
 def file(name: str = "a.txt", path: Path | None = None) -> File:
     return File(path, name, 4, NOON)
-
-
-def test_a_header_has_the_media_type_of_the_name_or_none() -> None:
-    assert file("a/b.PNG").header()["mediaType"] == "image/png"
-    assert file("a.unknown-kind").header() == {
-        "name": "a.unknown-kind",
-        "modified": "2026-03-01T12:00:00.000000Z",
-    }
 
 
 def test_a_new_header_keeps_the_fields_that_are_not_of_the_file() -> None:
@@ -71,15 +62,6 @@ def test_of_names_that_look_the_same_the_second_fails_alone_and_is_told_apart(
     assert len(failed) == 3
 
 
-def test_a_file_that_is_given_twice_is_stored_once(tmp_path: Path) -> None:
-    (tmp_path / "z").write_text("")
-    (tmp_path / "o").mkdir()
-    (tmp_path / "o" / "z").write_text("")
-    assert len(found(str(tmp_path / "z"), f"{tmp_path}/./z", f"{tmp_path}//o/../z")) == 1
-    with pytest.raises(errors.InvalidArgumentError, match="would both be named"):
-        found(str(tmp_path / "z"), str(tmp_path / "o" / "z"))
-
-
 def test_a_folder_has_the_name_by_which_it_is_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,71 +74,6 @@ def test_a_folder_has_the_name_by_which_it_is_given(
     monkeypatch.chdir("disk/2019")
     assert [each.name for each in found(".")] == ["2019/a"]
     assert [each.name for each in found("..")] == ["disk/2019/a"]
-
-
-def test_a_link_that_is_named_itself_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "target").write_text("text")
-    (tmp_path / "link").symlink_to("target")
-    [each] = found(str(tmp_path / "link"))
-    assert (each.name, each.size) == ("link", 4)
-
-
-def test_a_tree_deeper_than_any_name_may_be_is_one_error(tmp_path: Path) -> None:
-    failures: list[Any] = []
-    path = tmp_path / "deep"
-    path.mkdir()
-    descriptor = os.open(path, os.O_RDONLY)
-    for _ in range(700):
-        os.mkdir("dd", dir_fd=descriptor)
-        inner = os.open("dd", os.O_RDONLY, dir_fd=descriptor)
-        os.close(descriptor)
-        descriptor = inner
-    os.close(descriptor)
-    given = find(
-        [str(path)],
-        None,
-        recursive=True,
-        skipped=not_expected,
-        failed=lambda *each: failures.append(each),
-    )
-    assert given == []
-    assert [type(error) for _, error in failures] == [errors.InvalidArgumentError]
-
-
-def test_a_folder_that_cannot_be_read_is_an_error_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "f" / "secret").mkdir(parents=True)
-    (tmp_path / "f" / "a").write_text("")
-    real = os.scandir
-
-    def scandir(path: str) -> Any:  # root can read every folder
-        if path.endswith("secret"):
-            raise PermissionError(13, "Permission denied", path)
-        return real(path)
-
-    monkeypatch.setattr(os, "scandir", scandir)
-    failures: list[tuple[str, errors.BrokerError]] = []
-    files = find(
-        [str(tmp_path / "f")], None, recursive=True, skipped=not_expected,
-        failed=lambda path, error: failures.append((path, error)),
-    )  # fmt: skip
-    assert [each.name for each in files] == ["f/a"]
-    [(path, error)] = failures
-    assert path.endswith("secret")
-    assert error.message == "The folder cannot be read: Permission denied."
-
-
-def test_a_small_file_is_read_here_and_any_other_by_the_library(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("text")
-    assert read_small(path, 4) == b"text"
-    assert read_small(path, 3) == path
-    path.write_text("")
-    assert read_small(path, 4) == path, "a file of the system may have no size"
-    path.unlink()
-    with pytest.raises(errors.InvalidArgumentError, match="cannot be read: No such file"):
-        read_small(path, 4)
 
 
 @pytest.mark.parametrize("text, later", [("tex", 0), ("texts", 0), ("TEXT", 1000)])
@@ -180,34 +97,6 @@ def test_a_small_file_that_is_written_to_while_it_is_read_is_an_error(
     monkeypatch.setattr(os, "fstat", fstat)
     with pytest.raises(errors.InvalidArgumentError, match="changed while it was read"):
         read_small(path, 4)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes among files")
-def test_no_command_waits_at_a_pipe_that_has_taken_the_place_of_a_file(tmp_path: Path) -> None:
-    (path := tmp_path / "report.txt").write_bytes(b"x")
-    [file] = find([str(path)], None, recursive=False, skipped=print, failed=print)
-    path.unlink()
-    os.mkfifo(path)
-    why = "The file cannot be read: it is not a regular file any more."
-    with pytest.raises(errors.InvalidArgumentError, match=why):
-        read_small(path, 10)
-    assert why_unread(file, errors.InvalidArgumentError("?")).message == why
-
-
-def test_why_a_file_was_not_read_is_said_without_words_of_the_library(tmp_path: Path) -> None:
-    path = tmp_path / "a"
-    path.write_text("text")
-    state = path.stat()
-    library = errors.InvalidArgumentError("pass it opened")
-    [present] = found(str(path))
-    assert why_unread(present, library) is library
-    refused = errors.PermissionDeniedError("no")
-    assert why_unread(present, refused) is refused
-    assert why_unread(file(path=None), library) is library
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1000))
-    assert "changed while it was read" in why_unread(present, library).message
-    path.unlink()
-    assert "cannot be read: No such file" in why_unread(present, library).message
 
 
 @in_one_case(

@@ -1,7 +1,6 @@
 """`scbroker get` and `scbroker cat`, with real files and a real broker."""
 
 import os
-import shlex
 import stat
 import uuid
 from collections.abc import Callable
@@ -18,8 +17,7 @@ from scbroker import (
     ServerProvider,
 )
 from tests.cli.conftest import Halting
-from tests.kit.nursery import command
-from tests.kit.people import Person, ended, interrupted
+from tests.kit.people import Person, interrupted
 from tests.kit.waiting import PATIENCE, wait_until
 
 MIB = 1_048_576
@@ -52,26 +50,6 @@ def test_a_content_is_saved_under_the_last_part_of_the_name_with_the_files_time(
     assert saved.read_bytes() == b"Dear Bob"
     assert saved.stat().st_mtime_ns == NANOSECONDS
     assert stat.S_IMODE(saved.stat().st_mode) == 0o600
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    "time", [None, 5, "yesterday", "2026-03-01T12:00:00", "9999-12-31T23:59:59-12:00"]
-)
-def test_a_header_without_a_valid_time_is_no_obstacle(
-    alice: Person, session: ServerProvider, time: object
-) -> None:
-    put(session, "a.txt", modified=time)
-    alice.run("get", "a.txt")
-    assert (alice.home / "a.txt").read_bytes() == b"text"
-
-
-def test_put_after_get_finds_the_file_unchanged(alice: Person) -> None:
-    (alice.home / "a.txt").write_text("text")
-    alice.run("put", "a.txt")
-    (alice.home / "a.txt").unlink()
-    alice.run("get", "a.txt")
-    assert alice.json("put", "a.txt")[0]["status"] == "unchanged"
 
 
 @pytest.mark.long
@@ -131,15 +109,6 @@ def test_a_hostile_name_never_makes_a_file(
     assert (alice.home / "safe").read_bytes() == b"text"
 
 
-def test_a_container_without_a_name_is_saved_with_output(
-    alice: Person, session: ServerProvider
-) -> None:
-    made = session.createContainer(b"text").result(PATIENCE)
-    assert "--output" in alice.run("get", str(made.id), status=2).error
-    alice.run("get", str(made.id), "-o", "safe")
-    assert (alice.home / "safe").read_bytes() == b"text"
-
-
 @pytest.mark.long
 def test_output_names_a_file_a_folder_or_standard_output(
     alice: Person, session: ServerProvider
@@ -172,14 +141,6 @@ def test_a_name_that_another_id_begins_with_is_not_guessed_among(
     assert alice.run("cat", str(one), str(other)).output == "oneother"
 
 
-def test_a_container_whose_id_begins_with_its_name_is_found_by_it(
-    alice: Person, session: ServerProvider
-) -> None:
-    made = put(session, "first name")
-    session.updateContainerHeader(made, {"name": made.hex[:6]}).result(PATIENCE)
-    assert alice.run("cat", made.hex[:6]).output == "text"
-
-
 @pytest.mark.long
 def test_wrong_targets_are_errors_that_name_them(alice: Person, session: ServerProvider) -> None:
     put(session, "a.txt")
@@ -189,47 +150,13 @@ def test_wrong_targets_are_errors_that_name_them(alice: Person, session: ServerP
     cases = [
         (("a.txt", "-o", "missing/x"), 2, "The folder 'missing' does not exist: create it"),
         (("a.txt", "b.txt", "-o", "file"), 2, "'file'"),
-        (("a.txt", "-o", "folder"), 1, "not a regular file"),
         (("a.txt", "-o", "/dev/null"), 1, "not a regular file"),
-        (("a.txt", "-o", "x" * 300), 2, "x" * 300),
-        (("a.txt", "-o", ""), 2, "--output is empty: name a file or a folder."),
         (("missing",), 3, "missing"),
-        (("-r", "missing"), 3, "missing/"),
         (("",), 3, "''"),
-        ((str(uuid.uuid4()),), 3, "No container"),
     ]
     for arguments, status, says in cases:
         done = alice.run("get", *arguments, status=status)
         assert says in done.error, (arguments, done)
-
-
-def test_a_tree_is_saved_with_its_folders_and_goes_on_after_an_interruption(
-    alice: Person, session: ServerProvider
-) -> None:
-    large = os.urandom(300_000)
-    put(session, "photos/2026/a.jpg", b"A", modified=TIME)
-    put(session, "photos/b.jpg", large, modified=TIME)
-    put(session, "photos2/c.jpg", b"C", modified=TIME)
-    rows = alice.json("get", "-r", "photos/", "-o", "out")
-    assert sorted(row["path"] for row in rows) == ["out/photos/2026/a.jpg", "out/photos/b.jpg"]
-    assert (alice.home / "out/photos/b.jpg").read_bytes() == large
-    (alice.home / "out/photos/2026/a.jpg").unlink()
-    rows = alice.json("get", "-r", "photos", "-o", "out")
-    assert sorted(row["status"] for row in rows) == ["saved", "unchanged"]
-    assert sorted(each.name for each in (alice.home / "out").iterdir()) == ["photos"]
-
-
-def test_names_that_look_the_same_are_not_guessed_among_and_those_of_other_case_are_two(
-    alice: Person, session: ServerProvider
-) -> None:
-    for name in ("f/a.txt", "f/A.txt", "f/b.txt", "f/c.txt", "f/c\u200e.txt"):
-        put(session, name)
-    done = alice.run("get", "-r", "f/", "-o", "out", status=1)
-    names = sorted(line.split("\t")[0] for line in done.lines)
-    assert done.error.count("2 containers have this name") == 2
-    if names != ["f/b.txt", "f/a.txt"]:  # a file system that tells case apart
-        assert names == ["f/A.txt", "f/a.txt", "f/b.txt"]
-    assert not list((alice.home / "out").glob(".scbroker*"))
 
 
 def test_of_own_containers_with_one_name_the_newest_is_read_and_it_is_said(
@@ -264,17 +191,6 @@ def test_a_container_that_somebody_shares_never_takes_the_place_of_one_s_own(
     assert not (alice.home / "f" / "b.txt").exists()
 
 
-def test_a_link_in_the_folder_is_not_followed(alice: Person, session: ServerProvider) -> None:
-    put(session, "f/a.txt")
-    outside = alice.home / "outside"
-    outside.mkdir()
-    (alice.home / "out").mkdir()
-    (alice.home / "out" / "f").symlink_to(outside)
-    done = alice.run("get", "-r", "f/", "-o", "out", status=2)
-    assert "link" in done.error
-    assert not list(outside.iterdir())
-
-
 @pytest.mark.long
 def test_contents_that_are_missing_or_hidden_are_errors_of_their_own(
     alice: Person, session: ServerProvider, person: Callable[[str], Person]
@@ -295,16 +211,6 @@ def test_contents_that_are_missing_or_hidden_are_errors_of_their_own(
     assert not (bob.home / "x").exists()
     assert "hide the content" in bob.run("cat", str(hidden), status=4).error
     assert "no content" in alice.run("cat", "f/none", status=3).error
-
-
-@pytest.mark.long
-def test_cat_writes_contents_as_they_are_one_after_the_other(
-    alice: Person, session: ServerProvider
-) -> None:
-    put(session, "a", b"one\n")
-    put(session, "b", b"x" * 9 * MIB)
-    assert alice.run("cat", "a", "b", "a").output == "one\n" + "x" * 9 * MIB
-    assert "--json" in alice.run("cat", "a", "--json", status=2).error
 
 
 def shown(terminal: "pexpect.spawn[str]") -> str:
@@ -329,18 +235,6 @@ def test_cat_shows_plain_text_on_a_terminal_and_nothing_that_could_steer_it(
         assert "not plain text" in text, content
         assert terminal.exitstatus == 2
         assert "\x1b[2J" not in text
-
-
-@pytest.mark.long
-def test_a_closed_pipe_ends_cat_without_a_traceback(alice: Person, session: ServerProvider) -> None:
-    put(session, "a", b"line\n" * 4 * MIB)
-    script = f"{shlex.join(command('cat', 'a'))} | head -n 1; echo end"
-    shell = pexpect.spawn(
-        "/bin/sh", ["-c", script], env=alice.environment, cwd=str(alice.home), encoding="utf-8",
-    )  # fmt: skip
-    run = ended(shell)
-    assert "Traceback" not in run
-    assert "line" in run
 
 
 @pytest.mark.long

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-import msgspec
 import pexpect
 import pytest
 
-from scbroker import cli
-from scbroker.cli.profiles import Profile
 from tests.cli.test_sharing import knows
 from tests.kit.brokers import BrokerProcess
 from tests.kit.consoles import is_as_shown, same_in_this_run, steps
@@ -80,31 +76,3 @@ def write_files(home: Path) -> None:
     (home / "letter.txt").write_text("Dear Bob\n")
     (home / "photos" / "lake.jpg").write_bytes(bytes(200_000))
     (home / "photos" / "tent.jpg").write_bytes(bytes(3_000))
-
-
-def test_an_output_that_differs_is_noticed() -> None:
-    shown = "name  2 B  47c5156a\n...\n"
-    assert is_as_shown(shown, "name 2 B 11111111\nmore\n")
-    assert not is_as_shown(shown, "name 3 B 11111111\nmore\n")
-
-
-def test_the_guide_lists_every_exit_status() -> None:
-    table = re.findall(r"^\| (\d+) \|", GUIDE.read_text("utf-8"), re.MULTILINE)
-    named = (cli.WRONG_USE, cli.NOT_FOUND, cli.REFUSED, cli.UNAVAILABLE)
-    assert list(map(int, table)) == [0, 1, *named, 130]
-    assert {status for _, status in cli._STATUS} == set(named)
-
-
-def test_the_guide_lists_every_key_of_a_profile() -> None:
-    section = GUIDE.read_text("utf-8").partition("\n## Profiles\n")[2].partition("\n## ")[0]
-    keys = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    assert keys == [each.name for each in msgspec.structs.fields(Profile)][1:]  # without the name
-
-
-def test_the_guide_names_the_variables_of_secrets() -> None:
-    from scbroker.cli import secrets
-
-    assert 'f"SCBROKER_{what' in inspect.getsource(secrets)
-    for what in SECRETS:
-        assert f"SCBROKER_{what.upper()}" in GUIDE.read_text("utf-8")
-        assert f"--{what}-file" in GUIDE.read_text("utf-8")

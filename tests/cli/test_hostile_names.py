@@ -1,33 +1,16 @@
 """Other users choose names and ids of what they share: none of them steers a command."""
 
-import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider, errors
-from scbroker.desk.names import name_of
-from scbroker.desk.paths import relative_path
-from tests.kit.people import Person, befriend, put
+from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
+from tests.kit.people import Person, put
 from tests.kit.tables import damage_parts
 from tests.kit.waiting import PATIENCE
 
 WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
-SLOW = "a" + "\u0301" * 60_000 + "\u0327" * 60_000
-"""To normalize this takes more than a minute."""
-
-
-@pytest.fixture
-def alice(person: Callable[[str], Person]) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def session(alice: Person) -> Iterator[ServerProvider]:
-    with alice.session() as provider:
-        yield provider
 
 
 @pytest.fixture
@@ -63,15 +46,6 @@ def test_a_name_that_begins_the_id_of_a_stranger_s_container_is_not_guessed(
     assert alice.run("cat", hers.hex[:7]).output == "evil"
 
 
-def test_into_asks_before_it_writes_into_a_stranger_s_container_by_the_beginning_of_its_id(
-    alice: Person, session: ServerProvider, mallory: ServerProvider
-) -> None:
-    hers = share(mallory, session, "any", writable=True)
-    (alice.home / "file").write_text("secret")
-    assert ", not you: write" in alice.run("put", "file", "--into", hers.hex[:8], status=2).error
-    assert mallory.getContainerContent(hers).result(PATIENCE) == b"evil"
-
-
 @pytest.mark.long
 def test_into_by_name_asks_before_it_writes_what_others_can_read(
     alice: Person, session: ServerProvider, mallory: ServerProvider
@@ -89,31 +63,6 @@ def test_into_by_name_asks_before_it_writes_what_others_can_read(
     alice.run("put", "diary.txt", "--into", str(own))
 
 
-@pytest.mark.long
-def test_a_name_that_takes_minutes_to_normalize_does_not_slow_commands_down(
-    alice: Person, session: ServerProvider, mallory: ServerProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    share(mallory, session, SLOW)
-    share(mallory, session, f"f/{SLOW}")
-    put(session, "f/a.txt", b"mine")
-    alice.run("ls")
-    assert alice.run("cat", "f/a.txt").output == "mine"
-    error = alice.run("get", "-r", "f/", "--everyone", status=2).error
-    assert "is longer than 1024 bytes" in error
-    assert len(error) < 20_000
-
-    def normalize(form: Any, text: str) -> str:
-        assert len(text) < 10_000
-        return honest(form, text)
-
-    honest = unicodedata.normalize
-    monkeypatch.setattr(unicodedata, "normalize", normalize)
-    found = session.listContainers().result(PATIENCE).containers
-    assert SLOW in [name_of(each) for each in found if not isinstance(each, errors.BrokerError)]
-    with pytest.raises(errors.InvalidArgumentError):
-        relative_path(SLOW)
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "command",
@@ -128,18 +77,6 @@ def test_a_container_that_cannot_be_opened_is_a_failure_of_a_command_on_a_folder
     damage_parts(alice.broker.database_url, spoilt)
     done = alice.run(command[0], "-r", "f/", "f", *command[1:], status=1)
     assert done.error.count(f"{spoilt}: ") == 1
-
-
-@pytest.mark.long
-def test_revoke_on_a_folder_does_not_say_success_while_a_container_cannot_be_read(
-    alice: Person, session: ServerProvider, person: Callable[[str], Person]
-) -> None:
-    bob = befriend(session, person("Bob"), "Bob")
-    levels = [AccessLevel(session.getUserId().result(), 511), AccessLevel(bob)]
-    spoilt = put(session, "f/spoilt", accessLevels=levels)
-    put(session, "f/whole", accessLevels=levels)
-    damage_parts(alice.broker.database_url, spoilt)
-    assert str(spoilt) in alice.run("revoke", "-r", "f/", "--from", "Bob", status=1).error
 
 
 def test_a_name_that_a_container_without_readable_name_may_have_is_found_with_a_warning(
@@ -167,21 +104,6 @@ def test_a_tree_has_no_files_of_strangers_unless_they_are_wanted(
     assert (alice.home / "out/project/conftest.py").read_bytes() == b"evil"
     assert "hidden" in done.error
     assert not (alice.home / "out/project/.git").exists()
-
-
-@pytest.mark.long
-def test_a_tree_has_the_files_of_contacts_but_no_hidden_ones(
-    alice: Person, session: ServerProvider, person: Callable[[str], Person]
-) -> None:
-    bob = person("Bob")
-    befriend(session, bob, "Bob")
-    with bob.session() as his:
-        share(his, session, "project/b")
-        share(his, session, "project/.gitignore")
-    put(session, "project/a")
-    done = alice.run("get", "-r", "project/")
-    assert sorted(line.split("\t")[0] for line in done.lines) == ["project/a", "project/b"]
-    assert "'project/.gitignore'" in done.error
 
 
 @pytest.mark.long

@@ -1,48 +1,22 @@
 """The commands of links: people without an account list and save what a link opens."""
 
 import json
-import stat
-import uuid
-import xml.etree.ElementTree as ET
 from typing import Any
 
 import pexpect
 import pytest
 
 from scbroker import Link
-from tests.cli.test_sharing import alice, bob, card_of, store
-from tests.kit.people import Person, damage_links
-from tests.kit.waiting import PATIENCE, wait_until
+from tests.cli.test_sharing import card_of, store
+from tests.kit.people import Person
+from tests.kit.waiting import PATIENCE
 
-__all__ = ["alice", "bob"]
 PASSWORD = "correct Horse 7"
-STRANGER = uuid.UUID("8bc85a1e-7008-81b5-a4a4-91ea171fbdd7")
 
 
 def links(who: Person) -> list[Link]:
     with who.session() as session:
         return session.getLinks().result(PATIENCE)
-
-
-@pytest.mark.long
-def test_the_link_alone_goes_to_standard_output_and_opens_without_an_account(
-    alice: Person, stranger: Person
-) -> None:
-    store(alice, "photos/1", "photos/2", "other")
-    made = alice.run("link", "-r", "photos", "--until", "3d", "--name", "For Dave")
-    [url] = made.lines
-    [kept] = links(alice)
-    assert (url, kept.name, kept.hasPassword) == (kept.url, "For Dave", False)
-    assert "Anybody with this link can read until 20" in made.error
-    assert url not in made.error
-    for arguments, stdin in (([url], b""), ([], url.encode()), (["-"], f" {url}\r\n".encode())):
-        opened = stranger.run("open", *arguments, stdin=stdin)
-        assert [line.split("\t")[:2] for line in opened.lines] == [
-            ["photos/1", "11"],
-            ["photos/2", "11"],
-        ]
-    rows = stranger.json("open", url)
-    assert {row["name"]: row["length"] for row in rows} == {"photos/1": 11, "photos/2": 11}
 
 
 @pytest.mark.long
@@ -160,27 +134,6 @@ def test_links_are_listed_without_their_urls_and_revoked_by_name_user_or_url(
 
 
 @pytest.mark.long
-def test_the_qr_code_of_a_link_is_written_to_a_new_file_for_the_owner_alone(alice: Person) -> None:
-    store(alice, "plan")
-    target = alice.home / "link.svg"
-    alice.run("link", "plan", "--until", "1h", "--svg", target)
-    written = target.read_bytes()
-    assert ET.fromstring(written).tag == "{http://www.w3.org/2000/svg}svg"
-    assert stat.S_IMODE(target.stat().st_mode) == 0o600
-    for path in (target, alice.home / "no" / "x.svg", alice.home):
-        refused = alice.run("link", "plan", "--until", "1h", "--svg", path, status=2).error
-        assert "name a new file with --svg" in refused
-    assert (
-        "cannot be written"
-        in alice.run("link", "plan", "--until", "1h", "--svg", "", status=2).error
-    )
-    assert target.read_bytes() == written
-    alice.run("link", str(STRANGER), "--until", "1h", "--svg", alice.home / "new.svg", status=3)
-    assert not (alice.home / "new.svg").exists()
-    assert len(links(alice)) == 1
-
-
-@pytest.mark.long
 def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
     alice: Person, bob: Person
 ) -> None:
@@ -192,27 +145,17 @@ def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
     until = ("--until", "1d")
     cases: list[tuple[list[Any], int, str]] = [
         (["link", "plan"], 2, "pass CONTAINER and --until"),
-        (["link", *until], 2, "pass CONTAINER and --until"),
-        (["link", "memo", *until], 3, "You have no container named 'memo'"),
         (["link", "theirs", *until], 4, "theirs: A link to container"),
-        (["link", "plan", "--until", "0d"], 2, "is in the past"),
         (["link", "plan", "--until", "2020-01-01"], 2, "is in the past"),
-        (["link", "plan", *until, "--qr"], 2, "--qr needs a terminal"),
         (
             ["link", "plan", *until, "--password"],
             2,
             "set SCBROKER_LINK_PASSWORD, pass --password-file",
         ),
-        (["link", "plan", *until, "--name", ""], 2, "name of a link must have 1 to 64 characters"),
-        (["link", "plan", *until, "--name", "a\x1b"], 2, "name must"),
-        (["open", "hello"], 2, "is not a link"),
-        (["open", ""], 2, "is not a link"),
         (["open", card_of(bob)], 2, "This is a contact card, not a link"),
         (["open"], 2, "Standard input has no link"),
         (["open", "http://127.0.0.1:1/#scbroker-link:AbC"], 2, "The link is damaged"),
         (["link", "--revoke", "plan", "-y"], 3, "You have no link named 'plan': `scbroker link`"),
-        (["link", "--show", "plan"], 3, "You have no link named 'plan'"),
-        (["link", "--show", "plan", "--qr"], 2, "--qr needs a terminal"),
         (["link", "plan", "--show", "plan"], 2, "exclude each other"),
     ]
     for arguments, status, words in cases:
@@ -222,38 +165,3 @@ def test_a_mistake_with_links_is_an_error_that_says_what_to_do_and_makes_none(
     weak = alice.run("link", "plan", *until, status=2, SCBROKER_LINK_PASSWORD="a").error
     assert "password" in weak
     assert links(alice) == []
-
-
-@pytest.mark.long
-def test_lists_name_the_user_of_a_link_by_the_links_name_and_by_its_id_if_the_list_is_damaged(
-    alice: Person,
-) -> None:
-    store(alice, "plan")
-    alice.run("link", "plan", "--until", "1d", "--name", "For Dave")
-    user = str(links(alice)[0].userId)
-
-    def shown(name: str) -> None:
-        [row] = alice.run("ls").lines
-        assert row.split("\t")[3] == f"you,{name}"
-        assert f"{name} (read until" in alice.run("info", "plan").output
-        access = alice.json("info", "plan")["access"]
-        assert {each["userId"]: each["name"] for each in access}[user] == name
-
-    shown("link For Dave")
-    with alice.session() as session:
-        damage_links(session)
-    shown(user)
-    assert "scbroker.links" in alice.run("link", status=1).error
-
-
-@pytest.mark.long
-def test_events_name_a_link_whose_user_has_read(alice: Person, stranger: Person) -> None:
-    alice.run("put", "-", "--name", "plan", stdin=b"the plan")
-    [url] = alice.run("link", "plan", "--until", "1d", "--name", "For Dave").lines
-    stranger.run("open", url, "-o", "copy")
-
-    def is_recorded() -> bool:  # the broker records a fetch after it has answered
-        rows = [line.split("\t") for line in alice.run("events", "--container", "plan").lines]
-        return ("Accessed", "link For Dave") in [(row[2], row[6]) for row in rows]
-
-    wait_until(is_recorded)

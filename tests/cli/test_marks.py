@@ -3,7 +3,6 @@
 import uuid
 from typing import Any
 
-import pexpect
 import pytest
 
 from scbroker import BrokerError, ServerProvider
@@ -45,52 +44,6 @@ def test_both_heads_are_shown_and_the_served_one_is_accepted_as_it_was_printed(
         assert "--accept" not in alice.run("mark", *command).error
     assert alice.json("verify", "plan")["verified"] == 1
     assert len(alice.json("events")) == 1
-
-
-@pytest.mark.long
-def test_accepting_asks_and_changes_nothing_without_a_yes(
-    alice: Person, session: ServerProvider
-) -> None:
-    container = put(session, "plan")
-    put_ahead(session, container)
-    served = alice.json("mark", "container", str(container))["served"]
-    options = ("mark", "container", str(container), "--accept", served)
-    assert "--yes" in alice.run(*options, status=2).error
-    terminal = alice.at_terminal(*options)
-    terminal.expect("Go on?")
-    terminal.sendline("n")
-    terminal.expect(pexpect.EOF)
-    terminal.close()
-    assert terminal.exitstatus == 1
-    assert alice.json("mark", "container", str(container))["stored"].startswith("7:")
-
-
-@pytest.mark.long
-def test_another_head_is_not_accepted_and_a_malformed_one_is_an_error_that_says_how(
-    alice: Person, session: ServerProvider
-) -> None:
-    put(session, "plan")
-    alice.run("mark", "container", "plan", "--accept", f"2:{'00' * 32}", "--yes", status=1)
-    other = alice.run("mark", "events", "--accept", f"7:{'00' * 32}", "--yes", status=1)
-    assert "without --accept" in other.error
-    for wrong in ("the last one", "1", f"1:{'0' * 63}", f"{'9' * 5000}:00"):
-        error = alice.run("mark", "events", "--accept", wrong, "--yes", status=2).error
-        assert "VERSION:HASH" in error
-
-
-@pytest.mark.long
-def test_the_marks_of_another_program_are_those_in_its_trust_folder(
-    alice: Person, session: ServerProvider
-) -> None:
-    container = put(session, "plan")
-    other = alice.home / "trust of another program"
-    other.mkdir(mode=0o700)
-    shown = alice.json("mark", "container", str(container), "--trust-folder", other.name)
-    assert (shown["stored"], shown["accepted"]) == (None, False)
-    assert alice.json("mark", "container", str(container))["stored"] is not None
-    assert "stored" not in alice.run("mark", "events", "--trust-folder", str(other)).output
-    error = alice.run("mark", "events", "--trust-folder", "missing", status=2).error
-    assert "is not a folder" in error
 
 
 @pytest.mark.long

@@ -7,7 +7,6 @@ import json
 import queue
 import signal
 import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -130,17 +129,6 @@ def test_once_makes_the_folder_that_of_the_containers(
     assert set(tree(folder)) == {"big.bin", "empty"}
 
 
-def test_files_have_the_time_of_the_header_or_of_the_container(
-    alice: Person, device: ServerProvider
-) -> None:
-    for name, modified in (("a", "2001-02-03T04:05:06.500000Z"), ("b", "yesterday"), ("c", 7)):
-        device.createContainer(b"", {"name": name, "modified": modified}).result(PATIENCE)
-    alice.run("mirror", "folder", "--once")
-    times = {each.name: each.stat().st_mtime for each in (alice.home / "folder").glob("?")}
-    assert times["a"] == 981173106.5
-    assert min(times["b"], times["c"]) > 1_700_000_000
-
-
 @pytest.mark.long
 def test_changes_appear_as_they_happen_and_ctrl_c_ends_the_mirror(
     alice: Person, device: ServerProvider
@@ -163,16 +151,6 @@ def test_changes_appear_as_they_happen_and_ctrl_c_ends_the_mirror(
     assert status == 130
     assert "Traceback" not in error
     assert alice.run("mirror", "folder", "--once").lines == []
-
-
-@pytest.mark.long
-def test_sigterm_ends_it_as_ctrl_c_does(alice: Person, device: ServerProvider) -> None:
-    create(device, "a", b"")
-    with running(alice, "folder") as mirror:
-        mirror.expect("added", "a")
-        status, error = mirror.end(signal.SIGTERM)
-    assert status == 130
-    assert "Traceback" not in error
 
 
 @pytest.mark.long
@@ -206,35 +184,6 @@ def test_a_name_and_a_type_select_and_another_selection_is_refused(
     assert "mirrors other containers: all below 'photos/'" in refused.error
     assert "end with a slash" in alice.run("mirror", "below", "photos", status=2).error
     assert tree(alice.home / "below") == {"a.jpg": b"a", "b.txt": b"b"}
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize(
-    "name",
-    ["../outside", "/tmp/outside", "a/../../outside", "C:\\outside", ".scbroker-mirror/files"],
-)
-def test_a_hostile_name_writes_nothing_and_the_others_are_mirrored(
-    name: str, alice: Person, device: ServerProvider
-) -> None:
-    create(device, name, b"hostile")
-    create(device, "good", b"good")
-    done = alice.run("mirror", "folder", "--once", status=1)
-    assert done.lines == ["added good"]
-    assert "cannot be used for a file" in done.error
-    assert tree(alice.home / "folder") == {"good": b"good"}
-    assert not (alice.home / "outside").exists()
-    record = (alice.home / "folder/.scbroker-mirror/files").read_text()
-    assert "hostile" not in record
-
-
-def test_a_name_with_escape_sequences_does_not_act_on_a_terminal(
-    alice: Person, device: ServerProvider
-) -> None:
-    create(device, "a\x1b]0;owned\x07", b"")
-    create(device, "🙂\u200d", b"")
-    done = alice.run("mirror", "folder", "--once", status=1)
-    assert "\x1b" not in done.error
-    assert done.lines == ["added 🙂\\u200d"]
 
 
 @pytest.mark.long
@@ -297,69 +246,6 @@ def test_the_mirror_goes_on_after_an_outage_of_the_broker(
     assert "Traceback" not in error
 
 
-@pytest.mark.long
-def test_an_edited_file_stays_while_the_mirror_runs(alice: Person, device: ServerProvider) -> None:
-    note = create(device, "note.txt", b"1")
-    with running(alice, "folder") as mirror:
-        mirror.expect("added", "note.txt")
-        (alice.home / "folder/note.txt").write_bytes(b"mine")
-        device.updateContainerContent(note, b"2").result(PATIENCE)
-        assert "changed here" in mirror.expect("kept", "note.txt")["reason"]
-        mirror.expect("added", "note (version 2).txt")
-    assert tree(alice.home / "folder") == {"note.txt": b"mine", "note (version 2).txt": b"2"}
-
-
-_KILLED = """
-import os, signal, sys
-left = [int(sys.argv.pop(1))]
-def wrapped(function):
-    def call(*arguments, **options):
-        left[0] -= 1
-        if left[0] == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*arguments, **options)
-    return call
-for name in ("link", "mkdir", "rename", "replace", "rmdir", "unlink"):
-    setattr(os, name, wrapped(getattr(os, name)))
-from scbroker.cli import main
-main()
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "first", [1, pytest.param(2, marks=pytest.mark.long), pytest.param(3, marks=pytest.mark.long)]
-)
-def test_a_mirror_that_is_killed_at_any_step_is_right_after_the_next_run(
-    first: int, alice: Person, device: ServerProvider
-) -> None:
-    folder = alice.home / "folder"
-    folder.mkdir()
-    (folder / "mine").write_bytes(b"mine")
-    ids = [create(device, f"d{number}/f", b"%d" % number) for number in range(3)]
-    create(device, "mine", b"theirs")
-    number = first
-    while True:
-        device.updateContainerContent(ids[0], b"version %d" % number).result(PATIENCE)
-        device.updateContainerHeader(ids[1], {"name": f"e{number}/f"}).result(PATIENCE)
-        killed = subprocess.run(
-            [sys.executable, "-c", _KILLED, str(number), "mirror", "folder", "--once"],
-            env=alice.environment, cwd=alice.home, capture_output=True, check=False,
-        )  # fmt: skip
-        assert (folder / "mine").read_bytes() == b"mine"
-        if killed.returncode == 0:
-            break
-        assert killed.returncode == -signal.SIGKILL, killed
-        number += 3 if first > 1 else 9
-    alice.run("mirror", "folder", "--once")
-    assert number > 9
-    assert tree(folder) == {
-        "d0/f": b"version %d" % number, f"e{number}/f": b"1", "d2/f": b"2",
-        "mine": b"mine", "mine (version 1)": b"theirs",
-    }  # fmt: skip
-    assert not any((folder / ".scbroker-mirror/incoming").iterdir())
-
-
 def test_a_wrong_folder_is_an_error_that_says_why(alice: Person) -> None:
     (alice.home / "file").touch()
     (alice.home / "planted").mkdir()
@@ -368,34 +254,3 @@ def test_a_wrong_folder_is_an_error_that_says_why(alice: Person) -> None:
     assert "does not exist" in alice.run("mirror", "no/folder", "--once", status=3).error
     refused = alice.run("mirror", "planted", "--once", status=2)
     assert "links are not followed" in refused.error
-
-
-@pytest.mark.long
-def test_a_broker_that_is_away_is_status_5(start_broker: StartBroker, tmp_path: Path) -> None:
-    broker = start_broker()
-    alice = Person(tmp_path / "home", broker)
-    alice.join("Alice")
-    broker.kill()
-    done = alice.run("mirror", "folder", status=5)
-    assert done.lines == []
-
-
-@pytest.mark.long
-def test_a_damaged_record_is_rebuilt(alice: Person, device: ServerProvider) -> None:
-    note = create(device, "note", b"1")
-    alice.run("mirror", "folder", "--once")
-    (alice.home / "folder/.scbroker-mirror/files").write_bytes(b"\x00" * 100)
-    assert alice.run("mirror", "folder", "--once").lines == []
-    device.updateContainerContent(note, b"2").result(PATIENCE)
-    assert alice.run("mirror", "folder", "--once").lines == ["updated note"]
-
-
-@pytest.mark.long
-def test_many_small_contents_come_in_few_requests(alice: Person, device: ServerProvider) -> None:
-    from scbroker import NewContainer
-
-    items = [NewContainer(b"%d" % n, {"name": f"{n % 7}/{n}"}) for n in range(150)]
-    device.createContainers(items).result(PATIENCE)
-    done = alice.run("mirror", "folder", "--once")
-    assert len(done.lines) == 150
-    assert tree(alice.home / "folder")["3/10"] == b"10"

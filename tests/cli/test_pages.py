@@ -25,16 +25,6 @@ def test_the_pages_are_those_that_the_program_makes(tmp_path: Path) -> None:
     assert made == {each.name: each.read_text("utf-8") for each in (DOCS / "commands").glob("*.md")}
 
 
-def test_a_page_of_a_command_that_is_gone_is_removed(tmp_path: Path) -> None:
-    (tmp_path / "gone.md").touch()
-    MAKER.write(tmp_path)
-    assert not (tmp_path / "gone.md").exists()
-
-
-def test_every_command_has_an_example_and_no_other_has() -> None:
-    assert set(EXTRA) == set(COMMANDS)
-
-
 @in_one_case("name", sorted(COMMANDS))
 def test_the_program_understands_the_example_of_a_command(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -45,8 +35,3 @@ def test_the_program_understands_the_example_of_a_command(
     length = 1 + len(name.split())
     assert words[:length] == ["scbroker", *name.split()]
     COMMANDS[name].make_context(name, words[length:])  # raises for what it does not understand
-
-
-@in_one_case("name", sorted(COMMANDS))
-def test_every_parameter_of_a_command_has_a_help(name: str) -> None:
-    assert [each.name for each in COMMANDS[name].params if not (each.help or each.hidden)] == []

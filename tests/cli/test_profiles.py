@@ -3,19 +3,17 @@
 import multiprocessing
 import os
 import stat
-import tomllib
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-import filelock
 import platformdirs
 import pytest
 
 from scbroker import KeyRing, errors
 from scbroker.cli import profiles
 from scbroker.cli.profiles import Profile
-from tests.kit.people import Person, ended, interrupted
+from tests.kit.people import Person
 from tests.kit.waiting import PATIENCE
 
 FINGERPRINT = KeyRing.generate().fingerprint
@@ -62,16 +60,6 @@ def test_a_saved_profile_is_loaded_and_the_first_one_is_the_default(file: Path) 
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
 
-def test_a_profile_of_a_name_that_exists_is_replaced_only_if_that_is_meant(file: Path) -> None:
-    profiles.save(profile())
-    with pytest.raises(errors.InvalidArgumentError, match="Profile default exists already"):
-        profiles.save(profile(card_name="Bob"))
-    assert profiles.load(None).card_name == "Alice"
-    profiles.save(profile(card_name="Bob"), replace=True)
-    assert profiles.load(None).card_name == "Bob"
-    assert file.exists()
-
-
 def test_comments_and_order_of_the_file_stay(file: Path) -> None:
     profiles.save(profile("work"))
     remark = "# mine\n" + file.read_text().replace("card_name", "# theirs\ncard_name")
@@ -85,34 +73,12 @@ def test_comments_and_order_of_the_file_stay(file: Path) -> None:
     assert profiles.load(None).name == "home"
 
 
-def test_a_removed_default_leaves_none_and_the_error_lists_the_others(file: Path) -> None:
-    for name in ("a", "b", "c"):
-        profiles.save(profile(name))
-    profiles.remove("a")
-    assert "Profile default does not exist: use one of b, c" in refused()
-    profiles.use("c")
-    assert profiles.load(None).name == "c"
-    assert tomllib.loads(file.read_text())["default"] == "c"
-    for change in (profiles.use, profiles.remove):
-        with pytest.raises(errors.InvalidArgumentError, match="Profile a does not exist"):
-            change("a")
-    profiles.remove("b")
-    profiles.remove("c")
-    assert "You have no profile yet" in refused()
-    profiles.save(profile("d"))
-    assert profiles.load(None).name == "d"
-
-
 @pytest.mark.parametrize(
     "text,fault",
     [
         ("default = ", "Invalid value"),
         ("nonsense = 1", "unknown field `nonsense`"),
-        ("profiles = 3", "is wrong"),
-        ("[profiles]\nx = 3", "is wrong"),
         ('[profiles.x]\nserver_url = "https://a.example"', "api_key"),
-        ("[profiles.'a b']\n", "is wrong"),
-        ("default = 'a b'", "is wrong"),
         ("x" * 2_000_000, "larger than"),
     ],
 )
@@ -133,9 +99,7 @@ def test_a_wrong_file_is_refused_with_its_path_and_what_is_wrong_and_stays(
         ("server_url", "http://broker.example", "must be https"),
         ("api_key", "letmein", "api_key is not a UUID"),
         ("fingerprint", "0000", "fingerprint"),
-        ("card_name", "", "name must have"),
         ("session_folder", "sessions", "'sessions' is not an absolute path"),
-        ("trust_folder", "", "is not an absolute path"),
     ],
 )
 def test_a_wrong_value_is_refused_with_file_and_profile_and_a_secret_is_not_shown(
@@ -159,26 +123,6 @@ def test_a_file_that_others_can_access_is_refused_with_the_command_that_closes_i
     assert profiles.load(None).name == "default"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_file_of_another_user_is_refused(file: Path) -> None:
-    profiles.save(profile())
-    os.chown(file, 12345, -1)
-    assert "belongs to another user" in refused()
-
-
-def test_what_is_not_a_file_is_refused_without_waiting(file: Path) -> None:
-    file.parent.mkdir(parents=True)
-    os.mkfifo(file)
-    assert "is not a file" in refused()
-    file.unlink()
-    file.mkdir()
-    assert "config.toml" in refused()
-    file.rmdir()
-    write(file, "")
-    file.write_bytes(b"\xff\xfe")
-    assert "is not text in UTF-8" in refused()
-
-
 def test_a_link_stays_a_link_and_its_target_is_replaced(file: Path, tmp_path: Path) -> None:
     target = tmp_path / "dotfiles" / "scbroker.toml"
     write(target, "# kept elsewhere\n")
@@ -188,14 +132,6 @@ def test_a_link_stays_a_link_and_its_target_is_replaced(file: Path, tmp_path: Pa
     assert file.is_symlink()
     assert "# kept elsewhere" in target.read_text()
     assert profiles.load(None) == profile()
-
-
-def test_a_folder_that_cannot_be_made_or_written_is_an_error_with_the_path(file: Path) -> None:
-    file.parent.parent.mkdir()
-    file.parent.write_text("a file in place of the folder")
-    for change in (lambda: profiles.save(profile()), lambda: profiles.new_name("a")):
-        with pytest.raises(errors.InvalidArgumentError, match=r"config\.toml cannot be written"):
-            change()
 
 
 def test_a_disk_that_is_full_leaves_the_file_as_it_was(
@@ -212,18 +148,6 @@ def test_a_disk_that_is_full_leaves_the_file_as_it_was(
         profiles.save(profile("other"))
     assert file.read_bytes() == before
     assert sorted(each.name for each in file.parent.iterdir()) == [".config.lock", "config.toml"]
-
-
-def test_a_file_that_is_locked_for_long_is_an_error(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    profiles.save(profile())
-    monkeypatch.setattr(profiles, "_LOCK_SECONDS", 0.1)
-    with (
-        filelock.FileLock(file.parent / ".config.lock"),
-        pytest.raises(errors.InvalidArgumentError, match="Another process keeps"),
-    ):
-        profiles.use("default")
 
 
 def _save(folder: Path, number: int) -> None:
@@ -287,15 +211,3 @@ def test_the_commands_list_choose_and_remove_profiles(person: Callable[[str], Pe
     done = alice.run("profiles")
     assert done.output == ""
     assert "run `scbroker register`" in done.error
-
-
-def test_a_person_is_asked_before_a_profile_is_removed(person: Callable[[str], Person]) -> None:
-    alice = person("Alice")
-    terminal = alice.at_terminal("profiles", "rm", "default")
-    terminal.expect_exact("Remove profile default")
-    terminal.sendline("n")
-    assert "Nothing was changed" in ended(terminal, 1)
-    terminal = alice.at_terminal("profiles", "rm", "default")
-    terminal.expect_exact("Remove profile default")
-    interrupted(terminal)
-    assert alice.json("profiles")[0]["sessionKept"] is True

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import os
-import re
 import uuid
 from pathlib import Path
 from typing import Any
@@ -74,14 +73,6 @@ def test_a_file_becomes_a_container_with_its_name_time_and_media_type(alice: Per
     assert len(container.access) == 1
 
 
-def test_each_row_in_a_pipe_has_name_status_size_and_id(alice: Person) -> None:
-    write(alice.home, "a", b"12345")
-    [line] = alice.run("put", "a").lines
-    name, status, length, container = line.split("\t")
-    assert (name, status, length) == ("a", "stored", "5")
-    assert str(uuid.UUID(container)) == container
-
-
 @pytest.mark.long
 def test_an_equal_file_is_unchanged_and_a_changed_one_is_an_error_that_says_what_to_do(
     alice: Person,
@@ -132,14 +123,6 @@ def test_update_writes_content_and_header_into_the_same_container(alice: Person)
     assert alice.json("put", "a.txt", "--update")[0]["status"] == "unchanged"
 
 
-def test_name_and_type_are_those_that_are_given(alice: Person) -> None:
-    write(alice.home, "a.txt")
-    [row] = alice.json("put", "a.txt", "--name", "notes/é.md", "--type", "note")
-    container = found(alice, row["id"])
-    assert row["name"] == "notes/\u00e9.md"
-    assert container.type == "note"
-
-
 @pytest.mark.long
 def test_a_folder_is_stored_with_the_paths_of_its_files_and_without_links(alice: Person) -> None:
     write(alice.home, "photos/2026/a.jpg", b"jpg")
@@ -156,28 +139,6 @@ def test_a_folder_is_stored_with_the_paths_of_its_files_and_without_links(alice:
     assert {row["status"] for row in alice.json("put", "-r", "photos")} == {"unchanged"}
 
 
-def test_the_present_folder_is_stored_under_its_own_name_and_name_replaces_it(
-    alice: Person,
-) -> None:
-    write(alice.home, "a/b.txt")
-    done = alice.json("put", "-r", alice.home / "a" / ".", "--name", "other/")
-    assert [row["name"] for row in done] == ["other/b.txt"]
-    done = alice.json("put", "-r", ".")
-    assert f"{alice.home.name}/a/b.txt" in {row["name"] for row in done}
-
-
-@pytest.mark.long
-def test_many_small_files_go_in_batches_and_each_has_its_own_content(alice: Person) -> None:
-    for number in range(300):
-        write(alice.home, f"many/{number}", b"%d" % number)
-    rows = alice.json("put", "-r", "many")
-    assert len({row["id"] for row in rows}) == 300
-    with alice.session() as session:
-        containers = session.getContainers([row["id"] for row in rows]).result(PATIENCE)
-    contents = [getattr(each, "content", None) for each in containers]
-    assert contents == [row["name"].removeprefix("many/").encode() for row in rows]
-
-
 def test_files_that_cannot_be_stored_are_lines_of_errors_and_the_others_are_stored(
     alice: Person,
 ) -> None:
@@ -192,26 +153,6 @@ def test_files_that_cannot_be_stored_are_lines_of_errors_and_the_others_are_stor
     assert "f/bad:folder:" in done.error
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
-def test_an_unreadable_file_is_an_error_of_its_own(alice: Person) -> None:
-    write(alice.home, "f/good")
-    write(alice.home, "f/secret").chmod(0)
-    done = alice.run("put", "-r", "f", status=2)
-    assert "f/secret: The file cannot be read: Permission denied." in done.error
-    assert len(done.lines) == 1
-
-
-@pytest.mark.long
-def test_standard_input_needs_a_name_and_is_stored_to_its_end(alice: Person) -> None:
-    assert "--name" in alice.run("put", "-", status=2).error
-    content = os.urandom(300_000)
-    [line] = alice.run("put", "-", "--name", "dump.bin", stdin=content).lines
-    assert found(alice, line.split("\t")[3]).content == content
-    done = alice.run("put", "-", "--name", "dump.bin", stdin=b"x", status=1)
-    assert "--update" in done.error
-    assert "updated" in alice.run("put", "-", "--name", "dump.bin", "-u", stdin=b"x").output
-
-
 @pytest.mark.long
 def test_wrong_use_is_an_error_before_anything_is_sent(alice: Person) -> None:
     write(alice.home, "a/x.txt")
@@ -220,18 +161,12 @@ def test_wrong_use_is_an_error_before_anything_is_sent(alice: Person) -> None:
     cases = [
         (("missing",), 3, "'missing' does not exist"),
         (("a",), 2, "--recursive"),
-        (("pipe",), 2, "put - --name"),
-        (("x" * 300,), 2, "cannot be read"),
         (("a/x.txt", "b/x.txt"), 2, "would both be named 'x.txt'"),
         (("a/x.txt", "b/x.txt", "--name", "y"), 2, "--name is for one"),
         (("a/x.txt", "--name", "../y"), 2, "'..'"),
-        (("a/x.txt", "--name", ""), 2, "empty part"),
-        (("a/x.txt", "--type", ""), 2, "--type"),
         (("a/x.txt", "--type", "t" * 257), 2, "--type"),
-        (("a/x.txt", "--share", "Nobody"), 3, "Nobody"),
         (("a/x.txt", "--share", str(uuid.uuid4())), 3, "is not a user of this broker"),
         (("a/x.txt", "b/x.txt", "--into", "y"), 2, "--into takes one file"),
-        (("-r", "a", "b", "--into", "y"), 2, "--into takes one file"),
         (("a/x.txt", "--into", "nothing"), 3, "nothing"),
     ]
     for arguments, status, says in cases:
@@ -352,17 +287,6 @@ def test_a_container_of_somebody_else_is_no_obstacle_and_is_never_updated_by_nam
     assert found(bob, row["id"]).content == b"Bob's"
 
 
-def test_several_own_containers_of_one_name_are_not_guessed_among_if_others_can_name_one(
-    alice: Person, bob: Person
-) -> None:
-    with alice.session() as session:
-        levels = [AccessLevel(id_of(each), 511) for each in (alice, bob)]
-        for access in (None, levels):
-            session.createContainer(b"", {"name": "a.txt"}, access).result(PATIENCE)
-    write(alice.home, "a.txt")
-    assert "--into" in alice.run("put", "a.txt", "--update", status=2).error
-
-
 @pytest.mark.long
 def test_into_writes_a_version_of_exactly_that_container(alice: Person, bob: Person) -> None:
     with bob.session() as session:
@@ -386,26 +310,6 @@ def test_into_writes_a_version_of_exactly_that_container(alice: Person, bob: Per
     assert "one file, not 2" in alice.run("put", "-r", "f", "--into", "n", status=2).error
 
 
-def test_into_without_upload_is_refused(alice: Person, bob: Person) -> None:
-    with bob.session() as session:
-        levels = [AccessLevel(id_of(bob), 511), AccessLevel(id_of(alice))]
-        made = session.createContainer(b"1", {"name": "n"}, levels).result(PATIENCE)
-    write(alice.home, "x.txt")
-    alice.run("put", "x.txt", "--into", str(made.id), status=4)
-    assert found(bob, str(made.id)).content == b"1"
-
-
-def test_a_terminal_shows_a_table_and_a_pipe_no_bar(alice: Person) -> None:
-    write(alice.home, "a.txt", b"12345")
-    terminal = alice.at_terminal("put", "a.txt", NO_COLOR="1")
-    terminal.expect(pexpect.EOF)
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", terminal.before or "")
-    assert re.search("NAME +STATUS +SIZE +ID", shown)
-    assert re.search("a.txt +stored +5 B", shown)
-    assert "━" in shown
-    assert alice.run("put", "a.txt").error == ""
-
-
 @pytest.mark.long
 def test_an_interrupted_put_stops_at_once_and_goes_on_where_it_stopped(
     halted: Person, halting: Halting
@@ -425,13 +329,3 @@ def test_an_interrupted_put_stops_at_once_and_goes_on_where_it_stopped(
     assert sum(each.startswith(b"PUT ") for each in set(halting.asked[halting.last :])) < 12
     halted.run("get", "f/large", "-o", "copy")
     assert (halted.home / "copy").read_bytes() == large.read_bytes()
-
-
-@pytest.mark.long
-def test_an_interrupted_put_of_standard_input_ends_although_no_input_comes(alice: Person) -> None:
-    terminal = alice.at_terminal("put", "-", "--name", "typed")
-    terminal.sendline("some text")
-    terminal.expect_exact("0/? bytes")  # the bar is shown when the work begins
-    interrupted(terminal)
-    with alice.session() as session:
-        assert not session.listContainers().result(PATIENCE).containers

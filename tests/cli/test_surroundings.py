@@ -41,23 +41,6 @@ def test_a_command_without_a_home_directory_says_what_to_set(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="users of Windows have a profile folder")
-def test_the_library_needs_a_home_directory_only_for_stores_that_are_not_given(
-    tmp_path: Path,
-) -> None:
-    code = """
-import scbroker
-given = "8bc85a1e-7008-81b5-a4a4-91ea171fbdd7", "https://broker.example", "test"
-scbroker.ServerProvider(*given, trustStore=scbroker.MemoryTrustStore()).close()
-try:
-    scbroker.ServerProvider(*given)
-except scbroker.BrokerError.invalidArgumentError as error:
-    print(error)
-"""
-    done = homeless(code, cwd=tmp_path)
-    assert "set HOME to a folder of the user's own, or pass another trustStore" in done.stdout, done
-
-
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows removes no folder that is in use")
 def test_a_command_in_a_folder_that_was_removed_says_so_if_it_needs_it(alice: Person) -> None:
     (alice.home / "plan").write_bytes(b"x")

@@ -2,16 +2,12 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 
 from scbroker import ServerProvider, errors
 from scbroker.cli.commands.getting import plain_text
-from scbroker.cli.commands.putting import Sending, Work
-from scbroker.cli.files import find
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
@@ -65,47 +61,6 @@ def test_after_an_error_that_all_items_would_meet_the_rows_of_what_is_done_are_w
     assert "1 done; the same command goes on" in shown.err
 
 
-def test_an_unreachable_broker_as_the_outcome_of_one_item_ends_all(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with pytest.raises(errors.UnreachableError):
-        work(lambda: [Outcome("a", errors.UnreachableError("It is away."))])
-    assert "Nothing done; the same command" in capsys.readouterr().err
-
-
-def test_a_defect_is_raised_and_not_hidden() -> None:
-    with pytest.raises(ZeroDivisionError):
-        work(lambda: failing(ZeroDivisionError()))
-
-
-def test_a_job_is_read_when_a_thread_can_run_it() -> None:
-    taken: list[int] = []
-    go_on = threading.Event()
-
-    def jobs() -> Iterator[Callable[[], int]]:
-        yield lambda: 0
-        for number in range(20):
-            taken.append(number)
-            yield lambda: int(go_on.wait(PATIENCE))
-
-    with Together() as together:
-        results = together.run(jobs())
-        next(results)
-        assert len(taken) < 20
-        go_on.set()
-        assert sum(1 for _ in results) == 20
-
-
-def test_an_operation_that_begins_after_the_end_is_cancelled(
-    person: Callable[[str], Person],
-) -> None:
-    with person("Alice").session() as session:
-        with Together() as together:
-            assert together.wait(session.getKeptSessions())
-        with pytest.raises(errors.OperationCancelledError):
-            together.wait(session.listContainers())
-
-
 def test_an_operation_under_way_is_cancelled_when_the_command_is_interrupted(
     person: Callable[[str], Person],
 ) -> None:
@@ -131,53 +86,6 @@ def test_an_operation_under_way_is_cancelled_when_the_command_is_interrupted(
         assert ended == [errors.OperationCancelledError]
         go_on.set()
         assert not session.listContainers().result().containers
-
-
-def test_progress_is_the_sum_of_all_items() -> None:
-    shown: list[int] = []
-    total = Total(shown.append)
-    first, second = total.of("first"), total.of("second")
-    first(10, 100)
-    second(5, None)
-    first(30, 100)
-    total.set("third", 7)
-    total.add(1)
-    assert shown == [10, 15, 35, 42, 43]
-
-
-def test_no_bar_is_shown_for_nothing(capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    out = Output(as_json=False, quiet=False)
-    for total in (0, 1):
-        with out.progress("Working", total) as show:
-            show(total)
-        assert ("Working" in capfd.readouterr().err) == bool(total)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("content", ["text", ""])
-@pytest.mark.parametrize("left", [2, 0])
-def test_a_file_that_vanishes_fails_alone_and_not_with_its_batch(
-    person: Callable[[str], Person], tmp_path: Path, content: str, left: int
-) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / "f" / name).parent.mkdir(exist_ok=True)
-        (tmp_path / "f" / name).write_text(content)
-    files = find([str(tmp_path / "f")], None, recursive=True, skipped=print, failed=print)
-    vanished = files[left:]
-    for file in vanished:
-        assert file.path is not None
-        file.path.unlink()
-    with person("Alice").session() as session, Together() as together:
-        sending = Sending(session, Work(new=files), together, Total(lambda _: None))
-        outcomes = [outcome for job in sending.jobs() for outcome in job()]
-    found = {each.item: each.result for each in outcomes}
-    for file in vanished:
-        error = found.pop(file.name)
-        assert isinstance(error, errors.InvalidArgumentError)
-        assert "cannot be read: No such file" in error.message
-    assert [row["status"] for row in found.values() if isinstance(row, dict)] == ["stored"] * left
 
 
 def joined(*pieces: bytes) -> bytes:

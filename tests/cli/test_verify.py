@@ -3,32 +3,14 @@
 import contextlib
 import os
 import uuid
-from collections.abc import Callable
 
 import pytest
 
-from scbroker import AccessLevel, NewContainer, ServerProvider
-from tests.kit.people import Person, befriend, put
+from scbroker import ServerProvider
+from tests.kit.people import Person, put
 from tests.kit.tables import damage_parts
-from tests.kit.waiting import PATIENCE
 
 MIB = 1_048_576
-
-
-@pytest.mark.long
-def test_all_containers_are_read_and_counted_small_and_large_ones(
-    alice: Person, session: ServerProvider
-) -> None:
-    for size in (0, 10, 70_000, 3 * MIB):
-        put(session, f"of {size} bytes", os.urandom(size))
-    session.createContainer(None).result()
-    found = alice.json("verify")
-    assert (found["containers"], found["verified"], found["hidden"]) == (5, 5, 0)
-    assert found["length"] == 10 + 70_000 + 3 * MIB
-    assert (found["failures"], found["leftOut"]) == ([], [])
-    done = alice.run("verify")
-    assert "5 of 5 containers verified" in done.error
-    assert done.output == alice.run("verify", "--quiet").error == ""
 
 
 @pytest.mark.long
@@ -66,40 +48,5 @@ def spoil_objects(alice: Person, container: uuid.UUID) -> None:
     assert changed, (container, found)
 
 
-@pytest.mark.long
-def test_hidden_contents_and_denied_containers_are_reported(
-    alice: Person, session: ServerProvider, person: Callable[[str], Person]
-) -> None:
-    bob = person("Bob")
-    own, bobs = session.getUserId().result(), befriend(session, bob, "Bob")
-    with bob.session() as other:
-        levels = [AccessLevel(own, "ViewAccess"), AccessLevel(bobs, 511)]
-        put(other, "metadata only", b"x", accessLevels=levels)
-        denied = put(other, "denied", accessLevels=[AccessLevel(own, 75), AccessLevel(bobs, 511)])
-        assert alice.json("verify")["hidden"] == 1
-        other.revokeAccess(denied, own).result()
-    found = alice.json("verify")
-    assert found["leftOut"] == [str(denied)]
-    assert str(denied) in alice.run("verify").error
-
-
 def test_an_unknown_container_is_an_error_before_anything_is_read(alice: Person) -> None:
     assert "no container named" in alice.run("verify", "nothing", status=3).error
-
-
-@pytest.mark.long
-def test_a_terminal_shows_a_bar_and_the_summary(alice: Person, session: ServerProvider) -> None:
-    put(session, "large", os.urandom(20 * MIB))
-    terminal = alice.at_terminal("verify")
-    terminal.expect("Verifying")
-    terminal.expect("1 of 1 containers verified")
-
-
-@pytest.mark.long
-def test_more_containers_than_one_page_are_all_verified(
-    alice: Person, session: ServerProvider
-) -> None:
-    made = session.createContainers([NewContainer(b"x") for _ in range(200)]).result(PATIENCE)
-    assert len(made) == 200
-    found = alice.json("verify")
-    assert (found["containers"], found["verified"], found["length"]) == (200, 200, 200)

@@ -4,7 +4,6 @@ import gc
 import importlib.metadata
 import io
 import os
-import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -52,36 +51,6 @@ def test_folders_are_beginnings_of_names(files: ContainerFileSystem) -> None:
     for missing in ("a", "a/b/c", "e/f"):
         with pytest.raises(FileNotFoundError, match="No container"):
             files.ls(missing)
-
-
-def test_info_says_which_version_of_which_container_it_is(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    files.pipe("a", b"one")
-    info = files.info("a")
-    kept = alice.getContainerMetadata(info["containerId"]).result(PATIENCE)
-    assert (info["size"], info["type"], info["version"]) == (3, "file", 1)
-    assert (files.created("a"), files.modified("a")) == (kept.createdAt, kept.modifiedAt)
-    assert info["createdBy"] == str(alice.getUserId().result())
-    before = files.ukey("a")
-    files.pipe("a", b"two")
-    assert files.info("a")["version"] == 2
-    assert files.ukey("a") != before
-    assert files.info(f"id:{kept.id}") == files.info("a") | {"name": f"id:{kept.id}"}
-
-
-def test_a_file_is_replaced_in_one_version_of_the_same_container(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    files.pipe("a.csv", b"one")
-    kept = files.info("a.csv")["containerId"]
-    with files.open("a.csv", "wb") as file:
-        file.write(b"two")
-        assert alice.getContainerContent(kept).result(PATIENCE) == b"one"
-    found = alice.getContainer(kept).result(PATIENCE)
-    assert (found.content, found.version) == (b"two", 2)
-    assert found.header is not None
-    assert found.header.customHeaderObject["name"] == "a.csv"
 
 
 def test_a_replaced_file_of_the_command_line_loses_the_time_by_which_put_skips_it(
@@ -135,24 +104,6 @@ def test_a_file_that_is_dropped_without_being_closed_is_not_stored(
     assert files.find("") == []
 
 
-def test_a_file_that_is_made_because_of_an_error_is_stored(files: ContainerFileSystem) -> None:
-    try:
-        files.cat("a")
-    except FileNotFoundError:
-        with files.open("a", "w") as file:
-            file.write("new")
-    assert files.cat("a") == b"new"
-
-
-def test_a_transaction_stores_its_files_at_its_end(files: ContainerFileSystem) -> None:
-    with files.transaction:
-        files.pipe("a", b"small")
-        files.pipe("b", bytes(9 * MIB))
-        files.invalidate_cache()
-        assert names_of(files, "") == []
-    assert (files.cat("a"), files.size("b")) == (b"small", 9 * MIB)
-
-
 @pytest.mark.long
 def test_a_large_file_is_sent_while_it_is_written_and_read_by_ranges(
     files: ContainerFileSystem, monkeypatch: pytest.MonkeyPatch
@@ -184,17 +135,6 @@ def test_a_large_file_is_sent_while_it_is_written_and_read_by_ranges(
     ]
     files.cp("large", "copy")
     assert files.cat("copy") == content
-
-
-def test_an_empty_file_and_a_container_without_content_are_empty(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    files.touch("a")
-    alice.createContainer(None, {"name": "b"}).result(PATIENCE)
-    files.invalidate_cache()
-    assert [(files.size(each), files.cat(each)) for each in ("a", "b")] == [(0, b"")] * 2
-    files.cp("b", "c")
-    assert files.cat("c") == b""
 
 
 def test_a_reader_has_the_content_as_it_was_when_the_file_was_opened(
@@ -270,29 +210,6 @@ def test_of_several_own_containers_of_a_name_the_newest_is_used_and_none_is_dele
     assert names_of(files, "") == ["b"]
 
 
-def test_an_id_that_is_none_or_that_does_not_exist_is_an_error(files: ContainerFileSystem) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match="scbroker://id:UUID"):
-        files.info("id:123")
-    with pytest.raises(FileNotFoundError):
-        files.cat(f"id:{uuid.uuid4()}")
-    assert not files.exists(f"id:{uuid.uuid4()}")
-
-
-@pytest.mark.parametrize("mode", ["ab", "r+b", "a"])
-def test_a_mode_that_changes_a_part_is_refused(files: ContainerFileSystem, mode: str) -> None:
-    with pytest.raises(BrokerError.invalidArgumentError, match="replaced as a whole"):
-        files.open("a", mode)
-
-
-def test_a_folder_is_neither_read_nor_deleted_as_a_file(files: ContainerFileSystem) -> None:
-    files.pipe("a/b", b"")
-    with pytest.raises(IsADirectoryError):
-        files.open("a")
-    with pytest.raises(IsADirectoryError):
-        files.rm("a")
-    assert files.exists("a/b")
-
-
 def test_a_session_without_rights_gets_a_permission_error(
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:
@@ -303,15 +220,6 @@ def test_a_session_without_rights_gets_a_permission_error(
     for act in (files.rm, lambda path: files.pipe(path, b"")):
         with pytest.raises(PermissionError):
             act(f"id:{readable}")
-
-
-def test_an_error_of_the_session_is_not_taken_for_a_file_that_does_not_exist(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    files.pipe("a", b"")
-    alice.close()
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        files.exists("a")
 
 
 # The listing.
@@ -332,29 +240,3 @@ def test_the_names_are_read_once_and_own_changes_are_noted(
     other = ContainerFileSystem(provider=alice, listings_expiry_time=600)
     assert other.find("") == ["a/c", "e"]
     assert len(seen) == 1
-
-
-def test_what_others_change_is_seen_after_the_expiry_or_on_demand(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    assert names_of(files, "") == []
-    put(alice, "a")
-    assert names_of(files, "") == []
-    assert [each["name"] for each in files.ls("", refresh=True)] == ["a"]
-    put(alice, "b")
-    files.invalidate_cache()
-    assert names_of(files, "") == ["a", "b"]
-    uncached = ContainerFileSystem(provider=alice, use_listings_cache=False)
-    put(alice, "c")
-    assert names_of(uncached, "") == ["a", "b", "c"]
-
-
-def test_a_file_that_was_deleted_meanwhile_is_not_found_and_the_names_are_read_again(
-    files: ContainerFileSystem, alice: ServerProvider
-) -> None:
-    made = put(alice, "a")
-    assert files.exists("a")
-    alice.deleteContainer(made).result(PATIENCE)
-    with pytest.raises(FileNotFoundError):
-        files.cat("a")
-    assert not files.exists("a")

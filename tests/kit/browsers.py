@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -118,3 +118,12 @@ def press(view: Page, name: str) -> None:
             view.keyboard.press("Enter")
             return
     raise AssertionError(f"{name} cannot be reached: the last one was {focused}")
+
+
+def check_views(tab: Page, addresses: Iterable[str], width: int) -> None:
+    """Open views: each must be readable, usable for all people, and not wider than the screen."""
+    for each in addresses:
+        tab.goto(each)
+        assert tab.evaluate(FAINT) == [], each
+        assert tab.evaluate(UNUSABLE) == [], each
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, each

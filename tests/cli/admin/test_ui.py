@@ -8,15 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from scbroker.cli.admin.page import watch
 from tests.kit.both_engines import on_sqlite
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import StartBroker
 from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage, Reply
-from tests.kit.quotas import set_quota
-from tests.kit.tcp import BadBroker, http
-from tests.kit.waiting import wait_until
 
 
 @pytest.fixture
@@ -41,21 +37,6 @@ def test_a_signal_ends_the_page_with_success(broker: BrokerProcess, by: signal.S
         assert "Traceback" not in page.log
         with pytest.raises(ConnectionRefusedError):
             page.get("/overview")
-
-
-@on_sqlite
-def test_the_command_prints_the_url_and_when_the_page_ends(broker: BrokerProcess) -> None:
-    with OperatorsPage(broker, "--minutes", "5") as page:
-        assert set(page.printed) == {"url", "ends"}
-        assert len(page.code) >= 43
-        assert page.code not in page.log
-
-
-@on_sqlite
-def test_a_page_on_a_data_folder_without_a_broker_is_refused(broker: BrokerProcess) -> None:
-    done = admin(broker, "ui", "--no-open", at=broker.directory / "nothing").expect(2)
-    assert "no such file exists" in done.error
-    assert "--data-dir" in done.error
 
 
 @pytest.mark.long
@@ -86,26 +67,6 @@ def test_a_broker_that_is_away_is_said_and_the_database_is_shown_all_the_same(
 
 
 @pytest.mark.long
-@on_sqlite
-def test_the_overview_names_the_operations_that_were_slow(start_broker: StartBroker) -> None:
-    broker = start_broker(slow_seconds=0.000001)
-    with OperatorsPage(broker) as page, Wire(broker) as wire:
-        page.enter()
-        wire.nonce()
-        slow = "logged as slow POST /v1/session-challenges"
-        wait_until(lambda: slow in words(page.get("/overview")))
-
-
-@pytest.mark.long
-def test_the_default_quota_is_shown(page: OperatorsPage, broker: BrokerProcess) -> None:
-    broker.new_user()
-    assert "Default quota: unlimited, unlimited containers." in words(page.get("/users"))
-    set_quota(broker.database_url, None, bytes=2**40, containers=7_000)
-    assert "Default quota: 1.0 TiB, 7,000 containers." in words(page.get("/users"))
-    set_quota(broker.database_url, None, bytes=None, containers=None)
-
-
-@pytest.mark.long
 def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their_id(
     page: OperatorsPage, broker: BrokerProcess
 ) -> None:
@@ -115,21 +76,6 @@ def test_users_are_listed_with_what_they_use_and_found_by_the_beginning_of_their
     assert user not in page.get("/users?id=00000000").expect(200).text
     one = page.get(f"/users/{user}").expect(200)
     assert "active" in words(one)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("query", ["id=g", f"id={'0' * 33}", "order=size", "after=-1", "after=x"])
-@on_sqlite
-def test_a_list_that_cannot_be_is_an_error_on_the_page(page: OperatorsPage, query: str) -> None:
-    assert "This did not work" in page.get(f"/users?{query}").expect(400).text
-
-
-@pytest.mark.long
-@on_sqlite
-def test_a_user_who_does_not_exist_is_not_found(page: OperatorsPage) -> None:
-    unknown = "00000000-0000-8000-8000-000000000000"
-    assert unknown in page.get(f"/users/{unknown}").expect(404).text
-    page.get("/users/x").expect(400)
 
 
 @pytest.mark.long
@@ -164,16 +110,6 @@ def test_a_quota_is_set_after_it_was_confirmed(page: OperatorsPage, broker: Brok
     page.post(f"/users/{user}/quota/confirm?bytes=default&containers=unlimited").expect(200)
     assert "of unlimited" in words(page.get(f"/users/{user}"))
     assert "bytes: null" in words(page.get("/audit"))  # as the command shows it
-
-
-@pytest.mark.sampled
-@on_sqlite
-@pytest.mark.parametrize("query", ["bytes=ten", "containers=-1", "", "bytes=&containers="])
-def test_a_quota_that_cannot_be_is_refused(
-    page: OperatorsPage, broker: BrokerProcess, query: str
-) -> None:
-    user = broker.new_user().userId
-    page.get(f"/users/{user}/quota/confirm?{query}").expect(400)
 
 
 @pytest.mark.long
@@ -213,17 +149,3 @@ def test_a_form_that_is_too_large_or_not_a_form_is_refused(page: OperatorsPage) 
     page.request("POST", path, b"form=" + bytes(10_000)).expect(413)
     page.request("POST", path, b"form=%ff").expect(400)
     page.request("POST", path, b"&".join(b"f%d=1" % n for n in range(20))).expect(400)
-
-
-@pytest.mark.long
-@on_sqlite
-def test_a_notice_is_shown_once(page: OperatorsPage, broker: BrokerProcess) -> None:
-    path = f"/users/{broker.new_user().userId}"
-    assert 'role="status"' in page.post(f"{path}/suspend").text
-    assert 'role="status"' not in page.get(path).text
-
-
-def test_a_broker_that_cannot_reach_its_stores_is_not_shown_as_ready() -> None:
-    with BadBroker([http(503)]) as server:
-        assert not watch._is_ready(server.url)
-        assert server.requests[0].head.startswith(b"GET /health/ready ")

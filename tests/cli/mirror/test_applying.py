@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
-import itertools
 import os
-import shutil
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
 from scbroker import errors
-from scbroker.cli.paths import Folder
-from tests.cli.mirror.worlds import KilledError, World, failing_at, killed_at
+from tests.cli.mirror.worlds import World, failing_at
 
 
 @pytest.fixture
@@ -52,29 +48,6 @@ def restarted(world: World) -> None:
     assert world.files() == newest | {"mine": b"mine", "mine (version 2)": b"newest"}
 
 
-@pytest.mark.long
-def test_a_kill_before_any_change_of_the_file_system_is_repaired_by_the_next_run(
-    world: World, tmp_path: Path
-) -> None:
-    copy, containers = tmp_path / "copy", world.containers
-    shutil.copytree(world.path, copy, copy_function=shutil.copy2)
-    for number in itertools.count(1):
-        shutil.rmtree(world.path)
-        shutil.copytree(copy, world.path, copy_function=shutil.copy2)
-        world.containers = {id: dataclasses.replace(each) for id, each in containers.items()}
-        killed = False
-        try:
-            with killed_at(number):
-                world.sync()
-        except KilledError:
-            killed = True
-        assert world.files()["mine"] == b"mine"
-        restarted(world)
-        if not killed:
-            break
-    assert number > 40
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize("kind", [errno.ENOSPC, errno.EIO, errno.EACCES])
 def test_a_failure_of_any_operation_is_an_error_and_repaired_by_the_next_run(
@@ -107,25 +80,6 @@ def test_a_file_that_comes_into_the_way_at_the_last_moment_stays(
     assert files["f/g"] == files["h/i"] == b"planted"
     assert files["f/g (version 2)"] == b"d/e"
     assert files["h/i (version 1)"] == b"i"
-
-
-def test_a_path_that_cannot_be_read_stays_recorded_and_a_new_one_is_an_error_of_its_own(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status = Folder.status
-
-    def refused(folder: Folder, path: PurePosixPath) -> os.stat_result | None:
-        if path.name in ("a", "i"):
-            raise errors.InvalidArgumentError("no permission")
-        return status(folder, path)
-
-    monkeypatch.setattr(Folder, "status", refused)
-    with contextlib.suppress(errors.BrokerError):
-        world.sync()
-    assert world.files().keys() >= {"a", "b", "f/g"}
-    monkeypatch.undo()
-    world.sync()
-    assert world.files()["b"] == b"new c"
 
 
 @pytest.mark.parametrize(

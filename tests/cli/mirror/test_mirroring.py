@@ -57,26 +57,6 @@ def create(mirror: Mirror, name: str, content: bytes = b"") -> uuid.UUID:
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 8])
-def test_the_end_of_the_log_is_found_by_few_requests(number: int, mirror: Mirror) -> None:
-    before = mirror._end_of_log()
-    for each in range(number):
-        create(mirror, str(each))
-    events = mirror._session.getEvents().result(PATIENCE)
-    assert mirror._end_of_log() == before + number == (events[-1].id if events else 0)
-
-
-def test_names_that_differ_in_case_are_two_files_where_the_folder_has_both(
-    mirror: Mirror, tmp_path: Path
-) -> None:
-    names = {name: name.encode() for name in ("Readme", "README", "readme")}
-    for name, content in names.items():
-        create(mirror, name, content)
-    mirror.compare()
-    assert files(tmp_path) == names
-
-
-@pytest.mark.sampled
 @pytest.mark.parametrize(
     "error", [errors.EventsExpiredError("gone"), errors.UnreachableError("away")]
 )
@@ -100,34 +80,6 @@ def test_everything_is_compared_again_after_a_gap_in_the_events_and_after_an_out
         mirror.follow()
     assert [len(each) for each in times] == [0, 1, 2]
     assert pauses == [0.01, 0.01]
-
-
-def test_a_broker_that_is_away_at_the_start_ends_the_mirror(
-    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away() -> None:
-        raise errors.UnreachableError("away")
-
-    monkeypatch.setattr(mirror, "compare", away)
-    with pytest.raises(errors.UnreachableError):
-        mirror.follow()
-
-
-def test_everything_is_compared_again_after_a_while(
-    mirror: Mirror, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mirroring, "_COMPARE_AGAIN", 0.05)
-    compare, times = mirror.compare, []
-
-    def counted() -> None:
-        times.append(1)
-        if len(times) == 3:
-            raise KeyboardInterrupt
-        compare()
-
-    monkeypatch.setattr(mirror, "compare", counted)
-    with pytest.raises(KeyboardInterrupt):
-        mirror.follow()
 
 
 def test_an_error_that_ends_the_events_ends_the_mirror(
@@ -159,23 +111,6 @@ def test_a_container_that_is_deleted_while_it_is_downloaded_is_no_failure(
     mirror.compare()
     assert files(tmp_path) == {}
     assert mirror.status == 0
-
-
-def test_a_full_disk_fails_a_file_and_not_the_mirror(
-    mirror: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    create(mirror, "a", b"1")
-    place = Folder.place
-
-    def full(*_: Any, **__: Any) -> None:
-        raise errors.TooLargeError("no room")
-
-    monkeypatch.setattr(Folder, "place", full)
-    mirror.compare()
-    assert mirror.status == 1
-    monkeypatch.setattr(Folder, "place", place)
-    mirror.compare()
-    assert files(tmp_path) == {"a": b"1"}
 
 
 def test_a_content_that_is_larger_than_the_disk_fails_alone(
@@ -211,11 +146,6 @@ def test_a_full_disk_ends_a_comparison(
     assert files(tmp_path) == {}
     mirror.compare()
     assert files(tmp_path) == {"a": b"1", "b": b"1", "c": b"1"}
-
-
-@pytest.fixture
-def bob(person: Callable[[str], Person]) -> Person:
-    return person("Bob")
 
 
 def group_of(bob: Person, mirror: Mirror) -> Group:
@@ -278,13 +208,6 @@ def test_the_files_of_a_group_come_once_it_is_accepted_and_go_with_the_membershi
     with pytest.raises(KeyboardInterrupt):
         mirror.follow()
     assert times == [[], ["first"], ["first", "second"], []]
-
-
-def test_the_end_of_the_log_of_a_group_that_was_left_is_its_beginning(
-    mirror: Mirror, bob: Person
-) -> None:
-    assert mirror._end_of_log(group_of(bob, mirror).id) == 0
-    assert mirror._end_of_log(uuid.UUID(int=7)) == 0
 
 
 def test_containers_that_strangers_have_damaged_are_asked_for_together(

@@ -33,42 +33,6 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path / "folder")
 
 
-def test_a_folder_gets_new_contents_names_and_deletions(world: World) -> None:
-    one, two = world.make("a", b"1"), world.make("d/b", b"2")
-    world.sync()
-    assert world.files() == {"a": b"1", "d/b": b"2"}
-    world.change(one, content=b"one")
-    world.change(two, name="e/c")
-    world.sync()
-    assert world.files() == {"a": b"one", "e/c": b"2"}
-    assert world.lines() == ["renamed e/c", "updated a"]
-    assert not (world.path / "d").exists()
-    del world.containers[two]
-    world.sync()
-    assert world.files() == {"a": b"one"}
-    assert not (world.path / "e").exists()
-    assert world.sync() == []
-
-
-def test_two_containers_exchange_their_names(world: World) -> None:
-    one, two = world.make("a", b"1"), world.make("b", b"2")
-    world.sync()
-    world.change(one, name="b")
-    world.change(two, name="a")
-    world.sync()
-    assert world.files() == {"b": b"1", "a": b"2"}
-
-
-def test_a_file_becomes_a_folder_and_a_folder_a_file(world: World) -> None:
-    one, two = world.make("a", b"1"), world.make("b/c", b"2")
-    world.sync()
-    world.change(one, name="a/c")
-    world.change(two, name="b")
-    world.sync()
-    assert world.files() == {"a/c": b"1", "b": b"2"}
-    assert world.sync() == []
-
-
 def test_a_file_that_was_changed_here_stays_and_the_next_version_goes_beside_it(
     world: World,
 ) -> None:
@@ -88,54 +52,6 @@ def test_a_file_that_was_changed_here_stays_and_the_next_version_goes_beside_it(
     assert world.files() == {"a.txt": b"3"}
 
 
-def test_a_file_of_a_person_in_the_place_of_a_folder_stays_and_the_folder_gets_an_id(
-    world: World,
-) -> None:
-    one, two = world.make("a", b"1"), world.make("b", b"2")
-    world.sync()
-    (world.path / "d").write_bytes(b"mine")
-    world.change(one, name="d/a")
-    world.make("d/c", b"3")
-    world.sync()
-    third = next(each for each in world.containers if each not in (one, two))
-    assert world.files() == {
-        "d": b"mine", "b": b"2", f"d ({one.hex[:8]})/a": b"1", f"d ({third.hex[:8]})/c": b"3",
-    }  # fmt: skip
-    assert world.sync() == []
-    (world.path / "d").unlink()
-    world.sync()
-    assert world.files() == {"b": b"2", "d/a": b"1", "d/c": b"3"}
-
-
-def test_a_place_beside_a_changed_file_is_kept_when_another_container_gets_the_name(
-    world: World,
-) -> None:
-    one, two = world.make("b", b"1"), world.make("a", b"2")
-    world.sync()
-    (world.path / "a").write_bytes(b"mine")
-    world.change(two, content=b"3")
-    world.change(one, name="a")
-    world.sync()
-    assert set(world.files().values()) == {b"mine", b"1", b"3"}
-    assert world.sync() == []
-
-
-def test_a_changed_file_of_the_same_size_and_time_is_not_replaced_and_not_removed(
-    world: World,
-) -> None:
-
-    one, two = world.make("a", b"1"), world.make("b", b"2")
-    world.sync()
-    for name in ("a", "b"):
-        status = (world.path / name).stat()
-        (world.path / name).write_bytes(b"x")
-        os.utime(world.path / name, ns=(status.st_atime_ns, status.st_mtime_ns))
-    world.change(one, content=b"3")
-    del world.containers[two]
-    world.sync()
-    assert world.files() == {"a": b"x", "b": b"x", "a (version 2)": b"3"}
-
-
 def test_with_checksum_a_changed_file_of_the_same_size_and_time_gets_the_content_beside_it(
     world: World,
 ) -> None:
@@ -149,26 +65,6 @@ def test_with_checksum_a_changed_file_of_the_same_size_and_time_gets_the_content
     assert world.lines() == ["kept a", "added a (version 1)"]
     assert world.files() == {"a": b"x", "a (version 1)": b"1"}
     assert world.sync(exact=True) == []
-
-
-def test_a_container_has_a_file_however_many_names_beside_its_own_are_taken(world: World) -> None:
-    world.make("a.txt", b"0")
-    for _ in range(8):
-        world.sync()
-        (name,) = (name for name, content in world.files().items() if content == b"0")
-        (world.path / name).write_bytes(b"mine")
-        shutil.rmtree(world.path / ".scbroker-mirror")
-    world.sync()
-    assert sorted(world.files().values()) == [b"0", *[b"mine"] * 8]
-
-
-def test_a_file_that_is_only_touched_is_still_the_mirrors(world: World) -> None:
-    one = world.make("a", b"1")
-    world.sync()
-    (world.path / "a").touch()
-    world.change(one, content=b"2")
-    world.sync()
-    assert world.files() == {"a": b"2"}
 
 
 def test_files_and_links_that_were_there_before_stay_also_with_the_same_content(
@@ -194,44 +90,6 @@ def test_files_and_links_that_were_there_before_stay_also_with_the_same_content(
     assert world.files() == {"a": b"1", "b": b"other", "c": b"3"}
 
 
-def test_files_of_gone_containers_stay_on_demand(world: World) -> None:
-    world.keep = True
-    world.make("a", b"1")
-    world.sync()
-    world.containers.clear()
-    world.sync()
-    assert world.lines() == ["kept a"]
-    assert world.files() == {"a": b"1"}
-    assert world.sync() == []
-
-
-def test_the_file_of_a_container_that_cannot_be_read_stays_under_its_name(world: World) -> None:
-    one = world.make("a", b"1")
-    world.sync()
-    world.failed.add(one)
-    world.make("A", b"2")
-    world.sync()
-    assert world.files()["a"] == b"1"
-    assert len(world.files()) == 2
-    world.failed.clear()
-    assert world.sync() == []
-
-
-def test_of_several_containers_with_one_name_the_one_that_has_it_keeps_it(world: World) -> None:
-    later = world.make("a.txt", b"1")
-    world.containers[later].created = 100
-    world.sync()
-    earlier = world.make("A.txt", b"2")
-    world.containers[earlier].created = 5
-    world.sync()
-    tagged = f"A ({earlier.hex[:8]}).txt"
-    assert world.files() == {"a.txt": b"1", tagged: b"2"}
-    world.sync()
-    del world.containers[later]
-    world.sync()
-    assert world.files() == {"A.txt": b"2"}
-
-
 def test_own_containers_come_before_those_of_others_whatever_time_these_claim(world: World) -> None:
     theirs = world.make("a", b"theirs", is_own=False)
     world.containers[theirs].created = 0
@@ -239,21 +97,6 @@ def test_own_containers_come_before_those_of_others_whatever_time_these_claim(wo
     world.containers[own].created = 50
     world.sync()
     assert world.files() == {"a": b"own", f"a ({theirs.hex[:8]})": b"theirs"}
-
-
-def test_a_damaged_record_is_rebuilt_by_comparing_and_nothing_is_removed(world: World) -> None:
-    one, two, three = world.make("a", b"1"), world.make("b", b"2"), world.make("c", b"3")
-    world.sync()
-    (world.path / "c").write_bytes(b"mine")
-    record = world.path / ".scbroker-mirror" / "files"
-    record.write_bytes(record.read_bytes()[:-40] + b"x" * 40 + b"\n")
-    world.change(two, content=b"22")
-    del world.containers[three]
-    world.sync()
-    assert world.files() == {"a": b"1", "b": b"2", "b (version 2)": b"22", "c": b"mine"}
-    world.change(one, content=b"11")
-    world.sync()
-    assert world.files()["a"] == b"11"
 
 
 def _seen(stamp: Stamp, *_: object) -> Stamp:

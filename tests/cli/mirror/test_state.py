@@ -12,7 +12,7 @@ import pytest
 
 from scbroker import errors
 from scbroker.cli.mirror import state
-from scbroker.cli.mirror.plan import MOVING, Stamp
+from scbroker.cli.mirror.plan import Stamp
 from scbroker.cli.mirror.state import State
 from tests.cli.mirror.worlds import SELECTION, failing_at
 
@@ -22,40 +22,6 @@ ONE = Stamp(uuid.UUID(int=7), 3, 5, 1000, b"d" * 32)
 
 def record(folder: Path) -> Path:
     return folder / ".scbroker-mirror" / "files"
-
-
-def test_what_was_recorded_is_read_again_and_is_for_its_owner_alone(tmp_path: Path) -> None:
-    with State(tmp_path, SELECTION) as written:
-        written.put(P("a/b"), (ONE,))
-        written.put(P("gone"), (ONE,))
-        written.put(P("gone"), ())
-        written.put(MOVING / ONE.container.hex, (ONE, ONE))
-        expected = dict(written.files)
-    with State(tmp_path, SELECTION) as read:
-        assert read.files == expected
-        assert not read.is_rebuilt
-    for each in (record(tmp_path), *record(tmp_path).parent.iterdir()):
-        assert each.stat().st_mode & 0o077 == 0
-
-
-def test_what_was_recorded_without_a_sync_is_not_kept_after_a_crash(tmp_path: Path) -> None:
-    crashed = State(tmp_path, SELECTION)
-    crashed.put(P("synced"), (ONE,))
-    crashed.sync()
-    crashed.put(P("lost"), (ONE,))
-    crashed.close()
-    with State(tmp_path, SELECTION) as read:
-        assert list(read.files) == [P("synced")]
-
-
-def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
-    with State(tmp_path, SELECTION) as written:
-        written.put(P("a"), (ONE,))
-        written.put(P("b"), (ONE,))
-    record(tmp_path).write_bytes(record(tmp_path).read_bytes()[:-10])
-    with State(tmp_path, SELECTION) as read:
-        assert list(read.files) == [P("a")]
-        assert not read.is_rebuilt
 
 
 @pytest.mark.parametrize(
@@ -92,16 +58,6 @@ def test_a_damaged_record_counts_as_rebuilt_until_a_comparison_is_complete(
         assert not read.is_rebuilt
 
 
-def test_a_record_that_is_too_large_is_damaged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with State(tmp_path, SELECTION) as written:
-        written.put(P("a"), (ONE,))
-    monkeypatch.setattr(state, "_LONGEST", 100)
-    with State(tmp_path, SELECTION) as read:
-        assert read.is_rebuilt
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -123,11 +79,6 @@ def test_the_folder_of_another_selection_is_refused_and_stays(
     assert record(tmp_path).read_bytes() == before
     with State(tmp_path, SELECTION):  # and it is not locked
         pass
-
-
-def test_one_mirror_at_a_time_has_the_folder(tmp_path: Path) -> None:
-    with State(tmp_path, SELECTION), pytest.raises(errors.ConflictError, match="end it first"):
-        State(tmp_path, SELECTION)
 
 
 def test_a_folder_that_others_can_write_and_links_are_refused(tmp_path: Path) -> None:

@@ -45,28 +45,3 @@ def test_sizes_members_and_sealed_bytes_are_those_of_the_broker(
         assert secret.hex().upper().encode() not in dump.upper()
         assert secret not in dump
     assert made.hex.upper().encode() in dump.upper()
-
-
-@pytest.mark.long
-def test_a_container_without_content_and_header_is_shown_as_such(
-    page: UsersPage, session: ServerProvider
-) -> None:
-    made = session.createContainer(None).result().id
-    shown = page.get(f"/containers/{made}/broker").expect(200).words
-    assert "Size of the content that none exists" in shown
-    assert "Type none Version" in shown
-    assert "Header none exists" in shown
-
-
-@pytest.mark.long
-def test_what_permissions_hide_is_not_said_to_be_hidden_from_the_broker(
-    session: ServerProvider, bob: Person
-) -> None:
-    user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", SECRET, accessLevels=with_access(session, user, 1))
-    with UsersPage(bob) as page:
-        page.enter().expect(200)
-        shown = page.get(f"/containers/{made}/broker").expect(200).words
-    assert "all of them; your permissions hide them from you" in shown
-    assert "Type none, or your permissions hide it from you" in shown
-    assert "Size of the content exactly; your permissions hide it from you" in shown

@@ -7,13 +7,12 @@ import re
 
 import pytest
 
-from scbroker import Contacts, ContainerAccessLevel, ServerProvider
+from scbroker import Contacts, ServerProvider
 from tests.kit.brokers import BrokerProcess
 from tests.kit.objects import damage
 from tests.kit.pages import Reply, UsersPage
 from tests.kit.people import Person, befriend, put, with_access
 
-WRITE = 75 | ContainerAccessLevel.Upload
 SEGMENT = 1_048_576
 
 
@@ -21,27 +20,6 @@ def posted(page: UsersPage, path: str, **fields: str) -> Reply:
     """Send a form without opening its view, as somebody who knows the page's secret of forms can."""
     [secret] = set(re.findall(r'name="form" value="([^"]*)"', page.get("/containers").text))
     return page.request("POST", page.root + path, {"form": secret, **fields})
-
-
-@pytest.mark.long
-def test_a_page_that_begins_while_the_broker_is_away_opens_once_it_is_back(
-    alice: Person, broker: BrokerProcess
-) -> None:
-    broker.stop()
-    with UsersPage(alice) as page:
-        first = page.enter().expect(200)
-        assert "No broker answers" in first.words
-        [secret] = set(re.findall(r'name="form" value="([^"]*)"', first.text))
-        resume = ("POST", page.root + "/resume", {"form": secret})
-        page.request(*resume).expect(303)
-        assert "Try again" in page.get("/start").expect(200).words
-        broker.start()
-        page.request(*resume).expect(303)
-        assert "You have no containers yet" in page.get("/containers").expect(200).words
-        # A page that was locked asks for the passphrase.
-        page.request("POST", page.root + "/lock", {"form": secret}).expect(303)
-        page.request(*resume).expect(303)
-        assert "Try again" not in page.get("/start").expect(200).words
 
 
 @pytest.mark.long
@@ -93,31 +71,6 @@ def test_a_container_that_ends_while_its_page_is_open_is_said_to_be_gone(
     for act, fields in (("rename", {"name": "x"}), ("delete", {}), ("link", {"until": "7d"})):
         posted(page, f"/containers/{made}/{act}", **fields).expect(status)
     assert "plan.txt" not in page.get("/containers").expect(200).text
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "permissions, offered, why",
-    [
-        (75, set[str](), "You may neither rename nor delete"),
-        (WRITE, {"rename"}, "You may not delete"),
-        (511, {"rename", "delete"}, ""),
-    ],
-)
-def test_only_what_the_user_may_do_is_offered(
-    session: ServerProvider, bob: Person, permissions: int, offered: set[str], why: str
-) -> None:
-    user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", b"1", accessLevels=with_access(session, user, permissions))
-    with UsersPage(bob) as page:
-        page.enter().expect(200)
-        shown = page.get(f"/containers/{made}").expect(200)
-        assert set(re.findall(rf"{made}/(rename|delete)", shown.text)) == offered
-        assert why in shown.words
-        can_share = permissions == 511
-        assert (
-            "You may not make a link" in page.get(f"/containers/{made}/link").words
-        ) != can_share
 
 
 @pytest.mark.long

@@ -44,23 +44,6 @@ def test_a_link_with_a_password_is_made_opens_and_is_revoked(
 
 
 @pytest.mark.long
-def test_a_link_without_an_end_or_with_two_passwords_is_not_made(
-    page: UsersPage, session: ServerProvider
-) -> None:
-    path = f"/containers/{put(session, 'plan.txt')}/link"
-    page.post(path, {"until": ""}).expect(400)
-    page.post(path, {"until": "2020-01-01"}).expect(400)
-    page.post(path, {"until": _day(1), "password": "one", "again": "other"}).expect(400)
-    assert session.getLinks().result() == []
-
-
-@pytest.mark.long
-def test_the_link_of_somebody_else_is_not_found(page: UsersPage) -> None:
-    page.get("/links/00000000-0000-8000-8000-000000000000").expect(404)
-    page.get("/links/x").expect(404)
-
-
-@pytest.mark.long
 def test_a_damaged_list_of_links_leaves_the_containers_readable(
     page: UsersPage, session: ServerProvider
 ) -> None:

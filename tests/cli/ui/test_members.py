@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import re
-import uuid
 from urllib.parse import urlencode
 
 import pytest
 
 from scbroker import Contacts, ContainerAccessLevel, ServerProvider
-from scbroker.cli.ui.members import since
-from scbroker.desk.people import People
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend, put, with_access
+from tests.kit.people import Person, befriend, put
 
 
 @pytest.mark.long
@@ -40,51 +36,6 @@ def test_a_contact_is_shared_with_and_loses_access_again(
     done = page.post(f"/containers/{made}/revoke?user={user}").expect(200).words
     assert "Bob has no access any more" in done
     assert bob.json("ls") == []
-
-
-@pytest.mark.long
-def test_the_page_says_that_access_is_replaced_and_what_is_lost(
-    page: UsersPage, session: ServerProvider, bob: Person
-) -> None:
-    user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", accessLevels=with_access(session, user, 511))
-    asked = page.get(f"/containers/{made}/share?person={user}&can=read&until=").words
-    assert "This replaces the present access: owner" in asked
-    assert "Bob loses permissions" in asked
-
-
-@pytest.mark.long
-def test_somebody_has_access_since_the_creation_or_since_one_of_the_changes(
-    session: ServerProvider, bob: Person
-) -> None:
-    user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", accessLevels=with_access(session, user))
-
-    def since_of(of: uuid.UUID) -> tuple[dt.datetime, dt.datetime]:
-        container = session.getContainer(made).result()
-        return since(container, session.getEvents(containerId=made).result(), of, People(session))
-
-    before = since_of(user)
-    assert before[0] == before[1]
-    end = dt.datetime.now(dt.UTC) + dt.timedelta(1)
-    link = session.createLink(made, expiresAt=end, name="L").result()
-    of_bob, of_link = since_of(user), since_of(link.userId)
-    assert of_bob[0] == before[0] < of_bob[1]
-    assert of_link == (link.createdAt, link.createdAt)
-
-
-@pytest.mark.long
-def test_somebody_who_may_not_share_is_offered_nothing(
-    bob: Person, session: ServerProvider
-) -> None:
-    user = befriend(session, bob, "Bob")
-    made = put(session, "plan.txt", accessLevels=with_access(session, user))
-    with UsersPage(bob) as page:
-        page.enter().expect(200)
-        shown = page.get(f"/containers/{made}/people").expect(200)
-        assert "You may not change who has access" in shown.words
-        assert "<form class" not in shown.text
-        assert "/revoke?" not in shown.text
 
 
 @pytest.mark.long
@@ -119,12 +70,3 @@ def test_a_contact_that_was_replaced_meanwhile_gets_nothing(
     access = session.getContainer(made).result().access
     assert access is not None
     assert len(access) == 1
-
-
-@pytest.mark.long
-def test_nobody_revokes_their_own_access_by_this_view(
-    page: UsersPage, session: ServerProvider
-) -> None:
-    made, own = put(session, "plan.txt"), session.getUserId().result()
-    assert "This is you" in page.get(f"/containers/{made}/revoke?user={own}").expect(400).text
-    assert not re.search(r"/revoke\?", page.get(f"/containers/{made}/people").text)

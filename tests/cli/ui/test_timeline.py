@@ -67,18 +67,6 @@ def test_an_answer_has_what_others_wrote_while_the_browser_waited(
 
 
 @pytest.mark.long
-def test_the_history_of_a_container_passes_over_events_of_others(
-    page: UsersPage, session: ServerProvider
-) -> None:
-    made = put(session, "plan.txt")
-    after = _after(page.get(f"/containers/{made}/history").text)
-    put(session, "other.txt")
-    answer = page.get(f"/history/new?after={after}&container={made}").expect(200)
-    assert "<li>" not in answer.text
-    assert _after(answer.text) > after
-
-
-@pytest.mark.long
 def test_a_closed_page_waits_for_nothing_and_eight_views_at_most_wait_at_once(
     page: UsersPage, session: ServerProvider
 ) -> None:
@@ -91,20 +79,3 @@ def test_a_closed_page_waits_for_nothing_and_eight_views_at_most_wait_at_once(
     after = _after(page.get("/history").text)
     put(session, "other.txt")
     wait_until(lambda: page.get(f"/history/new?after={after}").status == 200)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    "query", ["", "after=-1", "after=x", f"after={'1' * 17}", "after=1&container=x"]
-)
-def test_a_question_for_events_that_cannot_be_is_refused(page: UsersPage, query: str) -> None:
-    page.get(f"/history/new?{query}").expect(400)
-
-
-@pytest.mark.long
-def test_the_page_ends_with_success_while_a_view_waits(page: UsersPage) -> None:
-    after = _after(page.get("/history").text)
-    with _asked(page, f"{page.root}/history/new?after={after}"):
-        page.get("/containers").expect(200)
-        assert page.stop() == 0
-    assert "Traceback" not in page.log

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from PIL import Image
 
-from tests.kit.brokers import BrokerProcess
-from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE, press
-from tests.kit.objects import damage
+from scbroker import AccessLevel, ServerProvider
+from tests.kit.browsers import IN_CHROMIUM, check_views, press
 from tests.kit.pages import UsersPage
-from tests.kit.people import Person, befriend, put
-from tests.kit.waiting import PATIENCE
+from tests.kit.people import Person, befriend, put, team
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -38,6 +37,14 @@ def entered(page: UsersPage, view: Page) -> str:
     view.goto(page.printed["url"])
     view.wait_for_url("**/containers")
     return view.url.removesuffix("/containers")
+
+
+def complaints_of(tab: Page) -> list[str]:
+    """Return the list to which the browser's complaints are added, such as one about the policy."""
+    found: list[str] = []
+    tab.on("console", lambda each: found.append(each.text))
+    tab.on("pageerror", lambda each: found.append(str(each)))
+    return found
 
 
 def picture(folder: Path) -> Path:
@@ -65,37 +72,6 @@ def test_a_person_stores_sees_renames_and_saves_a_picture(
     view.get_by_role("status").filter(has_text="the zoo.png").wait_for()
 
 
-def test_dropped_files_are_stored_and_a_refused_one_says_why(
-    opened: UsersPage, view: Page, tmp_path: Path
-) -> None:
-    entered(opened, view)
-    view.evaluate(DROP, ["letter.txt", "Dear Bob"])
-    view.get_by_role("link", name="letter.txt").wait_for()
-    tab = view.context.new_page()  # a status of 409 is a complaint of the browser
-    tab.goto(view.url)
-    other = tmp_path / "letter.txt", tmp_path / "b"
-    for file in other:
-        file.write_bytes(bytes(3_000_000))
-    tab.get_by_label("Drop files here").set_input_files(other)
-    tab.get_by_text("is named 'letter.txt' already").wait_for()
-    tab.get_by_role("status").filter(has_text="1 of 2 stored").wait_for()
-    tab.get_by_role("link", name="Show the list with them").click()
-    tab.get_by_role("link", name="b", exact=True).wait_for()
-
-
-def test_a_download_that_fails_in_the_middle_is_a_failure_for_the_browser(
-    opened: UsersPage, view: Page, broker: BrokerProcess
-) -> None:
-    root = entered(opened, view)
-    with opened.person.session() as session:
-        made = put(session, "backup.bin", bytes(10_485_760))  # in two objects
-    damage(broker)
-    view.goto(f"{root}/containers/{made}")
-    with view.expect_download() as saved:
-        view.get_by_role("link", name="Download").click()
-    assert saved.value.failure() is not None
-
-
 def test_a_container_is_found_renamed_and_shared_by_keyboard_alone(
     opened: UsersPage, bob: Person, view: Page
 ) -> None:
@@ -119,17 +95,6 @@ def test_a_container_is_found_renamed_and_shared_by_keyboard_alone(
     view.wait_for_url("**/log-out")
 
 
-def test_a_view_that_stays_open_is_left_when_the_page_is_locked(
-    opened: UsersPage, view: Page
-) -> None:
-    root = entered(opened, view)
-    other = view.context.new_page()
-    other.goto(f"{root}/containers")
-    other.get_by_role("button", name="Lock").click()
-    view.wait_for_url("**/start", timeout=PATIENCE * 1000)
-    assert "Log in as Alice" in view.inner_text("main")
-
-
 def test_a_view_that_stays_open_shows_nothing_after_the_command_has_ended(
     alice: Person, browser: Browser
 ) -> None:
@@ -147,36 +112,82 @@ def test_a_view_that_stays_open_shows_nothing_after_the_command_has_ended(
         tab.get_by_text("The page does not answer any more").wait_for()
 
 
-@pytest.mark.parametrize("scheme, width", [("light", 1120), ("dark", 1120), ("light", 360)])
-def test_every_view_is_readable_and_usable_for_all(
-    alice: Person, browser: Browser, tmp_path: Path, scheme: Any, width: int
+def test_two_people_compare_on_two_screens_and_share(
+    alice: Person, bob: Person, browser: Browser
 ) -> None:
+    with (
+        UsersPage(alice) as hers,
+        UsersPage(bob) as his,
+        browser.new_context() as one,
+        browser.new_context() as other,
+    ):
+        tabs = [one.new_page(), other.new_page()]
+        complaints = [complaints_of(tab) for tab in tabs]
+        roots = [entered(page, tab) for page, tab in zip((hers, his), tabs, strict=True)]
+        cards = []
+        for tab, root in zip(tabs, roots, strict=True):
+            tab.goto(f"{root}/contacts")
+            cards.append(tab.get_by_label("Card of").input_value())
+        for tab, root, card in zip(tabs, roots, reversed(cards), strict=True):
+            tab.goto(f"{root}/contacts/add")
+            tab.get_by_label("Contact card").fill(card)
+            tab.get_by_role("button", name="Add").click()
+            tab.wait_for_url("**/compare")
+        blocks = [tab.locator("ol.fingerprint").all_inner_texts() for tab in tabs]
+        assert blocks[0] == blocks[1]
+        tabs[0].get_by_label("We compared all 16 groups").check()
+        tabs[0].get_by_role("button", name="Mark as verified").click()
+        tabs[0].get_by_text("Bob is verified").wait_for()
+        with alice.session() as session:
+            made = put(session, "plan.txt", b"the plan")
+        tabs[0].goto(f"{roots[0]}/containers/{made}/people")
+        tabs[0].get_by_role("button", name="Share…").click()
+        tabs[0].get_by_role("button", name="Share", exact=True).click()
+        tabs[0].get_by_text("Bob has access").wait_for()
+        tabs[1].goto(f"{roots[1]}/containers")
+        tabs[1].get_by_text("plan.txt").wait_for()
+        assert complaints == [[], []]
+
+
+@pytest.mark.parametrize("scheme, width", [("light", 360), ("dark", 1120)])
+def test_every_view_is_readable_usable_and_fits_a_phone(
+    alice: Person, bob: Person, session: ServerProvider, browser: Browser, tmp_path: Path,
+    scheme: Any, width: int,
+) -> None:  # fmt: skip
     alice.run("put", picture(tmp_path), "--type", "photo")
-    letter = tmp_path / f"{'a long name ' * 8}.txt"
-    letter.write_text("Dear Bob,\n" * 40)
-    alice.run("put", letter)
-    ids = [each["id"] for each in alice.json("ls")]
+    user = befriend(session, bob, "Bob")
+    name = "A team with a name so long that no phone has space for it: " + "x" * 60
+    group, offered = team(alice, name, bob), team(bob, name, alice, accepted=False)
+    levels = [AccessLevel(alice.ring.userId, 511), AccessLevel(user), AccessLevel(group, 511)]
+    letter = f"{'a long name ' * 8}.txt"
+    made = put(session, letter, b"Dear Bob,\n" * 40, accessLevels=levels)
+    end = dt.datetime.now(dt.UTC) + dt.timedelta(days=7)
+    link = session.createLink(made, expiresAt=end, name="For the bank").result()
+    paths = ["/containers?show=gallery", "/containers?q=none", "/groups", "/groups/new"]
+    paths += ["/contacts", "/contacts/add", "/links", f"/links/{link.userId}", "/history"]
+    paths += [f"/containers/{each['id']}" for each in alice.json("ls")]
+    container, contact, own = f"/containers/{made}", f"/contacts/{user}", f"/groups/{group.id}"
+    of_container = ("rename", "delete", "people", "link", "history", "broker")
+    paths += [f"{container}/{each}" for each in of_container]
+    paths += [f"{container}/share?person={each}&can=read&until=" for each in (user, group.id)]
+    paths += [f"{container}/revoke?user={each}" for each in (user, group.id)]
+    paths += [f"{contact}{each}" for each in ("", "/compare", "/different", "/rename", "/remove")]
+    paths += [f"{own}{each}" for each in ("", "/rename", "/leave", "/renew", "/delete")]
+    paths += [f"{own}/{each}?user={user}" for each in ("member", "remove")]
+    paths += [f"/groups/{offered.id}{each}" for each in ("", "/accept", "/decline")]
     size: Any = {"width": width, "height": 800}
     with (
         UsersPage(alice) as page,
         browser.new_context(color_scheme=scheme, viewport=size) as context,
     ):
         tab = context.new_page()
+        complaints = complaints_of(tab)
         root = entered(page, tab)
-        paths = ["/containers", "/containers?show=gallery", "/containers?q=none", "/log-out"]
-        paths += [f"/containers/{id}{each}" for id in ids for each in ("", "/rename", "/delete")]
-        for path in paths:
-            tab.goto(root + path)
-            assert tab.evaluate(FAINT) == [], path
-            assert tab.evaluate(UNUSABLE) == [], path
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
+        check_views(tab, [root + path for path in paths], width)
+        assert complaints == []
         tab.get_by_role("button", name="Lock").click()
         tab.wait_for_url("**/start")
-        for path in ("/start", "/register", "/log-in"):
-            tab.goto(root + path)
-            assert tab.evaluate(FAINT) == [], path
-            assert tab.evaluate(UNUSABLE) == [], path
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width, path
+        check_views(tab, [root + path for path in ("/start", "/register", "/log-in")], width)
 
 
 def test_nothing_of_a_hostile_file_runs_in_the_page(opened: UsersPage, browser: Browser) -> None:

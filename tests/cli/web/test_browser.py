@@ -9,11 +9,9 @@ import pytest
 
 from tests.kit.answering import answering
 from tests.kit.brokers import BrokerProcess
-from tests.kit.browsers import FAINT, IN_CHROMIUM, UNUSABLE, press
+from tests.kit.browsers import IN_CHROMIUM, check_views
 from tests.kit.engines import free_port
-from tests.kit.operators import admin
 from tests.kit.pages import OperatorsPage
-from tests.kit.waiting import PATIENCE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -75,75 +73,18 @@ def test_a_person_without_script_enters_the_code_by_hand(
         assert tab.title() == "Overview · scbroker"
 
 
-def test_a_view_shows_new_state_without_being_opened_again(
-    page: OperatorsPage, view: Page, broker: BrokerProcess
+@pytest.mark.parametrize("scheme, width", [("light", 360), ("dark", 1120)])
+def test_every_view_is_readable_usable_and_fits_a_phone(
+    page: OperatorsPage, browser: Browser, broker: BrokerProcess, scheme: Any, width: int
 ) -> None:
-    root = entered(page, view)
-    view.goto(f"{root}/api-keys")
-    name = f"made later {page.port}"
-    admin(broker, "api-keys", "create", name).expect(0)
-    view.get_by_text(name).wait_for(timeout=PATIENCE * 1000)
-
-
-def test_a_view_says_that_the_command_has_ended(page: OperatorsPage, browser: Browser) -> None:
-    with browser.new_context() as context:
-        tab = context.new_page()
-        entered(page, tab)
-        page.stop()
-        tab.get_by_role("alert").filter(has_text="its command has ended").wait_for(
-            timeout=PATIENCE * 1000
-        )
-
-
-def test_a_user_is_suspended_and_resumed_by_keyboard_alone(
-    page: OperatorsPage, view: Page, broker: BrokerProcess
-) -> None:
-    user = str(broker.new_user().userId)
-    root = entered(page, view)
-    view.goto(f"{root}/users?id={user[:8]}")
-    press(view, user[:8])
-    view.wait_for_url(f"**/users/{user}")
-    press(view, "Suspend…")
-    view.get_by_label("Reason").fill("does not pay")
-    press(view, "Suspend this user")
-    view.wait_for_url(f"**/users/{user}")
-    view.get_by_role("status").filter(has_text="suspended").wait_for()
-    press(view, "Resume…")
-    view.wait_for_url("**/resume")
-    press(view, "Resume this user")
-    view.get_by_role("status").filter(has_text="can log in again").wait_for()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_is_readable_and_usable_for_all(
-    page: OperatorsPage, browser: Browser, broker: BrokerProcess, scheme: Any
-) -> None:
-    user = broker.new_user().userId
-    with browser.new_context(color_scheme=scheme) as context:
+    user = f"/users/{broker.new_user().userId}"
+    more = [f"{user}{each}" for each in ("", "/quota", "/quota/confirm?bytes=1", "/suspend")]
+    size: Any = {"width": width, "height": 740}
+    with browser.new_context(color_scheme=scheme, viewport=size) as context:
         tab = context.new_page()
         root = entered(page, tab)
-        more = [
-            f"/users/{user}{each}" for each in ("", "/quota", "/quota/confirm?bytes=1", "/suspend")
-        ]
-        for path in (*VIEWS, *more, "/nothing", "/users?order=none"):
-            tab.goto(root + path)
-            assert tab.evaluate(FAINT) == [], path
-            assert tab.evaluate(UNUSABLE) == [], path
-        tab.goto(page.origin)
-        assert tab.evaluate(UNUSABLE) == []
-
-
-def test_every_view_fits_a_phone(
-    page: OperatorsPage, browser: Browser, broker: BrokerProcess
-) -> None:
-    user = broker.new_user().userId
-    with browser.new_context(viewport={"width": 360, "height": 740}) as context:
-        tab = context.new_page()
-        root = entered(page, tab)
-        for path in (*VIEWS, f"/users/{user}", f"/users/{user}/quota", f"/users/{user}/suspend"):
-            tab.goto(root + path)
-            width = tab.evaluate("() => document.documentElement.scrollWidth")
-            assert width <= 360, path
+        paths = (*VIEWS, *more, "/nothing", "/users?order=none")
+        check_views(tab, [*(root + path for path in paths), page.origin], width)
 
 
 @pytest.mark.parametrize("host", [None, "evil.example"])
