@@ -144,7 +144,7 @@ def test_both_forms_of_creation_take_all_parameters_by_position(
         ((both, "t"), {}, (None, "t", members)),
         ((both,), {"type": "t"}, (None, "t", members)),
         ((both,), {}, (None, None, members)),
-        ((tuple(both),), {"customHeaderObject": {"h": 1}}, ({"h": 1}, None, members)),
+        ((tuple(both),), {}, (None, None, members)),
         (([], "t"), {}, (None, "t", only)),
         (([],), {}, (None, None, only)),
         (([], None), {}, (None, None, only)),
