@@ -4,9 +4,7 @@ import uuid
 
 import pytest
 
-from scbroker import BrokerError, CachedProvider, ServerProvider
-from scbroker.client.cache.copies import GROUP
-from scbroker.client.cache.folder import CacheFolder
+from scbroker import CachedProvider, Contacts, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
 from tests.client.conftest import id_of
 from tests.client.rosters.conftest import accepted, team
@@ -110,71 +108,12 @@ def test_a_change_between_the_first_read_through_a_group_and_its_following_reach
 
 
 @pytest.mark.long
-def test_an_event_of_a_group_is_handled_again_after_the_group_could_not_be_read(
-    alice: ServerProvider,
-    owner: ServerProvider,
-    cache: CachedProvider,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    group = accepted(team(owner, alice), alice)
-    read(cache, shared(owner, group))
-    refresh, handled = cache._cache().refresh, list[uuid.UUID]()
-
-    async def fail_once(changed: uuid.UUID) -> None:
-        handled.append(changed)
-        if len(handled) == 1:
-            raise BrokerError.unreachableError("Down.")
-
-    monkeypatch.setattr(refresh, "_group_changed", fail_once)
-    owner.renameGroup(group, "Renamed").result(PATIENCE)
-    wait_until(lambda: handled == [group.id] * 2)
-
-
-@pytest.mark.long
-def test_a_cleared_cache_copies_groups_again(
-    alice: ServerProvider, owner: ServerProvider, cache: CachedProvider, fresh_broker: BrokerProcess
-) -> None:
-    group = accepted(team(owner, alice), alice)
-    box = shared(owner, group)
-    read(cache, box)
-    cache.clear().result(PATIENCE)
-    read(cache, box)
-    away(fresh_broker, cache)
-    assert read(cache, box) == b"content"
-
-
-@pytest.mark.long
-def test_the_pages_of_a_group_are_written_once_and_not_if_they_would_fill_the_cache(
-    alice: ServerProvider,
-    owner: ServerProvider,
-    cache: CachedProvider,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Everybody can offer a group with a history of 192 MiB."""
-    group = accepted(team(owner, alice), alice)
-    read(cache, shared(owner, group))
-    copies, written = cache._cache().copies, list[str]()
-    found = copies.group(group.id)
-    assert found is not None
-    monkeypatch.setattr(CacheFolder, "write", lambda _, kind, *__, **___: written.append(kind))
-
-    def keep(pages: int) -> int:
-        for _ in range(pages):
-            copies._note_group(group.id, found.view(1, membership=True))
-        copies._keep_chains()
-        return written.count(GROUP)
-
-    assert keep(3) == 1
-    monkeypatch.setattr(CacheFolder, "largest", 1000)
-    assert keep(3) == 1
-
-
-@pytest.mark.long
-def test_files_of_a_group_are_shown_if_its_members_made_them(
+def test_files_of_a_group_that_a_contact_made_are_shown_if_its_members_made_them(
     alice: ServerProvider, owner: ServerProvider, new_provider: NewProvider,
     fresh_broker: BrokerProcess,
 ) -> None:  # fmt: skip
     stranger = new_provider(True, at=fresh_broker)
+    Contacts(alice).add(owner.getContactCard("Owner").result(PATIENCE)).result(PATIENCE)
     group = accepted(team(owner, alice), alice)
     box = shared(owner, group)
     shared(stranger, group)
