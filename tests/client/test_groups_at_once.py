@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from scbroker import BrokerError, Group, KeyRing, MemberRole, Promise, ServerProvider, WriteOutcome
+from scbroker import BrokerError, Group, KeyRing, MemberRole, Promise, ServerProvider
 from tests.client.conftest import id_of
-from tests.client.rosters.conftest import SHARER, WRITER, accepted, roles, seen, team
+from tests.client.rosters.conftest import SHARER, WRITER, accepted, roles, team
 from tests.kit.both_engines import both_engines
 from tests.kit.waiting import PATIENCE
 
@@ -62,53 +62,3 @@ def test_managers_who_add_and_remove_different_members_at_once_lose_no_change(
     assert max(each.epoch for each in found) == 3
     expected = {id_of(alice): SHARER, **dict.fromkeys([id_of(bob), id_of(carol), *new], WRITER)}
     assert roles(bob, group) == roles(carol, group) == expected
-
-
-@pytest.mark.long
-@both_engines
-def test_managers_who_want_the_same_at_once_make_one_record(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, user_pool: Users
-) -> None:
-    group, user = managed(alice, bob, carol), user_pool(3)[2].userId
-    managers = (alice, bob, carol)
-    adds = at_once(*[lambda m=m: m.addGroupMembers(group, user) for m in managers])
-    assert {(each.version, each.epoch) for each in good(adds)} == {(2, 0)}
-    removals = at_once(*[lambda m=m: m.removeGroupMembers(group, user) for m in managers])
-    assert {(each.version, each.epoch) for each in good(removals)} == {(3, 1)}
-
-
-@pytest.mark.long
-@both_engines
-def test_of_managers_who_give_a_member_different_roles_at_once_one_succeeds(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, user_pool: Users
-) -> None:
-    """Each of the others reads that somebody else was faster, and nothing of theirs is stored."""
-    group, user = managed(alice, bob, carol), user_pool(3)[2].userId
-    wishes = list(zip((alice, bob, carol), ("Reader", "Writer", "Sharer"), strict=True))
-    outcomes = at_once(
-        *[lambda m=m, r=r: m.addGroupMembers(group, MemberRole(user, r)) for m, r in wishes]
-    )
-    [winner] = [number for number, each in enumerate(outcomes) if isinstance(each, Group)]
-    assert roles(alice, group)[user].name == wishes[winner][1]
-    for each in outcomes:
-        if isinstance(each, BrokerError):
-            assert each.code in ("conflict", "invalid")
-            assert each.outcome is WriteOutcome.NotStored
-    after = seen(bob, group)
-    assert after is not None
-    assert after.version == 2
-
-
-@both_engines
-def test_a_member_who_is_added_and_removed_at_once_is_a_member_or_not_for_all_alike(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, user_pool: Users
-) -> None:
-    group, user = managed(alice, bob, carol), user_pool(3)[2].userId
-    added, removed = good(
-        at_once(
-            lambda: alice.addGroupMembers(group, user), lambda: bob.removeGroupMembers(group, user)
-        )
-    )
-    assert added.version == 2
-    assert (user in roles(carol, group)) == (removed.epoch == 0)  # removed before, or after
-    assert roles(alice, group) == roles(bob, group) == roles(carol, group)

@@ -105,22 +105,6 @@ def test_without_managers_members_continue_and_put_another_group_in_its_place(
 
 @pytest.mark.long
 @both_engines
-def test_a_deleted_member_loses_the_key_by_the_next_write_of_a_manager(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
-) -> None:
-    group = accepted(team(alice, bob, carol), bob, carol)
-    made = box(alice, group)
-    bob.deleteUser().result(PATIENCE)
-    write(carol, made, b"hers")
-    assert epoch(carol, group) == 0
-    write(alice, made, b"his")
-    assert epoch(carol, group) == 1
-    assert roles(carol, group) == {id_of(alice): SHARER, id_of(carol): WRITER}
-    assert read(carol, made) == b"his"
-
-
-@pytest.mark.long
-@both_engines
 def test_an_owner_drops_another_owner_who_was_deleted_with_the_next_change(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
@@ -153,28 +137,6 @@ def test_a_user_who_is_deleted_while_a_manager_adds_them_is_not_added(
     assert roles(carol, group) == {id_of(alice): SHARER, id_of(carol): WRITER}
     assert epoch(carol, group) == 0
     check(broker)
-
-
-@pytest.mark.long
-@both_engines
-def test_a_record_that_arrives_after_its_author_was_deleted_is_refused(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
-) -> None:
-    group = accepted(team(alice, bob, carol), bob, carol)
-    made = box(alice, group)
-    deletions = [new_provider(bob.getKeyRing().result(PATIENCE)).deleteUser]
-
-    async def after_the_deletion(go: Go) -> Octets:
-        if deletions:
-            await asyncio.to_thread(lambda: deletions.pop()().result(PATIENCE))
-        return await go()
-
-    with Network() as network:
-        network.treat("PUT", f"/{made}/records/2", after_the_deletion)
-        refusal(bob.updateContainerContent(made, b"late"), BrokerError.notAuthenticatedError)
-    assert read(carol, made) == b"old"
-    write(carol, made, b"hers")
-    assert read(alice, made) == b"hers"
 
 
 @pytest.mark.long

@@ -1,10 +1,8 @@
 """Containers that users reach through groups: reading, writing, sharing, and what the results say."""
 
 import dataclasses
-import datetime as dt
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +20,6 @@ from scbroker import (
     Promise,
     SecuredContainer,
     ServerProvider,
-    openLink,
 )
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import READER, SHARER, WRITER, accepted, team
@@ -103,22 +100,6 @@ def test_an_outsider_sees_who_wrote_for_which_group_and_a_member_sees_who_is_not
     found = get(dora, box)  # wrapped to an epoch that ended before she came
     assert (found.content, found.via, found.modifierIsMember) == (b"content", group.id, False)
     assert "as a former member" in repr(found)
-
-
-@pytest.mark.long
-def test_large_contents_go_both_ways_through_a_group(
-    alice: ServerProvider, bob: ServerProvider, tmp_path: Path
-) -> None:
-    group = accepted(team(alice, bob), bob)
-    box = shared(alice, group, LARGE)
-    assert get(bob, box).content == LARGE
-    assert bob.saveContainerContent(box, tmp_path / "saved").result(PATIENCE) == len(LARGE)
-    reader = bob.openContainerContent(box).result(PATIENCE)
-    assert reader is not None
-    assert reader.readRange(2_000_000, 10).result(PATIENCE) == LARGE[2_000_000:2_000_010]
-    (tmp_path / "file").write_bytes(LARGE[::-1] * 4)
-    bob.updateContainerContent(box, tmp_path / "file").result(PATIENCE)
-    assert alice.getContainerContent(box).result(PATIENCE) == LARGE[::-1] * 4
 
 
 def test_every_reading_operation_reads_through_a_group(
@@ -318,18 +299,6 @@ def test_a_container_is_deleted_for_all_members_through_a_group(
         refusal(each.getContainer(box), BrokerError.deletedError)
 
 
-def test_many_containers_are_changed_through_a_group_in_one_request(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
-) -> None:
-    group = accepted(team(alice, MemberRole(id_of(bob), SHARER)), bob)
-    boxes = [shared(alice, group) for _ in range(5)]
-    own = bob.createContainer(b"own").result(PATIENCE).id
-    found = bob.grantAccess([*boxes, own], AccessLevel(id_of(carol))).result(PATIENCE)
-    vias = [each.modifiedVia for each in found if isinstance(each, SecuredContainer)]
-    assert vias == [group.id] * 5 + [None]
-    assert all(get(carol, box).modifiedVia == group.id for box in boxes)
-
-
 @pytest.mark.long
 def test_a_deleted_group_stays_in_lists_until_it_is_revoked_and_gets_no_new_access(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
@@ -349,19 +318,6 @@ def test_a_deleted_group_stays_in_lists_until_it_is_revoked_and_gets_no_new_acce
     assert f"Group {group.id} was deleted" in str(refused)
     carol.revokeAccess(box, group).result(PATIENCE)
     assert group.id not in [each.userId for each in get(alice, box).access or ()]
-
-
-@pytest.mark.long
-def test_a_link_shares_what_its_maker_reaches_through_a_group(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    group = accepted(team(alice, MemberRole(id_of(bob), SHARER)), bob)
-    box = shared(alice, group)
-    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
-    link = bob.createLink(box, expiresAt=until).result(PATIENCE)
-    with openLink(link).result(PATIENCE) as opened:
-        assert opened.getContainerContent(box).result(PATIENCE) == b"content"
-    bob.revokeLink(link).result(PATIENCE)
 
 
 def test_a_user_without_access_of_their_own_is_sent_to_leave_the_group(

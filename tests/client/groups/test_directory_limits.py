@@ -1,6 +1,5 @@
 """Long chains, many groups, contradictions of a broker, and programs that share their marks."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -14,33 +13,18 @@ from scbroker.client.groups import marks as kept
 from scbroker.client.users.directory import Directory
 from scbroker.records.canonical import encode_value
 from scbroker.records.roster import Member
-from scbroker.wire.codec import SignedObject
 from scbroker.wire.groups import GroupViews
 from scbroker.wire.users import KeyChainState
 from tests.client.conftest import refusal
 from tests.client.groups.conftest import Device
 from tests.client.groups.test_directory import directory, mark, members, run
-from tests.client.groups.views import changed, changed_membership, in_pages, serve, view_of
+from tests.client.groups.views import changed_membership, in_pages, serve, view_of
 from tests.client.test_lying_broker import lying
 from tests.kit.groups import READER, SHARER, Group
 from tests.kit.writers import User
 
 VIEWS = (GroupViews,)
 NewUser = Callable[[], User]
-
-
-@pytest.mark.long
-def test_a_long_page_and_many_epochs_are_judged_and_opened_in_the_pool(
-    new_user: NewUser, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice = new_user()
-    team = Group(alice).created()
-    team.tell_all(alice, *({"name": f"Name {number}"} for number in range(33)), {"raises": True})
-    monkeypatch.setattr(module, "_MANY_EPOCHS", 0)
-    opened = run(directory(device(alice)).opened(team.uuid))
-    assert (opened.chain.version, opened.info.name) == (35, "Name 32")
-    assert opened.key(0) == team.states[0].epochs[0].key
-    assert opened.via == team.via
 
 
 def test_chains_that_were_used_longest_ago_are_read_again(
@@ -54,85 +38,6 @@ def test_chains_that_were_used_longest_ago_are_read_again(
         run(groups.opened(team.uuid))
     assert groups.verified.keys() == {team.name for team in teams[1:]}
     assert run(groups.opened(teams[0].uuid)).chain.name == teams[0].name
-
-
-def test_a_page_of_records_that_the_mark_proves_raises_no_mark(
-    new_user: NewUser, device: Device
-) -> None:
-    alice = new_user()
-    team = Group(alice).created()
-    team.tell_all(alice, *({"name": f"Name {number}"} for number in range(4)))
-    store = MemoryTrustStore()
-    members(device(alice, store), team)
-    with lying(in_pages(2), about=VIEWS):
-        assert members(device(alice, store), team).keys() == {alice.ring.userId}
-
-
-def test_an_author_whom_the_broker_does_not_know_is_a_contradiction(
-    new_user: NewUser, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice, bob = new_user(), new_user()
-    team = Group(alice).created({alice: SHARER, bob: READER})
-    provider = device(bob)
-
-    async def nobody(self: Directory, states: object) -> dict[Any, Any]:
-        del self, states
-        return {}
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, "at_least", nobody)
-        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError, "did not serve")
-
-
-def test_a_departure_from_the_list_of_managers_is_refused(
-    new_user: NewUser, device: Device
-) -> None:
-    alice = new_user()
-    team = Group(alice).created()
-    departure = team.departure(alice).departure
-
-    def with_departure(records: list[Any]) -> list[Any]:
-        listed = replace(records[0].accessList, departures=[departure])
-        return [replace(records[0], accessList=listed), *records[1:]]
-
-    with lying(changed(records=with_departure), about=VIEWS):
-        refusal(device(alice).getGroupMembers(team.uuid), BrokerError.integrityError, "C3")
-
-
-def test_a_leaver_without_keys_is_refused(
-    new_user: NewUser, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice, bob = new_user(), new_user()
-    team = Group(alice).created({alice: SHARER, bob: READER})
-    provider = device(alice)
-    members(provider, team)
-
-    async def nobody(self: Directory, states: object) -> dict[Any, Any]:
-        del self, states
-        return {}
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, "at_least", nobody)
-        departures: list[SignedObject] = [team.departure(bob).departure]
-        with lying(changed_membership(departures=departures), about=VIEWS):
-            refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError, "who left")
-
-
-def test_an_owed_member_whom_the_broker_does_not_know_is_a_contradiction(
-    new_user: NewUser, device: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice, bob = new_user(), new_user()
-    team = Group(alice).created({alice: SHARER, bob: READER})
-    provider = device(alice)
-
-    async def unknown(self: Directory, users: object) -> object:
-        del self, users
-        raise BrokerError.notFoundError("No such user.")
-
-    stated = [KeyChainState(userId=bob.id, sequence=0)]
-    with monkeypatch.context() as patched, lying(changed_membership(owed=stated), about=VIEWS):
-        patched.setattr(Directory, "latest", unknown)
-        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError, "contradicts")
 
 
 def test_a_roster_without_the_reader_is_refused(new_user: NewUser, device: Device) -> None:
@@ -221,24 +126,26 @@ def test_members_that_another_program_verified_later_are_kept(
     assert again.departed == 2
 
 
-def test_a_note_about_a_group_that_was_never_verified_is_dropped(
-    new_user: NewUser, device: Device
+@pytest.mark.sampled
+@pytest.mark.parametrize("keys", ["none", "unknown"])
+@pytest.mark.parametrize("of", ["author", "leaver", "owed member"])
+def test_a_broker_that_does_not_know_a_user_of_a_group_contradicts_itself(
+    new_user: NewUser, device: Device, monkeypatch: pytest.MonkeyPatch, of: str, keys: str
 ) -> None:
-    alice = new_user()
-    team = Group(alice).created()
-    marks = device(alice)._session().marks
-    kept.note(marks, team.uuid, departed=1)
-    assert kept.verified_of(marks, team.uuid) is None
+    alice, bob = new_user(), new_user()
+    team = Group(alice).created({alice: SHARER, bob: READER})
+    provider = device(alice)
+    if of != "author":
+        members(provider, team)
+    if of == "leaver":
+        team.leave(bob).expect(204)
+    owed = [KeyChainState(userId=bob.id, sequence=0)] if of == "owed member" else []
 
+    async def answer(*_: object) -> dict[Any, Any]:
+        if keys == "unknown" or of == "owed member":
+            raise BrokerError.notFoundError("No such user.")
+        return {}
 
-def test_groups_are_read_at_the_same_time(new_user: NewUser, device: Device) -> None:
-    alice = new_user()
-    team = Group(alice).created()
-    groups = directory(device(alice))
-
-    async def twice() -> Any:
-        return await asyncio.gather(groups.opened(team.uuid), groups.opened(team.uuid))
-
-    one, other = run(twice())
-    assert one.chain == other.chain
-    assert groups.verified.keys() == {team.name}
+    monkeypatch.setattr(Directory, "latest" if owed else "at_least", answer)
+    with lying(changed_membership(owed=owed), about=VIEWS):
+        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError)

@@ -1,6 +1,5 @@
 """What a device remembers of a group: the mark, that a caller resets, and the members behind it."""
 
-import uuid
 from collections.abc import Callable
 
 import pytest
@@ -96,9 +95,3 @@ def test_a_mark_that_moves_while_a_head_is_accepted_is_a_conflict(
     with lying(move, about=VIEWS):
         changed = provider.resetContainerMark(team.uuid, heads.served)
         refusal(changed, BrokerError.conflictError, "meanwhile")
-
-
-def test_a_group_that_the_broker_does_not_serve_has_no_sent_changes(
-    new_user: NewUser, device: Device
-) -> None:
-    assert device(new_user()).getSentChanges(uuid.uuid4()).result(PATIENCE) == []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from scbroker import AccessLevel, BrokerError, Group, MemoryTrustStore
+from scbroker import AccessLevel, BrokerError, Group
 from scbroker.crypto.seal import derive_key, seal, wrap_key
 from scbroker.crypto.verify import sha256
 from scbroker.records import roster as grammar
@@ -93,50 +93,6 @@ def test_a_wrap_that_does_not_open_is_a_decryption_error(new_user: NewUser, devi
     assert mark(provider, team) == 1
 
 
-def test_another_info_than_the_signed_one_is_refused(new_user: NewUser, device: Device) -> None:
-    alice, bob = new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER})
-    with lying(changed_membership(info=flipped), about=VIEWS):
-        refusal(device(bob).getGroupMembers(team.uuid), BrokerError.integrityError, "info")
-
-
-def test_an_info_with_another_number_of_secrets_is_refused(
-    new_user: NewUser, device: Device
-) -> None:
-    alice, bob = new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER})
-    request = team.follow(alice, raises=True)
-    secret = team.states[0].epochs[0].secret
-    team.tell(alice, with_info(team, alice, request, [secret, secret]))
-    refusal(device(bob).getGroupMembers(team.uuid), BrokerError.integrityError, "number")
-
-
-@pytest.mark.long
-@both_engines
-def test_a_secret_that_a_manager_leaves_out_is_kept_by_devices_and_put_in_again(
-    new_user: NewUser, device: Device
-) -> None:
-    alice, bob, carol = new_user(), new_user(), new_user()
-    team = Made(alice).created(
-        {alice: SHARER, bob: READER, carol: READER}, managers={alice: 511, carol: MANAGER}
-    )
-    store = MemoryTrustStore()
-    members(device(bob, store), team)
-    members(device(carol, keeps := MemoryTrustStore()), team)
-    request = with_info(team, alice, team.follow(alice, raises=True), [None])
-    team.tell(alice, request)
-    fresh = run(directory(device(bob)).opened(team.uuid))
-    with pytest.raises(BrokerError.integrityError, match="left out"):
-        fresh.key(0)
-    known = run(directory(device(bob, store)).opened(team.uuid))
-    assert known.key(0) == team.states[0].epochs[0].key
-    manager = device(carol, keeps)
-    manager.renameGroup(team.uuid, "Repaired").result(PATIENCE)
-    opened = run(directory(device(bob)).opened(team.uuid))
-    assert opened.key(0) == team.states[0].epochs[0].key
-    assert opened.epoch == 1
-
-
 def test_a_wrong_secret_of_an_ended_epoch_is_refused_when_it_is_used(
     new_user: NewUser, device: Device
 ) -> None:
@@ -147,22 +103,6 @@ def test_a_wrong_secret_of_an_ended_epoch_is_refused_when_it_is_used(
     assert opened.key(1) == team.state.epochs[1].key
     with pytest.raises(BrokerError.integrityError, match="wrong one"):
         opened.key(0)
-
-
-@pytest.mark.long
-def test_a_public_key_of_another_secret_is_refused(new_user: NewUser, device: Device) -> None:
-    alice, bob = new_user(), new_user()
-    team = Made(alice).created({alice: SHARER, bob: READER})
-    other = team.new_epoch(1)
-    request = team.altered_roster(
-        alice, team.follow(alice, raises=True), publicKey=other.key.public
-    )
-    team.tell(alice, request)
-    refusal(
-        device(bob).getGroupMembers(team.uuid),
-        BrokerError.integrityError,
-        "replace the group's key",
-    )
 
 
 @pytest.mark.long

@@ -18,7 +18,7 @@ from scbroker import (
     WriteOutcome,
 )
 from tests.client.conftest import id_of, refusal
-from tests.client.rosters.conftest import READER, WRITER, accepted, seen, team
+from tests.client.rosters.conftest import READER, accepted, seen, team
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, lost, refused
 from tests.kit.waiting import PATIENCE
@@ -104,18 +104,6 @@ def test_a_card_whose_fingerprint_is_not_the_users_gives_nobody_the_key(
     assert seen(carol, group) is None
 
 
-def test_a_user_who_has_blocked_a_manager_is_not_added(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    wary = new_provider(True)
-    wary.blockUser(id_of(alice)).result(PATIENCE)
-    with pytest.raises(BrokerError.blockedError) as raised:
-        alice.createGroup("Team", id_of(wary)).result(PATIENCE)
-    assert str(id_of(wary)) in str(raised.value)
-    group = team(alice)
-    refusal(alice.addGroupMembers(group, id_of(wary)), BrokerError.blockedError)
-
-
 def test_more_members_and_managers_than_a_group_takes_are_refused(
     alice: ServerProvider, user_pool: Users, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,26 +165,6 @@ def test_a_departure_is_signed_again_for_a_changed_membership(
     assert seen(bob, group) is None
 
 
-def test_an_owner_who_removes_the_last_other_member_meanwhile_reads_what_to_do_instead_of_leaving(
-    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
-) -> None:
-    group = accepted(team(alice, bob), bob)
-    fellow = new_provider(alice.getKeyRing().result(PATIENCE))
-    user = id_of(bob)
-
-    async def remove_first(go: Go) -> Any:
-        removing = fellow.removeGroupMembers(group, user)
-        await asyncio.get_running_loop().run_in_executor(None, removing.result, PATIENCE)
-        return await go()
-
-    with Network() as network:
-        network.treat("POST", "/departure", remove_first)
-        refusal(
-            alice.leaveGroup(group, abandon=True), BrokerError.invalidArgumentError, "deleteGroup"
-        )
-        assert len(network.those("POST", "/departure")) == 1
-
-
 def test_an_owner_does_not_leave_if_the_only_other_owner_steps_down_meanwhile(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
 ) -> None:
@@ -213,10 +181,3 @@ def test_an_owner_does_not_leave_if_the_only_other_owner_steps_down_meanwhile(
         network.treat("POST", "/departure", step_down_first)
         refusal(bob.leaveGroup(group), BrokerError.invalidArgumentError, "the only owner")
         assert len(network.those("POST", "/departure")) == 1
-
-
-def test_a_default_role_is_writer(alice: ServerProvider, bob: ServerProvider) -> None:
-    group = alice.createGroup("Team", id_of(bob)).result(PATIENCE)
-    found = seen(bob, group)
-    assert found is not None
-    assert found.role is WRITER

@@ -119,19 +119,6 @@ def test_a_removal_whose_renewal_fails_is_stored(
     assert (again.version, again.renewal.renewed) == (2, 1)
 
 
-def test_a_list_that_does_not_continue_after_the_last_page_is_refused(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    group = accepted(team(alice, bob), bob)
-    shared(alice, group, b"1", b"2")
-
-    def backwards(found: ContainerList) -> ContainerList:
-        return ContainerList(containers=list(reversed(found.containers)), next=None)
-
-    with lying(backwards, about=(ContainerList,)):
-        refusal(alice.renewGroup(group, newKey=True), BrokerError.brokerFaultError, "order")
-
-
 @pytest.mark.long
 @both_engines
 def test_another_group_gets_the_same_permissions_until_the_same_time(
@@ -165,3 +152,16 @@ def test_a_group_is_replaced_by_a_sharer_and_by_another_living_group(
     shared(alice, new, b"kept")  # as long as a container names it, its tombstone is served
     alice.deleteGroup(new).result(PATIENCE)
     refusal(alice.replaceGroup(old, new), BrokerError.deletedError)
+
+
+def test_a_list_that_does_not_continue_after_the_last_page_is_refused(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    group = accepted(team(alice, bob), bob)
+    shared(alice, group, b"1", b"2")
+
+    def backwards(found: ContainerList) -> ContainerList:
+        return ContainerList(containers=list(reversed(found.containers)), next=None)
+
+    with lying(backwards, about=(ContainerList,)):
+        refusal(alice.renewGroup(group, newKey=True), BrokerError.brokerFaultError, "order")

@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -22,12 +20,8 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.containers import sent
-from scbroker.client.users.directory import Directory
 from scbroker.crypto.seal import Octets
-from scbroker.crypto.verify import HASH_SIZE
 from scbroker.records.container_record import record_hash
-from scbroker.records.key_record import KeyChain
 from scbroker.records.roster import LAST_EPOCH, parse_roster
 from scbroker.wire.codec import decode, encode
 from scbroker.wire.containers import RecordReceipt, RecordRequest
@@ -44,7 +38,7 @@ from tests.client.rosters.conftest import (
 )
 from tests.kit.both_engines import both_engines
 from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, Network, Treatment, answered, lost, refused
+from tests.kit.network import Go, Network, Treatment, lost, refused
 from tests.kit.waiting import PATIENCE
 
 Users = Callable[[int], list[KeyRing]]
@@ -125,28 +119,6 @@ def test_each_attempt_that_raises_the_epoch_has_a_fresh_secret(
     assert (first, second, found.epoch) == (1, 1, 1)
     assert one != other_one
     assert found.name == "Other"
-
-
-@pytest.mark.long
-@both_engines
-def test_many_managers_who_add_members_at_once_lose_no_member(
-    alice: ServerProvider,
-    bob: ServerProvider,
-    carol: ServerProvider,
-    new_provider: NewProvider,
-    user_pool: Users,
-) -> None:
-    group = managed(alice, bob, carol)
-    new = [ring.userId for ring in user_pool(8)[2:]]
-    adding = [(each, user) for each in (alice, bob, carol) for user in new[:2]]
-    with ThreadPoolExecutor(len(adding)) as pool:
-        changes = [
-            pool.submit(lambda p, u: p.addGroupMembers(group, u).result(PATIENCE), provider, user)
-            for provider, user in zip((alice, bob, carol) * 2, new, strict=True)
-        ]
-        versions = {change.result().version for change in changes}
-    assert versions == set(range(2, 8))
-    assert set(new) <= roles(new_provider(user_pool(3)[2]), group).keys()
 
 
 CONFLICTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -329,15 +301,6 @@ def test_a_change_that_never_arrived_is_not_stored_once_another_took_its_version
     ]
 
 
-def test_a_confirmed_change_leaves_nothing_to_remember(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    group = team(alice, bob)
-    alice.renameGroup(group, "New").result(PATIENCE)
-    assert alice.getSentChanges(group.id).result(PATIENCE) == []
-    assert sent.entries(alice._session(), group.id.bytes) == []
-
-
 def test_a_conflict_that_the_broker_invents_about_a_record_that_it_stored_is_a_success(
     alice: ServerProvider, bob: ServerProvider
 ) -> None:
@@ -371,41 +334,6 @@ def test_a_record_stored_without_an_answer_before_a_removal_counts_as_stored(
         found = bob.addGroupMembers(group, id_of(carol)).result(PATIENCE)
     assert found.version == 2
     assert id_of(carol) in roles(alice, group)
-
-
-def test_a_receipt_for_another_record_is_refused(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    group = team(alice, bob)
-    receipt = RecordReceipt(version=2, hash=bytes(HASH_SIZE))
-    with Network() as network:
-        network.treat("PUT", "/records/2", answered(receipt))
-        refusal(alice.renameGroup(group, "New"), BrokerError.integrityError, "receipt")
-
-
-def test_a_record_that_the_broker_shows_to_others_as_another_is_a_fork(
-    alice: ServerProvider, fellow: ServerProvider, bob: ServerProvider
-) -> None:
-    """The broker confirms a record, and has served another one of the same version to the same device."""
-    group = team(alice, bob)
-    fellow.getGroups().result(PATIENCE)
-
-    left = [True]
-
-    async def other_and_confirm(go: Go) -> Octets:
-        if not left:
-            return await go()
-        left.clear()
-        renaming = fellow.renameGroup(group, "Other")
-        await asyncio.get_running_loop().run_in_executor(None, renaming.result, PATIENCE)
-        reading = alice.getGroupMembers(group)
-        await asyncio.get_running_loop().run_in_executor(None, reading.result, PATIENCE)
-        mine = records(network)[0].record.body
-        return encode(RecordReceipt(version=2, hash=record_hash(mine)))
-
-    with Network() as network:
-        network.treat("PUT", "/records/2", other_and_confirm)
-        refusal(alice.renameGroup(group, "New"), BrokerError.forkError)
 
 
 def test_two_programs_with_the_same_marks_both_change_a_group(
@@ -454,24 +382,6 @@ def test_a_deleted_member_is_dropped_by_the_next_change_and_reported(
     assert gone_id not in roles(bob, group)
 
 
-def test_a_member_who_is_dropped_on_the_brokers_word_alone_is_reported(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, monkeypatch: Any
-) -> None:
-    """The broker hides it from the owed epoch, and says it when the keys are read."""
-    group = team(alice, bob, carol)
-    honest, liar = Directory.latest, id_of(bob)
-
-    async def latest(self: Directory, users: Any) -> dict[uuid.UUID, KeyChain]:
-        found = await honest(self, users)
-        return {user: chain for user, chain in found.items() if user != liar}
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Directory, "latest", latest)
-        removed = alice.removeGroupMembers(group, id_of(carol)).result(PATIENCE)
-    assert (removed.memberCount, removed.dropped) == (1, (liar,))
-    assert alice.addGroupMembers(group, liar).result(PATIENCE).memberCount == 2
-
-
 @both_engines
 def test_a_manager_who_has_left_keeps_a_leaf_until_an_owner_drops_both(
     alice: ServerProvider, bob: ServerProvider, carol: ServerProvider
@@ -487,19 +397,6 @@ def test_a_manager_who_has_left_keeps_a_leaf_until_an_owner_drops_both(
     by_owner = alice.renameGroup(group, "Newest").result(PATIENCE)
     assert (by_owner.epoch, by_owner.memberCount) == (2, 2)
     assert managers(carol, group) == {id_of(alice): True, id_of(carol): False}
-
-
-@both_engines
-def test_an_owner_drops_a_manager_who_was_deleted(
-    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider
-) -> None:
-    gone = new_provider(True)
-    group = managed(alice, bob, gone)
-    gone.deleteUser().result(PATIENCE)
-    assert bob.renameGroup(group, "New").result(PATIENCE).epoch == 1
-    renamed = alice.renameGroup(group, "Newer").result(PATIENCE)
-    assert (renamed.epoch, renamed.memberCount) == (2, 2)
-    assert managers(bob, group) == {id_of(alice): True, id_of(bob): False}
 
 
 def test_a_manager_who_left_comes_back_with_a_new_leaf(
@@ -523,16 +420,6 @@ def test_in_the_last_epoch_nobody_can_be_removed(
     removal = alice.removeGroupMembers(group, id_of(bob))
     refusal(removal, BrokerError.tooLargeError, "replaceGroup")
     assert alice.renameGroup(group, "New").result(PATIENCE).version == 2
-
-
-def test_a_manager_is_warned_before_the_epochs_are_used_up(
-    alice: ServerProvider, bob: ServerProvider, monkeypatch: Any, caplog: Any
-) -> None:
-    group = team(alice, bob)
-    monkeypatch.setattr("scbroker.client.rosters.writing._LATE_EPOCH", 0)
-    with caplog.at_level(logging.WARNING, "scbroker"):
-        alice.removeGroupMembers(group, id_of(bob)).result(PATIENCE)
-    assert "replaceGroup" in caplog.text
 
 
 def test_a_tombstone_is_not_appended_after_a_member_was_added_meanwhile(
@@ -587,3 +474,38 @@ def test_no_group_counts_as_deleted_that_the_broker_goes_on_serving(alice: Serve
         network.treat("PUT", "/records/2", refused(BrokerError.deletedError()))
         refusal(alice.deleteGroup(group), BrokerError.integrityError, "without the tombstone")
     assert roles(alice, group) == {id_of(alice): SHARER}
+
+
+def test_a_record_that_the_broker_shows_to_others_as_another_is_a_fork(
+    alice: ServerProvider, fellow: ServerProvider, bob: ServerProvider
+) -> None:
+    """The broker confirms a record, and has served another one of the same version to the same device."""
+    group = team(alice, bob)
+    fellow.getGroups().result(PATIENCE)
+
+    left = [True]
+
+    async def other_and_confirm(go: Go) -> Octets:
+        if not left:
+            return await go()
+        left.clear()
+        renaming = fellow.renameGroup(group, "Other")
+        await asyncio.get_running_loop().run_in_executor(None, renaming.result, PATIENCE)
+        reading = alice.getGroupMembers(group)
+        await asyncio.get_running_loop().run_in_executor(None, reading.result, PATIENCE)
+        mine = records(network)[0].record.body
+        return encode(RecordReceipt(version=2, hash=record_hash(mine)))
+
+    with Network() as network:
+        network.treat("PUT", "/records/2", other_and_confirm)
+        refusal(alice.renameGroup(group, "New"), BrokerError.forkError)
+
+
+def test_a_manager_is_warned_before_the_epochs_are_used_up(
+    alice: ServerProvider, bob: ServerProvider, monkeypatch: Any, caplog: Any
+) -> None:
+    group = team(alice, bob)
+    monkeypatch.setattr("scbroker.client.rosters.writing._LATE_EPOCH", 0)
+    with caplog.at_level(logging.WARNING, "scbroker"):
+        alice.removeGroupMembers(group, id_of(bob)).result(PATIENCE)
+    assert "replaceGroup" in caplog.text
