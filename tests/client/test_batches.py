@@ -21,19 +21,16 @@ from scbroker import (
     SecuredContainer,
     ServerProvider,
     WriteOutcome,
-    mainQueue,
 )
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import Octets
-from scbroker.crypto.verify import SIGNATURE_SIZE
 from scbroker.records.batch import MAX_SIGNATURE, BatchSignature
 from scbroker.records.canonical import decode_object
 from scbroker.wire.containers import RecordsAnswer, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
-from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of
+from tests.client.conftest import drop, id_of
 from tests.client.test_lying_broker import lying
-from tests.kit.fixtures import NewProvider
-from tests.kit.network import Go, HeldAnswer, Network, lost, refused
+from tests.kit.network import Go, Network, lost, refused
 from tests.kit.waiting import PATIENCE, wait_until
 
 RECORDS = "/v1/batches/records"
@@ -112,15 +109,6 @@ def test_nothing_is_asked_for_nothing(alice: ServerProvider, network: Network) -
     before = len(network.sent)
     assert create(alice, []) == get(alice, []) == []
     assert len(network.sent) == before
-
-
-@pytest.mark.long
-def test_any_number_is_cut_into_requests(alice: ServerProvider, network: Network) -> None:
-    made = ids(alice, notes(150))
-    assert len(network.those("POST", RECORDS)) == 3
-    wanted = [*made, *made[:3]]
-    assert contents(get(alice, wanted)) == [b"%d" % n for n in [*range(150), 0, 1, 2]]
-    assert len(network.those("POST", VIEWS)) == 3
 
 
 @pytest.mark.sampled
@@ -256,41 +244,6 @@ def test_a_bad_item_is_named_and_nothing_is_sent(alice: ServerProvider, network:
     assert len(network.sent) == before
 
 
-@pytest.mark.long
-def test_newer_keys_are_read_and_the_others_are_not_made_twice(
-    alice: ServerProvider, bob: ServerProvider, network: Network
-) -> None:
-    with lying(refusing(1, "stale-keys", times=1), (RecordsAnswer,)):
-        made = create(alice, notes(3, alice, bob))
-    sent = network.those("POST", RECORDS)
-    assert len(sent) == 2
-    assert [isinstance(each, SecuredContainer) for each in made[::2]] == [True, True]
-    # The first answer was a lie: the record had been stored. It is found and reported as the device's own.
-    assert isinstance(made[1], SecuredContainer)
-    with lying(refusing(0, "stale-keys"), (RecordsAnswer,)):
-        made = create(alice, notes(1, alice, bob))
-    assert isinstance(made[0], BrokerError.staleKeysError)
-    with lying(refusing(0, "rejected"), (RecordsAnswer,)):
-        made = create(alice, notes(1))
-    assert isinstance(made[0], BrokerError.rejectedError)
-    assert len(network.those("POST", RECORDS)) == 2 + 4 + 1
-
-
-def test_a_device_whose_user_has_new_keys_meanwhile_says_so_of_each(
-    new_provider: NewProvider,
-) -> None:
-    here = new_provider()
-    here.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-    ring = here.getKeyRing().result(PATIENCE)
-    there = new_provider()
-    there.logIn(keyRing=ring, userId=ring.userId).result(PATIENCE)
-    made = ids(there, notes(1))
-    here.changeCredentials(PASSWORD, PASSPHRASE, compromised=True).result(PATIENCE)
-    assert contents(create(there, notes(3))) == [BrokerError.notAuthenticatedError] * 3
-    assert contents(get(here, made)) == [b"0"]
-    assert contents(get(here, ids(here, notes(2)))) == [b"0", b"1"]
-
-
 def test_a_lost_answer_makes_nothing_twice(alice: ServerProvider, network: Network) -> None:
     network.treat("POST", RECORDS, lost(1))
     network.treat("POST", VIEWS, lost(1))
@@ -355,25 +308,6 @@ def test_without_an_answer_for_what_is_sent_ahead_the_whole_fails_and_none_is_ma
     assert not network.those("POST", RECORDS)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("why", DOWN)
-def test_without_an_answer_for_further_pages_of_one_the_whole_fails(
-    alice: ServerProvider, bob: ServerProvider, network: Network, why: str
-) -> None:
-    made = ids(alice, notes(2, alice, bob))
-    get(bob, made)
-    for number in range(3):
-        alice.updateContainerContent(made[0], b"%d" % number).result(PATIENCE)
-
-    def none(answer: Any) -> Any:
-        views = [replace(item, view=replace(item.view, skipped=[])) for item in answer.views]
-        return replace(answer, views=views)
-
-    network.treat("GET", "/records", refused(DOWN[why]))
-    with lying(none, (ViewsAnswer,)), pytest.raises(type(DOWN[why])):
-        get(bob, made)
-
-
 def test_a_container_that_changes_between_two_pages_is_read_again(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
@@ -394,29 +328,6 @@ def test_a_container_that_changes_between_two_pages_is_read_again(
     with lying(none, (ViewsAnswer,)):
         assert contents(get(bob, made)) == [b"new 2", b"1"]
     assert not conflicts
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("why", DOWN)
-def test_without_an_answer_for_one_that_was_read_meanwhile_the_whole_fails(
-    alice: ServerProvider, bob: ServerProvider, network: Network, why: str
-) -> None:
-    """Another reading raised its mark while the batch was under way: it is requested again."""
-    made = ids(alice, notes(2, alice, bob))
-    held = HeldAnswer()
-
-    async def hold_and_refuse(go: Go) -> Octets:
-        return await (refused(DOWN[why]) if held.arrived.is_set() else held.hold)(go)
-
-    network.treat("POST", VIEWS, hold_and_refuse)
-    batch = bob.getContainers(made)
-    assert held.arrived.wait(PATIENCE)
-    assert bob.getContainerContent(made[0]).result(PATIENCE) == b"0"
-    alice.updateContainerContent(made[0], b"new").result(PATIENCE)
-    assert bob.getContainerContent(made[0]).result(PATIENCE) == b"new"
-    held.release.set()
-    with pytest.raises(type(DOWN[why])):
-        batch.result(PATIENCE)
 
 
 def test_what_cannot_be_read_stands_in_its_place_and_the_others_are_read(
@@ -479,56 +390,6 @@ def test_parts_that_are_not_wanted_are_neither_fetched_nor_returned(
     assert set(accessed()) == fetched
 
 
-def test_marks_are_kept_of_each_and_the_next_reading_asks_from_there(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    made = ids(alice, notes(3, alice, bob))
-    with lying(lambda view: view, (ViewsAnswer,)) as old:
-        get(bob, made)
-    for number in range(2):
-        alice.updateContainerContent(made[1], b"new %d" % number).result(PATIENCE)
-    with lying(lambda view: view, (ViewsAnswer,)) as new:
-        assert contents(get(bob, made)) == [b"0", b"new 1", b"2"]
-    assert [len(item.view.skipped) for item in new[0].views] == [0, 1, 0]  # type: ignore[attr-defined]
-    with lying(lambda _: old[0], (ViewsAnswer,)):
-        assert contents(get(bob, made)) == [b"0", BrokerError.rollbackError, b"2"]
-    assert contents(get(bob, made)) == [b"0", b"new 1", b"2"]
-
-
-def test_a_history_that_goes_on_and_on_is_read_page_by_page_among_the_others(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    made = ids(alice, notes(2, alice, bob))
-    get(bob, made)
-    for number in range(6):
-        alice.updateContainerContent(made[0], b"%d" % number).result(PATIENCE)
-
-    def short(answer: Any) -> Any:
-        views = [
-            replace(item, view=replace(item.view, skipped=item.view.skipped[:1]))
-            for item in answer.views
-        ]
-        return replace(answer, views=views)
-
-    with lying(short, (ViewsAnswer,)):
-        assert contents(get(bob, made)) == [b"5", b"1"]
-
-
-def test_both_styles_give_the_same(alice: ServerProvider) -> None:
-    outcomes: list[Any] = []
-    given = alice.createContainers(
-        notes(2), completionHandler=outcomes.append, errorHandler=outcomes.append
-    )
-    assert given is alice
-    assert mainQueue.run(PATIENCE)
-    [made] = outcomes
-    alice.getContainers(
-        [each.id for each in made], completionHandler=outcomes.append, errorHandler=outcomes.append
-    )
-    assert mainQueue.run(PATIENCE)
-    assert contents(outcomes[1]) == [b"0", b"1"]
-
-
 # One signature for many records (docs/spec/ids.md, 2.7).
 
 
@@ -544,26 +405,3 @@ def test_the_containers_that_a_request_creates_have_one_signature(alice: ServerP
     ]  # fmt: skip
     assert len({each.signature for each in read}) == 3
     assert len({each.salt for each in read}) == 130
-
-
-def test_changes_of_access_at_once_have_one_signature(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    made = ids(alice, notes(3))
-    found = alice.grantAccess(made, AccessLevel(id_of(bob))).result(PATIENCE)
-    read = [decode_object(BatchSignature, each, MAX_SIGNATURE) for each in signatures(found)]
-    assert [(each.size, each.index) for each in read] == [(3, 0), (3, 1), (3, 2)]
-    assert len({each.signature for each in read}) == 1
-    read_by_bob = bob.getContainers(made).result(PATIENCE)
-    assert all(isinstance(each, Container) for each in read_by_bob)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("count", [1, 129])
-def test_a_container_that_is_created_alone_has_its_own_signature(
-    alice: ServerProvider, count: int
-) -> None:
-    *_, last = signatures(alice.createContainers(notes(count)).result(PATIENCE))
-    assert len(last) == SIGNATURE_SIZE
-    made = alice.createContainer(b"alone").result(PATIENCE)
-    assert len(made.signature) == SIGNATURE_SIZE

@@ -1,7 +1,5 @@
 """The address book: names for people whose fingerprints are known, on all devices of one user."""
 
-import asyncio
-import concurrent.futures
 import datetime as dt
 import uuid
 from collections.abc import Callable
@@ -131,23 +129,6 @@ def test_a_contact_or_a_card_stands_for_its_user_in_every_operation_on_users(
             getattr(alice, name)(contact)
 
 
-def test_nothing_is_encrypted_for_keys_with_another_fingerprint_than_the_contacts(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    """Both fingerprints have the same user id: they differ behind its 122 bits."""
-    digits = card(bob).fingerprint
-    other = ContactCard(digits[:-1] + ("0" if digits[-1] != "0" else "1"), bob.serverUrl, "Bob")
-    assert other.userId == id_of(bob)
-    made = alice.createContainer(b"x").result(PATIENCE)
-    with pytest.raises(SUBSTITUTED, match="compare the fingerprint"):
-        alice.createContainer(b"x", [AccessLevel(other)]).result(PATIENCE)
-    [result] = alice.grantAccess(made.id, AccessLevel(other)).result(PATIENCE)
-    assert isinstance(result, SUBSTITUTED)
-    assert alice.getContainerMetadata(made.id).result(PATIENCE).version == 1
-    with pytest.raises(SUBSTITUTED, match=other.fingerprint):
-        Contacts(alice).add(other).result(PATIENCE)
-
-
 def test_the_same_card_changes_nothing_and_can_verify(
     bob: ServerProvider, book: Contacts, alice: ServerProvider
 ) -> None:
@@ -162,21 +143,6 @@ def test_the_same_card_changes_nothing_and_can_verify(
     with pytest.raises(BrokerError.alreadyExistsError, match="in the book as 'Bob': rename"):
         book.add(card(bob), "Robert").result(PATIENCE)
     assert names(book) == ["Bob"]
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("name", ["Bob", "BOB", "\uff22ob"])
-def test_another_users_card_under_a_known_name_is_refused_with_both_fingerprints(
-    bob: ServerProvider, carol: ServerProvider, book: Contacts, name: str
-) -> None:
-    first = book.add(card(bob)).result(PATIENCE)
-    other = card(carol, name)
-    with pytest.raises(SUBSTITUTED) as caught:
-        book.add(other).result(PATIENCE)
-    for words in (first.fingerprint, other.fingerprint, "compare", "remove the contact first"):
-        assert words in str(caught.value)
-    assert book.add(other, "Bob the other").result(PATIENCE).userId == id_of(carol)
-    assert names(book) == ["Bob", "Bob the other"]
 
 
 def test_unknown_and_deleted_users_and_users_of_another_broker_are_errors_that_say_what_to_do(
@@ -194,15 +160,6 @@ def test_unknown_and_deleted_users_and_users_of_another_broker_are_errors_that_s
     with pytest.raises(INVALID, match=r"https://broker\.example/base.*provider of that broker"):
         book.add(elsewhere).result(PATIENCE)
     assert names(book) == []
-
-
-@pytest.mark.process
-def test_a_broker_below_a_path_and_in_another_spelling_is_the_same_broker(
-    bob: ServerProvider, book: Contacts
-) -> None:
-    port = bob.serverUrl.rpartition(":")[2]
-    other = ContactCard(card(bob).fingerprint, f"http://LOCALHOST:{port}", "Bob")
-    assert book.add(other).result(PATIENCE).userId == id_of(bob)
 
 
 def test_names_that_do_not_exist_are_errors_that_suggest_near_ones(
@@ -305,70 +262,6 @@ def test_a_wrong_argument_is_refused_by_the_call_itself(
     with Network() as network, pytest.raises(INVALID, match=words):
         act(book, his)
     assert network.sent == []
-
-
-def test_a_book_needs_a_provider_and_a_session(new_provider: NewProvider) -> None:
-    with pytest.raises(INVALID, match="provider must be"):
-        Contacts("provider")  # type: ignore[arg-type] # that is the point
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        Contacts(new_provider()).list().result(PATIENCE)
-
-
-def test_the_book_is_used_in_callback_style_and_in_an_event_loop(
-    bob: ServerProvider, book: Contacts
-) -> None:
-    done: concurrent.futures.Future[Any] = concurrent.futures.Future()
-    with concurrent.futures.ThreadPoolExecutor(1) as queue:
-        returned = book.add(
-            card(bob),
-            completionHandler=done.set_result,
-            errorHandler=done.set_exception,
-            queue=queue,
-        )
-        assert returned is book
-        assert done.result(PATIENCE).name == "Bob"
-        failed: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        book.get(
-            "Rob",
-            completionHandler=failed.set_result,
-            errorHandler=failed.set_exception,
-            queue=queue,
-        )
-        with pytest.raises(BrokerError.notFoundError):
-            failed.result(PATIENCE)
-
-    async def use() -> Contact:
-        return await book.get("Bob")
-
-    assert asyncio.run(use()).userId == id_of(bob)
-
-
-def test_no_name_leaves_the_device_and_a_read_of_an_unchanged_book_is_one_request(
-    bob: ServerProvider, book: Contacts
-) -> None:
-    his = card(bob, "Bob the Builder")
-    with Network() as network:
-        book.add(his).result(PATIENCE)
-        book.find("Builder").result(PATIENCE)
-        book.rename("Bob the Builder", "Robert Tables").result(PATIENCE)
-        before = len(network.sent)
-        book.get("Robert Tables").result(PATIENCE)
-        assert len(network.sent) == before + 1
-        for request in network.sent:
-            for secret in (b"Builder", b"Robert", b"Tables", his.fingerprint.encode()):
-                assert secret not in (request.body or b"") + request.path.encode()
-
-
-def test_books_that_two_devices_begin_at_once_become_one(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
-) -> None:
-    books = [Contacts(alice), Contacts(new_provider(alice.getKeyRing().result(PATIENCE)))]
-    cards = [card(bob), card(carol, "Carol")]
-    for promise in [each.add(one) for each, one in zip(books, cards, strict=True)]:
-        promise.result(PATIENCE)
-    for each in books:
-        assert names(each) == ["Bob", "Carol"]
-    assert len(alice.listContainers(TYPE).result(PATIENCE).containers) == 1
 
 
 def entry(name: str, digit: str) -> _Entry:

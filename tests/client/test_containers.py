@@ -10,16 +10,7 @@ from typing import Any
 
 import pytest
 
-from scbroker import (
-    AccessLevel,
-    BrokerError,
-    ContainerAccessLevel,
-    ContainerEventType,
-    FileTrustStore,
-    Header,
-    KeyRing,
-    ServerProvider,
-)
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, Header, KeyRing, ServerProvider
 from scbroker.client.core.sealing import OpenPart
 from scbroker.records.container_record import Role, parse_record, wrap_info
 from scbroker.records.judge import governing_of
@@ -90,12 +81,6 @@ def test_no_size_at_a_boundary_loses_a_byte(alice: ServerProvider, size: int) ->
     assert (made.sealedContent is None) == (size > 65_536)
 
 
-def test_text_as_content_is_refused_with_what_to_do(alice: ServerProvider) -> None:
-    provider: Any = alice
-    with pytest.raises(BrokerError.invalidArgumentError, match="encode text"):
-        provider.createContainer("text")
-
-
 def test_a_content_that_fails_while_it_is_read_makes_no_container(alice: ServerProvider) -> None:
     def broken() -> Iterator[bytes]:
         yield pattern(3 * MIB)
@@ -129,15 +114,6 @@ def test_arguments_that_fit_neither_form_of_creation_are_refused_and_nothing_is_
     assert alice.getEvents().result(PATIENCE) == []
 
 
-def test_a_creator_has_exactly_what_they_give_themselves(alice: ServerProvider) -> None:
-    own = AccessLevel(id_of(alice), Level.DefaultUserPermissions)
-    made = alice.createContainer(b"c", accessLevels=[own]).result(PATIENCE)
-    assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
-    with pytest.raises(BrokerError.permissionDeniedError, match="Upload"):
-        alice.updateContainerContent(made.id, b"d").result(PATIENCE)
-    refusal(alice.deleteContainer(made.id), BrokerError.permissionDeniedError, "Delete")
-
-
 U, SOON = uuid.uuid4(), dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
 BAD_LEVELS: list[Any] = [
     "alice",
@@ -166,18 +142,6 @@ def test_a_type_that_is_too_long_or_no_text_is_refused(alice: ServerProvider, la
         drop(alice.createContainer(b"", type=label))
 
 
-def test_sharing_with_an_unknown_user_is_refused(alice: ServerProvider) -> None:
-    with pytest.raises(BrokerError.notFoundError):
-        alice.createContainer(b"", accessLevels=[AccessLevel(uuid.uuid4())]).result(PATIENCE)
-
-
-def test_nobody_gives_more_than_they_have(alice: ServerProvider, bob: ServerProvider) -> None:
-    level = Level.DefaultUserPermissions | Level.Upload | Level.ModifyAccess
-    made = alice.createContainer(b"", accessLevels=share(alice, (bob, level))).result(PATIENCE)
-    for levels in (share(alice, (bob, OWNER)), [AccessLevel(id_of(bob), level)]):
-        refusal(bob.updateContainerAccessLevels(made.id, levels), BrokerError.permissionDeniedError)
-
-
 @pytest.mark.process
 @both_engines
 def test_access_that_has_ended_by_the_brokers_clock_is_refused(
@@ -202,56 +166,6 @@ def test_access_that_has_ended_by_the_brokers_clock_is_refused(
     later = AccessLevel(id_of(bob), expiresAt=end + dt.timedelta(minutes=2))
     [granted] = alice.grantAccess([found], later).result(PATIENCE)
     assert not isinstance(granted, BrokerError)
-
-
-def test_each_update_changes_its_field_and_no_other(alice: ServerProvider) -> None:
-    made = alice.createContainer(b"c", {"h": 1}, type="t").result(PATIENCE)
-
-    def now() -> tuple[Any, ...]:
-        found = alice.getContainer(made.id).result(PATIENCE)
-        header = found.header and found.header.customHeaderObject
-        return found.version, found.content, header, found.type
-
-    assert now() == (1, b"c", {"h": 1}, "t")
-    assert alice.updateContainerHeader(made.id, {"h": 2}).result(PATIENCE).version == 2
-    assert now() == (2, b"c", {"h": 2}, "t")
-    alice.updateContainerContent(made.id, pattern(MIB + 5)).result(PATIENCE)
-    assert now() == (3, pattern(MIB + 5), {"h": 2}, "t")
-    alice.updateContainerType(made.id, None).result(PATIENCE)
-    assert now() == (4, pattern(MIB + 5), {"h": 2}, None)
-    alice.updateContainerAccessLevels(made.id).result(PATIENCE)
-    assert now() == (5, pattern(MIB + 5), {"h": 2}, None)
-    alice.updateContainerHeader(made.id).result(PATIENCE)
-    assert now() == (6, pattern(MIB + 5), None, None)
-    alice.updateContainerContent(made.id).result(PATIENCE)
-    assert now() == (7, None, None, None)
-    everything = alice.updateContainer(
-        made.id, content=b"n", customHeaderObject=[1], accessLevels=None, type="n"
-    )
-    assert everything.result(PATIENCE).version == 8
-    assert now() == (8, b"n", [1], "n")
-
-
-@both_engines
-def test_who_is_taken_out_gets_nothing_and_their_key_opens_nothing_new(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    """Not even with the record and the sealed bytes as the broker keeps them, and his old key."""
-    levels = share(alice, (bob, Level.DefaultUserPermissions))
-    made = alice.createContainer(b"shared", accessLevels=levels).result(PATIENCE)
-    kept = container_key(bob, made.id)
-    old = alice.getSecuredContainer(made.id).result(PATIENCE)
-    assert opened(old, kept) == b"shared", "what he could read he may have kept"
-
-    alice.updateContainerAccessLevels(made.id).result(PATIENCE)
-    alice.updateContainerContent(made.id, b"not for bob").result(PATIENCE)
-    for attempt in (bob.getContainer, bob.getContainerMetadata, bob.getSecuredContainer):
-        refusal(attempt(made.id), BrokerError.notFoundError)
-    refusal(bob.updateContainerContent(made.id, b"mine"), BrokerError.notFoundError)
-    new = alice.getSecuredContainer(made.id).result(PATIENCE)
-    with pytest.raises(BrokerError.decryptionError):
-        opened(new, kept)
-    assert opened(new, container_key(alice, made.id)) == b"not for bob"
 
 
 def container_key(provider: ServerProvider, container: uuid.UUID) -> bytes:
@@ -285,40 +199,6 @@ def opened(secured: Any, key: bytes) -> bytes:
     from scbroker.crypto.verify import sha256
 
     return part.open_segment(0, secured.sealedContent, sha256(secured.sealedContent))
-
-
-@both_engines
-def test_events_tell_each_member_all_in_order(alice: ServerProvider, bob: ServerProvider) -> None:
-    last = max((each.id for each in bob.getEvents().result(PATIENCE)), default=0)
-    levels = share(alice, (bob, Level.DefaultUserPermissions))
-    made = alice.createContainer(b"", accessLevels=levels, type="t")
-    container = made.result(PATIENCE).id
-    alice.updateContainerHeader(container, 1).result(PATIENCE)
-    alice.updateContainerType(container, "u").result(PATIENCE)
-    for provider, start in ((alice, 0), (bob, last + 1)):
-        events = provider.getEvents(startId=start).result(PATIENCE)
-        assert [(str(each.eventType), tuple(each.changes), each.version) for each in events] == [
-            ("Added", (), 1),
-            ("Updated", ("header",), 2),
-            ("Updated", ("type",), 3),
-        ]
-    alice.deleteContainer(container).result(PATIENCE)
-    for provider, start in ((alice, 0), (bob, last + 1)):
-        events = provider.getEvents(startId=start).result(PATIENCE)
-        kinds = ["Added", "Updated", "Updated", "Deleted"]
-        assert [str(each.eventType) for each in events] == kinds
-        assert {each.version for each in events[:-1]} == {0}
-        assert events[-1].version == 4
-        assert {each.containerId for each in events} == {container}
-        ids = [each.id for each in events]
-        assert ids == list(range(ids[0], ids[0] + 4))
-        some = provider.getEvents(
-            [ContainerEventType.Added, ContainerEventType.Deleted], container, startId=start
-        ).result(PATIENCE)
-        assert [each.id for each in some] == [ids[0], ids[3]]
-        between = provider.getEvents(startId=ids[1], endId=ids[2]).result(PATIENCE)
-        assert [each.id for each in between] == ids[1:3]
-        assert provider.getEvents(containerType="none such").result(PATIENCE) == []
 
 
 def test_the_author_of_the_content_stays_when_others_change_the_rest(
@@ -392,24 +272,6 @@ def test_a_member_renews_the_key_that_a_creator_outside_the_list_chose(
     assert (found.content, found.header) == (b"secret from alice", Header({"h": 1}))
 
 
-@pytest.mark.long
-@both_engines
-def test_changes_of_different_fields_at_once_all_succeed(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    writer = Level.DefaultUserPermissions | Level.Upload
-    levels = share(alice, (bob, writer))
-    made = alice.createContainer(b"c", {"h": 1}, accessLevels=levels).result(PATIENCE)
-    for number in range(5):
-        header = bob.updateContainerHeader(made.id, {"h": number})
-        content = alice.updateContainerContent(made.id, b"%d" % number)
-        versions = {header.result(PATIENCE).version, content.result(PATIENCE).version}
-        assert versions == {2 * number + 2, 2 * number + 3}
-        found = bob.getContainer(made.id).result(PATIENCE)
-        assert found.content == b"%d" % number
-        assert found.header == Header({"h": number})
-
-
 @both_engines
 def test_of_changes_of_the_same_field_at_once_one_succeeds_and_the_rest_conflict(
     alice: ServerProvider,
@@ -461,26 +323,3 @@ def test_progress_rises_to_the_whole_and_its_own_failure_harms_nothing(
     alice.createContainer(iter([b"x" * 100_000]), progress=report).result(PATIENCE)
     assert seen == [(100_000, None)]
     assert {record.getMessage() for record in caplog.records} == {"A progress function failed"}
-
-
-@pytest.mark.long
-@both_engines
-def test_a_device_with_marks_reads_on_after_many_changes_as_a_fresh_one_does(
-    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, tmp_path: Path
-) -> None:
-    """The mark is kept in a file; a second process's provider goes on from it."""
-    levels = share(alice, (bob, Level.Download | Level.Decrypt))
-    made = alice.createContainer(b"0", accessLevels=levels).result(PATIENCE)
-    ring = alice.getKeyRing().result(PATIENCE)
-    device = new_provider(ring, trustStore=FileTrustStore(tmp_path))
-    assert device.getContainerContent(made.id).result(PATIENCE) == b"0"
-    assert bob.getContainerContent(made.id).result(PATIENCE) == b"0"
-    for number in range(1, 6):
-        alice.updateContainerContent(made.id, b"%d" % number).result(PATIENCE)
-        alice.updateContainerAccessLevels(made.id, levels).result(PATIENCE)
-        if number % 2:
-            alice.updateContainerType(made.id, str(number)).result(PATIENCE)
-    later = new_provider(ring, trustStore=FileTrustStore(tmp_path))
-    for provider in (device, later, new_provider(ring), bob):
-        found = provider.getContainer(made.id).result(PATIENCE)
-        assert (found.version, found.content) == (14, b"5")

@@ -112,15 +112,6 @@ def test_a_known_device_is_let_in_by_every_later_process_that_has_its_folder(
 
 
 @pytest.mark.long
-def test_what_a_device_keeps_for_it_is_for_its_owner_alone(scene: Scene, tmp_path: Path) -> None:
-    folder, user = tmp_path / "device", scene.user
-    log_in(in_a_folder(scene, folder), user)
-    path = folder / f"{user}.pass"
-    assert (len(path.read_bytes()), path.stat().st_mode & 0o777) == (48, 0o600)
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("damaged", [b"", bytes(47), bytes(49), bytes(48)], ids=len)
 def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
     scene: Scene, tmp_path: Path, damaged: bytes
@@ -133,15 +124,6 @@ def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
     assert path.read_bytes() != damaged
     scene.attack()
     log_in(in_a_folder(scene, folder), user)
-
-
-@pytest.mark.long
-def test_an_unreadable_pass_is_a_failure_of_the_trust_store(scene: Scene, tmp_path: Path) -> None:
-    path = tmp_path / f"{scene.user}.pass"
-    path.mkdir()
-    with Network() as network, pytest.raises(BrokerError.trustStoreError, match="cannot be used"):
-        log_in(in_a_folder(scene, tmp_path), scene.user)
-    assert network.sent == []
 
 
 @pytest.mark.long
@@ -179,18 +161,6 @@ def test_a_device_that_guesses_wrong_too_often_waits_itself_and_delays_nobody_el
         log_in(phone, user)
     log_in(scene.device, user)
     log_in(scene.provider(), user)
-
-
-@pytest.mark.long
-def test_a_new_device_that_guesses_wrong_too_often_is_told_how_long_to_wait(scene: Scene) -> None:
-    stranger = scene.provider()
-    for _ in range(GUESSES):
-        with pytest.raises(BrokerError.credentialsError):
-            log_in(stranger, scene.user, WRONG)
-    with pytest.raises(BrokerError.throttledError) as caught:
-        log_in(stranger, scene.user)
-    assert caught.value.retryable
-    assert (caught.value.retryAfter or 0) > 0
 
 
 @pytest.mark.long

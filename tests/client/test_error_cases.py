@@ -49,7 +49,7 @@ from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network, answered, refused
 from tests.kit.operators import admin
-from tests.kit.owners import change, ring_of, shared_by
+from tests.kit.owners import change, shared_by
 from tests.kit.quotas import set_quota
 from tests.kit.tcp import BadBroker, http
 from tests.kit.waiting import PATIENCE
@@ -59,14 +59,6 @@ CONTENT = b"CANARY " * 30_000
 WRONG = "CANARY wrong 1"
 Attempt = Callable[..., Any]
 """Calls an operation in whatever style its keywords say."""
-
-
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker that is configured for another address than the one it is reached at."""
-    origins = "https://broker.example:443"
-    with BrokerProcess(tmp_path_factory.mktemp("elsewhere"), origins=origins) as broker:
-        yield broker
 
 
 @pytest.fixture
@@ -143,30 +135,10 @@ def no_session(scene: Scene) -> Iterator[Attempt]:
     yield nobody.getEvents
 
 
-@case(e.NotAuthenticatedError, "session", "The provider was closed", at_once=True)
-def a_closed_provider(scene: Scene) -> Iterator[Attempt]:
-    alice = scene.new_provider(True)
-    alice.close()
-    yield alice.getEvents
-
-
-@case(e.NotAuthenticatedError, "session", "Log in again")
-def a_session_whose_user_was_deleted_on_another_device(scene: Scene) -> Iterator[Attempt]:
-    alice = scene.new_provider(True)
-    scene.new_provider(ring_of(alice)).deleteUser().result(PATIENCE)
-    yield alice.getEvents
-
-
 @case(e.CredentialsError, "credentials", "Wrong passphrase, unknown user, or no KeyFile")
 def a_wrong_passphrase(scene: Scene) -> Iterator[Attempt]:
     nobody, user = scene.new_provider(), scene.broker("broker").new_user().userId
     yield lambda **style: nobody.logIn(user, passphrase=WRONG, **style)
-
-
-@case(e.CredentialsError, "credentials", "needs the passphrase", at_once=True)
-def a_log_in_with_the_password_alone(scene: Scene) -> Iterator[Attempt]:
-    nobody, user = scene.new_provider(), scene.account.ring.userId
-    yield lambda **style: nobody.logIn(user, PASSWORD, **style)
 
 
 @case(e.SuspendedError, "suspended", "ask the operator")
@@ -190,12 +162,6 @@ def a_log_in_whose_challenges_expired(scene: Scene) -> Iterator[Attempt]:
         expired = e.ChallengeError("The challenge expired: log in again.")
         network.treat("POST", "/v1/sessions", refused(expired))
         yield lambda **style: nobody.register(PASSWORD, PASSPHRASE, **style)
-
-
-@case(e.InvalidArgumentError, "invalid", "is not an origin of this broker")
-def a_broker_that_is_not_configured_for_this_address(scene: Scene) -> Iterator[Attempt]:
-    nobody = scene.new_provider(at=scene.broker("elsewhere"))
-    yield lambda **style: nobody.register(PASSWORD, PASSPHRASE, **style)
 
 
 @case(e.PermissionDeniedError, "permission", "lacks Upload")
@@ -371,13 +337,6 @@ def a_broker_that_lost_its_files(scene: Scene) -> Iterator[Attempt]:
     yield lambda **style: alice.getContainerContent(made.id, **style)
 
 
-@case(e.BrokerFaultError, "internal", "does not follow the protocol", retryable=True,
-      needs="a broker that answers nonsense")  # fmt: skip
-def an_answer_that_is_nonsense(scene: Scene) -> Iterator[Attempt]:
-    with BadBroker([http(200, b"nonsense")]) as bad:
-        yield asks(scene, bad.url)
-
-
 @case(e.UnreachableError, "unreachable", "check serverUrl, the network", retryable=True)
 def nobody_at_the_address(scene: Scene) -> Iterator[Attempt]:
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -479,12 +438,6 @@ def keys_of_somebody_else(scene: Scene) -> Iterator[Attempt]:
     levels = [AccessLevel(carol.userId)]
     with lying(substituted, (KeyRecords,)):
         yield lambda **style: alice.createContainer(b"CANARY", accessLevels=levels, **style)
-
-
-@case(e.CredentialsError, "credentials", "Wrong password")
-def a_wrong_password_beside_the_right_passphrase(scene: Scene) -> Iterator[Attempt]:
-    nobody, user = scene.new_provider(), scene.account.ring.userId
-    yield lambda **style: nobody.logIn(user, WRONG, PASSPHRASE, **style)
 
 
 @case(e.DecryptionError, "decryption", "Wrong password or passphrase, or a damaged KeyFile")

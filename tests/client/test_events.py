@@ -93,30 +93,6 @@ def test_every_joint_use_of_the_five_filters_gives_exactly_what_matches_all_of_t
         assert [event.id for event in promise.result(PATIENCE)] == expected
 
 
-@pytest.mark.long
-def test_without_filters_the_whole_log_comes_with_what_each_event_says(
-    alice: ServerProvider, told: Told
-) -> None:
-    found = alice.getEvents().result(PATIENCE)
-    names = {container: name for name, container in told.items()}
-    assert {
-        event.id: (event.eventType, names[event.containerId], event.containerType)
-        for event in found
-    } == LOG
-    previous = {event.id: event.previousContainerType for event in found}
-    assert previous == {number: BEFORE.get(number) for number in LOG}
-    assert [tuple(event.changes) for event in found] == [
-        (), (), ("header",), (), (), ("content",), (), ("type",),
-    ]  # fmt: skip
-    emptied = [event for event in found if event.version == 0]
-    assert [event.id for event in emptied] == [2, 4, 5], "the container of these was deleted"
-    assert {(event.relatedUserId, event.applicationName) for event in emptied} == {(None, "")}
-    told_in_full = [event for event in found if event not in emptied]
-    assert {event.relatedUserId for event in told_in_full} == {id_of(alice)}
-    assert {event.applicationName for event in told_in_full} == {alice.applicationName}
-    assert all(event.date.utcoffset() is not None for event in found)
-
-
 def test_one_kind_needs_no_list_and_an_empty_list_is_refused(
     alice: ServerProvider, told: Told
 ) -> None:

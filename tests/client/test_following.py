@@ -5,7 +5,7 @@ import datetime as dt
 import logging
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -16,23 +16,21 @@ from scbroker import (
     ContainerAccessLevel,
     ContainerEvent,
     ContainerEventType,
-    MemoryTrustStore,
     ServerProvider,
     Stream,
 )
-from scbroker.client import events, following
+from scbroker.client import following
 from scbroker.client.users import session
 from scbroker.crypto.seal import Octets
 from scbroker.wire.codec import Message
-from scbroker.wire.events import HEARTBEAT, Event
 from tests.client.conftest import id_of
 from tests.kit.ageing import DAY, age, drop_old_events
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.impatience import be_impatient
-from tests.kit.long_logs import write_events
 from tests.kit.network import Go, Network, refused
+from tests.kit.owners import change
 from tests.kit.waiting import PATIENCE, until, wait_until
 
 Added, Updated, Accessed, Deleted = ContainerEventType
@@ -70,25 +68,6 @@ def test_events_come_as_they_happen_each_once_and_in_order(alice: ServerProvider
             [event] = take(stream, 1)
             assert (event.id, event.containerId, event.eventType) == (number, new, Added)
     assert alice.getEvents().result(PATIENCE)[-1].id == 7
-
-
-@pytest.mark.long
-@both_engines
-def test_an_event_is_the_answer_to_the_request_that_waits_on_another_device(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    """The request waits for longer than this test. Another one asks for the event before, to compare it."""
-    assert following._WAIT > PATIENCE
-    alice = new_provider(True, at=fresh_broker)
-    other = new_provider(alice.getKeyRing().result(PATIENCE), at=fresh_broker)
-    with Network() as network, other.followEvents(1) as stream:
-        found: list[int] = []
-        for _ in range(3):
-            wait_until(lambda: len(network.those("GET", "/v1/events")) == max(1, 2 * len(found)))
-            wait_until(lambda: followers(fresh_broker) == 1)
-            create(alice)
-            found.extend(ids(take(stream, 1)))
-    assert found == [1, 2, 3]
 
 
 def test_without_start_the_stream_begins_behind_the_logs_end(alice: ServerProvider) -> None:
@@ -136,50 +115,6 @@ def test_changes_do_not_wait_for_the_outage_of_a_stream_that_begins(
             create(alice)
 
 
-@pytest.mark.long
-def test_a_fresh_device_at_the_end_of_a_long_log_does_not_read_the_log(
-    fresh_broker: BrokerProcess, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    alice = new_provider(True, at=fresh_broker)
-    create(alice, 30)
-    read: list[int] = []
-    public_event = events.public_event
-
-    def note(event: Event, group: uuid.UUID | None) -> ContainerEvent:
-        read.append(event.id)
-        return public_event(event, group)
-
-    monkeypatch.setattr(events, "public_event", note)
-    fresh = new_provider(alice.getKeyRing().result(PATIENCE), at=fresh_broker)
-    with fresh.followEvents() as stream:
-        wait_until(lambda: followers(fresh_broker) == 1)
-        create(alice)
-        assert ids(take(stream, 1)) == [31]
-    assert read == [31]
-
-
-def test_the_stored_id_of_the_last_event_resumes_where_another_stream_ended(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    create(alice, 5)
-    with alice.followEvents(1) as stream:
-        last = take(stream, 3)[-1]
-    other = new_provider(alice.getKeyRing().result(PATIENCE))
-    with other.followEvents(startId=last.id + 1) as stream:
-        assert ids(take(stream, 2)) == [4, 5]
-
-
-@pytest.mark.long
-def test_a_log_of_several_pages_is_followed_page_by_page(
-    alice: ServerProvider, broker: BrokerProcess
-) -> None:
-    write_events(broker, id_of(alice), 2_017)
-    with alice.followEvents(0) as stream:
-        assert ids(take(stream, 2_017)) == list(range(1, 2_018))
-        create(alice)
-        assert ids(take(stream, 1)) == [2_018]
-
-
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "criteria",
@@ -205,16 +140,6 @@ def test_the_criteria_match_the_same_events_as_in_get_events(
             assert take(stream, len(expected)) == expected
 
 
-async def test_async_for_follows(alice: ServerProvider) -> None:
-    made = [(await alice.createContainer(b"")).id]
-    async with alice.followEvents(1) as stream:
-        async for event in stream:
-            assert (event.id, event.containerId) == (len(made), made[-1])
-            if len(made) == 4:
-                break
-            made.append((await alice.createContainer(b"")).id)
-
-
 @pytest.mark.long
 def test_handlers_follow_until_the_stream_is_closed(alice: ServerProvider) -> None:
     found: list[ContainerEvent] = []
@@ -230,27 +155,6 @@ def test_handlers_follow_until_the_stream_is_closed(alice: ServerProvider) -> No
         with alice.followEvents(4) as other:
             take(other, 1)
     assert (ids(found), failed) == ([1, 2, 3], [])
-
-
-def test_two_streams_of_one_session_get_the_same(alice: ServerProvider) -> None:
-    with alice.followEvents(1) as one, alice.followEvents(1) as two:
-        create(alice, 3)
-        assert take(one, 3) == take(two, 3)
-
-
-def test_the_mark_is_raised_by_what_is_followed_from_the_first_event_on(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    store = MemoryTrustStore()
-    other = new_provider(alice.getKeyRing().result(PATIENCE), trustStore=store)
-    create(alice, 3)
-    with other.followEvents(1) as stream:
-        take(stream, 3)
-        create(alice, 2)
-        take(stream, 2)
-    heads = other.resetEventMark().result(PATIENCE)
-    assert heads.stored == heads.served
-    assert heads.served.version == 5
 
 
 # Access that expires
@@ -309,37 +213,6 @@ def test_a_broker_that_is_killed_and_restarted_loses_and_doubles_no_event(
 
 
 @pytest.mark.long
-def test_an_outage_is_logged_once_and_so_is_its_end(
-    fresh_broker: BrokerProcess,
-    new_provider: NewProvider,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    attempts = [0]
-
-    def pause(_: BrokerError, attempt: int) -> float:
-        attempts.append(attempt)
-        return 0.01
-
-    monkeypatch.setattr(following, "_pause", pause)
-    monkeypatch.setattr(following, "_REPORT_SECONDS", float("inf"))
-    caplog.set_level(logging.INFO, "scbroker")
-    alice = new_provider(True, at=fresh_broker)
-    create(alice)
-    with alice.followEvents(1) as stream:
-        take(stream, 1)
-        fresh_broker.stop()
-        wait_until(lambda: attempts[-1] >= 5)
-        fresh_broker.start()
-        create(alice)
-        assert ids(take(stream, 1)) == [2]
-    said = [(each.levelname, each.getMessage()) for each in caplog.records]
-    assert [level for level, _ in said] == ["WARNING", "INFO"]
-    assert said[0][1].startswith("followEvents waits for the broker: No broker answers")
-    assert said[1][1] == "followEvents goes on: the broker answers again"
-
-
-@pytest.mark.long
 def test_a_stream_that_is_opened_while_the_broker_is_down_starts_when_it_is_up(
     fresh_broker: BrokerProcess,
     new_provider: NewProvider,
@@ -364,27 +237,6 @@ def followers(broker: BrokerProcess) -> int:
         lines = wire.send("GET", "/metrics").body.decode().splitlines()
     [line] = [each for each in lines if each.startswith("scbroker_followers ")]
     return int(float(line.split()[1]))
-
-
-@pytest.mark.long
-def test_waiting_requests_do_not_delay_the_stop_of_a_broker(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    """The broker ends them without an event; it does not wait and then cut them."""
-    alice = new_provider(True, at=fresh_broker)
-    answers: list[bytes] = []
-
-    async def note(go: Go) -> Octets:
-        answers.append(bytes(await go()))
-        return answers[-1]
-
-    with Network() as network:
-        network.treat("GET", "/v1/events", note)
-        with alice.followEvents(1):
-            wait_until(lambda: followers(fresh_broker) == 1)
-            fresh_broker.stop()
-            wait_until(lambda: answers)
-    assert answers[0].strip(HEARTBEAT) == b""
 
 
 @pytest.mark.long
@@ -420,68 +272,27 @@ def test_dropped_events_end_the_stream_with_an_error_that_names_the_first_kept_i
         assert ids(take(stream, 1)) == [5]
 
 
-@pytest.mark.long
-def test_a_log_out_ends_a_waiting_stream_and_does_not_wait_for_it(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
+ENDS: dict[str, Callable[[ServerProvider, ServerProvider], object]] = {
+    "log-out": lambda own, _: own.logout().result(PATIENCE),
+    "closing": lambda own, _: own.close(),
+    "deletion elsewhere": lambda _, other: other.deleteUser().result(PATIENCE),
+    "new keys elsewhere": lambda _, other: change(other, compromised=True).result(PATIENCE),
+}
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("end", ENDS)
+def test_the_end_of_a_session_ends_its_waiting_stream(
+    fresh_broker: BrokerProcess, new_provider: NewProvider, end: str
 ) -> None:
-    alice = new_provider(True, at=fresh_broker)
-    stream = alice.followEvents(1)
-    wait_until(lambda: followers(fresh_broker) == 1)
-    assert following._WAIT > PATIENCE
-    alice.logout().result(PATIENCE)
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        take(stream, 1)
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        alice.followEvents()
-
-
-def test_closing_the_provider_ends_its_streams(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    alice = new_provider(True, at=fresh_broker)
-    stream = alice.followEvents(1)
-    wait_until(lambda: followers(fresh_broker) == 1)
-    alice.close()
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        take(stream, 1)
-
-
-@pytest.mark.long
-def test_the_deletion_of_the_user_on_another_device_ends_a_waiting_stream(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    alice = new_provider(True, at=fresh_broker)
-    other = new_provider(alice.getKeyRing().result(PATIENCE), at=fresh_broker)
-    with other.followEvents(1) as stream:
+    own = new_provider(True, at=fresh_broker)
+    other = new_provider(own.getKeyRing().result(PATIENCE), at=fresh_broker)
+    with own.followEvents(1) as stream:
         wait_until(lambda: followers(fresh_broker) == 1)
-        alice.deleteUser().result(PATIENCE)
+        assert following._WAIT > PATIENCE
+        ENDS[end](own, other)
         with pytest.raises(BrokerError.notAuthenticatedError):
             take(stream, 1)
-
-
-@pytest.mark.long
-def test_keys_that_were_replaced_on_another_device_end_a_waiting_stream(
-    fresh_broker: BrokerProcess, new_provider: NewProvider
-) -> None:
-    alice = new_provider(at=fresh_broker)
-    alice.register("correct Horse 7", "battery Staple 8").result(PATIENCE)
-    other = new_provider(alice.getKeyRing().result(PATIENCE), at=fresh_broker)
-    with other.followEvents(1) as stream:
-        wait_until(lambda: followers(fresh_broker) == 1)
-        alice.changeCredentials("correct Horse 9", "battery Staple 9", compromised=True).result(
-            PATIENCE
-        )
-        with pytest.raises(BrokerError.notAuthenticatedError, match="replaced"):
-            take(stream, 1)
-
-
-def test_a_start_behind_the_logs_end_is_an_error(alice: ServerProvider) -> None:
-    create(alice)
-    with (
-        alice.followEvents(3) as stream,
-        pytest.raises(BrokerError.rollbackError, match="ends at 1"),
-    ):
-        take(stream, 1)
 
 
 @pytest.mark.parametrize(

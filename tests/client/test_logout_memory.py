@@ -258,25 +258,6 @@ def tell_until_the_end(end: str, *arguments: str) -> None:
     _show(story)
 
 
-def tell_of_key_files(end: str, *arguments: str) -> None:
-    """Seals the KeyFiles of several KeyRings, opens each of them, and keeps none."""
-    del end
-    story = Story(*arguments)
-    for _ in range(4):
-        _seal_and_open(story, KeyRing.generate())
-        gc.collect()
-    _show(story)
-
-
-def _seal_and_open(story: Story, ring: KeyRing) -> None:
-    for name, key in (("signing", ring.signing[0]), ("encryption", ring.encryption[0])):
-        for seed in key.seeds:
-            story.note(name, seed[-32:])
-    keys = PassphraseKeys.derive("A passphrase 1", ring.userId)
-    sealed = keys_module.seal_key_file(ring, "A password 1", keys)
-    keys_module.open_key_file(sealed, ring.userId, keys, None)
-
-
 def _show(story: Story, **more: Any) -> None:
     """Says what there is to look for, and waits until that was done."""
     noted = {
@@ -455,21 +436,6 @@ def test_when_a_session_has_ended_no_seed_is_left_in_memory_that_was_freed(
             left = in_memory(process.pid, seeds)
             go_on(process)
         assert left == {}, f"run {run}"
-
-
-@pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of another process")
-def test_neither_sealing_nor_opening_a_key_file_leaves_a_seed_in_memory_that_was_freed(
-    broker: BrokerProcess, tmp_path: Path
-) -> None:
-    """The plaintext of a KeyFile holds all seeds: it lies in one buffer, which is overwritten."""
-    with told("", broker, tmp_path, tell_of_key_files) as process:
-        noted = next_of(process)["noted"]
-        seeds = {name: noted[name] for name in ("signing", "encryption")}
-        assert [len(of) for of in seeds.values()] == [8, 8]
-        left = in_memory(process.pid, seeds)
-        go_on(process)
-    assert left == {}
 
 
 def seeds_of(said: dict[str, Any]) -> dict[str, list[bytes]]:

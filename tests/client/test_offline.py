@@ -1,16 +1,13 @@
 """CachedProvider at real brokers that are stopped and started: what is answered, and what is refused."""
 
-import asyncio
 import datetime as dt
 import logging
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from scbroker import (
@@ -28,7 +25,6 @@ from scbroker import (
 )
 from scbroker.client.cache import offline
 from scbroker.client.cache.copies import Copy
-from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http import requests
 from tests.client.conftest import PASSPHRASE, PASSWORD, drop, id_of, refusal
 from tests.kit.ageing import age, drop_old_events
@@ -428,77 +424,6 @@ def test_a_kept_session_begins_from_the_cache_and_a_log_out_without_the_broker_r
 
 
 @pytest.mark.long
-def test_a_change_of_keys_that_was_cut_off_leaves_a_session_that_begins_from_the_cache(
-    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
-) -> None:
-    """Two KeyRings are kept then, and the cache has the public keys of the older one."""
-    first = start()
-    first.resumeSession().result(PATIENCE)
-    first.getContainer(create(alice)).result(PATIENCE)
-    ring = first.getKeyRing().result(PATIENCE)
-    other = ring.next(ring.generation + 1, fresh=True)
-    io_thread.submit("keep", first._provider._kept.renew(ring, other)).result(PATIENCE)
-    fresh_broker.stop()
-    later = start()
-    later.resumeSession().result(PATIENCE)
-    assert later.getKeyRing().result(PATIENCE) == ring
-
-
-@pytest.mark.long
-def test_a_kept_session_whose_keys_were_replaced_elsewhere_ends_when_the_broker_is_back(
-    alice: ServerProvider, start: Callable[[], CachedProvider], fresh_broker: BrokerProcess
-) -> None:
-    made = create(alice, b"1")
-    first = start()
-    first.resumeSession().result(PATIENCE)
-    first.getContainer(made).result(PATIENCE)
-    first.close()
-    alice.changeCredentials("other Word 9", "other Phrase 10", compromised=True).result(PATIENCE)
-    fresh_broker.stop()
-    later = start()
-    later.resumeSession().result(PATIENCE)
-    assert later.getContainerContent(made).result(PATIENCE) == b"1", "the limit: nothing tells"
-    back(fresh_broker, later)
-    refusal(later.getContainerContent(made), BrokerError.notAuthenticatedError)
-    refusal(start().resumeSession(), BrokerError.notAuthenticatedError)
-
-
-@pytest.mark.long
-def test_without_cached_keys_no_session_begins_while_the_broker_is_away(
-    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
-) -> None:
-    ring = alice.getKeyRing().result(PATIENCE)
-    fresh_broker.stop()
-    with pytest.raises(BrokerError.unreachableError):
-        new_cache(ring)
-
-
-@pytest.mark.long
-def test_members_without_viewaccess_read_from_the_cache_as_well(
-    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
-) -> None:
-    ring, other = fresh_broker.new_user(), fresh_broker.new_user()
-    levels = [
-        AccessLevel(alice.getUserId().result(PATIENCE), OWNER),
-        AccessLevel(ring.userId, READER),
-    ]
-    made = create(alice, b"1", accessLevels=levels)
-    for number in range(3):
-        alice.grantAccess(made, AccessLevel(other.userId)).result(PATIENCE)
-        alice.updateContainerContent(made, str(number).encode()).result(PATIENCE)
-        alice.revokeAccess(made, other.userId).result(PATIENCE)
-    cache = new_cache(ring)
-    online = cache.getContainer(made).result(PATIENCE)
-    away(fresh_broker, cache)
-    found = cache.getContainer(made).result(PATIENCE)
-    assert same(found, online)
-    assert found.access is None
-    cache.close()
-    again = new_cache(ring)
-    assert again.getContainerContent(made).result(PATIENCE) == b"2"
-
-
-@pytest.mark.long
 def test_a_change_between_the_first_read_and_the_start_of_following_reaches_the_cache(
     alice: ServerProvider, new_cache: NewCache
 ) -> None:
@@ -552,27 +477,6 @@ def test_a_container_that_was_deleted_is_gone_from_the_cache(
 
 
 @pytest.mark.long
-def test_a_container_that_the_broker_denied_is_not_served_later_and_its_copy_stays(
-    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
-) -> None:
-    ring = fresh_broker.new_user()
-    made = create(alice, b"content")
-    alice.grantAccess(made, AccessLevel(ring.userId)).result(PATIENCE)
-    cache = new_cache(ring)
-    cache.getContainer(made).result(PATIENCE)
-    alice.revokeAccess(made, ring.userId).result(PATIENCE)
-    wait_until(lambda: cache.getCachedAt(made).result(PATIENCE) is None)
-    fresh_broker.stop()
-    refusal(cache.getContainer(made), BrokerError.notFoundError, "denied this container")
-    assert cache.listContainers().result(PATIENCE).leftOut == [made]
-    back(fresh_broker, cache)
-    alice.grantAccess(made, AccessLevel(ring.userId)).result(PATIENCE)
-    wait_until(lambda: cache.getCachedAt(made).result(PATIENCE) is not None)
-    away(fresh_broker, cache)
-    assert cache.getContainer(made).result(PATIENCE).content == b"content"
-
-
-@pytest.mark.long
 def test_access_that_ended_meanwhile_ends_in_the_cache_as_well(
     alice: ServerProvider,
     new_cache: NewCache,
@@ -589,52 +493,6 @@ def test_access_that_ended_meanwhile_ends_in_the_cache_as_well(
     assert cache.getContainer(made).result(PATIENCE).content == b"content"
     monkeypatch.setattr(offline, "now", lambda: int(end.timestamp() * 1e6) + 1)
     refusal(cache.getContainer(made), BrokerError.notFoundError, "Your access ended")
-
-
-@pytest.mark.long
-def test_a_copy_that_is_older_than_the_devices_mark_is_not_served(
-    alice: ServerProvider, new_cache: NewCache, new_provider: NewProvider, tmp_path: Path,
-    fresh_broker: BrokerProcess,
-) -> None:  # fmt: skip
-    ring = alice.getKeyRing().result(PATIENCE)
-    cache = new_cache(ring, follow=False)
-    made = create(alice, b"1")
-    cache.getContainer(made).result(PATIENCE)
-    # Another program on the same device reads a newer version, and has no cache.
-    other = new_provider(ring, at=fresh_broker, trustStore=FileTrustStore(tmp_path / "marks"))
-    other.updateContainerContent(made, b"2").result(PATIENCE)
-    fresh_broker.stop()
-    refusal(cache.getContainer(made), BrokerError.offlineError, "version 1, which does not fit")
-
-
-@pytest.mark.long
-def test_without_the_trust_stores_marks_a_copy_is_refused_unless_it_proves_itself(
-    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess, tmp_path: Path
-) -> None:
-    ring = fresh_broker.new_user()
-    levels = [
-        AccessLevel(alice.getUserId().result(PATIENCE), OWNER),
-        AccessLevel(ring.userId, READER),
-    ]
-    made = create(alice, b"1")
-    shared = create(alice, b"1", accessLevels=levels)
-    for container in (made, shared):
-        alice.updateContainerContent(container, b"2").result(PATIENCE)
-        alice.grantAccess(container, AccessLevel(fresh_broker.new_user().userId)).result(PATIENCE)
-    own = new_cache(alice.getKeyRing().result(PATIENCE))
-    own.getContainer(made).result(PATIENCE)
-    member = new_cache(ring)
-    member.getContainer(shared).result(PATIENCE)
-    own.close()
-    member.close()
-    fresh_broker.stop()
-    own = new_cache(
-        alice.getKeyRing().result(PATIENCE), trustStore=FileTrustStore(tmp_path / "other")
-    )
-    refusal(own.getContainer(made), BrokerError.offlineError, "does not fit")
-    # This member sees not all entries, so the copy has the whole past: it is verified from its beginning.
-    member = new_cache(ring, trustStore=FileTrustStore(tmp_path / "other"))
-    assert member.getContainer(shared).result(PATIENCE).content == b"2"
 
 
 @pytest.mark.long
@@ -704,30 +562,6 @@ def test_a_refused_reading_of_the_cache_does_not_keep_a_broker_away_that_is_back
     cache.updateContainerContent(made, b"2").result(PATIENCE)
 
 
-@pytest.mark.long
-def test_a_reading_that_ends_late_does_not_replace_a_newer_copy(
-    alice: ServerProvider, new_cache: NewCache, fresh_broker: BrokerProcess
-) -> None:
-    """As of another program of the device, or one whose copy waited for the disk."""
-    cache = new_cache(alice.getKeyRing().result(PATIENCE), follow=False)
-    made = create(alice, b"1")
-    copies = cache._cache().copies
-    late: list[Any] = []
-    keep = copies.keep_containers
-
-    async def wait(outcomes: Any) -> None:
-        late.append(outcomes)
-
-    copies.keep_containers = wait  # type: ignore[method-assign] # is slow
-    cache.getContainer(made).result(PATIENCE)
-    copies.keep_containers = keep  # type: ignore[method-assign] # as before
-    alice.updateContainerContent(made, b"2").result(PATIENCE)
-    cache.getContainer(made).result(PATIENCE)
-    io_thread.submit("keep", keep(late[0])).result(PATIENCE)
-    fresh_broker.stop()
-    assert cache.getContainerContent(made).result(PATIENCE) == b"2"
-
-
 def files(cache: CachedProvider) -> int:
     """The number of files that the session's user has in the cache."""
     return len(list(cache._cache().copies.folder.path.iterdir()))
@@ -750,29 +584,6 @@ def test_a_stream_of_containers_comes_from_the_cache_if_its_first_page_gets_no_a
         assert [each.id for each in found] == made
         assert all(each.asOf is not None for each in found)
     assert cache.awaySince is not None
-
-
-@pytest.mark.long
-async def test_both_call_styles_and_async_with_work_with_a_cache(
-    fresh_broker: BrokerProcess, new_provider: NewProvider, tmp_path: Path
-) -> None:
-    ring = fresh_broker.new_user()
-    done: list[object] = []
-    async with CachedProvider(new_provider(at=fresh_broker), tmp_path / "cache") as cache:
-        await cache.logIn(ring, ring.userId)
-        made = (await cache.createContainer(b"content")).id
-        assert (await cache.getContainer(made)).content == b"content"
-        with ThreadPoolExecutor(1) as queue:
-            handlers: Any = {"errorHandler": done.append, "queue": queue}
-            cache.getCachedAt(made, completionHandler=done.append, **handlers)
-            await asyncio.to_thread(wait_until, lambda: done)
-            assert isinstance(done.pop(), dt.datetime)
-            cache.clear(completionHandler=lambda: done.append("cleared"), **handlers)
-            await asyncio.to_thread(wait_until, lambda: done)
-        assert done == ["cleared"]
-        assert await cache.getCachedAt(made) is None
-    with pytest.raises(BrokerError.notAuthenticatedError):
-        drop(cache.getContainer(made))
 
 
 @pytest.mark.long
@@ -799,26 +610,6 @@ def test_after_a_long_absence_every_cached_container_is_read_anew(
     contents = [cache.getContainerContent(each).result(PATIENCE) for each in made[1:]]
     assert contents == [b"2"] * 19
     refusal(cache.getContainerContent(made[0]), BrokerError.offlineError, "content of container")
-
-
-@pytest.mark.long
-def test_a_log_that_contradicts_the_device_ends_the_following_and_not_the_cache(
-    alice: ServerProvider,
-    new_cache: NewCache,
-    fresh_broker: BrokerProcess,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    ring = alice.getKeyRing().result(PATIENCE)
-    made = create(alice, b"content")
-    cache = new_cache(ring, follow=False)
-    cache.getContainer(made).result(PATIENCE)
-    cache._cache().copies.folder.write("place", b"", msgspec.msgpack.encode({None: 1000}))
-    cache.close()
-    cache = new_cache(ring)
-    cache.getContainer(made).result(PATIENCE)
-    wait_until(lambda: "follows no events any more" in caplog.text)
-    fresh_broker.stop()
-    assert cache.getContainerContent(made).result(PATIENCE) == b"content"
 
 
 @pytest.mark.long

@@ -20,11 +20,11 @@ from scbroker import (
     ServerProvider,
     WriteOutcome,
 )
-from scbroker.client.containers import drafting, writing
+from scbroker.client.containers import drafting
 from scbroker.crypto.seal import Octets
 from scbroker.wire.containers import RecordsAnswer
 from scbroker.wire.problems import ItemProblem
-from tests.client.conftest import Users, drop, id_of
+from tests.client.conftest import drop, id_of
 from tests.client.test_lying_broker import lying
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess
@@ -106,19 +106,6 @@ def test_a_revocation_removes_users_from_each_list_and_they_cannot_open_later_co
     assert carol.getContainerContent(some[0]).result(PATIENCE) == b"0"
 
 
-def test_one_container_and_one_user_need_no_list_and_take_the_single_requests(
-    alice: ServerProvider, bob: ServerProvider, network: Network
-) -> None:
-    him = id_of(bob)
-    container = alice.createContainer(b"1").result(PATIENCE).id
-    assert kinds(alice.grantAccess(container, AccessLevel(him)).result(PATIENCE)) == [DONE]
-    assert bob.getContainerContent(container).result(PATIENCE) == b"1"
-    assert kinds(alice.revokeAccess(container, him).result(PATIENCE)) == [DONE]
-    assert members(alice, container).keys() == {id_of(alice)}
-    assert not network.those("POST", RECORDS)
-    assert not network.those("POST", VIEWS)
-
-
 def test_a_list_that_would_not_change_is_not_written_and_the_container_is_the_result(
     alice: ServerProvider, bob: ServerProvider, network: Network
 ) -> None:
@@ -147,20 +134,6 @@ def test_a_list_that_would_not_change_is_not_written_and_the_container_is_the_re
     assert {
         level.expiresAt for level in alice.getContainer(some[0]).result(PATIENCE).access or ()
     } == {None}
-
-
-def test_the_result_of_a_grant_is_the_secured_container_without_its_parts(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    some = made(alice, 2)
-    found = alice.grantAccess(some, AccessLevel(id_of(bob))).result(PATIENCE)
-    for result, container in zip(found, some, strict=True):
-        whole = alice.getSecuredContainer(container).result(PATIENCE)
-        assert isinstance(result, SecuredContainer)
-        assert (result.record, result.signature, result.wrap) == (
-            whole.record, whole.signature, whole.wrap,
-        )  # fmt: skip
-        assert (result.access, result.version, result.length) == (whole.access, 2, 1)
 
 
 def test_an_item_adds_removes_or_replaces(
@@ -359,20 +332,6 @@ def test_a_container_that_is_deleted_before_the_change_arrives_is_an_error_only_
     assert found[1].outcome is WriteOutcome.NotStored
 
 
-def test_deleted_containers_of_a_batch_are_read_once(
-    alice: ServerProvider, bob: ServerProvider, network: Network
-) -> None:
-    """The batch of views has their verified tombstones: no further request has to prove the deletions."""
-    ids = made(alice, 3)
-    for container in ids[:2]:
-        alice.deleteContainer(container).result(PATIENCE)
-    network.sent.clear()
-    found = alice.grantAccess(ids, AccessLevel(id_of(bob))).result(PATIENCE)
-    assert kinds(found) == [BrokerError.deletedError, BrokerError.deletedError, SecuredContainer]
-    assert len(network.those("POST", "/v1/batches/views")) == 1
-    assert [each.path for each in network.sent if each.method == "GET"] == []
-
-
 @pytest.mark.long
 def test_an_expired_user_is_revoked_with_a_new_container_key(
     ahead: BrokerProcess, new_provider: NewProvider
@@ -454,43 +413,6 @@ def test_a_failed_request_is_the_error_of_each_of_its_containers(
     with pytest.raises(BrokerError.unreachableError) as caught:
         alice.revokeAccess(some, id_of(bob)).result(PATIENCE)
     assert caught.value.outcome is WriteOutcome.NotStored
-
-
-def test_a_broker_that_always_answers_conflict_is_asked_a_bounded_number_of_times(
-    alice: ServerProvider, bob: ServerProvider, network: Network
-) -> None:
-    [container] = made(alice, 1)
-    network.treat("PUT", "/records/2", refused(BrokerError.conflictError("no")))
-    [error] = alice.grantAccess(container, AccessLevel(id_of(bob))).result(PATIENCE)
-    assert isinstance(error, BrokerError.conflictError)
-    assert (error.outcome, error.containerId) == (WriteOutcome.Uncertain, container)
-    assert len(network.those("PUT", "/records/2")) == writing._MERGES
-
-
-@pytest.mark.long
-def test_more_containers_than_a_request_holds_and_many_users_are_cut_into_requests(
-    alice: ServerProvider, user_pool: Users, network: Network
-) -> None:
-    levels = [AccessLevel(ring.userId) for ring in user_pool(20)]
-    some = made(alice, 70)
-    count = len(network.those("POST", RECORDS))
-    found = alice.grantAccess(some, levels).result(PATIENCE)
-    assert kinds(found) == [DONE] * 70
-    assert len(network.those("POST", VIEWS)) == 2
-    assert len(network.those("POST", RECORDS)) - count >= 3
-    assert len(members(alice, some[69])) == 21
-
-
-def test_the_keys_of_an_author_are_requested_once_for_reads_at_the_same_time(
-    alice: ServerProvider, bob: ServerProvider, new_provider: NewProvider, network: Network
-) -> None:
-    me, him = AccessLevel(id_of(alice), OWNER), AccessLevel(id_of(bob), READER)
-    containers = made(alice, 3, me, him)
-    device = new_provider(bob.getKeyRing().result(PATIENCE))
-    before = len(network.those("POST", KEYS))
-    reads = [device.getContainer(each) for each in containers]
-    assert [each.result(PATIENCE).content for each in reads] == [b"0", b"1", b"2"]
-    assert len(network.those("POST", KEYS)) == before + 1
 
 
 def test_keys_that_another_read_failed_to_fetch_are_requested_again(

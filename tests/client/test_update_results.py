@@ -11,14 +11,12 @@ from scbroker import (
     Availability,
     BrokerError,
     ContainerAccessLevel,
-    NewContainer,
     SecuredContainer,
     ServerProvider,
 )
 from tests.client.conftest import id_of
 from tests.client.test_containers import OWNER, pattern, share
 from tests.kit.both_engines import both_engines
-from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
 
 Level = ContainerAccessLevel
@@ -110,33 +108,6 @@ def test_an_author_who_is_not_in_the_new_list_sees_no_more_than_that_it_was_made
     assert made.contentAvailability is made.headerAvailability is Availability.Hidden
     with pytest.raises(BrokerError.notFoundError):
         secured(alice, made.id)
-
-
-@pytest.mark.long
-def test_each_of_many_that_are_created_is_what_get_secured_container_gives(
-    alice: ServerProvider, bob: ServerProvider
-) -> None:
-    levels = share(alice, (bob, Level.DefaultUserPermissions))
-    items = [
-        NewContainer(content, header, levels, label)
-        for content in CONTENTS
-        for header in HEADERS
-        for label in (None, "t")
-    ]
-    for made in alice.createContainers(items).result(PATIENCE):
-        assert isinstance(made, SecuredContainer)
-        assert made == secured(alice, made.id)
-
-
-def test_an_update_asks_for_no_more_answers_than_it_did(alice: ServerProvider) -> None:
-    made = alice.createContainer(pattern(60_000), {"h": 1}).result(PATIENCE)
-    with Network() as network:
-        alice.updateContainerHeader(made.id, {"h": 2}).result(PATIENCE)
-    path = f"/v1/containers/{made.id}"
-    assert [(each.method, each.path) for each in network.sent] == [
-        ("GET", path),
-        ("PUT", f"{path}/records/2"),
-    ]
 
 
 SHOWN = [

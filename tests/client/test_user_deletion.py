@@ -12,8 +12,6 @@ from scbroker import (
     NewContainer,
     ServerProvider,
 )
-from scbroker.records.canonical import user_id_of
-from scbroker.server.containers.members import StoredList
 from tests.client.conftest import PASSPHRASE, drop, id_of, refusal
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
@@ -202,7 +200,6 @@ def test_members_keep_or_drop_the_entry_of_a_deleted_user_and_it_gets_no_wrap(
         writer.updateContainerAccessLevels(made, levels).result(PATIENCE)
         found = writer.getContainerMetadata(made).result(PATIENCE)
         assert {level.userId for level in found.access or ()} == {lv.userId for lv in levels}
-        assert entry_of(broker, made, user) == (0, None)
     bob.updateContainer(
         made, content=b"x" * 70_000, customHeaderObject=None, accessLevels=kept, type="t"
     ).result(PATIENCE)
@@ -211,32 +208,6 @@ def test_members_keep_or_drop_the_entry_of_a_deleted_user_and_it_gets_no_wrap(
     found = new_provider(ring_of(carol)).getContainer(made).result(PATIENCE)
     assert found.content == b"x" * 70_000
     refusal(bob.updateContainerAccessLevels(made, kept), BrokerError.notFoundError, "was deleted")
-
-
-def entry_of(broker: BrokerProcess, made: uuid.UUID, user: uuid.UUID) -> tuple[int, bytes | None]:
-    """Key index and hash of the wrap of a user's entry in the list in force."""
-    statement = (
-        "SELECT entries FROM access_lists JOIN containers ON id = container_id"
-        " AND containers.access_version = access_lists.access_version WHERE id = ?"
-    )
-    [(stored,)] = query(broker.database_url, statement, made.bytes)
-    entries = StoredList.decode(stored).verified().entries.values()
-    [entry] = [each for each in entries if user_id_of(each.fingerprint) == user]
-    return entry.keyIndex, entry.wrapHash
-
-
-def test_a_renewal_leaves_the_entry_of_a_deleted_user_without_a_wrap(
-    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, broker: BrokerProcess
-) -> None:
-    access = [*shared_by(alice, bob), AccessLevel(id_of(carol), READER)]
-    made = alice.createContainer(b"1", accessLevels=access).result(PATIENCE).id
-    alone = [*access[1:], AccessLevel(id_of(alice), ContainerAccessLevel.Download)]
-    alice.updateContainerAccessLevels(made, alone).result(PATIENCE)
-    user = id_of(alice)
-    alice.deleteUser().result(PATIENCE)
-    bob.updateContainerContent(made, b"2").result(PATIENCE)
-    assert carol.getContainerContent(made).result(PATIENCE) == b"2"
-    assert entry_of(broker, made, user) == (0, None)
 
 
 @pytest.mark.long
@@ -254,19 +225,6 @@ def test_a_deletion_that_fails_leaves_the_session_as_it_was(
     alice.deleteUser().result(PATIENCE)
     with pytest.raises(BrokerError.notAuthenticatedError):
         drop(alice.getKeyRing())
-
-
-def test_a_deletion_of_a_user_whose_answer_is_lost_is_done_all_the_same(
-    alice: ServerProvider, new_provider: NewProvider
-) -> None:
-    ring = ring_of(alice)
-    with Network() as network:
-        network.treat("POST", f"{ring.userId}/deletion", lost(3))
-        alice.deleteUser().result(PATIENCE)
-    assert len(network.those("POST", "/deletion")) == 4
-    assert len({each.body for each in network.those("POST", "/deletion")}) == 1
-    with pytest.raises(BrokerError.credentialsError):
-        new_provider(ring)
 
 
 def test_a_deletion_that_was_never_answered_is_found_done_when_it_is_asked_for_again(
