@@ -330,3 +330,15 @@ def test_a_book_with_a_name_or_a_user_twice_is_an_error(
     put_own_document(alice, TYPE, content)
     with pytest.raises(BrokerError.integrityError):
         book.list().result(PATIENCE)
+
+
+def test_books_that_two_devices_begin_at_once_become_one(
+    alice: ServerProvider, bob: ServerProvider, carol: ServerProvider, new_provider: NewProvider
+) -> None:
+    books = [Contacts(alice), Contacts(new_provider(alice.getKeyRing().result(PATIENCE)))]
+    cards = [card(bob), card(carol, "Carol")]
+    for promise in [each.add(one) for each, one in zip(books, cards, strict=True)]:
+        promise.result(PATIENCE)
+    for each in books:
+        assert names(each) == ["Bob", "Carol"]
+    assert len(alice.listContainers(TYPE).result(PATIENCE).containers) == 1

@@ -1,18 +1,56 @@
 """A broker that lies about one container of many, or about how many there are."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from scbroker import BrokerError, SecuredContainer, ServerProvider
+from scbroker import AccessLevel, BrokerError, NewContainer, SecuredContainer, ServerProvider
 from scbroker.client.http.requests import Requests
 from scbroker.wire.containers import RecordReceipt, RecordsAnswer, ViewOutcome, ViewsAnswer
 from scbroker.wire.problems import ItemProblem
 from scbroker.wire.users import KeyRecords
 from tests.client.conftest import id_of
-from tests.client.test_batches import MemoryDevice, contents, create, get, ids, notes
-from tests.client.test_lying_broker import lying
+from tests.client.test_batches import OWNER, VIEWS, MemoryDevice, contents, create, get, ids, notes
+from tests.client.test_lying_broker import HARMLESS, LIES, lying
+from tests.kit.network import Network
+from tests.kit.waiting import PATIENCE
+
+
+@pytest.fixture
+def network() -> Iterator[Network]:
+    with Network() as network:
+        yield network
+
+
+@pytest.mark.long
+def test_a_lie_in_a_batch_is_that_containers_error(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    """All lies that a single reading finds, served of the middle one of three."""
+    levels = [AccessLevel(id_of(user), OWNER) for user in (alice, bob)]
+    made = ids(alice, [NewContainer(b"c", {"h": 1}, levels, "t") for _ in range(3)])
+    for each in made:
+        alice.updateContainerAccessLevels(each, levels).result(PATIENCE)
+        alice.updateContainerContent(each, b"truth").result(PATIENCE)
+    for name, lie in LIES.items():
+        with MemoryDevice(bob) as fresh:
+
+            def about_one(answer: Any, lie: Callable[[Any], Any] = lie) -> Any:
+                views = list(answer.views)
+                views[1] = replace(views[1], view=lie(views[1].view))
+                return replace(answer, views=views)
+
+            with lying(about_one, (ViewsAnswer,)) as told:
+                found = get(fresh, made)
+            assert len(told) == 1
+            assert contents(found[::2]) == [b"truth"] * 2, name
+            if name in HARMLESS:
+                assert contents(found[1:2]) == [b"truth"]
+            else:
+                assert isinstance(found[1], BrokerError.untrustedError), name
+            assert contents(get(fresh, made)) == [b"truth"] * 3
 
 
 def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone(
@@ -33,6 +71,32 @@ def test_an_author_whom_the_broker_hides_is_missed_in_their_own_containers_alone
         assert contents(get(fresh, [hers[0], his[0], hers[1], his[1]])) == [
             b"0", BrokerError.integrityError, b"1", BrokerError.integrityError,
         ]  # fmt: skip
+
+
+MISCOUNTED: dict[str, Callable[[list[Any]], list[Any]]] = {
+    "fewer": lambda items: items[:-1],
+    "more": lambda items: [*items, items[0]],
+}
+
+
+@pytest.mark.parametrize("lie", MISCOUNTED, ids=str)
+def test_more_or_fewer_receipts_than_records_are_a_fault(alice: ServerProvider, lie: str) -> None:
+    def told(answer: Any) -> Any:
+        return replace(answer, records=MISCOUNTED[lie](answer.records))
+
+    with lying(told, (RecordsAnswer,)):
+        assert contents(create(alice, notes(2))) == [BrokerError.brokerFaultError] * 2
+
+
+def test_swapped_receipts_are_found_and_nothing_is_marked(alice: ServerProvider) -> None:
+    def swap(answer: Any) -> Any:
+        return replace(answer, records=[answer.records[n] for n in (1, 0, 2)])
+
+    with lying(swap, (RecordsAnswer,)):
+        made = create(alice, notes(3))
+    assert [type(each) for each in made] == [
+        BrokerError.integrityError, BrokerError.integrityError, SecuredContainer,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("both", [True, False], ids=["both", "neither"])
@@ -57,3 +121,22 @@ def test_an_answer_that_is_both_or_neither_is_a_fault_of_that_item(
         found = create(alice, notes(2))
     assert isinstance(found[0], BrokerError.brokerFaultError)
     assert isinstance(found[1], SecuredContainer)
+
+
+def test_more_views_than_were_asked_for_are_a_fault_and_too_few_are_asked_for_again(
+    alice: ServerProvider, network: Network
+) -> None:
+    made = ids(alice, notes(3))
+
+    def more(answer: Any) -> Any:
+        return replace(answer, views=[*answer.views, answer.views[0]])
+
+    def one(answer: Any) -> Any:
+        return replace(answer, views=answer.views[:1])
+
+    with lying(more, (ViewsAnswer,)), pytest.raises(BrokerError.brokerFaultError):
+        get(alice, made)
+    before = len(network.those("POST", VIEWS))
+    with lying(one, (ViewsAnswer,)):
+        assert contents(get(alice, made)) == [b"0", b"1", b"2"]
+    assert len(network.those("POST", VIEWS)) == before + 3

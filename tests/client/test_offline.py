@@ -667,3 +667,19 @@ def test_an_answer_that_refuses_is_an_answer_and_the_broker_is_not_away(
         network.treat("GET", str(made), refused(BrokerError.overloadedError(retryAfter=60.0)))
         refusal(cache.getContainer(made), BrokerError.overloadedError)
     assert cache.awaySince is None
+
+
+@pytest.mark.long
+def test_a_copy_that_is_older_than_the_devices_mark_is_not_served(
+    alice: ServerProvider, new_cache: NewCache, new_provider: NewProvider, tmp_path: Path,
+    fresh_broker: BrokerProcess,
+) -> None:  # fmt: skip
+    ring = alice.getKeyRing().result(PATIENCE)
+    cache = new_cache(ring, follow=False)
+    made = create(alice, b"1")
+    cache.getContainer(made).result(PATIENCE)
+    # Another program on the same device reads a newer version, and has no cache.
+    other = new_provider(ring, at=fresh_broker, trustStore=FileTrustStore(tmp_path / "marks"))
+    other.updateContainerContent(made, b"2").result(PATIENCE)
+    fresh_broker.stop()
+    refusal(cache.getContainer(made), BrokerError.offlineError, "version 1, which does not fit")

@@ -271,12 +271,51 @@ def test_other_leaves_than_the_managers_are_refused_and_the_mark_stays(
     assert members(provider, team).keys() == {alice.ring.userId, bob.ring.userId}
 
 
-def test_a_group_that_was_deleted_since_the_list_was_made_is_not_in_it(
-    new_user: NewUser, device: Device
-) -> None:
+def test_another_group_than_the_one_asked_for_is_refused(new_user: NewUser, device: Device) -> None:
     alice = new_user()
-    Made(alice).created()
+    team, other = Made(alice).created(), Made(alice).created()
+    with lying(serve(view_of(other, other.requests, reader=alice)), about=VIEWS):
+        refused = device(alice).getGroupMembers(team.uuid)
+        refusal(refused, BrokerError.integrityError, "another group")
+
+
+def test_of_a_group_that_the_broker_lists_and_does_not_know_a_device_warns_once_until_it_reads_it(
+    new_user: NewUser, device: Device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have been deleted between the two requests, and would then be missing for ever."""
+    alice, bob = new_user(), new_user()
+    team = Made(alice).created({alice: SHARER, bob: READER})
+    provider = device(bob)
+    provider.getGroups().result(PATIENCE)
     problem = ItemProblem(code="not-found", detail="No group has this id.")
     unknown = GroupViews(groups=[GroupOutcome(view=None, problem=problem)])
-    with lying(lambda _: unknown, about=VIEWS):
-        assert device(alice).getGroups().result(PATIENCE) == []
+
+    def warnings(device: ServerProvider) -> int:
+        caplog.clear()
+        with caplog.at_level("WARNING", "scbroker"), lying(lambda _: unknown, about=VIEWS):
+            assert device.getGroups().result(PATIENCE) == []
+        return caplog.text.count(f"does not know group {team.uuid}")
+
+    assert warnings(device(bob)) == 0, "this device has not known it"
+    assert [warnings(provider) for _ in range(2)] == [1, 0]
+    assert len(provider.getGroups().result(PATIENCE)) == 1
+    assert warnings(provider) == 1
+    provider.getGroups().result(PATIENCE)
+    provider.leaveGroup(team.uuid, abandon=True).result(PATIENCE)
+    assert warnings(provider) == 0, "the user has left it"
+
+
+def test_a_member_who_is_missing_within_an_epoch_is_noticed(
+    new_user: NewUser, device: Device
+) -> None:
+    """C9: a manager, with the broker, takes the leaf of somebody who keeps the secret."""
+    alice, bob, carol = new_user(), new_user(), new_user()
+    team = Made(alice).created({alice: SHARER, bob: READER, carol: READER})
+    store = MemoryTrustStore()
+    members(device(bob, store), team)
+    team.took(team.follow(alice, remove=[carol], raises=False))
+    with lying(serve(view_of(team, team.requests, reader=bob)), about=VIEWS):
+        provider = device(bob, store)
+        refusal(provider.getGroupMembers(team.uuid), BrokerError.integrityError, "C9")
+        assert mark(provider, team) == 2
+        assert members(device(bob), team).keys() == {alice.ring.userId, bob.ring.userId}
