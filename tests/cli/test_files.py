@@ -34,14 +34,6 @@ def found(*given: str, name: str | None = None) -> list[File]:
     return find(list(given), name, recursive=True, skipped=not_expected, failed=not_expected)
 
 
-def test_names_are_in_nfc_and_files_in_the_order_of_their_names(tmp_path: Path) -> None:
-    folder = tmp_path / "f"
-    folder.mkdir()
-    for name in ("z", "e\u0301", "a"):
-        (folder / name).write_text("")
-    assert [each.name for each in found(str(folder))] == ["f/a", "f/\u00e9", "f/z"]
-
-
 def test_of_names_that_look_the_same_the_second_fails_alone_and_is_told_apart(
     tmp_path: Path,
 ) -> None:

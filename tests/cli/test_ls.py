@@ -22,6 +22,11 @@ def test_a_list_has_name_type_size_members_version_time_and_id(
     cells = alice.run("ls").lines[0].split("\t")
     assert cells[:5] == ["notes/plan.txt", "note", "5", "you", "1"]
     assert cells[6:] == [str(id), "", ""]
+    put(session, "a", b"1")
+    first = {
+        sort: alice.json("ls", "--sort", sort)[0]["name"] for sort in ("name", "changed", "size")
+    }
+    assert first == {"name": "a", "changed": "a", "size": "notes/plan.txt"}
 
 
 @pytest.mark.long

@@ -21,10 +21,6 @@ def done(name: str) -> list[Outcome]:
     return [Outcome(name, {"name": name, "status": "done"})]
 
 
-def failing(error: BaseException) -> list[Outcome]:
-    raise error
-
-
 def work(*jobs: Job, done: list[Outcome] | None = None) -> Run:
     """Run jobs one after the other, as far as threads allow."""
 
@@ -48,17 +44,6 @@ def test_an_item_that_fails_is_a_line_and_gives_the_status_and_the_others_are_do
     with pytest.raises(typer.Exit) as end:
         run.end()
     assert end.value.exit_code == 3
-
-
-@pytest.mark.parametrize("error", [errors.UnreachableError("It is away."), KeyboardInterrupt()])
-def test_after_an_error_that_all_items_would_meet_the_rows_of_what_is_done_are_written(
-    capsys: pytest.CaptureFixture[str], error: BaseException
-) -> None:
-    with pytest.raises(type(error)):
-        work(lambda: failing(error), done=done("a"))
-    shown = capsys.readouterr()
-    assert shown.out.splitlines() == ["a"]
-    assert "1 done; the same command goes on" in shown.err
 
 
 def test_an_operation_under_way_is_cancelled_when_the_command_is_interrupted(
