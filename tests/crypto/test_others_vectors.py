@@ -17,7 +17,7 @@ the library that we stand on.
 By hand is `tests.independent.keys`, written from the specifications. A wrap by hand leads a KEM's
 vector through the whole of our unwrapping. Each test counts what it ran and what it left, and the sum is
 what the file has. The package has nothing of Wycheproof's; the edge cases of Ed25519 and X25519 are
-computed, in test_small_order.py and test_ed25519_edges.py.
+computed, in test_small_order.py and signatures.json.
 """
 
 import base64

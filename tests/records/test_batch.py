@@ -31,22 +31,6 @@ def test_each_record_of_a_batch_verifies_alone_and_by_the_second_implementation(
         other.check(KEY.public, digest, signature)
 
 
-@pytest.mark.parametrize("count", [2, 3, 7, 64])
-def test_both_implementations_make_the_same_paths(count: int) -> None:
-    digests, signatures = together(count)
-    made = [decode_object(BatchSignature, each, batch.MAX_SIGNATURE) for each in signatures]
-    leaves = [batch.leaf_of(one.salt, digest) for one, digest in zip(made, digests, strict=True)]
-    for n, one in enumerate(made):
-        assert one.path == b"".join(other.path_of(n, leaves))
-
-
-def test_the_sizes_of_signatures_are_those_of_the_page() -> None:
-    _, [two, _] = together(2)
-    _, [many, *_] = together(64)
-    assert (len(two), len(many)) == (batch.MIN_SIGNATURE, batch.MAX_SIGNATURE) == (3448, 3608)
-    assert len(two) > SIGNATURE_SIZE
-
-
 @pytest.mark.parametrize("count", [0, 1, 65])
 def test_no_batch_of_another_size_is_signed(count: int) -> None:
     with pytest.raises(ValueError, match="2 to 64 records"):

@@ -98,10 +98,6 @@ def test_a_strange_retry_after_is_none(text: str | None) -> None:
         assert found.retryAfter is None
 
 
-def test_other_errors_have_no_retry_after() -> None:
-    assert not hasattr(error_of(400, answer(), "7"), "retryAfter")
-
-
 HOSTILE = {
     "nothing": b"",
     "a page": b"<html>502 Bad Gateway</html>",
@@ -140,13 +136,6 @@ def test_an_answer_that_the_protocol_does_not_know_is_a_fault_by_its_status(
     assert found.retryable
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.integers(100, 599), st.binary(max_size=100), st.none() | st.text(max_size=8))
-@example(400, b'{"title":"","status":0,"detail":"","code":"invalid"}', None)
-def test_any_answer_gives_an_error(status: int, body: bytes, retry_after: str | None) -> None:
-    assert isinstance(error_of(status, body, retry_after), BrokerError)
-
-
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=600))
 @example("\x1b[31mred\x07\r\nSet-Cookie: a=b")
@@ -161,13 +150,3 @@ def test_a_detail_is_printable_text_of_bounded_length(detail: str) -> None:
     assert type(found) in (errors.NotFoundError, BrokerFaultError)
     assert str(found).isprintable()
     assert len(str(found)) <= 500
-
-
-def test_an_empty_detail_gives_the_errors_own_words() -> None:
-    assert str(error_of(404, answer(code="not-found", detail=""), None)) == str(
-        errors.NotFoundError()
-    )
-
-
-def test_the_code_decides_and_not_the_status() -> None:
-    assert type(error_of(200, answer(code="deleted", status=599), None)) is errors.DeletedError

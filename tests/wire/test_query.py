@@ -1,8 +1,6 @@
 """Paths and query strings: docs/spec/protocol.md, sections 1 and 5."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from scbroker.errors import InvalidArgumentError
 from scbroker.wire.codec import Message, NoQuery, parse_number, parse_query
@@ -30,28 +28,8 @@ def test_a_number_in_any_other_spelling_is_refused(text: str) -> None:
             parse_query(ViewQuery, [(name, text)])
 
 
-@given(st.integers(0, 2**53 - 1))
-def test_a_number_in_decimal_digits_is_read(number: int) -> None:
-    assert parse_number(str(number)) == number
-
-
-@given(st.text(max_size=20))
-def test_any_text_is_a_number_in_its_one_spelling_or_refused(text: str) -> None:
-    try:
-        number = parse_number(text)
-    except InvalidArgumentError:
-        return
-    assert str(number) == text
-
-
 def items(**values: str) -> list[tuple[str, str]]:
     return [(name.rstrip("_"), value) for name, value in values.items()]
-
-
-def test_left_out_parameters_have_their_defaults() -> None:
-    assert parse_query(ViewQuery, []) == ViewQuery(since=None, header=0, content=0)
-    assert parse_query(EventQuery, []) == EventQuery()
-    assert parse_query(NoQuery, []) == NoQuery()
 
 
 def test_parameters_are_read_as_what_they_are() -> None:
@@ -104,25 +82,6 @@ def test_a_query_that_the_protocol_does_not_define_is_refused(
     with pytest.raises(InvalidArgumentError) as caught:
         parse_query(kind, query)
     assert caught.type is InvalidArgumentError
-
-
-@settings(max_examples=200, deadline=None)
-@given(
-    st.sampled_from([
-        ViewQuery, GoverningQuery, BodiesQuery, SegmentsQuery, ChunksQuery, EventQuery, NoQuery,
-    ]),
-    st.lists(st.tuples(
-        st.sampled_from(["since", "header", "from", "to", "count", "first", "limit", "eventType",
-                         "containerId", "containerType"]) | st.text(max_size=5),
-        st.sampled_from(["0", "1", "Added", ID]) | st.text(max_size=10),
-    ), max_size=4),
-)  # fmt: skip
-def test_any_query_is_read_or_refused(kind: type[Message], query: list[tuple[str, str]]) -> None:
-    try:
-        found = parse_query(kind, query)
-    except InvalidArgumentError:
-        return
-    assert type(found) is kind
 
 
 def test_an_unknown_parameter_is_named_but_not_at_length() -> None:
