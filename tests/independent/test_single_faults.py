@@ -12,67 +12,13 @@ decode, or a seal does not open. Then `beside` names a valid
 """
 
 import ast
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.independent import (
-    headers,
-    test_access_lists,
-    test_batches,
-    test_contact_cards,
-    test_container_records,
-    test_departures,
-    test_events,
-    test_group_chains,
-    test_group_departures,
-    test_group_names,
-    test_group_secrets,
-    test_ids,
-    test_key_files,
-    test_key_records,
-    test_key_rings,
-    test_links,
-    test_messages,
-    test_rosters,
-    test_segments,
-    test_sessions,
-    test_signatures,
-    test_views,
-    test_wraps,
-)
 from tests.independent.encodings import TAKEN_OUT, RefusedError, UndecodableError
-from tests.independent.vectors import FOLDER, Vector, load, octets
-
-READERS: dict[str, Callable[[Vector], object]] = {
-    "access_lists": test_access_lists._check,
-    "batches": test_batches.check,
-    "contact_cards": test_contact_cards.check,
-    "container_records": test_container_records.read,
-    "departures": test_departures.check,
-    "events": test_events.check,
-    "group_chains": test_group_chains.read,
-    "group_departures": test_group_departures.check,
-    "group_names": lambda vector: test_group_names.READERS[vector["kind"]](vector),
-    "group_secrets": lambda vector: test_group_secrets.READERS[vector["kind"]](vector),
-    "headers": lambda vector: headers.parse(octets(vector["header"])),
-    "ids": lambda vector: test_ids.READERS[vector["kind"]](vector),
-    "key_files": test_key_files._open,
-    "key_records": test_key_records._read,
-    "key_rings": test_key_rings.check,
-    "links": lambda vector: test_links.READERS[vector["kind"]](vector),
-    "membership_proofs": test_rosters.check_proof,
-    "messages": test_messages.read,
-    "orders": test_sessions._check_order,
-    "rosters": test_rosters.check_roster,
-    "segments": lambda vector: test_segments.READERS[vector["kind"]](vector),
-    "sessions": test_sessions._check_statement,
-    "signatures": test_signatures.check,
-    "types": test_container_records.check_type,
-    "views": test_views.check,
-    "wraps": test_wraps._open,
-}
+from tests.independent.readers import READERS
+from tests.independent.vectors import FOLDER, Vector, load
 
 ACCEPTED = "accepted"
 NOTHING_LEFT = "nothing is left to accept"

@@ -21,11 +21,9 @@ from tests.independent import (
     group_chains,
     key_files,
     key_records,
-    messages,
     orders,
     segments,
     sessions,
-    views,
     wraps,
 )
 from tests.independent.access_lists import AccessList, Salted
@@ -405,17 +403,6 @@ def theirs(layer: HostileBroker) -> Theirs:
     return Theirs(layer)
 
 
-def test_scbrokers_key_records_are_valid(theirs: Theirs) -> None:
-    """At registration, and with the new keys of a rotation, which are the latest."""
-    ring = theirs.rings["carol later"]
-    assert len(theirs.chains) == 2
-    for key_type, keys in ((0, ring.signing), (1, ring.encryption)):
-        published = theirs.chain.keys[key_type]
-        assert [key.public for key in published] == [key.public for key in keys]
-        assert theirs.chain.latest_active(key_type) == 1
-        assert [key.retired is None for key in published] == [False, True]
-
-
 @pytest.mark.long
 def test_scbrokers_key_files_open(theirs: Theirs) -> None:
     """With either secret, to the keys of scbroker's own KeyRing, under the `auth` that was sent."""
@@ -572,40 +559,3 @@ def opened(found: Judged | InForce, role: int, key: bytes, sealed: list[bytes]) 
     assert part is not None
     hashes = b"".join(map(sha256, sealed))
     return segments.open_part(record.container_id, role, part, key, hashes, sealed)
-
-
-@pytest.mark.long
-def test_scbrokers_departure_and_the_list_that_honours_it_are_valid(layer: HostileBroker) -> None:
-    """Frank, an owner, leaves; Grace has no ModifyAccess, and renews without him."""
-    first, served = len(layer.heard), "GET /v1/containers/{containerId}"
-    erin, frank, grace = people = [layer.device() for _ in range(3)]
-    for one in people:
-        one.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-    owner, ids = ContainerAccessLevel.DefaultOwnerPermissions, []
-    for one in people:
-        ids.append(one.getUserId().result(PATIENCE))
-    levels = [AccessLevel(*one) for one in zip(ids, (owner, owner, WRITER), strict=True)]
-    box = erin.createContainer(b"before", accessLevels=levels).result(PATIENCE).id
-    frank.leaveContainer(box).result(PATIENCE)
-    grace.updateContainerContent(box, b"after").result(PATIENCE)
-    ring = erin.getKeyRing().result(PATIENCE)
-    fresh = layer.device()
-    fresh.logIn(ids[0], passphrase=PASSPHRASE).result(PATIENCE)
-    assert fresh.getContainer(box).result(PATIENCE).content == b"after"
-    heard = [one for one in layer.heard[first:] if one.name == served]
-    registered = Heard(layer, first).key_records()
-    chains = [key_records.judge(records, clock()) for records in registered]
-    reader = views.Reader(
-        ring.rawFingerprint,
-        [DecryptionKey(*map(bytes, key.seeds)) for key in ring.encryption],
-        {chain.fingerprint: chain for chain in chains},
-        clock(),
-        None,
-    )
-    view = heard[-1].answer_body
-    found = views.read(reader, box.bytes, view)
-    assert (found.version, found.content, found.complete) == (2, b"after", True)
-    hidden = messages.decode(view)
-    assert len(hidden["governing"][0]["accessList"].pop("departures")) == 1
-    with pytest.raises(RefusedError):
-        views.read(reader, box.bytes, messages.encode(hidden))

@@ -55,11 +55,9 @@ def name_rules() -> None:
 
     If the vector cannot be accepted without that check either, add the valid vector that differs in one spot.
     """
-    from tests.independent.test_single_faults import (  # reads the new files
-        ACCEPTED,
-        READERS,
-        refusal_of,
-    )
+    # These read the new files.
+    from tests.independent.readers import READERS
+    from tests.independent.test_single_faults import ACCEPTED, refusal_of
 
     for file in READERS:
         content = load(file)
