@@ -16,7 +16,7 @@ from scbroker.client.events import _check_details
 from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import directory
 from scbroker.client.users.trust_store import MemoryTrustStore
-from scbroker.crypto.seal import derive_key, stretch, unseal
+from scbroker.crypto.seal import unseal
 from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash
 from scbroker.errors import BrokerError, ChallengeError
 from scbroker.keys import KeyRing, PassphraseKeys, open_key_file
@@ -83,15 +83,8 @@ from scbroker.wire.users import (
 )
 from tests.kit.cases import Test, in_one_case
 from tests.vectors.cast import decryption_key, signing_key
-from tests.vectors.files import FOLDER, Vector, load, signature_of, vectors
+from tests.vectors.files import Vector, load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
-
-FILES = (
-    "access_lists", "batches", "contact_cards", "container_records", "departures", "events", "exchange",
-    "group_chains", "group_departures", "group_names", "group_secrets", "headers", "ids", "key_files",
-    "key_records", "key_rings", "links", "membership_proofs", "messages", "orders", "people", "rosters",
-    "segments", "sessions", "signatures", "types", "views", "wraps",
-)  # fmt: skip
 
 
 def raw(vector: Vector, name: str) -> bytes:
@@ -110,16 +103,6 @@ def check(vector: Vector, act: Callable[[Vector], None]) -> None:
     with pytest.raises(BrokerError) as caught:
         act(vector)
     assert caught.value.code == vector["error"]
-
-
-def test_every_vector_has_a_comment_a_result_and_a_name_of_its_own() -> None:
-    assert {path.stem for path in FOLDER.glob("*.json")} == set(FILES)
-    for file in FILES:
-        found = vectors(file)
-        assert len({vector["id"] for vector in found}) == len(found)
-        for vector in found:
-            assert vector["comment"]
-            assert (vector["result"] == "invalid") == ("error" in vector)
 
 
 @each("contact_cards")
@@ -206,14 +189,6 @@ def _key_records(vector: Vector) -> None:
         directory.check_mark(marks, chain)
 
 
-@in_one_case(
-    "vector",
-    [v for v in vectors("key_records", "invalid") if len(v["records"]) > 2 and "mark" not in v],
-)
-def test_only_the_last_key_record_of_an_invalid_chain_is_at_fault(vector: Vector) -> None:
-    check({**vector, "records": vector["records"][:-1], "result": "valid"}, _key_records)
-
-
 @pytest.mark.sampled
 @each("key_files")
 def test_key_files(vector: Vector) -> None:
@@ -237,14 +212,6 @@ def _key_files(vector: Vector) -> None:
     _, _, signing, encryption = msgspec.msgpack.decode(raw(vector, "keyRing")[1:])
     assert [list(key.seeds) for key in ring.signing] == signing
     assert [list(key.seeds) for key in ring.encryption] == encryption
-
-
-def test_the_password_key_is_derived_as_the_spec_says() -> None:
-    vector = vectors("key_files")[0]
-    file = raw(vector, "keyFile")
-    fingerprint, salt = file[20:52], file[54:86]
-    root = stretch(b"correct horse", salt)
-    assert derive_key(root, "password-wrap", fingerprint) == raw(vector, "passwordKey")
 
 
 @each("access_lists")
