@@ -35,7 +35,7 @@ class Row(NamedTuple):
     given: With
     forge: Forge
     refusal: tuple[int, str]
-    """What an honest broker answers."""
+    """The answer of an honest broker."""
     error: type[BrokerError] = INTEGRITY
 
 

@@ -1,4 +1,4 @@
-"""What the second implementation makes of a vector, for each file of vectors: a value, or a refusal."""
+"""Read each file of vectors by the second implementation: a reader returns a value, or refuses."""
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
@@ -716,7 +716,7 @@ def _judged(name: str, vector: Vector, before: list[Judged | InForce]) -> Judged
 def _acting(
     record: container_records.ContainerRecord, stored: Vector, vector: Vector
 ) -> Acting | None:
-    """What the reader knows of the group of a record's via."""
+    """The group of a record's via, as far as the reader knows it."""
     if record.via is None:
         return None
     [chain] = [one for one in _groups(vector) if one.name == record.via.group]

@@ -1,4 +1,4 @@
-"""What the vectors do not show of chains of groups: docs/spec/groups.md, 4, 7 and 9."""
+"""Chains of groups, as far as no vector shows it: docs/spec/groups.md, 4, 7 and 9."""
 
 import dataclasses
 

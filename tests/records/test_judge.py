@@ -90,9 +90,10 @@ def test_a_record_is_not_of_a_user_who_introduced_its_authors_key_as_their_own()
 
 
 def test_evidence_of_another_record_user_or_group_is_refused() -> None:
-    """What a caller finds beside a record is checked against the record once more."""
+    """The judge checks the evidence that a caller has found against the record."""
     access = list_of("create", None)
     assert access is not None
+    created = InForce(CREATE, access, CREATE.record.time)
     in_force = InForce(TYPED, access, CREATE.record.time)
     link = changed(EDIT.record, link=Link(1, bytes(32)))
     via = Acting(bytes(32), GroupRole.Writer, START, None, None)
@@ -101,8 +102,10 @@ def test_evidence_of_another_record_user_or_group_is_refused() -> None:
     for act in (
         lambda: judge_first(EDIT, access, NOW),
         lambda: judge_next(SHARE, in_force, None, TYPED, NOW),
-        lambda: judge_next(EDIT, in_force, None, None, NOW, via),
         lambda: check_skipped(changed(TYPED.record, parent=link.hash), CREATE, link, NOW),
         lambda: verify_departure(left, in_force, chains()["carol"], NOW),
     ):
         refused(IntegrityError, act)
+    assert judge_next(EDIT, created, None, None, NOW) is created
+    with pytest.raises(IntegrityError, match="V2"):
+        judge_next(EDIT, created, None, None, NOW, via)

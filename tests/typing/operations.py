@@ -1,4 +1,4 @@
-"""What a type checker knows of each form of an operation: awaited, waited for, and in a handler.
+"""The types of each form of an operation: awaited, waited for, and in a handler.
 
 A wrong expectation here fails `make check`, in mypy or in pyright. Most are also given a
 handler that takes something else, as near to the right thing as there is: the line is an error, and

@@ -40,7 +40,7 @@ class Charges:
         A charge that is not `refusable` may exceed the quota: that of a deletion, or of data stored before.
         """
         for changes in (self._total, self._asked) if refusable else (self._total,):
-            changes[bytes(user_id)].update(bytes=size, containers=int(containers))
+            changes[bytes(user_id)].update(bytes=size, containers=containers)
 
     def take(self, other: Charges) -> None:
         """Add the charges of another collection."""

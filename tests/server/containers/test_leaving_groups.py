@@ -5,11 +5,14 @@ from typing import NamedTuple
 import pytest
 from msgspec.structs import replace
 
+from scbroker.crypto.seal import SigningKey
+from scbroker.records.key_record import CLOCK_TOLERANCE
+from scbroker.records.roster import DEPARTURE_LABEL
 from tests.kit.brokers import BrokerProcess, clock
 from tests.kit.groups import MANAGER, SHARER, WRITER, Group, groups_of
 from tests.kit.operators import admin
 from tests.kit.tables import count_rows, query
-from tests.kit.writers import OWNER, Story, User, delete_user
+from tests.kit.writers import MINUTE, OWNER, Story, User, delete_user
 from tests.server.conftest import NewUser, Unchanged, at_once
 from tests.server.users.test_deletion_in_parts import check
 
@@ -68,6 +71,28 @@ def test_a_departure_is_void_for_a_new_leaf(team: Team) -> None:
     assert not listed.accepted
     group.leave(member, old).expect(409, "conflict")
     group.leave(member, group.departure(member)).expect(204)
+
+
+def test_a_departure_that_does_not_fit_is_refused_by_its_code(
+    team: Team, unchanged: Unchanged
+) -> None:
+    group, owner, member = team.group, team.owner, team.member
+    own, now = group.departure(member), clock()
+    forged = SigningKey.generate().sign(DEPARTURE_LABEL, own.departure.body)
+    refused = [
+        ("permission", member, group.departure(team.manager)),
+        ("invalid", member, group.departure(member, group=bytes(32))),
+        ("conflict", member, group.departure(member, version=2)),
+        ("conflict", owner, group.departure(owner, 1)),
+        ("conflict", owner, replace(group.departure(owner), last=0)),
+        ("clock", member, group.departure(member, time=now + CLOCK_TOLERANCE + MINUTE)),
+        ("clock", member, group.departure(member, time=now - CLOCK_TOLERANCE - MINUTE)),
+        ("rejected", member, group.departure(member, time=now - MINUTE)),
+        ("rejected", member, replace(own, departure=replace(own.departure, signature=forged))),
+    ]
+    with unchanged():
+        codes = [group.leave(user, message).code for _, user, message in refused]
+    assert codes == [code for code, _, _ in refused]
 
 
 @pytest.mark.sampled

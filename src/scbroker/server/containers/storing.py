@@ -161,7 +161,7 @@ def _charge(incoming: Incoming, stored: Stored | None, new: NewRows, charges: Ch
     size = len(incoming.signed.body) + len(incoming.signed.signature)
     size += sum(len(row["entries"]) for row in new.of(sql.ADD_LIST))
     size += sum(row["received"] for row in new.of(sql.ADD_PART))
-    charges.add(author, size=size, containers=stored is None, refusable=not tombstone)
+    charges.add(author, size=size, containers=int(stored is None), refusable=not tombstone)
     if tombstone and stored is not None and stored.row.creator_id is not None:
         charges.add(stored.row.creator_id, containers=-1)
 
