@@ -25,7 +25,7 @@ from tests.kit.writers import User
 
 OLD, NEW = b"o" * SEGMENT, b"n" * SEGMENT
 COMPARED = 100_000
-TRIES = 5
+TRIES = 50
 SEGMENTS = 2 * RUN // SEGMENT + 3
 
 

@@ -162,6 +162,10 @@ def test_a_file_of_a_contact_is_listed_and_is_only_read_by_its_name(
     assert files.cat("reports/1.csv") == b"shared"
     with pytest.raises(PermissionError, match=f"id:{given}"):
         files.pipe("given.csv", b"secret")
+    alice.updateContainerHeader(given, {"name": "renamed.csv"}).result(PATIENCE)
+    files.invalidate_cache()
+    with pytest.raises(PermissionError, match=f"id:{given}"):
+        files.pipe("renamed.csv", b"secret")
     for act in (
         lambda: files.pipe("reports/1.csv", b""),
         lambda: files.rm("reports", recursive=True),
@@ -206,7 +210,10 @@ def test_a_member_who_renames_a_shared_container_gets_nothing_that_is_written_to
     files: ContainerFileSystem, alice: ServerProvider, mallory: ServerProvider
 ) -> None:
     own = offer(alice, mallory, "shared.txt", WRITER)
+    with pytest.raises(PermissionError, match=f"id:{own}"):
+        files.pipe("shared.txt", b"secret")
     mallory.updateContainerHeader(own, {"name": "diary.txt"}).result(PATIENCE)
+    files.invalidate_cache()
     for act in (lambda: files.pipe("diary.txt", b"secret"), lambda: files.rm("diary.txt")):
         with pytest.raises(PermissionError, match=f"id:{own}"):
             act()

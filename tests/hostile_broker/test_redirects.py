@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import pytest
 
-from scbroker import BrokerError, Promise, ServerProvider
+from scbroker import BrokerError, MemoryTrustStore, Promise, ServerProvider
 from tests.hostile_broker.accomplices import Mallory, verified_marks
 from tests.hostile_broker.broker import Exchange
 from tests.hostile_broker.catalogue import all_mount
 from tests.hostile_broker.protocol import FAULT, OPEN, RECORD, VIEW
 from tests.hostile_broker.test_sessions import some_file_of
-from tests.kit.tcp import BadBroker, http
+from tests.kit.tcp import PROTOCOL, BadBroker, http
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
 
@@ -53,6 +53,20 @@ CASES: Final = [
     (OPEN, 307, "elsewhere"),
     (OPEN, 308, "here"),
 ]
+
+
+@pytest.mark.parametrize("status", STATUSES)
+def test_no_redirect_is_followed_on_a_connection(status: int) -> None:
+    with BadBroker([http(200)]) as other:
+        location = b"Location: %s/v1/elsewhere\r\n" % other.url.encode()
+        with (
+            BadBroker([http(status, headers=PROTOCOL + location)]) as broker,
+            ServerProvider(uuid.uuid4(), broker.url, "d", trustStore=MemoryTrustStore()) as device,
+        ):
+            with pytest.raises(FAULT):
+                device.getReminder(uuid.uuid4()).result(PATIENCE)
+            assert len(broker.requests) == 1
+        assert other.requests == []
 
 
 @pytest.mark.sampled
