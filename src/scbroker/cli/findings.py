@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from scbroker import errors
 from scbroker.cli import status_of
-from scbroker.cli.output import Output, masked
+from scbroker.cli.output import Output
 from scbroker.cli.words import sentence
 
 _CERTIFICATE_DAYS: Final = 14
@@ -46,7 +46,7 @@ def write(out: Output, findings: Iterable[Finding]) -> int:
     rows = []
     for each in findings:
         status = status or each.status
-        row = {"check": each.check, "state": each.state, "detail": masked(each.detail)}
+        row = {"check": each.check, "state": each.state, "detail": each.detail}
         if out.as_json:
             rows.append(row)
         elif each.state != "ok" or not out.quiet:
