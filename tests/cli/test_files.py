@@ -34,6 +34,15 @@ def found(*given: str, name: str | None = None) -> list[File]:
     return find(list(given), name, recursive=True, skipped=not_expected, failed=not_expected)
 
 
+def test_a_link_that_is_named_itself_has_its_own_name_and_a_file_given_twice_is_one(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "target").write_text("text")
+    (tmp_path / "link").symlink_to("target")
+    [each] = found(str(tmp_path / "link"), f"{tmp_path}/./link")
+    assert (each.name, each.size) == ("link", 4)
+
+
 def test_of_names_that_look_the_same_the_second_fails_alone_and_is_told_apart(
     tmp_path: Path,
 ) -> None:

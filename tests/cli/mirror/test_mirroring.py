@@ -56,6 +56,16 @@ def create(mirror: Mirror, name: str, content: bytes = b"") -> uuid.UUID:
     return uuid.UUID(str(created.id))
 
 
+def test_names_that_differ_in_case_are_two_files_where_the_folder_has_both(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    names = {name: name.encode() for name in ("Readme", "README", "readme")}
+    for name, content in names.items():
+        create(mirror, name, content)
+    mirror.compare()
+    assert files(tmp_path) == names
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize(
     "error", [errors.EventsExpiredError("gone"), errors.UnreachableError("away")]

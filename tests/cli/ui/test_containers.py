@@ -6,8 +6,11 @@ import socket
 from urllib.parse import quote
 
 import pytest
+from starlette.requests import Request
 
 from scbroker import AccessLevel, ContainerAccessLevel, ServerProvider
+from scbroker.cli.ui.upload import _file
+from tests.kit.cases import in_one_case
 from tests.kit.pages import UsersPage
 from tests.kit.people import Person, befriend, put
 from tests.kit.waiting import PATIENCE
@@ -40,6 +43,22 @@ def test_the_list_is_searched_filtered_and_sorted(
     assert "only you" in shown.words
     assert "3 containers" in shown.words
     assert "No container matches" in page.get("/containers?q=nothing").words
+
+
+@in_one_case(
+    "milliseconds, stored",
+    [
+        ("1700000000123", "2023-11-14T22:13:20.123000Z"),
+        ("0", "1970-01-01T00:00:00.000000Z"),
+        ("-1", "1969-12-31T23:59:59.999000Z"),
+        ("-8640000000000000", "0001-01-01T00:00:00.000000Z"),  # of JavaScript's
+        ("8640000000000000", "9999-12-31T23:59:59.999999Z"),
+    ],
+)
+def test_the_time_of_an_uploaded_file_is_stored(milliseconds: str, stored: str) -> None:
+    query = f"name=letter.txt&modified={milliseconds}".encode()
+    request = Request({"type": "http", "headers": [], "query_string": query})
+    assert _file(request).header()["modified"] == stored
 
 
 @pytest.mark.long
