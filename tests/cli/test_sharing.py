@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from scbroker import BrokerError, ContactCard, Contacts, ContainerAccessLevel
-from scbroker.cli.rights import permissions_of
+from scbroker.cli.commands.sharing import permissions_of
 from scbroker.desk import rights
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from tests.kit.people import Person, ended

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from scbroker import BrokerError, MemoryTrustStore, ServerProvider
-from scbroker.cli.words import sentence
+from scbroker.cli import sentence
 from tests.kit.answering import answering
 from tests.kit.both_engines import on_sqlite
 from tests.kit.fixtures import NewProvider

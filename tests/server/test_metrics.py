@@ -102,7 +102,7 @@ def test_requests_to_the_object_store_are_timed_and_their_failures_counted(
 @on_sqlite
 def test_background_work_that_fails_is_counted_by_its_name(start_broker: StartBroker) -> None:
     found = of(start_broker())
-    works = {work for (work,) in found.by("scbroker_background_failures_total", "work")}
+    works = set(found.by("scbroker_background_failures_total", "work"))
     assert {"sweep", "measure storage", "check the clock"} <= works
     page = (PAGE.parents[1] / "guide/three-in-the-morning.md").read_text("utf-8")
     assert all(f"`{work}`" in page for work in works)
@@ -117,8 +117,7 @@ def test_any_worker_answers_for_all_also_after_one_was_killed(
     new_user(at=broker)
 
     def pids() -> set[str]:
-        found = of(broker).by("process_resident_memory_bytes", "pid")
-        return {pid for (pid,) in found}
+        return set(of(broker).by("process_resident_memory_bytes", "pid"))
 
     wait_until(lambda: len(pids()) == 2)
     for _ in range(20):  # each on a connection of its own: they reach both workers

@@ -37,6 +37,15 @@ _STATUS: Final[tuple[tuple[type[errors.BrokerError], int], ...]] = (
     (errors.BrokerUnavailableError, UNAVAILABLE),
 )
 
+_MORE: Final = {
+    errors.NotAuthenticatedError.code: "Run `scbroker login`.",
+    errors.SessionStoreError.code: "With --session-folder FOLDER, `scbroker register`, `login` and `ui` keep "
+    "the session in a folder: anybody who can read this folder has the account.",
+    errors.TrustStoreError.code: "`scbroker login --trust-folder FOLDER` chooses another folder.",
+    errors.UnsettledAccessError.code: "`scbroker mark access` shows the change, and accepts or undoes it.",
+}
+"""The advice at the command line by the code of an error, whose message is for programs too."""
+
 
 def main() -> None:
     """Run the `scbroker` command; print an error without its traceback, and exit with its status."""
@@ -53,7 +62,6 @@ def main() -> None:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
         from scbroker.cli.output import Output
-        from scbroker.cli.words import sentence
 
         Output(as_json=False, quiet=False).error(sentence(error))
         sys.exit(status_of(error))
@@ -116,3 +124,21 @@ def _what_to_install(error: ModuleNotFoundError) -> str:
 def status_of(error: errors.BrokerError) -> int:
     """Return the exit status for an error."""
     return next((status for kind, status in _STATUS if isinstance(error, kind)), 1)
+
+
+def sentence(error: errors.BrokerError) -> str:
+    """Return the message of an error, with what to do, and the id of a request that the broker failed at."""
+    text = error.message
+    more = _MORE.get(error.code)
+    if more and "`scbroker" not in text:
+        text = f"{text} {more}"
+    if error.requestId and isinstance(error, errors.BrokerFaultError | errors.OverloadedError):
+        text = f"{text} (request {error.requestId})"
+    return text
+
+
+def with_message(error: errors.BrokerError, text: str) -> errors.BrokerError:
+    """Return a copy of an error with another message."""
+    changed = error.fresh()
+    changed.args = (text,)
+    return changed

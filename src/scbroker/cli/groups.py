@@ -17,9 +17,9 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
+from scbroker.cli import with_message
 from scbroker.cli.completion import complete_group, complete_offer
 from scbroker.cli.names import PREFIX
-from scbroker.cli.words import with_message
 from scbroker.desk.people import People
 from scbroker.spelling import comparable
 

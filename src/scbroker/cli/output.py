@@ -94,13 +94,6 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
-def duration(seconds: float | None) -> str:
-    """Return a time in milliseconds or seconds, for a person."""
-    if seconds is None:
-        return "-"
-    return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
-
-
 def local(time: dt.datetime) -> dt.datetime:
     """Return a time in the zone of this machine; in UTC if the year would be after 9999.
 

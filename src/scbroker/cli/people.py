@@ -12,11 +12,11 @@ import typer
 
 import scbroker
 from scbroker import errors
+from scbroker.cli import with_message
 from scbroker.cli.completion import complete_person
 from scbroker.cli.groups import Groups, not_accepted
 from scbroker.cli.names import LINK_MARK
 from scbroker.cli.output import SHORT_ID
-from scbroker.cli.words import with_message
 from scbroker.desk import people as desk
 from scbroker.desk.people import Somebody, contact_in_text, quoted
 

@@ -20,6 +20,7 @@ import os
 import re
 import shlex
 import stat
+import tempfile
 import tomllib
 import uuid
 from collections.abc import Iterator
@@ -323,3 +324,42 @@ def _replace(file: Path, text: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(temporary).unlink()
         raise
+
+
+def check_device(session_folder: str | None, trust_folder: str | None) -> None:
+    """Check that a session and what this device verifies can be kept there; None is the default place.
+
+    Raises `SessionStoreError` without a keychain, and `InvalidArgumentError` for a folder that cannot be
+    written. Both messages name the option that chooses another place.
+    """
+    sessions(session_folder)
+    marks(trust_folder)
+
+
+def sessions(folder: str | None) -> str:
+    """Check that a session can be kept; return where."""
+    if folder is None:
+        scbroker.KeychainSessionStore().check()
+        return "the system's keychain"
+    scbroker.FileSessionStore(folder).check()
+    _check_written(Path(folder))
+    return f"{folder}, whose files anybody can use who can read them"
+
+
+def marks(folder: str | None) -> Path:
+    """Check that what this device verifies can be kept; return the folder."""
+    found = Path(folder or platform_folder("state", ", or pass --trust-folder"))
+    _check_written(found)
+    scbroker.FileTrustStore(found).read_pass(uuid.UUID(int=0))  # refuses what others can write
+    return found
+
+
+def _check_written(folder: Path) -> None:
+    try:
+        make_folder(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise errors.InvalidArgumentError(
+            f"{error.filename or folder} cannot be written ({error.strerror}): choose other folders with "
+            "--session-folder and --trust-folder."
+        ) from None

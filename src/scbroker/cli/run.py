@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final, NoReturn, Self
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors, tracing
-from scbroker.cli import status_of
+from scbroker.cli import sentence, status_of
 from scbroker.cli.output import Output, printable
-from scbroker.cli.words import sentence
 
 if TYPE_CHECKING:
     from scbroker.cli.names import Names

@@ -1,41 +1,19 @@
-"""A broker's load, from its metrics."""
+"""A broker's metrics."""
 
 import pytest
 
 from scbroker.errors import BrokerFaultError, InvalidArgumentError, UnreachableError
-from scbroker.server.admin.health import Reading, between, read
+from scbroker.server.admin.health import Reading, read
 from tests.kit.answering import answering
 
 
-def reading(time: float, requests: float, quick: float) -> Reading:
-    at = (("method", "GET"), ("path", "/x"))
-    return Reading(
-        time,
-        {
-            ("scbroker_requests_total", (*at, ("status", "200"))): requests,
-            ("scbroker_request_seconds_bucket", (("le", "0.1"), *at)): quick,
-            ("scbroker_request_seconds_bucket", (("le", "1.0"), *at)): requests,
-            ("scbroker_request_seconds_bucket", (("le", "+Inf"), *at)): requests,
-            ("scbroker_problems_total", (("code", "throttled"),)): requests / 10,
-            ("scbroker_refused_total", (("kind", "writing"),)): requests / 100,
-            ("scbroker_slow_requests_total", at): requests / 200,
-        },
-    )
+def test_a_counter_grows_by_kind_and_a_broker_that_was_restarted_has_no_negative_figures() -> None:
+    def reading(writing: float, reading: float) -> Reading:
+        of = {"writing": writing, "reading": reading}
+        return Reading(0, {("refused", (("kind", kind),)): each for kind, each in of.items()})
 
-
-def test_figures_are_those_of_the_time_between_two_readings() -> None:
-    load = between(reading(0, 100, 100), reading(10, 300, 200))
-    assert load.requests == 20
-    assert load.p50 == pytest.approx(0.1)
-    assert load.p95 == pytest.approx(0.91)
-    assert (load.refusals, load.problems) == ({"writing": 0.2}, {"throttled": 2})
-    assert [(each.path, each.rate, each.slow) for each in load.operations] == [("/x", 20, 0.1)]
-
-
-def test_a_broker_that_was_restarted_meanwhile_has_no_negative_figures() -> None:
-    load = between(reading(0, 100, 100), reading(10, 20, 20))
-    assert load.requests == 0
-    assert load.p95 is None
+    assert reading(5, 3).since(reading(2, 3), "refused", "kind") == {"writing": 3}
+    assert reading(1, 1).since(reading(2, 3), "refused", "kind") == {}
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from scbroker.cli.admin.command import Admin, DataDir
 from scbroker.cli.command import BROKER, Command, app
-from scbroker.cli.findings import DoubtfulError, Finding, found, probe, write
 from scbroker.cli.output import Output
 
 if TYPE_CHECKING:
+    from scbroker.cli.commands.doctor import Finding
     from scbroker.server.commands import Settings
-
-_SECONDS: Final = 10.0
 
 
 @app.command(cls=Command, rich_help_panel=BROKER)
@@ -65,16 +63,15 @@ def serve(
 
     settings = commands.begin(data_dir, host=host, port=port, workers=workers)
     if check:
+        from scbroker.cli.commands.doctor import write
+
         out = Output(as_json=as_json, quiet=False)
         sys.exit(write(out, _findings(settings, Admin(data_dir, out))))
     commands.serve(settings)
 
 
-def _certificate(origin: str) -> str:
-    return probe(origin, _SECONDS).certificate()
-
-
 def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
+    from scbroker.cli.commands.doctor import DoubtfulError, found
     from scbroker.server.admin.starting import START_CHECKS, Check
 
     def result(check: Check) -> str:
@@ -85,6 +82,3 @@ def _findings(settings: Settings, run: Admin) -> Iterator[Finding]:
 
     for name, check in START_CHECKS.items():
         yield found(name, partial(result, check))
-    for origin in settings.origins:
-        if origin.startswith("https:"):
-            yield found("certificate", partial(_certificate, origin))

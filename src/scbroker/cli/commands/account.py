@@ -11,12 +11,12 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
+from scbroker.cli import sentence
 from scbroker.cli.command import ACCOUNT, Yes, command
 from scbroker.cli.commands.card import Svg, show_card
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import ApiKeyFile, PassphraseFile, PasswordFile, key_file_of, secret
-from scbroker.cli.words import sentence
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -81,13 +81,13 @@ def register(
 
     The broker and the user are saved as a profile: `default`, or the name that --profile gives.
     """
-    from scbroker.cli import device, profiles
+    from scbroker.cli import profiles
 
     folders = (
         absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
     )  # fmt: skip
     new = profiles.new_name(run.profile_name)
-    device.check(*folders)
+    profiles.check_device(*folders)
     draft = profiles.Profile(
         name=new,
         server_url=_server(run, server),
@@ -163,14 +163,15 @@ def login(
     `scbroker rotate` on another device. It must be of the profile's user and broker. --api-key-file,
     --session-folder, --trust-folder and --name replace what the profile has.
     """
-    from scbroker.cli import device, profiles
+    from scbroker.cli import profiles
     from scbroker.cli.groups import tell_offers
 
     folders = (
         absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
     )  # fmt: skip
     stored = profiles.find(run.profile_name)
-    device.check_for(stored, *folders)
+    saved = (None, None) if stored is None else (stored.session_folder, stored.trust_folder)
+    profiles.check_device(folders[0] or saved[0], folders[1] or saved[1])
     given = None if key_file is None else key_file_of(key_file)
     card, user_id = whom(run, user, stored, given)
     if stored is None:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli import device
+from scbroker.cli import profiles, sentence, status_of
 from scbroker.cli.command import WATCHING, command
-from scbroker.cli.findings import DoubtfulError, Finding, Probe, found, probe, write
-from scbroker.cli.output import Size
+from scbroker.cli.output import Output, Size
 from scbroker.cli.run import Run
-from scbroker.cli.words import sentence
 
 if TYPE_CHECKING:
     from scbroker.cli.profiles import Profile
@@ -29,9 +26,46 @@ if TYPE_CHECKING:
 _SECONDS: Final = 15.0
 _LEAST_SPACE: Final = 256 * 1_048_576
 _URL: Final = re.compile(r"https?://[^\s,()'\"]+")
-_CLOCK_FAILS: Final = 300
-"""Seconds that clocks may differ: docs/spec/protocol.md, code `clock`."""
-_CLOCK_WARNS: Final = 30
+_WIDTHS: Final = {"state": 7, "check": 13, "detail": 0}
+
+
+class DoubtfulError(Exception):
+    """A finding that stops nothing: its message is a warning."""
+
+
+class Finding(NamedTuple):
+    check: str
+    state: str
+    """ok, warning or failed."""
+    detail: str
+    status: int
+    """The exit status that it gives the command."""
+
+
+def found(name: str, check: Callable[[], str]) -> Finding:
+    """Return what a check finds: its text, or the text of the error that it raises."""
+    try:
+        return Finding(name, "ok", check(), 0)
+    except DoubtfulError as doubt:
+        return Finding(name, "warning", str(doubt), 0)
+    except errors.BrokerError as error:
+        return Finding(name, "failed", sentence(error), status_of(error))
+
+
+def write(out: Output, findings: Iterable[Finding]) -> int:
+    """Write findings as they come; return the exit status of the first failure, or 0."""
+    status = 0
+    rows = []
+    for each in findings:
+        status = status or each.status
+        row = {"check": each.check, "state": each.state, "detail": each.detail}
+        if out.as_json:
+            rows.append(row)
+        elif each.state != "ok" or not out.quiet:
+            out.item(row, _WIDTHS)
+    if out.as_json:
+        out.rows(rows, {})
+    return status
 
 
 @command(WATCHING)
@@ -46,10 +80,9 @@ def doctor(
 ) -> None:
     """Check what keeps scbroker from working here.
 
-    The command checks profile, folders, disk, broker, certificate, clock, API key, origin and session. Each
-    check is a line: ok, warning or failed, with the reason and what to do. The exit status is 0, or that of
-    the first failure. Without a profile, SCBROKER_SERVER_URL and SCBROKER_API_KEY name the
-    broker.
+    The command checks profile, folders, disk, broker, API key, origin and session. Each check is a line: ok,
+    warning or failed, with the reason and what to do. The exit status is 0, or that of the first failure.
+    Without a profile, SCBROKER_SERVER_URL and SCBROKER_API_KEY name the broker.
 
     The command reads no container. To check the origin (whether the broker accepts log-ins at this address),
     it attempts a log-in with a new key, which the broker refuses.
@@ -75,10 +108,6 @@ class _Doctor:
         yield (finding := found("broker", self._broker))
         if finding.status:
             return
-        at = probe(self.server, _SECONDS)
-        if at.ends is not None:
-            yield found("certificate", at.certificate)
-        yield found("clock", lambda: _clock(at))
         yield (finding := found("API key", self._api_key))
         if finding.status:
             return
@@ -87,8 +116,6 @@ class _Doctor:
             yield found("session", self._session)
 
     def _profile(self) -> str:
-        from scbroker.cli import profiles
-
         given, self.server = self.server, self.server or os.environ.get("SCBROKER_SERVER_URL", "")
         self.api_key = os.environ.get("SCBROKER_API_KEY")
         if self.run.profile_name is None and not profiles.path().exists():
@@ -106,7 +133,7 @@ class _Doctor:
         sessions, trust = None, None
         if self.profile is not None:
             sessions, trust = self.profile.session_folder, self.profile.trust_folder
-        marks = found("trust store", lambda: str(device.marks(trust)))
+        marks = found("trust store", lambda: str(profiles.marks(trust)))
         yield marks
         yield found("session store", lambda: self._session_store(sessions))
         if not marks.status:
@@ -114,7 +141,7 @@ class _Doctor:
 
     def _session_store(self, folder: str | None) -> str:
         try:
-            return device.sessions(folder)
+            return profiles.sessions(folder)
         except errors.SessionStoreError as error:
             if self.profile is not None:
                 raise
@@ -164,22 +191,6 @@ class _Doctor:
     def _session(self) -> str:
         _ = self.run.session
         return "is kept on this device, and resumes"
-
-
-def _clock(at: Probe) -> str:
-    """Compare the broker's clock, or that of the proxy before it, with ours."""
-    if at.ahead is None:
-        raise DoubtfulError("The broker's answer has no time to compare with.")
-    ahead = round(at.ahead)
-    by = f"{dt.timedelta(seconds=abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} the broker's"
-    if abs(ahead) > _CLOCK_FAILS:
-        raise errors.ClockError(
-            f"This machine's clock is {by}, and five minutes are allowed: set it right, or tell the broker's "
-            "operator."
-        )
-    if abs(ahead) > _CLOCK_WARNS:
-        raise DoubtfulError(f"This machine's clock is {by}: set it right.")
-    return "agrees with the broker's within a second or two" if abs(ahead) < 3 else by
 
 
 def _space(folder: Path) -> str:

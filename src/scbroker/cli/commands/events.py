@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import heapq
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,7 +16,6 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.completion import complete_container, complete_group
-from scbroker.cli.event_logs import each_once, merged
 from scbroker.cli.names import OfType
 from scbroker.cli.output import Row, ShortId
 from scbroker.cli.run import Run
@@ -34,6 +35,11 @@ _COLUMNS: Final = {
     "changes": "CHANGES",
 }
 _GROUP: Final = {"groupId": "GROUP"}
+_RECENT: Final = 1024
+"""How many of the latest events are compared to find the same one of another log.
+
+The logs are read at about the same time, so the same event comes from them shortly after one another.
+"""
 _WIDTHS: Final = {"id": 6, "date": 16, "eventType": 8, "containerId": 8}
 
 
@@ -200,3 +206,40 @@ def _row(run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str] |
         "groupId": _log_of(run, event),
     }
     return row if known is None else row | {"name": known.get(event.containerId)}
+
+
+def merged(logs: Iterable[Iterable[scbroker.ContainerEvent]]) -> list[scbroker.ContainerEvent]:
+    """Return the events of several logs by time, each once, in the order of each log."""
+    found = heapq.merge(*map(_dated, logs), key=lambda each: each[0])
+    return list(each_once(event for _, event in found))
+
+
+def each_once(events: Iterable[scbroker.ContainerEvent]) -> Iterator[scbroker.ContainerEvent]:
+    """Yield events, and leave out those that were already yielded from another log.
+
+    A container that the user reaches in two ways has its events in both logs, with the same time.
+    """
+    recent = dict[object, uuid.UUID | None]()
+    for each in events:
+        if recent.setdefault(told(each), each.groupId) == each.groupId:
+            yield each
+        if len(recent) > _RECENT:
+            del recent[next(iter(recent))]
+
+
+def told(event: scbroker.ContainerEvent) -> tuple[object, ...]:
+    """Return the fields that are equal if two logs have the same event."""
+    return (event.date, event.eventType, event.containerId, event.version, event.relatedUserId)
+
+
+def _dated(
+    log: Iterable[scbroker.ContainerEvent],
+) -> Iterator[tuple[dt.datetime, scbroker.ContainerEvent]]:
+    """Yield the events of a log, each with the latest time so far, as `heapq.merge` needs a sorted log.
+
+    An event can have an earlier time than the one before it: the broker changes events of deleted containers.
+    """
+    latest = dt.datetime.min.replace(tzinfo=dt.UTC)
+    for each in log:
+        latest = max(latest, each.date)
+        yield latest, each

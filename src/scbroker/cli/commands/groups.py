@@ -13,13 +13,13 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
+from scbroker.cli import with_message
 from scbroker.cli.command import SHARING, Yes, command, group
 from scbroker.cli.completion import complete_group, complete_person
 from scbroker.cli.groups import Found, GroupArgument, OfferArgument, counted
 from scbroker.cli.output import ShortId
 from scbroker.cli.people import Holder, Who, check_others, holder_of, joined, naming, warn
 from scbroker.cli.run import Run
-from scbroker.cli.words import with_message
 from scbroker.desk.people import managers_after, place_of
 from scbroker.desk.rights import living
 from scbroker.vocabulary import GroupRole, MemberRole

@@ -3,7 +3,7 @@
 import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -26,13 +26,10 @@ from scbroker.cli.people import (
     named_in,
     warn,
 )
-from scbroker.cli.rights import Can, permissions_of
 from scbroker.cli.run import Run
 from scbroker.desk import rights
 from scbroker.desk.strangers import is_renamed
-
-if TYPE_CHECKING:
-    from scbroker.vocabulary import ContainerAccessLevel
+from scbroker.vocabulary import ContainerAccessLevel
 
 PeopleArgument = Annotated[
     list[str] | None,
@@ -41,6 +38,18 @@ PeopleArgument = Annotated[
         help="A person: the name of a contact, a user id or a contact card. Or a group: its name, its id, or "
         "four or more first digits of the id.",
         autocompletion=complete_holder,
+    ),
+]
+_RIGHTS: Final = {(each.name or "").lower(): each for each in ContainerAccessLevel}
+_NAMES: Final = ", ".join(each.name or "" for each in ContainerAccessLevel)
+
+Can = Annotated[
+    str | None,
+    typer.Option(
+        metavar="|".join([*rights.WORDS, "RIGHT,..."]),
+        help="What the people can do. read: see content, name, members and type. write: also replace content "
+        "and name. manage: also share, and change the type. owner: also delete, and get an event when "
+        f"somebody reads. Or the exact permissions: one or more of {_NAMES}. By default read.",
     ),
 ]
 _IN_MESSAGE = 3
@@ -355,7 +364,7 @@ def _say_shared(
     names: Sequence[str],
     done: Sequence[uuid.UUID],
     members: Sequence[AnyHolder],
-    permissions: "ContainerAccessLevel",
+    permissions: ContainerAccessLevel,
     end: dt.datetime | None,
 ) -> None:
     if not done:
@@ -392,3 +401,28 @@ def _some(names: Sequence[str]) -> str:
     if len(names) > _IN_MESSAGE:
         return f"{len(names)} containers"
     return joined([repr(each) for each in names])
+
+
+def permissions_of(can: str | None) -> ContainerAccessLevel | None:
+    """Return the permissions that --can names, by a word or one by one; None without it.
+
+    Raises `InvalidArgumentError` for unknown words, and for permissions that cannot be given together.
+    """
+    if can is None:
+        return None
+    if can.lower() in rights.WORDS:
+        return rights.WORDS[can.lower()]
+    found = ContainerAccessLevel(0)
+    for each in can.split(","):
+        right = _RIGHTS.get(each.strip().lower())
+        if right is None:
+            raise errors.InvalidArgumentError(
+                f"--can cannot be {each.strip()!r}: pass one of {', '.join(rights.WORDS)}, or some of "
+                f"{_NAMES}."
+            )
+        found |= right
+    if missing := found.missing():
+        raise errors.InvalidArgumentError(
+            f"--can {can} also needs {rights.listed(missing)}: pass all of them."
+        )
+    return found

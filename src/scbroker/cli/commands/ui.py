@@ -44,7 +44,7 @@ def ui(
     """
     import asyncio
 
-    from scbroker.cli import device, profiles
+    from scbroker.cli import profiles
     from scbroker.cli.commands.account import absolute
     from scbroker.cli.ui.page import users_page
     from scbroker.cli.ui.session import Session
@@ -54,7 +54,7 @@ def ui(
         absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
     )  # fmt: skip
     if profiles.find(run.profile_name) is None:  # the page would ask for every secret first
-        device.check(*folders)
+        profiles.check_device(*folders)
 
     async def show() -> None:
         session = Session(

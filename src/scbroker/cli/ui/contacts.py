@@ -11,8 +11,7 @@ from starlette.routing import Route
 import scbroker
 from scbroker import errors
 from scbroker.cli.ui.context import path_of, provider_of, session_of, uuid_of
-from scbroker.cli.web.qr import qr_code
-from scbroker.cli.web.site import ask, done, fields, show
+from scbroker.cli.web.site import ask, done, fields, qr_code, show
 from scbroker.desk.people import contact_in_text
 
 

@@ -13,8 +13,7 @@ from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.ui.container import may
 from scbroker.cli.ui.context import container_of, people_of, provider_of, show_of, shown_name
-from scbroker.cli.web.qr import qr_code
-from scbroker.cli.web.site import ask, done, fields, show
+from scbroker.cli.web.site import ask, done, fields, qr_code, show
 
 _DAYS: Final = 7
 """Days that a new link is valid if the person chooses no other end."""

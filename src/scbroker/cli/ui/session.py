@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import scbroker
 from scbroker import errors
-from scbroker.cli import device, profiles
+from scbroker.cli import profiles
 from scbroker.cli.commands import account
 from scbroker.cli.output import Output
 from scbroker.cli.run import Run
@@ -291,7 +291,7 @@ class Gate:
 
 
 def _checked_provider(run: Run, profile: profiles.Profile) -> scbroker.ServerProvider:
-    device.check(profile.session_folder, profile.trust_folder)
+    profiles.check_device(profile.session_folder, profile.trust_folder)
     return account.provider_of(run, profile)
 
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.event_logs import merged, told
+from scbroker.cli.commands.events import merged, told
 from scbroker.cli.ui.context import (
     container_of,
     named,

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qsl
 
 import jinja2
+import segno
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.datastructures import State
@@ -27,7 +28,7 @@ from starlette.templating import Jinja2Templates
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from scbroker import errors
-from scbroker.cli.output import SHORT_ID, Size, duration, local, printable
+from scbroker.cli.output import SHORT_ID, Size, local, printable
 from scbroker.cli.web.access import ENTER, STATE, STATIC, Access, Guard, refuse
 
 _OWN: Final = "scbroker.cli.web"
@@ -320,7 +321,6 @@ def _environment(package: str) -> jinja2.Environment:
         breakable=lambda text: Markup("/<wbr>").join(
             text.split("/")
         ),  # a line may break after a slash
-        duration=duration,
         short=_short,
         number=lambda number: "-" if number is None else f"{number:,.0f}",
         printable=printable,
@@ -337,3 +337,14 @@ def _short(text: str) -> Markup:
     except ValueError:
         return Markup.escape(printable(text))
     return Markup('<span class="id" title="{}">{}</span>').format(text, short)
+
+
+def qr_code(text: str, label: str) -> Markup:
+    """Return the QR code of a text, dark on light in every theme; the label is for screen readers."""
+    drawn = segno.make_qr(text, error="m").svg_inline(
+        scale=1, border=4, dark="#000", light="#fff", svgclass="qr", lineclass=None, omitsize=True
+    )
+    # The drawing has numbers and colours only: the text is in none of its attributes.
+    return Markup('<svg role="img" aria-label="{}" ').format(label) + Markup(  # noqa: S704
+        drawn.removeprefix("<svg ")
+    )

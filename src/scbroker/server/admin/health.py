@@ -1,7 +1,6 @@
-"""Read a running broker's metrics, the state of its database and disks, and its registrations.
+"""Read a running broker's metrics, and the state of its database and disks."""
 
-A load is calculated between two readings of /metrics.
-"""
+from __future__ import annotations
 
 import http.client
 import math
@@ -10,17 +9,16 @@ import sqlite3
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Select, bindparam, func, select, text
+from sqlalchemy import text
 
 from scbroker.errors import BrokerFaultError, InvalidArgumentError, UnreachableError
 from scbroker.server.admin.stores import objects_url, sqlite_file
-from scbroker.server.broker import CLOCK_BOUND, SECOND, now
+from scbroker.server.broker import CLOCK_BOUND
 from scbroker.server.settings import Settings
-from scbroker.server.storage import tables as t
 from scbroker.server.storage.blobs import path_of
 from scbroker.server.storage.database import Database
 from scbroker.server.storage.driver import Connection
@@ -28,15 +26,9 @@ from scbroker.server.storage.driver import Connection
 _METRICS_SECONDS: Final = 10.0
 _MOST_METRICS: Final = 8 * 1_048_576
 _SERIES = tuple[str, tuple[tuple[str, str], ...]]
-_DAY: Final = 86_400 * SECOND
 _SQLITE_SIZE: Final = text("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size")
 _POSTGRESQL_SIZE: Final = text("SELECT pg_database_size(current_database())")
 _POSTGRESQL_VERSION: Final = text("SHOW server_version")
-_REGISTERED: Final[Select[Any]] = (
-    select((t.users.c.registered_at // _DAY).label("day"), func.count().label("users"))
-    .where(t.users.c.registered_at >= bindparam("since"), t.users.c.group_version.is_(None))
-    .group_by("day")
-)
 
 
 class Disk(NamedTuple):
@@ -115,24 +107,8 @@ def disks(settings: Settings) -> list[Disk]:
     return list(found.values())
 
 
-async def registrations(database: Database, days: int) -> list[int]:
-    """Return how many users registered on each of the last days (UTC), today last."""
-    today = now() // _DAY
-    first = today - days + 1
-
-    def count(connection: Connection) -> dict[int, int]:
-        rows = connection.execute(_REGISTERED, {"since": first * _DAY})
-        return {row.day: row.users for row in rows}
-
-    found = await database.read(count, large=True)
-    return [found.get(day, 0) for day in range(first, today + 1)]
-
-
-# The load, from /metrics
-
-
 class Reading(NamedTuple):
-    """The samples of one reading by name and labels, and its time."""
+    """The samples of one reading of /metrics by name and labels, and its time."""
 
     time: float
     samples: Mapping[_SERIES, float]
@@ -141,44 +117,21 @@ class Reading(NamedTuple):
         """Return the sum of the samples of a name that have these labels."""
         return sum(self.by(name, "", **labels).values())
 
-    def by(self, name: str, *keys: str, **labels: str) -> dict[tuple[str, ...], float]:
-        """Return the sums of a name's samples that have these labels, by the values of other labels."""
-        found: dict[tuple[str, ...], float] = {}
-        for (sample, pairs), value in self.samples.items():
+    def by(self, name: str, key: str, **labels: str) -> dict[str, float]:
+        """Return the sums of a name's samples that have these labels, by the value of another label."""
+        found: dict[str, float] = {}
+        for (sample, pairs), number in self.samples.items():
             have = dict(pairs)
             if sample == name and labels.items() <= have.items():
-                values = tuple(have.get(key, "") for key in keys)
-                found[values] = found.get(values, 0.0) + value
+                value = have.get(key, "")
+                found[value] = found.get(value, 0.0) + number
         return found
 
-
-class Operation(NamedTuple):
-    """One operation between two readings; times in seconds, None without a request."""
-
-    method: str
-    path: str
-    rate: float
-    p50: float | None
-    p95: float | None
-    slow: float
-
-
-class Load(NamedTuple):
-    """A broker's load between two readings. Rates are per second; times in seconds, None without any."""
-
-    seconds: float
-    requests: float
-    p50: float | None
-    p95: float | None
-    present: int
-    followers: int
-    slow: float
-    refusals: dict[str, float]
-    """Requests refused at their head, by kind."""
-    problems: dict[str, float]
-    """Answers with an error, by its code."""
-    operations: list[Operation]
-    """The busiest first."""
+    def since(self, before: Reading, name: str, key: str = "") -> dict[str, float]:
+        """Return by how much counters have grown; a broker that was restarted counts from 0 again."""
+        old = before.by(name, key)
+        grown = {value: new - old.get(value, 0.0) for value, new in self.by(name, key).items()}
+        return {value: each for value, each in grown.items() if each > 0}
 
 
 def read(url: str) -> Reading:
@@ -213,65 +166,3 @@ def read(url: str) -> Reading:
     except ValueError:
         raise BrokerFaultError(f"{url}/metrics is not in Prometheus' format.") from None
     return Reading(time.monotonic(), samples)
-
-
-def between(before: Reading, after: Reading) -> Load:
-    """Return the load between two readings."""
-    seconds = max(after.time - before.time, 1e-3)
-
-    def rate(name: str, **labels: str) -> float:
-        # A broker that was restarted counts from 0 again.
-        grown = after.total(name, **labels) - before.total(name, **labels)
-        return max(0.0, grown) / seconds
-
-    def rates(name: str, label: str) -> dict[str, float]:
-        return {value: rate(name, **{label: value}) for (value,) in after.by(name, label)}
-
-    def times(**labels: str) -> tuple[float | None, float | None]:
-        return _percentile(0.5, before, after, labels), _percentile(0.95, before, after, labels)
-
-    def operation(method: str, path: str) -> Operation:
-        labels = {"method": method, "path": path}
-        p50, p95 = times(**labels)
-        slow = rate("scbroker_slow_requests_total", **labels)
-        return Operation(method, path, rate("scbroker_requests_total", **labels), p50, p95, slow)
-
-    operations = [
-        operation(*each) for each in after.by("scbroker_requests_total", "method", "path")
-    ]
-    p50, p95 = times()
-    return Load(
-        seconds=seconds,
-        requests=rate("scbroker_requests_total"),
-        p50=p50,
-        p95=p95,
-        present=int(after.total("scbroker_requests_present")),
-        followers=int(after.total("scbroker_followers")),
-        slow=rate("scbroker_slow_requests_total"),
-        refusals=rates("scbroker_refused_total", "kind"),
-        problems=rates("scbroker_problems_total", "code"),
-        operations=sorted(operations, key=lambda each: -each.rate),
-    )
-
-
-def _percentile(
-    share: float, before: Reading, after: Reading, labels: dict[str, str]
-) -> float | None:
-    """Return a percentile of the requests' times since `before`, interpolated in its bucket."""
-    name = "scbroker_request_seconds_bucket"
-    old = before.by(name, "le", **labels)
-    grown = sorted(
-        (float(le), value - old.get((le,), 0.0))
-        for (le,), value in after.by(name, "le", **labels).items()
-    )
-    if not grown or grown[-1][1] <= 0:
-        return None
-    wanted = share * grown[-1][1]
-    low, below = 0.0, 0.0
-    for bound, count in grown:
-        if count >= wanted:
-            if bound == float("inf"):
-                return low
-            return low + (bound - low) * (wanted - below) / max(count - below, 1e-9)
-        low, below = bound, count
-    return low

@@ -1,9 +1,9 @@
-"""The operator's page: a broker's load, the state of its stores, their growth, API keys and the audit log."""
+"""The operator's page: a broker's state and load, users, API keys and the audit log."""
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -13,16 +13,13 @@ from starlette.types import ASGIApp
 import scbroker
 from scbroker import errors
 from scbroker.cli.admin.page import users
-from scbroker.cli.admin.page.watch import DAYS, LOAD_SECONDS, Watch
-from scbroker.cli.output import Size, duration
+from scbroker.cli.admin.page.watch import SECONDS, Watch
 from scbroker.cli.web.access import Access
-from scbroker.cli.web.charts import line_chart
 from scbroker.cli.web.site import Site, ask, done, show
 from scbroker.server.admin import api_keys, audit
-from scbroker.server.admin.health import Load, Reading
+from scbroker.server.admin.health import Reading
 from scbroker.server.admin.stores import Stores
 
-_OPERATIONS: Final = 10
 _ENTRIES: Final = 200
 _NAVIGATION: Final = {
     "/overview": "Overview",
@@ -34,7 +31,7 @@ _NAVIGATION: Final = {
 
 def operators_page(stores: Stores, watch: Watch, access: Access, ends: dt.datetime) -> ASGIApp:
     """Return the application of the page of a broker that `watch` watches."""
-    site = Site(access, "scbroker.cli.admin.page", _NAVIGATION, ends, refresh=LOAD_SECONDS)
+    site = Site(access, "scbroker.cli.admin.page", _NAVIGATION, ends, refresh=SECONDS)
     routes = [
         Route("/overview", _overview),
         Route("/api-keys", _api_keys),
@@ -47,83 +44,35 @@ def operators_page(stores: Stores, watch: Watch, access: Access, ends: dt.dateti
 
 async def _overview(request: Request) -> Response:
     watch: Watch = request.app.state.watch
-    last, load = watch.last, watch.load
-    operations = [] if load is None else [each for each in load.operations if each.rate]
+    first, last = (watch.readings[0], watch.readings[-1]) if watch.readings else (None, None)
     return show(
         request,
         "overview.html",
         watch=watch,
         last=last,
-        load=load,
-        refusals=_refusals(load),
-        operations=operations[:_OPERATIONS],
+        load=_load(first, last) if first and last and first is not last else None,
         health=watch.health,
         version=scbroker.__version__,
-        broker_version=_label(last, "version"),
-        python=_label(last, "python"),
-        charts=[
-            line_chart("Requests per second", [*watch.requests], _rate, _clock),
-            line_chart("95th percentile", [*watch.latency], duration, _clock),
-        ],
-        growth=[
-            line_chart("Size of the database", [*watch.database_bytes], _size, _clock),
-            line_chart("Users registered a day", _by_day(watch.registered), _whole, _day),
-        ],
-        days=DAYS,
+        build=[] if last is None else [*last.by("scbroker_build_info", "version")],
     )
 
 
-def _refusals(load: Load | None) -> list[tuple[str, str, float]]:
-    """Return the refused, failed and slow requests of the last minute: how, kind or name, and number."""
-    if load is None:
-        return []
-    slow = {f"{each.method} {each.path}": each.slow for each in load.operations}
-    rates = (
-        ("refused at the head, because of overload", load.refusals),
-        ("answered with an error", load.problems),
-        ("logged as slow", slow),
+def _load(first: Reading, last: Reading) -> dict[str, Any]:
+    """Return the requests between two readings: a second, slow ones, and those refused or failed by kind."""
+    refusals = (
+        ("refused at the head, because of overload", "scbroker_refused_total", "kind"),
+        ("answered with an error", "scbroker_problems_total", "code"),
     )
-    return [
-        (what, name, rate * load.seconds)
-        for what, found in rates
-        for name, rate in found.items()
-        if rate
-    ]
-
-
-def _label(reading: Reading | None, name: str) -> str | None:
-    """Return a version from the metrics; None if the broker does not answer."""
-    found = [] if reading is None else [*reading.by("scbroker_build_info", name)]
-    return found[0][0] if found else None
-
-
-def _rate(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.2g}"
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}" if value == int(value) else ""
-
-
-def _size(value: float) -> str:
-    return Size(value).shown()
-
-
-def _clock(at: float) -> str:
-    return f"{dt.datetime.fromtimestamp(at).astimezone():%H:%M}"
-
-
-def _day(at: float) -> str:
-    return f"{dt.datetime.fromtimestamp(at, dt.UTC):%Y-%m-%d}"
-
-
-def _by_day(counts: list[int]) -> list[tuple[float, float | None]]:
-    midnight = dt.datetime.now(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    first = midnight - dt.timedelta(days=len(counts) - 1)
-    return [
-        ((first + dt.timedelta(days=day)).timestamp(), float(count))
-        for day, count in enumerate(counts)
-    ]
+    return {
+        "requests": sum(last.since(first, "scbroker_requests_total").values())
+        / max(last.time - first.time, 1e-3),
+        "slow": sum(last.since(first, "scbroker_slow_requests_total").values()),
+        "refusals": [
+            (what, kind, number)
+            for what, name, key in refusals
+            for kind, number in last.since(first, name, key).items()
+        ],
+    }
 
 
 async def _api_keys(request: Request) -> Response:
