@@ -20,7 +20,7 @@ from scbroker import (
     MemberRole,
     ServerProvider,
 )
-from scbroker.records.roster import MAX_MEMBERS
+from scbroker.records.roster import MAX_GROUPS, MAX_MEMBERS
 from scbroker.server.storage import tables
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import WRITER, accepted, roles, team
@@ -70,6 +70,30 @@ def test_a_group_has_1024_members_of_whom_one_leaves_one_is_removed_and_the_rest
     assert len(members) == MAX_MEMBERS - 1
     assert members[users[-1]] is WRITER
     check(broker)
+
+
+@pytest.mark.long
+@both_engines
+def test_16_groups_stand_in_one_list_and_a_member_of_each_reads_and_writes(
+    alice: ServerProvider, new_provider: NewProvider, user_pool: Users
+) -> None:
+    members = [new_provider(ring) for ring in user_pool(MAX_GROUPS)]
+    groups = [accepted(team(alice, member), member) for member in members]
+    made = box(alice, *groups)
+    [refused] = alice.grantAccess(made, AccessLevel(team(alice))).result(PATIENCE)
+    assert isinstance(refused, BrokerError.tooLargeError)
+    for number, (member, group) in enumerate(zip(members, groups, strict=True)):
+        found = member.getContainer(made).result(PATIENCE)
+        assert (found.via, found.version) == (group.id, number + 1)
+        member.updateContainerContent(made, b"%d" % number).result(PATIENCE)
+    # Each removal makes the container stale: the next writer renews once for all of them.
+    for member, group in zip(members[1:], groups[1:], strict=True):
+        alice.removeGroupMembers(group, id_of(member)).result(PATIENCE)
+        refusal(member.getContainer(made), BrokerError.notFoundError)
+    done = members[0].updateContainerContent(made, b"renewed").result(PATIENCE)
+    assert done.version == MAX_GROUPS + 2
+    found = new_provider(user_pool(1)[0]).getContainer(made).result(PATIENCE)
+    assert (found.content, len(found.access or ())) == (b"renewed", MAX_GROUPS + 1)
 
 
 def copy(database_url: str, container: uuid.UUID, count: int) -> None:

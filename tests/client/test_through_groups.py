@@ -1,6 +1,7 @@
 """Containers that users reach through groups: reading, writing, sharing, and what the results say."""
 
 import dataclasses
+import datetime as dt
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -20,6 +21,7 @@ from scbroker import (
     Promise,
     SecuredContainer,
     ServerProvider,
+    openLink,
 )
 from tests.client.conftest import id_of, refusal
 from tests.client.rosters.conftest import READER, SHARER, WRITER, accepted, team
@@ -247,6 +249,21 @@ def test_groups_are_granted_and_revoked_as_users_are(
     [created] = alice.createContainers([NewContainer(b"3", accessLevels=both)]).result(PATIENCE)
     assert isinstance(created, SecuredContainer)
     assert get(bob, created.id).content == b"3"
+
+
+@pytest.mark.long
+def test_a_link_shares_what_its_maker_reaches_through_a_group(
+    alice: ServerProvider, bob: ServerProvider
+) -> None:
+    group = accepted(team(alice, MemberRole(id_of(bob), SHARER)), bob)
+    box = shared(alice, group)
+    until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+    link = bob.createLink(box, expiresAt=until).result(PATIENCE)
+    with openLink(link).result(PATIENCE) as opened:
+        assert opened.getContainerContent(box).result(PATIENCE) == b"content"
+        assert get(alice, box).modifiedVia == group.id
+        bob.revokeLink(link).result(PATIENCE)
+        refusal(opened.getContainer(box), BrokerError.notAuthenticatedError)
 
 
 def test_a_fresh_device_finds_out_which_ids_are_groups(
