@@ -3,16 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from scbroker.crypto.verify import label, labelled_hash, sha256
 from scbroker.records import batch
 from scbroker.records.canonical import VERSION
 from scbroker.records.container_record import LABEL, bare_body
-from tests.vectors.cast import DAY, START, Person, cast, chosen, signing_key
+from tests.vectors.cast import Person, cast, chosen, day, signing_key
 from tests.vectors.container_records import ALL
-from tests.vectors.files import Vector, invalid, store, valid
-from tests.vectors.story import Container, Grant, Made, altered, sign
+from tests.vectors.files import Vector, encoded, flipped, invalid, put, store, valid
+from tests.vectors.story import Container, Grant, Made, author_of
 
 INTEGRITY = "integrity"
 Leaf = Callable[[bytes, bytes], bytes]
@@ -38,9 +36,7 @@ def make() -> None:
 
 def created(author: Person, name: str = "one", index: int = 0) -> Made:
     box = Container(f"{author.name}'s {name}", author)
-    access = box.access(1, author, [Grant(author, ALL, keyIndex=index)])
-    record = altered(box.begin(START + 12 * DAY, access), keyIndex=index)
-    return sign(record, author, access, index)
+    return box.create(day(12), [Grant(author, ALL, keyIndex=index)], keyIndex=index)
 
 
 def signed(
@@ -61,7 +57,7 @@ def signed(
     leaves[index] = leaf(salt, made.hash)
     root, path = tree(leaves, index, node)
     if by is None:
-        key = signing_key(_author(made), made.record.keyIndex)
+        key = signing_key(author_of(made.record).name, made.record.keyIndex)
         return [key.sign(batch.LABEL, encoded([size, root])), salt, size, index, path]
     return [by(root), salt, size, index, path]
 
@@ -77,33 +73,14 @@ def tree(leaves: Sequence[bytes], index: int, node: Node) -> tuple[bytes, bytes]
     return node(left[0], right[0]), path
 
 
-def encoded(fields: list[Any]) -> bytes:
-    return VERSION + msgspec.msgpack.encode(fields)
-
-
-def _author(made: Made) -> str:
-    return next(name for name, one in cast().items() if one.fingerprint == made.record.author)
-
-
 def given(record: str, signature: bytes) -> dict[str, Any]:
     return {"record": record, "batchSignature": signature}
 
 
 def _valid(records: dict[str, Made]) -> list[Vector]:
     sizes = [
-        (2, 0),
-        (2, 1),
-        (3, 2),
-        (5, 4),
-        (7, 0),
-        (7, 3),
-        (7, 4),
-        (7, 6),
-        (33, 32),
-        (63, 62),
-        (64, 0),
-        (64, 63),
-    ]
+        (2, 0), (2, 1), (3, 2), (5, 4), (7, 0), (7, 3), (7, 4), (7, 6), (33, 32), (63, 62), (64, 0), (64, 63),
+    ]  # fmt: skip
     found = [
         valid(f"leaf {index} of {size}", f"A path of {len(fields[4]) // 32} hashes.",
               **given("of Alice", encoded(fields)))
@@ -127,11 +104,6 @@ def _formats(records: dict[str, Made]) -> list[Vector]:
             raise ValueError(f"{name} changes nothing.")
         found.append(invalid(name, comment, INTEGRITY, **given("of Alice", changed)))
 
-    def put(name: str, comment: str, position: int, value: Any) -> None:
-        changed = [*fields]
-        changed[position] = value
-        spoiled(name, comment, encoded(changed))
-
     spoiled("wrong version byte", "02 in place of 01.", b"\x02" + whole[1:])
     spoiled("trailing byte", "One zero byte behind the value.", whole + b"\0")
     spoiled("truncated", "The last byte is missing.", whole[:-1])
@@ -144,26 +116,22 @@ def _formats(records: dict[str, Made]) -> list[Vector]:
         fields[1] + b"\x05", fields[1] + b"\xcc\x05"))  # fmt: skip
     spoiled("one element more", "Six elements.", encoded([*fields, None]))
     spoiled("one element fewer", "No path.", encoded(fields[:-1]))
-    put("short signature", "3,372 bytes.", 0, fields[0][:-1])
-    put("long signature", "3,374 bytes.", 0, fields[0] + b"\0")
-    put("short salt", "31 bytes.", 1, fields[1][:-1])
-    put("salt nil", "No salt.", 1, None)
-    put("size as text", '"5".', 2, "5")
-    put("size as bool", "true.", 2, True)
-    put("index as float", "Floating point.", 3, 2.0)
-    put("negative index", "-1.", 3, -1)
-    put(
-        "path as array",
-        "An array of hashes.",
-        4,
-        [fields[4][:32], fields[4][32:64], fields[4][64:]],
-    )
-    put("path as text", "A str of 96 bytes.", 4, "a" * 96)
-    put("path nil", "No path.", 4, None)
-    put("path cut by a byte", "The last hash has 31 bytes.", 4, fields[4][:-1])
-    put("path longer by a byte", "A zero byte.", 4, fields[4] + b"\0")
-    put("path cut by a hash", "The sibling is missing.", 4, fields[4][32:])
-    put("path of no hash", "No bytes.", 4, b"")
+    spoiled("short signature", "3,372 bytes.", put(fields, 0, fields[0][:-1]))
+    spoiled("long signature", "3,374 bytes.", put(fields, 0, fields[0] + b"\0"))
+    spoiled("short salt", "31 bytes.", put(fields, 1, fields[1][:-1]))
+    spoiled("salt nil", "No salt.", put(fields, 1, None))
+    spoiled("size as text", '"5".', put(fields, 2, "5"))
+    spoiled("size as bool", "true.", put(fields, 2, True))
+    spoiled("index as float", "Floating point.", put(fields, 3, 2.0))
+    spoiled("negative index", "-1.", put(fields, 3, -1))
+    hashes = [fields[4][:32], fields[4][32:64], fields[4][64:]]
+    spoiled("path as array", "An array of hashes.", put(fields, 4, hashes))
+    spoiled("path as text", "A str of 96 bytes.", put(fields, 4, "a" * 96))
+    spoiled("path nil", "No path.", put(fields, 4, None))
+    spoiled("path cut by a byte", "The last hash has 31 bytes.", put(fields, 4, fields[4][:-1]))
+    spoiled("path longer by a byte", "A zero byte.", put(fields, 4, fields[4] + b"\0"))
+    spoiled("path cut by a hash", "The sibling is missing.", put(fields, 4, fields[4][32:]))
+    spoiled("path of no hash", "No bytes.", put(fields, 4, b""))
     return found
 
 
@@ -201,7 +169,7 @@ def _paths(records: dict[str, Made]) -> list[Vector]:
         (8, 2),
     )
     put("another hash in the path", "A bit of the first.", 4,
-        bytes([reversed_path[0] ^ 1]) + reversed_path[1:], (8, 2))  # fmt: skip
+        flipped(reversed_path, 0), (8, 2))  # fmt: skip
     spoiled("another record", "Of the same author.", signed(alice, 4, 1), "of Alice, another")
     both = [batch.leaf_of(chosen("salt", n), records[name].hash)
             for n, name in enumerate(("of Alice", "of Alice, another"))]  # fmt: skip
@@ -225,17 +193,12 @@ def _signatures(records: dict[str, Made]) -> list[Vector]:
     def spoiled(name: str, comment: str, fields: list[Any], record: str = "of Alice") -> None:
         found.append(invalid(name, comment, INTEGRITY, **given(record, encoded(fields))))
 
-    def flipped(at: int) -> list[Any]:
-        fields = signed(alice, 4, 1)
-        signature = bytearray(fields[0])
-        signature[at] ^= 1
-        return [bytes(signature), *fields[1:]]
-
     def by(sign: Callable[[bytes], bytes]) -> list[Any]:
         return signed(alice, 4, 1, by=sign)
 
-    spoiled("Ed25519 half", "A bit of it.", flipped(0))
-    spoiled("ML-DSA half", "A bit of it.", flipped(100))
+    good = signed(alice, 4, 1)
+    spoiled("Ed25519 half", "A bit of it.", [flipped(good[0], 0), *good[1:]])
+    spoiled("ML-DSA half", "A bit of it.", [flipped(good[0], 100), *good[1:]])
     spoiled("signed by another user", "Bob.", by(
         lambda root: signing_key("bob").sign(batch.LABEL, encoded([4, root]))))  # fmt: skip
     spoiled("record of another author", "Bob's, in a batch of Alice.", signed(

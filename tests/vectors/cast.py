@@ -21,6 +21,11 @@ MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 
 
+def day(number: int) -> int:
+    """So many days after the start."""
+    return START + number * DAY
+
+
 def chosen(*names: object, size: int = 32) -> bytes:
     """Bytes that stand for random ones: SHAKE-256 of the names."""
     text = " ".join(map(str, ("scbroker vectors", *names)))

@@ -1,12 +1,28 @@
-"""Vector files: JSON; byte strings are lower-case hexadecimal, but signatures, being long, base64."""
+"""Vector files, and the means to spoil bytes in one place.
+
+The files are JSON; byte strings are lower-case hexadecimal, but signatures, being long, base64.
+"""
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from scbroker.records.canonical import VERSION
+
 FOLDER = Path(__file__).parent
 Vector = dict[str, Any]
+VALID, INTEGRITY, CLOCK, FORK, ROLLBACK = "valid", "integrity", "clock", "fork", "rollback"
+
+
+def vector(name: str, comment: str, outcome: str, /, **fields: Any) -> Vector:
+    """A vector that is valid, or that is refused with this error."""
+    if outcome == VALID:
+        return valid(name, comment, **fields)
+    return invalid(name, comment, outcome, **fields)
 
 
 def valid(name: str, comment: str, /, **fields: Any) -> Vector:
@@ -42,6 +58,23 @@ def vectors(name: str, result: str | None = None) -> list[Vector]:
 
 def signature_of(item: Vector) -> bytes:
     return base64.b64decode(item["signature"], validate=True)
+
+
+def encoded(row: Sequence[Any]) -> bytes:
+    """An object with these elements, which need not be of its grammar."""
+    return VERSION + msgspec.msgpack.encode(row)
+
+
+def put(row: Sequence[Any], position: int, value: Any) -> bytes:
+    """An object with another element in one place."""
+    return encoded([*row[:position], value, *row[position + 1 :]])
+
+
+def flipped(octets: bytes, at: int) -> bytes:
+    """The bytes with one bit changed, in the byte at a position."""
+    changed = bytearray(octets)
+    changed[at] ^= 1
+    return bytes(changed)
 
 
 def _shown(value: Any, name: str = "") -> Any:

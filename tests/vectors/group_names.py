@@ -5,7 +5,7 @@ from typing import Any
 
 from scbroker.records.canonical import container_id_of, group_name_of, show_fingerprint, user_id_of
 from tests.vectors.cast import DAY, MINUTE, START, cast, chosen
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, flipped, invalid, store, valid
 from tests.vectors.groups import Group, Step, Team, shown_step
 from tests.vectors.story import Container
 
@@ -94,7 +94,7 @@ def _groups(team: Team, other: Group) -> list[Vector]:
         invalid("R's record 1 for a user's name", "Alice's fingerprint is no group's name.", INTEGRITY,
                 **asked("team", own=team.alice.fingerprint)),
         invalid("another group for a pinned id", "The pin differs in its last bit.", SUBSTITUTION,
-                **asked("team", pin=name[:-1] + bytes([name[-1] ^ 1]))),
+                **asked("team", pin=flipped(name, 31))),
     ]  # fmt: skip
 
 

@@ -3,14 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
-
 from scbroker.crypto.seal import DecryptionKey, derive_key
 from scbroker.crypto.verify import sha256
-from scbroker.records.canonical import VERSION, encode_object
+from scbroker.records.canonical import encode_object
 from scbroker.records.roster import Info, commitment_of
 from tests.vectors.cast import cast, chosen
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, encoded, flipped, invalid, store, valid
 from tests.vectors.groups import WRITER, Group, Seat, key_of, seal_info
 
 DECRYPTION, INTEGRITY = "decryption", "integrity"
@@ -143,7 +141,7 @@ def _infos(group: Group) -> list[Vector]:
 
     good = sealed(1, encode_object(Info(NAME, "For all.", older(1))))
     three = older(SECRETS)
-    flipped = good["sealed"][:-1] + bytes([good["sealed"][-1] ^ 1])
+    sealed_anew = flipped(good["sealed"], -1)
     return [
         opens("info of epoch 0", "No secrets.", NAME, "", []),
         valid("info of epoch 1", "One secret.", **good, name=NAME, description="For all.", secrets=older(1)),
@@ -161,7 +159,7 @@ def _infos(group: Group) -> list[Vector]:
         invalid("info under another secret", "That of epoch 0.", DECRYPTION, **{
             **good, "secret": group.secret(0)}),
         invalid("info changed", "The last bit; the hash fits.", DECRYPTION, **{
-            **good, "sealed": flipped, "info": sha256(flipped)}),
+            **good, "sealed": sealed_anew, "info": sha256(sealed_anew)}),
         counted("a secret fewer", "None, in epoch 1.", 1, []),
         counted("a secret more", "Two, in epoch 1.", 1, older(2)),
         refused("secrets out of order", "Of epochs 0 and 1.", NAME, "", [three[1], three[0]]),
@@ -188,15 +186,15 @@ def _formats(sealed: Callable[[int, bytes], dict[str, Any]]) -> list[Vector]:
         "info with a trailing byte": ("00.", body + b"\0"),
         "info truncated": ("The last byte is missing.", body[:-1]),
         "info not shortest": ("The name with d9 01.", body.replace(b"\xa1n", b"\xd9\x01n")),
-        "info with an element more": ("nil.", VERSION + msgspec.msgpack.encode(["n", "", [], None])),
-        "info with an element fewer": ("No secrets.", VERSION + msgspec.msgpack.encode(["n", ""])),
-        "name as bin": ("One byte.", VERSION + msgspec.msgpack.encode([b"n", "", []])),
-        "description as nil": ("It may be empty.", VERSION + msgspec.msgpack.encode(["n", None, []])),
+        "info with an element more": ("nil.", encoded(["n", "", [], None])),
+        "info with an element fewer": ("No secrets.", encoded(["n", ""])),
+        "name as bin": ("One byte.", encoded([b"n", "", []])),
+        "description as nil": ("It may be empty.", encoded(["n", None, []])),
     }  # fmt: skip
     found = [
         invalid(title, comment, INTEGRITY, **sealed(0, octets))
         for title, (comment, octets) in rows.items()
     ]
     row = [NAME, "For all.", [bytes(31)]]
-    short = sealed(1, VERSION + msgspec.msgpack.encode(row))
+    short = sealed(1, encoded(row))
     return [*found, invalid("short secret in an info", "31 bytes.", INTEGRITY, **short)]

@@ -46,7 +46,7 @@ class Seat:
         return Member(self.person.fingerprint, self.keyIndex, self.role, self.version)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """A record of a group, with all that comes with it or stays in force."""
 
@@ -199,7 +199,7 @@ class Group:
             last.seats, last.leaves, False, last.info,
         )  # fmt: skip
 
-    def via(self, step: Step, **changes: Any) -> Via:
+    def via(self, step: Step, /, **changes: Any) -> Via:
         found = Via(self.fingerprint, step.roster.epoch, step.version, step.made.hash)
         return replace(found, **changes)
 
@@ -244,9 +244,7 @@ def shown_step(step: Step, *, signature: bool = False) -> dict[str, Any]:
     if signature:
         shown["signature"] = step.made.signed.signature
     if step.made.access is not None:
-        shown["accessList"] = [
-            {"salt": item.salt, "entry": item.entry} for item in step.made.access.salted
-        ]
+        shown["accessList"] = step.made.access.shown
     if step.introduces:
         shown["roster"] = step.stored
         shown["type"] = {"salt": step.salt, "type": step.text}

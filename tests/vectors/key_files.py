@@ -10,7 +10,7 @@ from scbroker.crypto.verify import label, labelled_hash, sha256
 from scbroker.keys import MAGIC, PassphraseKeys
 from scbroker.records.canonical import VERSION
 from tests.vectors.cast import Person, cast, chosen, decryption_key, signing_key
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, encoded, flipped, invalid, store, valid
 
 PASSWORD, PASSPHRASE = "correct horse", "eight words that nobody else would think of"
 INTEGRITY, DECRYPTION, SUBSTITUTION = "integrity", "decryption", "key-substitution"
@@ -69,18 +69,14 @@ def assembled(fields: list[Any]) -> bytes:
     return MAGIC + VERSION + msgspec.msgpack.encode(fields)
 
 
-def ring_bytes(row: list[Any]) -> bytes:
-    return VERSION + msgspec.msgpack.encode(row)
-
-
 def make() -> None:
     alice = cast()["alice"]
-    good = ring_bytes(ring_row(alice))
+    good = encoded(ring_row(alice))
     file, salted = written(good), written(good, salt=chosen("another password salt"))
     keys = passphrase_keys(PASSPHRASE, alice)
     fields = {"userId": str(alice.chain().userId), "passphrase": PASSPHRASE, "password": None}
     both = {**fields, "password": PASSWORD}
-    generation_2 = ring_bytes(ring_row(alice, 2, 2))
+    generation_2 = encoded(ring_row(alice, 2, 2))
     ligature = "e\u0301\ufb01 ①"  # what NFKC changes
     longest = "ö" * 511 + "x"
     vectors: list[Vector] = [
@@ -153,7 +149,7 @@ def formats(file: bytes, fields: dict[str, Any]) -> list[Vector]:
     alice = cast()["alice"].fingerprint
     found.append(
         invalid("a fingerprint with the same id", "It differs behind the first 122 bits.",
-                DECRYPTION, **fields, keyFile=put(0, alice[:31] + bytes([alice[31] ^ 1])))
+                DECRYPTION, **fields, keyFile=put(0, flipped(alice, 31)))
     )  # fmt: skip
     return found
 
@@ -166,7 +162,7 @@ def foreign(ring: bytes, fields: dict[str, Any]) -> list[Vector]:
         invalid("asked for another user", "Alice's file, sealed under Bob's id.", SUBSTITUTION, **for_bob,
                 keyFile=written(ring, wrap=passphrase_keys(PASSPHRASE, bob).wrap)),
         invalid("another fingerprint", "Bob's file, sealed under Alice's id.", SUBSTITUTION, **fields,
-                keyFile=written(ring_bytes(ring_row(bob)), owner=bob,
+                keyFile=written(encoded(ring_row(bob)), owner=bob,
                                 wrap=passphrase_keys(PASSPHRASE, alice).wrap)),
         invalid("empty passphrase", "The file is sealed under none.", "invalid",
                 **{**fields, "passphrase": ""}, keyFile=written(ring, wrap=wrap_of(b"", alice))),
@@ -198,11 +194,6 @@ def spliced(file: bytes, salted: bytes, ring: bytes, fields: dict[str, Any]) -> 
     other = parts_of(written(ring, salt=salt))
     fresh = parts_of(salted)
 
-    def flipped(data: bytes, position: int = -1) -> bytes:
-        changed = bytearray(data)
-        changed[position] ^= 1
-        return bytes(changed)
-
     rows = {
         "an older password part": [fingerprint, salt, passphrase_part, other[3]],
         "an older passphrase part": [fingerprint, salt, other[2], password_part],
@@ -211,8 +202,8 @@ def spliced(file: bytes, salted: bytes, ring: bytes, fields: dict[str, Any]) -> 
                                                    fresh[3]],
         "password part twice": [fingerprint, salt, password_part, password_part],
         "passphrase part twice": [fingerprint, salt, passphrase_part, passphrase_part],
-        "passphrase part changed": [fingerprint, salt, flipped(passphrase_part), password_part],
-        "password part changed": [fingerprint, salt, passphrase_part, flipped(password_part)],
+        "passphrase part changed": [fingerprint, salt, flipped(passphrase_part, -1), password_part],
+        "password part changed": [fingerprint, salt, passphrase_part, flipped(password_part, -1)],
         "passphrase part empty": [fingerprint, salt, b"", password_part],
         "password part empty": [fingerprint, salt, passphrase_part, b""],
     }  # fmt: skip
@@ -256,27 +247,27 @@ def rings(fields: dict[str, Any]) -> list[Vector]:
     good = ring_row(alice)
     swapped = [alice.fingerprint, *ring_row(bob)[1:]]
     cases = {
-        "another user's KeyRing": ring_bytes(ring_row(bob)),
-        "KeyRing of other keys": ring_bytes(swapped),
-        "KeyRing of version 2": b"\x02" + ring_bytes(good)[1:],
-        "KeyRing with a trailing byte": ring_bytes(good) + b"\0",
-        "KeyRing of generation 0": ring_bytes(ring_row(alice, 0)),
-        "KeyRing without signing keys": ring_bytes([*good[:2], [], good[3]]),
-        "KeyRing without encryption keys": ring_bytes([*good[:3], []]),
-        "KeyRing of 257 signing keys": ring_bytes(
+        "another user's KeyRing": encoded(ring_row(bob)),
+        "KeyRing of other keys": encoded(swapped),
+        "KeyRing of version 2": b"\x02" + encoded(good)[1:],
+        "KeyRing with a trailing byte": encoded(good) + b"\0",
+        "KeyRing of generation 0": encoded(ring_row(alice, 0)),
+        "KeyRing without signing keys": encoded([*good[:2], [], good[3]]),
+        "KeyRing without encryption keys": encoded([*good[:3], []]),
+        "KeyRing of 257 signing keys": encoded(
             [
                 *good[:2],
                 [*good[2], *([chosen("more", n), chosen("seeds", n)] for n in range(256))],
                 good[3],
             ]
         ),
-        "KeyRing of 257 encryption keys": ring_bytes(
+        "KeyRing of 257 encryption keys": encoded(
             [
                 *good[:3],
                 [*good[3], *([chosen("more", n, size=64), chosen("seeds", n)] for n in range(256))],
             ]
         ),
-        "KeyRing with a short seed": ring_bytes(
+        "KeyRing with a short seed": encoded(
             [*good[:2], [[good[2][0][0][:31], good[2][0][1]]], good[3]]
         ),
         "empty KeyRing": b"",

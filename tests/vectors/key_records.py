@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 
 from scbroker.crypto.verify import labelled_hash
-from scbroker.records.canonical import VERSION, encode_object, fingerprint_of, user_id_of
+from scbroker.records.canonical import encode_object, fingerprint_of, user_id_of
 from scbroker.records.key_record import CLOSED, LABEL, RETIRED, KeyRecord, Signed
 from scbroker.vocabulary import KeyType
 from tests.vectors.cast import DAY, MINUTE, START, Person, cast, decryption_key, signing_key
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, invalid, put, store, valid
 from tests.vectors.ids import P
 
 SIGNING, ENCRYPTION = KeyType.Signing, KeyType.Encryption
@@ -255,18 +255,14 @@ def formats(chains: Chains) -> None:
         one = Signed(changed, signing_key("alice").sign(LABEL, changed))
         chains.invalid(name, comment, [*first_two(), one])
 
-    def put(position: int, value: Any) -> bytes:
-        rows = list(msgspec.to_builtins(good, builtin_types=(bytes,)))
-        rows[position] = value
-        return VERSION + msgspec.msgpack.encode(rows)
-
+    row = msgspec.to_builtins(good, builtin_types=(bytes,))
     spoiled("wrong version byte", "00.", b"\0" + body[1:])
     spoiled("trailing byte", "c0 behind the value.", body + b"\xc0")
     spoiled("integer not shortest", "Sequence 2 as cc 02.", body[:36] + b"\xcc" + body[36:])
-    spoiled("unknown type", "keyType 2.", put(2, 2))
-    spoiled("unknown state", "3.", put(5, 3))
-    spoiled("index too large", "256.", put(3, 256))
-    spoiled("state as bool", "false.", put(5, False))
+    spoiled("unknown type", "keyType 2.", put(row, 2, 2))
+    spoiled("unknown state", "3.", put(row, 5, 3))
+    spoiled("index too large", "256.", put(row, 3, 256))
+    spoiled("state as bool", "false.", put(row, 5, False))
 
 
 def marks(chains: Chains) -> None:

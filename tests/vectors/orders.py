@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 
 from scbroker.crypto.verify import label, sha256
-from scbroker.records.canonical import VERSION, encode_object
+from scbroker.records.canonical import encode_object
 from scbroker.records.key_record import CLOSED
 from scbroker.vocabulary import KeyType
 from scbroker.wire.users import NO_DIGEST, Order
 from tests.vectors.cast import DAY, START, cast, chosen, person, signing_key
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, encoded, flipped, invalid, put, store, valid
 
 CHALLENGE = "challenge"
 ORIGIN = "https://broker.example:443"
@@ -167,38 +167,33 @@ def _malformed() -> list[Vector]:
     good = _order("delete-user", _end_of("alice"))
     body = encode_object(good)
 
-    def put(position: int, value: Any) -> bytes:
-        rows = list(msgspec.to_builtins(good, builtin_types=(bytes,)))
-        rows[position] = value
-        return VERSION + msgspec.msgpack.encode(rows)
-
-    rows = msgspec.msgpack.decode(body[1:])
+    row = msgspec.msgpack.decode(body[1:])
     faults = {
         "empty": ("No bytes.", b""),
         "wrong version byte": ("02.", b"\x02" + body[1:]),
         "trailing byte": ("00.", body + b"\0"),
         "truncated": ("A byte is missing.", body[:-1]),
         "not shortest": ("The nonce with c5 0030.", body.replace(b"\xc4\x30", b"\xc5\0\x30")),
-        "a statement": ("Four elements.", VERSION + msgspec.msgpack.encode(rows[:4])),
-        "five elements": ("No digest.", VERSION + msgspec.msgpack.encode(rows[:5])),
-        "seven elements": ("One more.", VERSION + msgspec.msgpack.encode([*rows, None])),
-        "no origin": ("Empty.", put(0, "")),
-        "short fingerprint": ("31 bytes.", put(1, good.fingerprint[:31])),
-        "index too large": ("256.", put(2, 256)),
-        "short nonce": ("47 bytes.", put(3, good.nonce[:47])),
-        "long nonce": ("49 bytes.", put(3, good.nonce + b"\0")),
-        "unknown action": ("delete-users.", put(4, "delete-users")),
-        "action in capitals": ("Delete-User.", put(4, "Delete-User")),
-        "action as bytes": ("bin.", put(4, b"delete-user")),
-        "no digest": ("nil.", put(5, None)),
-        "short digest": ("31 bytes.", put(5, bytes(31))),
+        "a statement": ("Four elements.", encoded(row[:4])),
+        "five elements": ("No digest.", encoded(row[:5])),
+        "seven elements": ("One more.", encoded([*row, None])),
+        "no origin": ("Empty.", put(row, 0, "")),
+        "short fingerprint": ("31 bytes.", put(row, 1, good.fingerprint[:31])),
+        "index too large": ("256.", put(row, 2, 256)),
+        "short nonce": ("47 bytes.", put(row, 3, good.nonce[:47])),
+        "long nonce": ("49 bytes.", put(row, 3, good.nonce + b"\0")),
+        "unknown action": ("delete-users.", put(row, 4, "delete-users")),
+        "action in capitals": ("Delete-User.", put(row, 4, "Delete-User")),
+        "action as bytes": ("bin.", put(row, 4, b"delete-user")),
+        "no digest": ("nil.", put(row, 5, None)),
+        "short digest": ("31 bytes.", put(row, 5, bytes(31))),
     }
     found = [
         invalid(name, comment, CHALLENGE, **_given(changed, "delete-user"))
         for name, (comment, changed) in faults.items()
     ]
     origin = "https://" + "x" * 1024
-    long = {**_given(put(0, origin), "delete-user"), "brokerOrigin": origin}
+    long = {**_given(put(row, 0, origin), "delete-user"), "brokerOrigin": origin}
     return [
         *found,
         invalid("more than 1,024 bytes", "The broker has this origin.", "invalid", **long),
@@ -222,8 +217,7 @@ def _wrong() -> list[Vector]:
         "another user's fingerprint": ("Bob's, signed by Alice.", _given(
             _order("delete-user", end, fingerprint=bob), "delete-user")),
         "a fingerprint with the same id": ("It differs behind the first 122 bits.", _given(
-            _order("delete-user", end, fingerprint=good.fingerprint[:31]
-                   + bytes([good.fingerprint[31] ^ 1])), "delete-user")),
+            _order("delete-user", end, fingerprint=flipped(good.fingerprint, 31)), "delete-user")),
         "a retired key": ("Erin's key 0.", _given(retired, "delete-user", user="erin")),
         "a retired key under the latest index": ("Erin's key 0 as key 1.", _given(
             _order("delete-user", _end_of("erin"), user="erin", index=1), "delete-user", user="erin")),

@@ -1,6 +1,6 @@
 """Rosters and their leaves: docs/spec/groups.md, 2 and 3."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from scbroker.records import merkle, roster
 from scbroker.records.canonical import VERSION, encode_object, encode_value
 from scbroker.records.roster import Member, Roster, SaltedMember
 from tests.vectors.cast import chosen
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, encoded, invalid, put, store, valid
 from tests.vectors.groups import Team
 
 INTEGRITY = "integrity"
@@ -88,21 +88,13 @@ def salted(leaves: Sequence[SaltedMember], n: int, **changes: Any) -> SaltedMemb
 def _formats(story: Team) -> list[Vector]:
     leaves = crowd()[:3]
     good = of(story, leaves)
-    body = encode_object(good)
-    found = list[Vector]()
+    body, row = encode_object(good), msgspec.structs.astuple(good)
+    key, found = good.publicKey, list[Vector]()
 
     def spoiled(name: str, comment: str, changed: bytes) -> None:
         if changed == body:
             raise ValueError(f"{name} changes nothing.")
         found.append(invalid(name, comment, INTEGRITY, **given(changed, leaves)))
-
-    def rewritten(name: str, comment: str, change: Callable[[list[Any]], Any]) -> None:
-        fields = list(msgspec.structs.astuple(good))
-        change(fields)
-        spoiled(name, comment, VERSION + msgspec.msgpack.encode(fields))
-
-    def put(name: str, comment: str, position: int, value: Any) -> None:
-        rewritten(name, comment, lambda fields: fields.__setitem__(position, value))
 
     spoiled("wrong version byte", "02 in place of 01.", b"\x02" + body[1:])
     spoiled("trailing byte", "One zero byte behind the value.", body + b"\0")
@@ -112,28 +104,30 @@ def _formats(story: Team) -> list[Vector]:
     spoiled("bin not shortest", "The group with c5 0020.", body.replace(
         b"\xc4\x20", b"\xc5\0\x20", 1))  # fmt: skip
     spoiled("array not shortest", "Eight elements as dc 0008.", b"\x01\xdc\0\x08" + body[2:])
-    rewritten("one element more", "Nine elements.", lambda fields: fields.append(None))
-    rewritten("one element fewer", "No info.", lambda fields: fields.pop())
-    put("short group", "31 bytes.", 0, good.group[:-1])
-    put("roster of version 0", "Versions count from 1.", 1, 0)
-    put("epoch too large", "16,384.", 2, LAST + 1)
-    put("negative epoch", "-1.", 2, -1)
-    put("short public key", "1,215 bytes.", 3, good.publicKey[:-1])
-    put(
-        "public key of small order",
-        "The X25519 half is zero.",
-        3,
-        good.publicKey[:1184] + bytes(32),
+    spoiled("one element more", "Nine elements.", encoded([*row, None]))
+    spoiled("one element fewer", "No info.", encoded(row[:-1]))
+    spoiled("short group", "31 bytes.", put(row, 0, good.group[:-1]))
+    spoiled("roster of version 0", "Versions count from 1.", put(row, 1, 0))
+    spoiled("epoch too large", "16,384.", put(row, 2, LAST + 1))
+    spoiled("negative epoch", "-1.", put(row, 2, -1))
+    high = b"\xff" * 31 + b"\x7f"
+    spoiled("short public key", "1,215 bytes.", put(row, 3, key[:-1]))
+    spoiled(
+        "public key of small order", "The X25519 half is zero.", put(row, 3, key[:1184] + bytes(32))
     )
-    put("public key not canonical", "The X25519 half is 2^255 - 1.", 3,
-        good.publicKey[:1184] + b"\xff" * 31 + b"\x7f")  # fmt: skip
-    put("public key that is no encoding", "A coefficient of the ML-KEM half is 4,095.", 3,
-        b"\xff\xff" + good.publicKey[2:])  # fmt: skip
-    put("long commitment", "33 bytes.", 4, good.commitment + b"\0")
-    put("short root", "31 bytes.", 5, good.members[:-1])
-    put("no leaf", "count 0.", 6, 0)
-    put("count too large", "1,025.", 6, MANY + 1)
-    put("info left out", "nil.", 7, None)
+    spoiled(
+        "public key not canonical", "The X25519 half is 2^255 - 1.", put(row, 3, key[:1184] + high)
+    )
+    spoiled(
+        "public key that is no encoding",
+        "A coefficient of the ML-KEM half is 4,095.",
+        put(row, 3, b"\xff\xff" + key[2:]),
+    )
+    spoiled("long commitment", "33 bytes.", put(row, 4, good.commitment + b"\0"))
+    spoiled("short root", "31 bytes.", put(row, 5, good.members[:-1]))
+    spoiled("no leaf", "count 0.", put(row, 6, 0))
+    spoiled("count too large", "1,025.", put(row, 6, MANY + 1))
+    spoiled("info left out", "nil.", put(row, 7, None))
     return found
 
 

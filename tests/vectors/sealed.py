@@ -23,7 +23,7 @@ from scbroker.records.container_record import (
 )
 from scbroker.records.roster import group_type
 from tests.vectors.cast import cast, chosen, decryption_key
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, flipped, invalid, store, valid
 from tests.vectors.groups import Team
 
 BOX, OTHER_BOX = chosen("box", size=16), chosen("other box", size=16)
@@ -53,10 +53,6 @@ def make() -> None:
         "container is a group's, and else an ordinary one.",
         types(),
     )
-
-
-def spoiled(data: bytes, position: int) -> bytes:
-    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
 def wraps() -> list[Vector]:
@@ -107,11 +103,11 @@ def wraps() -> list[Vector]:
                     **{**fields, "wrap": wrap, **changes})
         )  # fmt: skip
     changed = {
-        "ML-KEM ciphertext changed": spoiled(wrap, 0),
-        "X25519 share changed": spoiled(wrap, 1100),
+        "ML-KEM ciphertext changed": flipped(wrap, 0),
+        "X25519 share changed": flipped(wrap, 1100),
         "X25519 share of small order": wrap[:1088] + bytes(32) + wrap[1120:],
-        "ciphertext changed": spoiled(wrap, 1121),
-        "tag changed": spoiled(wrap, 1167),
+        "ciphertext changed": flipped(wrap, 1121),
+        "tag changed": flipped(wrap, 1167),
         "wrap truncated": wrap[:-1],
         "wrap with a byte more": wrap + b"\0",
         "empty wrap": b"",
@@ -159,10 +155,10 @@ def segments() -> list[Vector]:
                     **{**fields, **changes}, sealed=sealed)
         )  # fmt: skip
     changed = {
-        "salt changed": spoiled(sealed, 0),
-        "commitment changed": spoiled(sealed, 40),
-        "ciphertext changed": spoiled(sealed, 57),
-        "tag changed": spoiled(sealed, len(sealed) - 1),
+        "salt changed": flipped(sealed, 0),
+        "commitment changed": flipped(sealed, 40),
+        "ciphertext changed": flipped(sealed, 57),
+        "tag changed": flipped(sealed, len(sealed) - 1),
         "segment truncated": sealed[:-1],
         "segment without its chunk": sealed[:56],
         "segment with a byte more": sealed + b"\0",
@@ -204,7 +200,7 @@ def sealed_keys() -> list[Vector]:
         )  # fmt: skip
     found.append(
         invalid("sealed key changed", "A bit.", DECRYPTION, **fields, paddedLength=16,
-                sealedKey=spoiled(sealed, 60))
+                sealedKey=flipped(sealed, 60))
     )  # fmt: skip
     return found
 

@@ -22,7 +22,6 @@ from scbroker.wire.containers import (
 )
 from scbroker.wire.users import KeyChainState
 from tests.vectors.cast import DAY, START, Person, cast
-from tests.vectors.container_records import access_of
 from tests.vectors.story import Container, Made
 
 NOW = START + 40 * DAY
@@ -66,7 +65,7 @@ class Served:
             lastGoverning=governs[-1].record.version,
             head=None if head is governs[-1] else SignedRecord.of(head.signed),
             skipped=skipped if since > 1 else [],
-            wrap=access_of(self.history[listed - 1]).wraps.get(reader.name),
+            wrap=self.history[listed - 1].listed.wraps.get(reader.name),
             type=self._type(reader, governs[-1].record.version),
             header=self._sealed(told, Role.Header),
             content=self._sealed(told, Role.Content),
@@ -82,7 +81,7 @@ class Served:
         return whole
 
     def _list(self, version: int, hidden: Sequence[str]) -> ListView:
-        salted = access_of(self.history[version - 1]).salted
+        salted = self.history[version - 1].listed.salted
         names = self.names()
         shown = [
             Disclosed(position=n, salt=item.salt, entry=item.entry)

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from scbroker.crypto.verify import label
-from scbroker.records.canonical import VERSION, encode_object, user_id_of
+from scbroker.records.canonical import encode_object, user_id_of
 from scbroker.wire.users import Statement
 from tests.vectors.cast import DAY, MINUTE, START, cast, chosen, signing_key
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import Vector, flipped, invalid, put, store, valid
 from tests.vectors.orders import closing_record
 
 CHALLENGE = "challenge"
@@ -87,26 +87,22 @@ def _malformed() -> list[Vector]:
     good = statement()
     body = encode_object(good)
 
-    def put(position: int, value: Any) -> bytes:
-        rows = list(msgspec.to_builtins(good, builtin_types=(bytes,)))
-        rows[position] = value
-        return VERSION + msgspec.msgpack.encode(rows)
-
+    row = msgspec.msgpack.decode(body[1:])
     faults = {
         "wrong version byte": ("02.", b"\x02" + body[1:]),
         "trailing byte": ("00.", body + b"\0"),
         "truncated": ("A byte is missing.", body[:-1]),
         "not shortest": ("The nonce with c5 0030.", body.replace(b"\xc4\x30", b"\xc5\0\x30")),
-        "no origin": ("Empty.", put(0, "")),
-        "origin as bytes": ("bin.", put(0, ORIGIN.encode())),
+        "no origin": ("Empty.", put(row, 0, "")),
+        "origin as bytes": ("bin.", put(row, 0, ORIGIN.encode())),
         "origin not UTF-8": ("A byte is ff.", body.replace(b"https", b"http\xff", 1)),
-        "short fingerprint": ("31 bytes.", put(1, good.fingerprint[:31])),
-        "index too large": ("256.", put(2, 256)),
-        "short nonce": ("47 bytes.", put(3, good.nonce[:47])),
-        "long nonce": ("49 bytes.", put(3, good.nonce + b"\0")),
+        "short fingerprint": ("31 bytes.", put(row, 1, good.fingerprint[:31])),
+        "index too large": ("256.", put(row, 2, 256)),
+        "short nonce": ("47 bytes.", put(row, 3, good.nonce[:47])),
+        "long nonce": ("49 bytes.", put(row, 3, good.nonce + b"\0")),
     }
     origin = "https://" + "x" * (1025 - len(body) + len(ORIGIN) - 8 - 2)
-    long = put(0, origin)
+    long = put(row, 0, origin)
     if len(long) != 1025:
         raise ValueError(f"The long statement has {len(long)} bytes.")
     return [
@@ -131,16 +127,16 @@ def _wrong() -> list[Vector]:
         "in another user's name": ("Bob's fingerprint, signed by Alice.", given(
             statement("bob"), "bob", by=("alice", 0))),
         "a fingerprint with the same id": ("It differs behind the first 122 bits.", given(
-            statement(fingerprint=alice[:31] + bytes([alice[31] ^ 1])))),
+            statement(fingerprint=flipped(alice, 31)))),
         "a retired key": ("Erin's key 0.", given(statement("erin", 0), "erin")),
         "a retired key under the latest index": ("Erin's key 0 as key 1.", given(
             statement("erin", 1), "erin")),
         "a key that was not published": ("Alice's key 1.", given(
             statement(index=1), by=("alice", 1))),
         "nonce of another broker": ("A bit of its MAC.", given(statement(
-            nonce=fresh[:47] + bytes([fresh[47] ^ 1])))),
+            nonce=flipped(fresh, 47)))),
         "nonce with another expiry": ("A microsecond later than the MAC says.", given(statement(
-            nonce=fresh[:23] + bytes([fresh[23] ^ 1]) + fresh[24:]))),
+            nonce=flipped(fresh, 23)))),
         "a deleted user": ("The chain is closed.", {**given(good), "closed": True}),
         "expired nonce": ("At its very expiry.", given(statement(nonce=nonce(NOW)))),
     }  # fmt: skip

@@ -1,7 +1,10 @@
 """Containers as their writers make them: valid records, and the means to spoil one in one place."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
@@ -35,7 +38,7 @@ from scbroker.records.departure import LABEL as DEPARTURE
 from scbroker.records.departure import Departure
 from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
-from tests.vectors.cast import Person, chosen
+from tests.vectors.cast import Person, cast, chosen
 
 
 class Recipient(Protocol):
@@ -67,19 +70,44 @@ class Access:
     wraps: dict[str, bytes]
     governing: Governing
 
+    @property
+    def shown(self) -> list[dict[str, bytes]]:
+        """The entries in a file of vectors."""
+        return [{"salt": item.salt, "entry": item.entry} for item in self.salted]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Made:
     """A record as its author signed it, with all that belongs to it."""
 
     record: ContainerRecord
     signed: Signed
     access: Access | None = None
-    sealed: dict[str, bytes] = field(default_factory=dict)
+    sealed: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def hash(self) -> bytes:
         return record_hash(self.signed.body)
+
+    @property
+    def listed(self) -> Access:
+        assert self.access is not None, "a record without a list"
+        return self.access
+
+    def seen(self, *people: Recipient) -> list[int]:
+        """The positions of these people's entries in the list."""
+        names = {one.fingerprint for one in people}
+        return [n for n, item in enumerate(self.listed.salted) if item.entry[3:35] in names]
+
+    @property
+    def bare(self) -> Made:
+        """The record in its bare form."""
+        return replace(self, signed=Signed(bare_body(self.signed.body), self.signed.signature))
+
+    def again(self, **changes: Any) -> Made:
+        """The record with other fields, signed by its author, with the same list."""
+        record, old = altered(self.record, **changes), self.record
+        return sign(record, author_of(old), self.access, old.keyIndex)
 
 
 @dataclass(frozen=True)
@@ -156,13 +184,36 @@ class Container:
         )
         return msgspec.structs.replace(part, sealedKey=sealed_key)
 
-    def begin(
-        self, time: int, access: Access, header: Part | None = None, content: Part | None = None
-    ) -> ContainerRecord:
+    def begin(self, time: int, access: Access) -> ContainerRecord:
         return ContainerRecord(
             self.id, self.nonce, 1, None, self.creator.fingerprint, 0, time, None,
-            access.governing, header, content, False,
+            access.governing, None, None, False,
         )  # fmt: skip
+
+    def create(
+        self, time: int, grants: Sequence[Grant], text: str = "note",
+        sealed: Mapping[str, bytes] = MappingProxyType({}), **changes: Any,
+    ) -> Made:  # fmt: skip
+        """The first record, by the creator; `changes` are to its fields."""
+        access = self.access(1, self.creator, grants, text)
+        record = altered(self.begin(time, access), **changes)
+        return sign(record, self.creator, access, sealed=sealed)
+
+    def change(
+        self, history: Sequence[Made], author: Person, time: int, grants: Sequence[Grant],
+        text: str = "note", **changes: Any,
+    ) -> Made:  # fmt: skip
+        """A change of access; `changes` are to the fields of the record."""
+        access = self.access(history[-1].record.version + 1, author, grants, text)
+        record = altered(follow(history, author, time, governing=access.governing), **changes)
+        return sign(record, author, access)
+
+    def retype(
+        self, history: Sequence[Made], author: Person, time: int, text: str, **changes: Any
+    ) -> Made:
+        """A change of type; `changes` are to its governing field."""
+        governing = msgspec.structs.replace(in_force(history), type=self.type(text), **changes)
+        return write(history, author, time, governing=governing)
 
 
 def departure(made: Made, leaver: Person, time: int, key_index: int = 0) -> Departure:
@@ -191,6 +242,21 @@ def follow(history: Sequence[Made], author: Person, time: int, **changes: Any) -
     return altered(record, **changes)
 
 
+def in_force(history: Sequence[Made]) -> Governing:
+    """The governing field in force."""
+    return next(made.record.governing for made in reversed(history) if made.record.governing)
+
+
+def author_of(record: ContainerRecord) -> Person:
+    return next(one for one in cast().values() if one.fingerprint == record.author)
+
+
+def instead(grants: Sequence[Grant], person: Recipient, *entry: Any) -> list[Grant]:
+    """The grants with another one of this person, or with none."""
+    others = [grant for grant in grants if grant.person is not person]
+    return [*others, Grant(person, *entry)] if entry else others
+
+
 def altered(record: ContainerRecord, **changes: Any) -> ContainerRecord:
     """The record with other fields; a dict changes fields of what stands there."""
     values = {
@@ -202,14 +268,27 @@ def altered(record: ContainerRecord, **changes: Any) -> ContainerRecord:
     return msgspec.structs.replace(record, **values)
 
 
+def write(history: Sequence[Made], author: Person, time: int, **changes: Any) -> Made:
+    """The record after these, signed; `changes` are to its fields."""
+    return sign(follow(history, author, time, **changes), author)
+
+
+def delete(history: Sequence[Made], author: Person, time: int, **changes: Any) -> Made:
+    """The tombstone after these."""
+    dead = {"header": None, "content": None, "tombstone": True}
+    return write(history, author, time, **{**dead, **changes})
+
+
 def sign(
     record: ContainerRecord,
     author: Person,
     access: Access | None = None,
-    key_index: int = 0,
-    **sealed: bytes,
+    key_index: int | None = None,
+    sealed: Mapping[str, bytes] = MappingProxyType({}),
 ) -> Made:
-    return Made(record, sign_body(encode_object(record), author, key_index), access, sealed)
+    """The record, signed with the key that it names unless another one is given."""
+    index = record.keyIndex if key_index is None else key_index
+    return Made(record, sign_body(encode_object(record), author, index), access, sealed)
 
 
 def sign_body(body: bytes, author: Person, key_index: int = 0) -> Signed:

@@ -12,13 +12,11 @@ from scbroker.records.judge import governing_of
 from scbroker.records.key_record import Signed
 from scbroker.wire.containers import ContainerView, GoverningView, SignedRecord
 from tests.vectors import views_of_groups
-from tests.vectors.cast import DAY, MINUTE, START, Person, chosen, decryption_key
+from tests.vectors.cast import MINUTE, Person, chosen, day, decryption_key
 from tests.vectors.container_records import ADMIN, ALL, READ, Stage
-from tests.vectors.files import Vector, invalid, store, valid
+from tests.vectors.files import FORK, INTEGRITY, ROLLBACK, Vector, invalid, store, valid
 from tests.vectors.served import Served, found, given
-from tests.vectors.story import Access, Container, Grant, altered, follow, leave, sign
-
-INTEGRITY, FORK, ROLLBACK = "integrity", "fork", "rollback"
+from tests.vectors.story import Container, Grant, delete, instead, leave, write
 
 
 def make() -> None:
@@ -26,14 +24,15 @@ def make() -> None:
     story = Served(stage.box, stage.story, {1: "note", 3: "story"})
     # Alice has all permissions; Bob may read, and sees no entry but his own and the authors'.
     box = Container("closed", stage.alice)
-    access = box.access(1, stage.alice, [
-        Grant(stage.alice, ALL), Grant(stage.bob, 3), Grant(stage.carol, READ),
-        Grant(stage.dora, 2), Grant(stage.erin, READ, wrapped=False)])  # fmt: skip
     header, sealed_header = box.part(Role.Header, stage.alice, "header", b'{"n":1}', 1, 0)
     content, sealed = box.part(Role.Content, stage.alice, "content", b"closed", 1, 0)
-    first = sign(box.begin(START + DAY, access, header, content), stage.alice, access,
-                 header=sealed_header, content=sealed)  # fmt: skip
-    second = sign(follow([first], stage.alice, START + 2 * DAY), stage.alice)
+    grants = [
+        Grant(stage.alice, ALL), Grant(stage.bob, 3), Grant(stage.carol, READ), Grant(stage.dora, 2),
+        Grant(stage.erin, READ, wrapped=False),
+    ]  # fmt: skip
+    parts = {"header": sealed_header, "content": sealed}
+    first = box.create(day(1), grants, sealed=parts, header=header, content=content)
+    second = write([first], stage.alice, day(2))
     closed = Served(box, [first, second], {1: "note"})
     groups: dict[str, bytes] = {}
     store(
@@ -82,7 +81,7 @@ def _fresh(stage: Stage, story: Served, closed: Served) -> list[Vector]:
         invalid("reader not in the list", "Dora before she was added, with Alice's view.", INTEGRITY,
                 **given(story, dora, story.view(alice, count=3))),
         invalid("time of the future", "More than 15 minutes ahead.", "clock", **given(
-            story, alice, story.view(alice, count=1), now=START + DAY - 15 * MINUTE - 1)),
+            story, alice, story.view(alice, count=1), now=day(1) - 15 * MINUTE - 1)),
     ]  # fmt: skip
 
 
@@ -95,28 +94,23 @@ def _marked(stage: Stage, story: Served) -> list[Vector]:
         story.view(alice, count=1),
         story.view(alice, count=3),
     )
-    governing = replace(governing_of(stage.first.record), type=stage.box.type("third"))
-    third_type = sign(follow(stage.upto(3), alice, START + 4 * DAY, governing=governing), alice)
+    third_type = stage.box.retype(stage.upto(3), alice, day(4), "third")
     retyped = Served(stage.box, [*stage.upto(3), third_type], {1: "note", 3: "story", 4: "third"})
     again = retyped.view(alice)
-    after_type = sign(follow(stage.upto(3), stage.bob, START + 4 * DAY), stage.bob)
+    after_type = write(stage.upto(3), stage.bob, day(4))
     after = Served(stage.box, [*stage.upto(3), after_type], {1: "note", 3: "story"})
     later_edit = after.view(alice)
     edits = stage.upto(2)
-    third_edit = sign(follow(edits, stage.bob, START + 2 * DAY + MINUTE), stage.bob)
-    fourth_edit = sign(follow([*edits, third_edit], stage.bob, START + 3 * DAY), stage.bob)
+    third_edit = write(edits, stage.bob, day(2) + MINUTE)
+    fourth_edit = write([*edits, third_edit], stage.bob, day(3))
     edited = Served(stage.box, [*edits, third_edit, fourth_edit], {1: "note"})
-    fifth_edit = sign(follow(edited.history, stage.bob, START + 4 * DAY), stage.bob)
+    fifth_edit = write(edited.history, stage.bob, day(4))
     longer = Served(stage.box, [*edited.history, fifth_edit], {1: "note"})
-    other_third = sign(follow(edits, stage.bob, START + 2 * DAY + 2 * MINUTE), stage.bob)
+    other_third = write(edits, stage.bob, day(2) + 2 * MINUTE)
     replaced = longer.view(alice, 2)
     replaced = replace(replaced, skipped=[
         replaced.skipped[0], other_third.signed.body, replaced.skipped[2]])  # fmt: skip
-    link = stage.edit.record.link
-    assert link is not None
-    skips_type = sign(
-        altered(follow(stage.upto(3), stage.bob, START + 4 * DAY), link=link), stage.bob
-    )
+    skips_type = write(stage.upto(3), stage.bob, day(4), link=stage.edit.record.link)
     hiding = Served(stage.box, [*stage.upto(3), skips_type], {1: "note"})
     hides = hiding.view(alice, 2)
     hides = replace(hides, governing=hides.governing[:1], lastGoverning=1,
@@ -167,12 +161,6 @@ def _marked(stage: Stage, story: Served) -> list[Vector]:
     ]  # fmt: skip
 
 
-def replace_commitment(access: Access, commitment: bytes) -> Access:
-    """Return the same list and wraps, with the commitment to another container key."""
-    governing = replace(access.governing, keyCommitment=commitment)
-    return Access(access.salted, access.wraps, governing)
-
-
 def _withheld(stage: Stage, story: Served, closed: Served) -> list[Vector]:
     alice, bob, dora, erin = stage.alice, stage.bob, stage.dora, stage.erin
     whole, dora_sees = story.view(alice, count=5), story.view(dora, count=5)
@@ -193,9 +181,9 @@ def _withheld(stage: Stage, story: Served, closed: Served) -> list[Vector]:
     info = wrap_info(closed.box.id, governing_of(first), erin.fingerprint, 0)
     hers = wrap_key(decryption_key("erin").public, info, closed.box.key(1))
     box = Container("mixed", alice)
-    access = box.access(1, alice, [Grant(alice, ALL), Grant(dora, READ)])
-    access = replace_commitment(access, key_commitment(box.id, chosen("another container key")))
-    mixed = Served(box, [sign(box.begin(START + DAY, access), alice, access)], {1: "note"})
+    commitment = {"keyCommitment": key_commitment(box.id, chosen("another container key"))}
+    made = box.create(day(1), [Grant(alice, ALL), Grant(dora, READ)], governing=commitment)
+    mixed = Served(box, [made], {1: "note"})
     partly = closed.view(bob, 2, hidden=("carol", "dora", "erin"))
     listed = partly.governing[0].accessList
     assert listed is not None
@@ -270,21 +258,21 @@ def _deleted(stage: Stage, story: Served) -> list[Vector]:
 def _departures(stage: Stage, story: Served, closed: Served) -> list[Vector]:
     """Users who left, and what a broker makes of it: section 4.1."""
     alice, bob, carol, dora, erin = stage.alice, stage.bob, stage.carol, stage.dora, stage.erin
-    time = START + 11 * DAY
+    time = day(11)
     alices, bobs, carols = (leave(stage.first, who, time) for who in (alice, bob, carol))
-    grants = [grant for grant in stage.grants_1() if grant.person is not alice]
-    honours = stage.change_access(stage.upto(3), erin, START + 12 * DAY, grants, 1)
+    grants = instead(stage.grants_1(), alice)
+    honours = stage.change_access(stage.upto(3), erin, day(12), grants, 1)
     without = Served(stage.box, [*stage.upto(3), honours], story.texts)
     after = without.after(1, alices)
     left = story.after(1, bobs)
     several = sorted((bobs, carols), key=lambda signed: signed.body[55:])
     twice = story.after(1, *several)
-    shared = story.after(4, leave(stage.shared, bob, START + 13 * DAY))
+    shared = story.after(4, leave(stage.shared, bob, day(13)))
     hidden = ("carol", "dora", "erin")
-    carols_closed = leave(closed.history[0], carol, START + 2 * DAY)
-    before = story.after(4, leave(stage.first, bob, START + 13 * DAY))
+    carols_closed = leave(closed.history[0], carol, day(2))
+    before = story.after(4, leave(stage.first, bob, day(13)))
     half = Signed(bobs.body, carols.signature)
-    early = story.after(1, leave(stage.first, bob, START + DAY - 1))
+    early = story.after(1, leave(stage.first, bob, day(1) - 1))
 
     def refused(name: str, comment: str, served: Served, reader: Person, view: ContainerView,
                 mark: dict[str, Any] | None = None) -> Vector:  # fmt: skip
@@ -306,8 +294,8 @@ def _departures(stage: Stage, story: Served, closed: Served) -> list[Vector]:
         valid("departure, mark at a change of type", "The view begins at version 3.", **given(
             left, alice, left.view(alice, 3, count=3), left.mark(3)), **found(3, HEADER, UPON, "story")),
         valid("departure of a user who is disclosed", "Alice's, to Bob, who sees authors.", **given(
-            closed.after(1, leave(closed.history[0], alice, START + 2 * DAY)), bob,
-            closed.after(1, leave(closed.history[0], alice, START + 2 * DAY)).view(bob, hidden=hidden)),
+            closed.after(1, leave(closed.history[0], alice, day(2))), bob,
+            closed.after(1, leave(closed.history[0], alice, day(2))).view(bob, hidden=hidden)),
             **found(2, b'{"n":1}', b"closed", None, complete=False)),
         refused("departure withheld", "Alice's, which Erin's list honours.", without, carol,
                 without.view(carol)),
@@ -334,8 +322,8 @@ def _unknown_keys(stage: Stage) -> list[Vector]:
     alice, vectors = stage.alice, list[Vector]()
     for index, result in ((0, valid), (1, invalid), (256, invalid)):
         box = Container(f"key {index}", alice)
-        access = box.access(1, alice, [Grant(alice, ALL), Grant(stage.bob, READ, None, index)])
-        served = Served(box, [sign(box.begin(START + DAY, access), alice, access)], {1: "note"})
+        grants = [Grant(alice, ALL), Grant(stage.bob, READ, None, index)]
+        served = Served(box, [box.create(day(1), grants)], {1: "note"})
         fields = given(served, alice, served.view(alice))
         name, comment = f"a user's key index {index}", "Bob has encryption key 0 alone."
         if result is valid:
@@ -349,14 +337,12 @@ def _deleted_after_a_departure(stage: Stage) -> list[Vector]:
     """All members are authors, so every entry is kept, with the departure that a list honours."""
     alice, bob, erin = stage.alice, stage.bob, stage.erin
     box = Container("left", alice)
-    access = box.access(1, alice, [Grant(alice, ALL), Grant(bob, ALL), Grant(erin, ADMIN)])
-    first = sign(box.begin(START + DAY, access), alice, access)
-    access = box.access(2, erin, [Grant(bob, ALL), Grant(erin, ADMIN)])
-    record = follow([first], erin, START + 3 * DAY, governing=access.governing)
-    second = sign(record, erin, access)
-    end = sign(follow([first, second], bob, START + 4 * DAY, tombstone=True), bob)
+    stay = [Grant(bob, ALL), Grant(erin, ADMIN)]
+    first = box.create(day(1), [Grant(alice, ALL), *stay])
+    second = box.change([first], erin, day(3), stay)
+    end = delete([first, second], bob, day(4))
     withheld = Served(box, [first, second, end], {1: "note"})
-    gone = withheld.after(1, leave(first, alice, START + 2 * DAY))
+    gone = withheld.after(1, leave(first, alice, day(2)))
     return [
         valid("deleted, after a departure", "Alice's; Erin has no Delete.", deleted=True,
               **given(gone, bob, gone.view(bob)), **found(3, None, None, None)),

@@ -23,15 +23,12 @@ from scbroker.wire.containers import (
 from scbroker.wire.groups import GroupMembership, GroupRecord, GroupView
 from scbroker.wire.rosters import GroupState, Leaf, Membership
 from scbroker.wire.users import KeyChainState
-from tests.vectors.cast import DAY, START, Person, cast, chosen
-from tests.vectors.container_records import access_of
-from tests.vectors.files import Vector, invalid, valid
+from tests.vectors.cast import Person, cast, chosen, day
+from tests.vectors.files import FORK, INTEGRITY, ROLLBACK, Vector, invalid, valid
 from tests.vectors.groups import READER, Group, Seat, Step
 from tests.vectors.served import Served, found, given
 from tests.vectors.story import Grant, Made
 from tests.vectors.through_groups import ALL, READ, Through
-
-INTEGRITY, FORK, ROLLBACK = "integrity", "fork", "rollback"
 
 
 class Shared(Served):
@@ -50,7 +47,7 @@ class Shared(Served):
     ) -> ContainerView:
         """The view of a member through the team, or by their own entry."""
         view = self.view(reader, since, hidden)
-        listed = access_of(self._listed())
+        listed = self._listed().listed
         group = self.world.group
         text = TypeText(salt=self.box.type_salt("note"), type="note")
         proofs = [self._proved(item) for item in view.governing]
@@ -189,9 +186,9 @@ def opened(version: int, content: str | None, *, complete: bool = True) -> dict[
 @cache
 def edited(world: Through) -> list[Made]:
     """Alice creates, Bob and Erin edit through the team."""
-    second = world.group.via(world.step(2))
-    one = world.edit([world.first], world.bob, START + 3 * DAY, second)
-    two = world.edit([world.first, one], world.erin, START + 4 * DAY, second)
+    second = world.via(2)
+    one = world.edit([world.first], world.bob, day(3), second)
+    two = world.edit([world.first, one], world.erin, day(4), second)
     return [world.first, one, two]
 
 
@@ -205,10 +202,10 @@ def _read(w: Through) -> list[Vector]:
     ]  # fmt: skip
     later = Shared(w, history, 6)
     direct = w.begin(Grant(w.alice, ALL), w.own(), Grant(w.dora, READ | 64))
-    alone = Shared(w, [direct, w.edit([direct], w.bob, START + 3 * DAY, w.group.via(w.step(2)))], 6)
+    alone = Shared(w, [direct, w.edit([direct], w.bob, day(3), w.via(2))], 6)
     hidden = Shared(w, [w.begin(Grant(w.alice, ALL), w.own(0, 3)), history[1]][:1], 4)
-    renewed = w.change(history[:1], w.bob, START + 5 * DAY, [Grant(w.alice, ALL), w.own(1)],
-                       w.group.via(w.step(5)))  # fmt: skip
+    renewed = w.change(history[:1], w.bob, day(5), [Grant(w.alice, ALL), w.own(1)],
+                       w.via(5))  # fmt: skip
     newer = Shared(w, [w.first, renewed], 6)
     view = hidden.read(w.carol, hidden=("alice",))
     assert view.governing[0].accessList is not None
@@ -234,11 +231,11 @@ def _marked(w: Through) -> list[Vector]:
     story = Shared(w, history, 4)
     far = [*history]
     for n in range(2):
-        far.append(w.edit(far, w.bob, START + 4 * DAY + (n + 1) * 1000, w.group.via(w.step(2))))
+        far.append(w.edit(far, w.bob, day(4) + (n + 1) * 1000, w.via(2)))
     longer = Shared(w, far, 4)
-    ended = START + 5 * DAY
-    newer = w.edit([w.first], w.bob, ended + 1000, w.group.via(w.step(5)))
-    older = w.edit([w.first, newer], w.erin, ended + 2000, w.group.via(w.step(2)))
+    ended = day(5)
+    newer = w.edit([w.first], w.bob, ended + 1000, w.via(5))
+    older = w.edit([w.first, newer], w.erin, ended + 2000, w.via(2))
     head = w.edit([w.first, newer, older], w.alice, ended + 3000, None)
     falls = Shared(w, [w.first, newer, older, head], 5)
     return [
@@ -264,13 +261,13 @@ def _unsettled(w: Through) -> list[Vector]:
     """Carol and Alice changed access in epoch 0, as sharers."""
     group, dora = w.group, w.dora
     grants = [Grant(w.alice, ALL), w.own(), Grant(dora, READ)]
-    second = group.via(w.step(2))
-    by_carol = w.change([w.first], w.carol, START + 3 * DAY, grants, second)
-    by_alice = w.change([w.first], w.alice, START + 3 * DAY, grants, second)
+    second = w.via(2)
+    by_carol = w.change([w.first], w.carol, day(3), grants, second)
+    by_alice = w.change([w.first], w.alice, day(3), grants, second)
     joined = [*w.step(6).seats, Seat(dora, READER, 0, 7)]
     longer = w.team.upto(6)
-    longer.append(group.follow(longer, w.bob, START + 8 * DAY, seats=joined))
-    again = w.change([w.first, by_carol], w.alice, START + 4 * DAY, grants[:2], None)
+    longer.append(group.follow(longer, w.bob, day(8), seats=joined))
+    again = w.change([w.first, by_carol], w.alice, day(4), grants[:2], None)
 
     def reads(
         name: str, comment: str, last: Sequence[Made], team: int | list[Step], unsettled: int | None,
@@ -316,13 +313,13 @@ def _withheld(w: Through) -> list[Vector]:
     other = Membership.of(w.group.prove(w.step(5), w.bob))
     head = replace(view, headMembership=None)
     grants = [Grant(w.alice, ALL), w.own()]
-    shared = w.change([w.first], w.carol, START + 3 * DAY, grants, w.group.via(w.step(2)))
+    shared = w.change([w.first], w.carol, day(3), grants, w.via(2))
     changed = Shared(w, [w.first, shared], 4)
     whole = changed.read(w.dora)
     unproved = replace(
         whole, governing=[whole.governing[0], replace(whole.governing[1], membership=None)]
     )
-    later = w.edit([w.first], w.bob, START + 7 * DAY, w.group.via(w.step(6)))
+    later = w.edit([w.first], w.bob, day(7), w.via(6))
     by_bob = Shared(w, [w.first, later], 6)
     one = Shared(w, [w.first], 4)
 
@@ -332,14 +329,14 @@ def _withheld(w: Through) -> list[Vector]:
 
     unwrapped = w.begin(Grant(w.alice, ALL), Grant(w.group, ALL, None, 0, wrapped=False))
     without = Shared(w, [unwrapped], 4)
-    served_one = replace(without.read(w.dora), wrap=access_of(w.first).wraps["team"])
+    served_one = replace(without.read(w.dora), wrap=w.first.listed.wraps["team"])
     return [
         refused("membership of the head's author withheld", "Erin's.", head),
         refused("membership of a governing record's author withheld", "Carol's.", unproved, changed),
         refused("membership for another version", "Bob's in the roster of version 5.",
                 replace(by_bob.read(w.carol), headMembership=other), by_bob, w.carol),
         refused("wrap of another entry", "Alice's, for the team.",
-                replace(view, wrap=access_of(w.first).wraps["alice"])),
+                replace(view, wrap=w.first.listed.wraps["alice"])),
         refused("wrap of the group withheld", "The team has Decrypt.", replace(view, wrap=None)),
         refused("no wrap for the group in the list", "Decrypt without wrapHash.", served_one, without),
         refused("type withheld from a member", "The team has ViewType.", replace(view, type=None)),
@@ -355,12 +352,12 @@ def _withheld(w: Through) -> list[Vector]:
 
 def _other_groups(w: Through) -> list[Vector]:
     """What a broker serves of the group itself."""
-    ended = START + 5 * DAY
-    newer = w.edit([w.first], w.bob, ended, w.group.via(w.step(5)))
+    ended = day(5)
+    newer = w.edit([w.first], w.bob, ended, w.via(5))
     story = Shared(w, [w.first, newer], 5)
     view = story.read(w.carol)
     older = Shared(w, [w.first, newer], 4).group_view(None)
-    forked = w.edit([w.first], w.bob, ended, w.group.via(w.step(5), hash=chosen("no record")))
+    forked = w.edit([w.first], w.bob, ended, w.via(5, hash=chosen("no record")))
     fork = Shared(w, [w.first, forked], 5)
     missing = given_groups(story, w.alice, story.read(w.alice, alone=True), member=False)
     ahead = [
