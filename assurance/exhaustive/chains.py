@@ -43,7 +43,7 @@ BOX: Final = container_id_of(NAMES[0], NONCE).bytes
 GROUP_NONCE: Final = b"g" * 32
 GROUP: Final = group_name_of(NAMES[0], GROUP_NONCE)
 LATE: Final = 10
-_LISTED: Final = [*NAMES, GROUP]
+LISTED: Final = [*NAMES, GROUP]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class History:
 def list_of(rights: Rights) -> AccessList:
     entries = [
         Entry(
-            _LISTED[user],
+            LISTED[user],
             right.index,
             right.bits,
             None if right.end == acts.FOREVER else right.end,
