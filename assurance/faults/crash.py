@@ -2,9 +2,10 @@
 
     python -m assurance.faults.crash --kills 200 [--engine sqlite|postgresql|cluster] [--seed N]
 
-Eight writers and eight readers use the client. At random moments a victim gets SIGKILL and is started again.
-After each kill the rows that changed are compared with what was acknowledged; at the end everything is, by
-fresh devices. The same seed gives the same operations and kills; their timing varies.
+Eight writers, eight readers and two managers of a group use the client. At random moments a victim gets
+SIGKILL and is started again. After each kill the rows that changed are compared with what was acknowledged;
+at the end everything is, by fresh devices. The same seed gives the same operations and kills; their timing
+varies.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Writers and readers at work while brokers die, each on a thread with a session of its own.
+"""Writers, readers and managers of a group at work while brokers die, each with a thread and a session.
 
 They do not handle faults: the client retries. An operation that ends with an error other than a refusal is a
 violation.
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from assurance.faults.ledger import Ledger, digest, whole
 from assurance.faults.scenes import Scene
+from assurance.faults.team import Team
 from assurance.people import OWNER, READER
 from scbroker import AccessLevel, BrokerError, NewContainer, ServerProvider
 from scbroker.keys import KeyRing
@@ -65,7 +66,7 @@ class Shelf:
 
 @dataclass
 class Crowd:
-    """Writers and readers. Users are numbers, and writers come first."""
+    """Writers, readers, and the managers of a group. Users are numbers, and writers come first."""
 
     scene: Scene
     seed: int
@@ -78,6 +79,7 @@ class Crowd:
     rings: list[KeyRing] = field(default_factory=list)
     told: dict[int, list[ContainerEvent]] = field(default_factory=dict)
     """The events that each reader has read, in order."""
+    team: Team = field(init=False)
     longest: float = 0.0
     """Duration of the slowest operation in seconds."""
     _over: threading.Event = field(default_factory=threading.Event)
@@ -91,8 +93,12 @@ class Crowd:
             device = self.scene.device(ring, name, user)
             rng = random.Random(f"{self.seed} {name}")
             kind = Writer if user < self.writers else Reader
-            worker = kind(self, user, device, rng)
-            self._threads.append(threading.Thread(target=self._work, args=(worker,), name=name))
+            self._add(kind(self, user, device, rng))
+        self.team = Team.of(self.scene)
+        for number, part in enumerate(self.team.parts):
+            name = f"manager {number}"
+            device = self.scene.device(part.ring, name, number)
+            self._add(Manager(self, number, device, random.Random(f"{self.seed} {name}")))
         for thread in self._threads:
             thread.start()
 
@@ -113,7 +119,11 @@ class Crowd:
     def user_of(self, user_id: uuid.UUID) -> int:
         return [ring.userId for ring in self.rings].index(user_id)
 
-    def _work(self, worker: Writer | Reader) -> None:
+    def _add(self, worker: Worker) -> None:
+        name = worker.device.applicationName
+        self._threads.append(threading.Thread(target=self._work, args=(worker,), name=name))
+
+    def _work(self, worker: Worker) -> None:
         while not self._over.is_set():
             began = time.monotonic()  # about time
             try:
@@ -285,4 +295,41 @@ class Reader(Worker):
         if [event.id for event in found] != list(range(first, first + len(found))):
             self.ledger.broken(f"reader {self.user}: a log with a gap after {first}")
         seen += found
+        self.ledger.was_told()
+
+
+class Manager(Worker):
+    """Changes the members of a group that another manager changes as well, and writes through it.
+
+    `user` is the number of the manager's part.
+    """
+
+    def choices(self) -> dict[Callable[[], None], int]:
+        return {self.add: 3, self.remove: 2, self.write: 3}
+
+    def add(self) -> None:
+        self._change(is_member=False)
+
+    def remove(self) -> None:
+        self._change(is_member=True)
+
+    def _change(self, *, is_member: bool) -> None:
+        team, part = self.crowd.team, self.crowd.team.parts[self.user]
+        some = [ring.userId for ring in part.people if (ring.userId in part.members) == is_member]
+        if not some:
+            return
+        user = self.rng.choice(some)
+        if is_member:
+            renew = self.rng.random() < 0.3
+            self.device.removeGroupMembers(team.group, user, renew=renew).result(PATIENCE)
+        else:
+            self.device.addGroupMembers(team.group, user).result(PATIENCE)
+        part.members ^= {user}
+        part.changes += 1
+        self.ledger.was_told()
+
+    def write(self) -> None:
+        part, content = self.crowd.team.parts[self.user], b"%d" % self.crowd.number()
+        self.device.updateContainerContent(part.box, content).result(PATIENCE)
+        part.content = content
         self.ledger.was_told()

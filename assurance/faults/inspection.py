@@ -11,6 +11,7 @@ from assurance.faults.scenes import Scene
 from assurance.faults.stored import Stored, look, make_old
 from assurance.faults.wholeness import check_acknowledged, check_events, check_stored, settle
 from scbroker import BrokerError, ServerProvider
+from scbroker.server.storage import tables as t
 from scbroker.types import ContainerEvent
 from scbroker.vocabulary import ContainerEventType
 from tests.client.model import Told
@@ -30,9 +31,14 @@ class Inspection:
 
     def after_a_kill(self) -> list[str]:
         """Compare the rows of what was touched since the last time; brokers and crowd go on."""
-        told = self.crowd.ledger.told()
-        names = {*told.entries, *told.unnumbered, *told.deleted}
-        return self._compare(told, look(self.scene.database_url, [name.bytes for name in names]))
+        told, team = self.crowd.ledger.told(), self.crowd.team
+        names, version = {*told.entries, *told.unnumbered, *told.deleted}, team.version
+        stored = look(self.scene.database_url, [name.bytes for name in names])
+        found = self._compare(told, stored)
+        group = next(row for row in stored.of(t.users) if row.id == team.group.id.bytes)
+        if group.group_version < version:
+            found.append(f"the group is at version {group.group_version}, not {version}")
+        return found
 
     def _compare(self, told: Acknowledged, stored: Stored) -> list[str]:
         self.checked += len(told)
@@ -59,6 +65,7 @@ class Inspection:
                 found += self._check_containers(user, device)
                 found += self._check_log(user, device)
             found += self._check_reads()
+        found += self.crowd.team.check()
         found += self._check_swept()
         return found
 
@@ -78,7 +85,7 @@ class Inspection:
                 found.append(
                     f"{container}: at version {heads.get(container.bytes)}, not {expected}"
                 )
-        made = {container.bytes for container in ledger.entries}
+        made = {container.bytes for container in ledger.entries} | self.crowd.team.containers
         found += [f"container {name.hex()}: not acknowledged" for name in heads.keys() - made]
         return found
 

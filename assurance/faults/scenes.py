@@ -22,6 +22,8 @@ from tests.kit.waiting import PATIENCE, wait_until
 
 _LIFE_OF_WORKERS: Final = 3.0
 _FAILOVER: Final = 6.0
+_EPOCHS: Final = 1_000_000
+"""More than managers may begin in a day by default."""
 
 
 @dataclass
@@ -65,7 +67,7 @@ class Scene:
 @contextmanager
 def sqlite(folder: Path) -> Iterator[Scene]:
     """One broker on SQLite and a folder."""
-    with BrokerProcess(folder) as broker:
+    with BrokerProcess(folder, max_new_epochs=_EPOCHS) as broker:
         yield from _scene(broker, [all_of(broker)])
 
 
@@ -74,7 +76,7 @@ def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
     """One broker with two workers, on a PostgreSQL with fsync, and a folder."""
     with (
         PostgresServer(durable=True) as server,
-        BrokerProcess(folder, server.createdatabase(), workers=2) as broker,
+        BrokerProcess(folder, server.createdatabase(), workers=2, max_new_epochs=_EPOCHS) as broker,
     ):
         postgres = Victim("postgresql", server.crash, server.start)
         victims = [all_of(broker), worker_of(broker, rng), postgres]
@@ -84,7 +86,7 @@ def postgresql(folder: Path, rng: random.Random) -> Iterator[Scene]:
 @contextmanager
 def cluster() -> Iterator[Scene]:
     """Three brokers behind HAProxy, PostgreSQL under Patroni, objects in Ceph. See assurance/cluster."""
-    with Cluster(durable=True) as found:
+    with Cluster(durable=True, max_new_epochs=_EPOCHS) as found:
         gateway = found.deployment.addresses
         url = str(found.brokers[0].settings["object_store_url"])
         objects = Bucket.of(url, gateway.environment)

@@ -80,7 +80,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Cro
         yield scene, crowd
 
 
-LIVING = "(SELECT id FROM containers WHERE NOT deleted AND version > 1 LIMIT 1)"
+LIVING = "(SELECT id FROM containers WHERE NOT deleted AND type = 'crowd' AND version > 1 LIMIT 1)"
 DAMAGES = {
     "a record is lost": (
         f"DELETE FROM records WHERE container_id IN {LIVING} AND version = 1",
@@ -97,6 +97,11 @@ DAMAGES = {
         "INSERT INTO members SELECT * FROM kept WHERE container_id NOT IN "
         "(SELECT container_id FROM members)",
         "members",
+    ),
+    "a member of a group is lost": (
+        "DELETE FROM leaves WHERE version > 1",
+        "INSERT INTO leaves SELECT * FROM kept WHERE version > 1",
+        "leaves",
     ),
     "a list is lost": (
         f"DELETE FROM access_lists WHERE container_id IN {LIVING}",
@@ -175,7 +180,7 @@ def test_the_inspection_finds_objects_that_are_missing_changed_or_unreferenced(
 
 
 def test_the_inspection_finds_what_only_the_ledger_knows(lived: tuple[Scene, Crowd]) -> None:
-    """An acknowledged write without a row is a violation."""
+    """An acknowledged write without a row is a violation, and so is an acknowledged change of a group."""
     scene, crowd = lived
     inspection, ledger = Inspection(scene, crowd), crowd.ledger
     container = next(iter(ledger.entries))
@@ -185,3 +190,13 @@ def test_the_inspection_finds_what_only_the_ledger_knows(lived: tuple[Scene, Cro
         assert any("version 99 was acknowledged" in each for each in inspection.of_everything())
     finally:
         del ledger.entries[container][99]
+    team = crowd.team
+    assert inspection.after_a_kill() == [*team.check()] == []
+    team.parts[0].changes += 1
+    team.parts[1].content += b"?"
+    try:
+        assert any("the group is at version" in each for each in inspection.after_a_kill())
+        assert {each.partition(": ")[0] for each in team.check()} == {"the group"}
+    finally:
+        team.parts[0].changes -= 1
+        team.parts[1].content = team.parts[1].content[:-1]
