@@ -105,37 +105,6 @@ async def answer(reader: asyncio.StreamReader) -> bytes:
     return head + await reader.readexactly(int(length))
 
 
-class Written(asyncio.Transport):
-    """A transport that keeps what is written to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.pieces: list[bytes] = []
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.pieces.append(bytes(data))
-
-
-@pytest.mark.parametrize(
-    "pieces, written",
-    [
-        ([b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\n", b"x"], 1),
-        ([b"HTTP/1.1 204 No Content\r\ncontent-length: 0\r\n\r\n", b""], 1),
-        ([b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n", b"x", b"y"], 3),
-        ([b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"], 1),
-    ],
-)  # fmt: skip
-def test_the_head_of_a_response_with_a_length_is_written_with_its_body(
-    pieces: list[bytes], written: int
-) -> None:
-    transport = Written()
-    joining = capacity._Joining(transport)
-    for piece in pieces:
-        joining.write(piece)
-    assert b"".join(transport.pieces) == b"".join(pieces)
-    assert len(transport.pieces) == written
-
-
 def gate(max_requests: int = 8, max_connections: int = 100) -> Gate:
     return Gate(max_requests, max_connections)
 

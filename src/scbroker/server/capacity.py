@@ -66,8 +66,6 @@ _MAX_UNREAD: Final = 128 * 1_048_576
 _MAX_UNREAD_OF_A_USER: Final = 16 * 1_048_576
 _FOLLOWERS_OF_A_USER: Final = 32
 _READING_FOLLOWERS: Final = 8
-_CONTINUE: Final = b"HTTP/1.1 100 "
-_LENGTH: Final = b"\r\ncontent-length: "
 _ID_HEADER: Final = REQUEST_ID_HEADER.lower().encode()
 _KEPT_BUFFERS: Final = 4
 _FIRST_BYTES: Final = 1_048_576
@@ -184,39 +182,6 @@ class Gate:
             connection.check(now)
 
 
-class _Joining:
-    """The transport of one response: joins its head with the first piece of its body.
-
-    uvicorn writes them one after the other. That would be two system calls and two segments, and the client
-    would wake up and read twice. The head of a response without a length is not held back: the first piece
-    of a stream may come much later.
-    """
-
-    __slots__ = ("_has_begun", "_head", "_transport")
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._has_begun = False
-        self._head = b""
-
-    def write(self, data: bytes) -> None:
-        if self._has_begun:
-            head, self._head = self._head, b""
-            self._transport.write(b"".join((head, data)) if head else data)
-            return
-        self._has_begun = not data.startswith(_CONTINUE)
-        if self._has_begun and _LENGTH in data:
-            self._head = data
-        else:
-            self._transport.write(data)
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def close(self) -> None:
-        self._transport.close()
-
-
 class Connection(HttpToolsProtocol):
     """One client connection."""
 
@@ -292,8 +257,6 @@ class Connection(HttpToolsProtocol):
         cast(Any, self.scope)[ADMITTED] = kind
         try:
             super().on_headers_complete()
-            if cast(Any, self.scope)["method"] != "HEAD":  # its response has no body to join
-                cast(Any, self.cycle).transport = _Joining(self.transport)
         except BaseException:  # uvicorn rejects the request, for example a URL without a path
             self._gate.leave(kind)
             raise
