@@ -93,7 +93,8 @@ class ForkedTerminal(_Spawn):
     """A process of the nursery at a pseudo-terminal, as `pexpect.spawn` shows one."""
 
     def __init__(self, process: Forked, terminal: int, **options: Any) -> None:
-        super().__init__(cast(str, None), encoding="utf-8", **options)
+        # The echo of a key that is pressed can stand within a character that the program writes.
+        super().__init__(cast(str, None), encoding="utf-8", codec_errors="replace", **options)
         self.child_fd, self.pid, self._forked = terminal, process.pid, process
         self.name = f"process {process.pid}"
         self.ptyproc = SimpleNamespace(flag_eof=False)  # where pexpect keeps it

@@ -144,7 +144,7 @@ class Person:
         program, *options = command(*options)
         return pexpect.spawn(
             program, options, env=variables, cwd=str(self.home), encoding="utf-8",
-            timeout=PATIENCE, dimensions=size,
+            codec_errors="replace", timeout=PATIENCE, dimensions=size,
         )  # fmt: skip
 
 

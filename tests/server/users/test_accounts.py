@@ -163,7 +163,7 @@ def _guess(wire: Wire, ring: KeyRing, auth: bytes | None = None, **headers: str)
 
 @pytest.mark.long
 def test_parallel_guesses_are_never_more_than_the_limit(start_broker: StartBroker) -> None:
-    broker = start_broker(guesses=5)
+    broker = start_broker(guesses=5, database_wait_seconds=600)
     ring = broker.new_user()
 
     def guess(_: int) -> int:

@@ -62,19 +62,19 @@ class Reach:
         """Note that a request got no answer."""
         if self.is_away:
             return
+        _log.warning("The broker is away, and the cache answers in its place: %s", error)
         self._away_since = now()
         self._reached.clear()
         self._lost.set()
-        _log.warning("The broker is away, and the cache answers in its place: %s", error)
 
     def found(self) -> None:
         """Note that the broker answered."""
         if not self.is_away:
             return
+        _log.info("The broker answers again: requests go to it again")
         self._away_since = None
         self._lost.clear()
         self._reached.set()
-        _log.info("The broker answers again: requests go to it again")
 
     def needed(self) -> None:
         """Ask an absent broker soon, because an operation failed without it."""
