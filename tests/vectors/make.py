@@ -12,7 +12,6 @@ from tests.vectors import (
     contact_cards,
     container_records,
     departures,
-    docs,
     events,
     exchange,
     group_chains,
@@ -46,7 +45,6 @@ def main() -> None:
         views, exchange,
     ):  # fmt: skip
         maker.make()
-    docs.write()
     name_rules()
 
 

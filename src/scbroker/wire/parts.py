@@ -1,4 +1,4 @@
-"""Messages about chunks and segments of large contents. Spec: docs/spec/protocol.md, section 6."""
+"""Messages about chunks and segments of large contents. Spec: docs/spec/protocol.md, section 5."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""Records of groups that the broker refuses, each with the code of groups.md, 15."""
+"""Records of groups that the broker refuses, each with the code of groups.md, 11."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -83,7 +83,6 @@ def _request(change: Callable[[Team, Any], dict[str, Any]]) -> Callable[..., Rec
 _ADD = _by("owner", add=lambda team: {team.other: WRITER})
 _REMOVE = _by("owner", remove=lambda team: [team.member])
 _RENAME = _by("owner", name="Another")
-
 
 INVALID: dict[str, Make] = {
     "a roster without its type": _of(_RENAME, _message(type=None)),
