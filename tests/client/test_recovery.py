@@ -29,19 +29,19 @@ def test_each_row_of_the_table_sets_new_secrets_or_opens_nothing(
     phone.changeCredentials("A password 4", "A passphrase 4").result(PATIENCE)
 
     tablet = new_provider()
-    tablet.logIn(user, keyRing=KeyFile(oldest).open(password="A password 1")).result(PATIENCE)
+    tablet.logIn(KeyFile(oldest).open(password="A password 1"), user).result(PATIENCE)
     tablet.changeCredentials("A password 5", "A passphrase 5").result(PATIENCE)
     copy = tablet.getKeyFile("A passphrase 5").result(PATIENCE)
 
     tablet.deleteKeyFile().result(PATIENCE)
     desk = new_provider()
     refusal(desk.logIn(user, passphrase="A passphrase 5"), BrokerError.credentialsError)
-    desk.logIn(user, keyRing=KeyFile(copy).open(passphrase="A passphrase 5")).result(PATIENCE)
+    desk.logIn(KeyFile(copy).open(passphrase="A passphrase 5"), user).result(PATIENCE)
     desk.changeCredentials("A password 6", "A passphrase 6").result(PATIENCE)
 
     stranger = new_provider()
     refusal(stranger.logIn(user, passphrase="A password 6"), BrokerError.credentialsError)
     with pytest.raises(BrokerError.credentialsError):
-        stranger.logIn(user, password="A password 6")
+        _ = stranger.logIn(user, password="A password 6")
     with pytest.raises(BrokerError.decryptionError):
         KeyFile(copy).open(passphrase="A passphrase 6")
