@@ -45,7 +45,9 @@ def replaced(page: str, run: Run) -> str:
 
 
 def _text(run: Run) -> str:
-    return f"{run.where}\n\n{table(run.results)}"
+    """Return the table of a run without bare figures, which only the JSON has."""
+    shown = [r for r in run.results if r.floor_is or r.target or r.peers]
+    return f"{run.where}\n\n{table(shown)}"
 
 
 def _with(page: str, name: str, text: str) -> str:

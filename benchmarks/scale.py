@@ -25,13 +25,14 @@ from benchmarks.page import machine, put
 from benchmarks.population import Real, Size, on, populate
 from benchmarks.result import seconds_of
 from benchmarks.scale_jobs import Job, Side, jobs
-from benchmarks.sizes import TableSize, size_table, sizes
+from benchmarks.sizes import size_table, sizes
 from benchmarks.small import CONTENT, HEADER, device
 from scbroker import AccessLevel, ContainerAccessLevel
 from tests.kit.brokers import BrokerProcess
 from tests.kit.engines import PostgresServer
 
 _FEW: Final = Size(1000, 10_000, 100)
+_ALIKE: Final = 1.1
 _PATIENCE: Final = 3600.0
 _OWNER: Final = ContainerAccessLevel.DefaultOwnerPermissions
 _SERVER: Final = ("shared_buffers=1GB", "max_wal_size=4GB", "maintenance_work_mem=256MB")
@@ -66,9 +67,13 @@ def _once(job: Job) -> float:
 
 def _line(measured: Measured) -> str:
     few, many = measured.few, measured.many
-    ratio = statistics.median(many) / statistics.median(few)
+    ratio = _ratio(measured)
     cells = [_short(each) for part in (few, many) for each in (_at(part, 0.5), _at(part, 0.95))]
     return f"| {measured.job} | {' | '.join(cells)} | {ratio:.2f}x |"
+
+
+def _ratio(measured: Measured) -> float:
+    return statistics.median(measured.many) / statistics.median(measured.few)
 
 
 def _at(seconds: Sequence[float], share: float) -> float:
@@ -80,7 +85,8 @@ def _short(seconds: float) -> str:
 
 
 def result_table(found: Sequence[Measured], few: Size, many: Size) -> str:
-    """Return a table of milliseconds on both sides, and the ratios of the medians."""
+    """Return the slowest operations in milliseconds on both sides, and the range of the other ratios."""
+    alike = [_ratio(each) for each in found if _ratio(each) <= _ALIKE]
     small, large = (
         f"{size.containers:,} containers, {size.events:,} events" for size in (few, many)
     )
@@ -88,7 +94,9 @@ def result_table(found: Sequence[Measured], few: Size, many: Size) -> str:
         [
             f"| ms beside | {small}: p50 | p95 | {large}: p50 | p95 | ratio of p50 |",
             "|---|--:|--:|--:|--:|--:|",
-            *map(_line, found),
+            *(_line(each) for each in found if _ratio(each) > _ALIKE),
+            "",
+            f"The ratios of the other {len(alike)} operations are {min(alike):.2f} to {max(alike):.2f}.",
         ]
     )
 
@@ -129,10 +137,8 @@ def smaller(many: Size) -> Size:
                 min(_FEW.users, many.users))  # fmt: skip
 
 
-def run(
-    many: Size, folder: Path, engine: str, rounds: int
-) -> tuple[list[Measured], list[TableSize]]:
-    """Return the seconds of all operations, and the sizes of the large database's tables."""
+def run(many: Size, folder: Path, engine: str, rounds: int) -> list[Measured]:
+    """Print the sizes of the large database's tables, and return the seconds of all operations."""
     few = smaller(many)
     with ExitStack() as stack:
         urls = ["", ""]
@@ -146,9 +152,8 @@ def run(
         sides = [
             side(broker, size, stack) for broker, size in zip(brokers, (few, many), strict=True)
         ]
-        taken = on(sides[1].broker.database_url, sizes)
-        print(size_table(taken), flush=True)
-        return [*measure(sides, rounds), leaving(sides)], taken
+        print(size_table(on(sides[1].broker.database_url, sizes)), flush=True)
+        return [*measure(sides, rounds), leaving(sides)]
 
 
 def leaving(sides: Sequence[Side]) -> Measured:
@@ -164,14 +169,13 @@ def main() -> int:
     options = _options()
     many = Size(options.containers, options.events, options.users)
     with tempfile.TemporaryDirectory(prefix="scale-") as folder:
-        found, taken = run(many, Path(folder), options.engine, options.rounds)
+        found = run(many, Path(folder), options.engine, options.rounds)
     few = smaller(many)
     where = f"{machine()} {options.rounds} rounds; {many.users:,} users beside the two who work."
     text = f"{where}\n\n{result_table(found, few, many)}"
     print(text)
     if options.markdown:
         put(options.markdown, f"scale on {options.engine}", text)
-        put(options.markdown, f"sizes on {options.engine}", f"{where}\n\n{size_table(taken)}")
     return 0
 
 
