@@ -34,8 +34,8 @@ REFERENCE: Final = DOCS / "reference"
 def test_the_reference_of_settings_is_the_one_that_the_code_makes(tmp_path: Path) -> None:
     """If this fails, run `make pages`."""
     loaded(DOCS.parent / "tools" / "make_settings.py").write(tmp_path)
-    for name in ("settings.md", "broker.toml"):
-        assert (tmp_path / name).read_text("utf-8") == (REFERENCE / name).read_text("utf-8")
+    made = (tmp_path / "broker.toml").read_text("utf-8")
+    assert made == (REFERENCE / "broker.toml").read_text("utf-8")
 
 
 def test_the_example_file_has_every_setting_with_its_default() -> None:

@@ -3,7 +3,7 @@
 `SCBROKER_DATABASE_URL` sets `database_url`, and so on for every field. An unknown name or a wrong value is an
 error at start, never ignored.
 
-The text of each field is its description in docs/reference/settings.md and `scbroker admin config show`:
+The text of each field is its description in docs/reference/broker.toml and `scbroker admin config show`:
 meaning, unit, and the reason for the default if it needs one.
 """
 
