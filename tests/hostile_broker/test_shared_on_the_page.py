@@ -176,7 +176,7 @@ def test_a_click_shares_only_with_the_contact_that_was_on_the_screen(
 
 @pytest.mark.long
 @flooded
-def test_thousands_of_events_of_others_fill_no_view_and_no_answer(
+def test_thousands_of_events_of_others_fill_no_view(
     page: UsersPage, alice: Person, attacker: ServerProvider
 ) -> None:
     level = AccessLevel(alice.ring.userId)
@@ -185,8 +185,6 @@ def test_thousands_of_events_of_others_fill_no_view_and_no_answer(
             [NewContainer(None, accessLevels=[level]) for _ in range(64)]
         ).result()
     assert page.get("/history").expect(200).text.count("<time ") == 200
-    answer = page.get("/history/new?after=1").expect(200)
-    assert 0 < answer.text.count("<time ") <= 200
 
 
 @pytest.mark.long

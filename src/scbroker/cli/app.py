@@ -34,7 +34,6 @@ _MODULES: Final = {
     **dict.fromkeys(
         (
             "admin.api_keys", "admin.users", "admin.usage", "admin.audit", "admin.keeping",
-            "admin.ui",
         ),
         ("admin",),
     ),

@@ -43,6 +43,16 @@ Checksum = Annotated[
     bool,
     typer.Option("--checksum", "-c", help="Compare files by their bytes, not by size and time."),
 ]
+Port = Annotated[
+    int,
+    typer.Option(
+        metavar="PORT", help="The page's port at 127.0.0.1; 0 chooses both.", min=0, max=65535
+    ),
+]
+Minutes = Annotated[
+    int, typer.Option(metavar="N", help="Minutes after which the page ends.", min=1, max=1440)
+]
+Opens = Annotated[bool, typer.Option("--open/--no-open", help="Whether to start a browser.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 

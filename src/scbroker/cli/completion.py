@@ -82,9 +82,7 @@ def complete_group(ctx: Any, incomplete: str) -> list[str]:
 
 def complete_offer(ctx: Any, incomplete: str) -> list[str]:
     """Return the offered groups that complete a word."""
-    return _names(
-        ctx, incomplete, lambda run: (each.name for each in run.people.groups.offers() or [])
-    )
+    return _names(ctx, incomplete, lambda run: (each.name for each in run.people.offers() or []))
 
 
 def complete_profile(incomplete: str) -> list[str]:
@@ -102,4 +100,4 @@ def _people(run: Run) -> Iterable[str]:
 
 
 def _groups(run: Run) -> Iterable[str]:
-    return (each.name for each in run.people.groups.accepted)
+    return (each.name for each in run.people.readable)

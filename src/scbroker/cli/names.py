@@ -19,10 +19,10 @@ from scbroker.cli.completion import complete_container
 from scbroker.cli.output import SHORT_ID
 from scbroker.desk import names as desk
 from scbroker.desk.names import LONGEST_NAME, name_of
+from scbroker.desk.people import PREFIX
 from scbroker.desk.strangers import Strangers, newest_twin, text_of_twins
 from scbroker.spelling import without_invisible
 
-PREFIX: Final = re.compile(r"[0-9a-fA-F-]{4,36}")
 _MOST_LISTED: Final = 10
 LINK_MARK: Final = re.compile("scbroker-link(:|%3a)", re.IGNORECASE)
 """A part that the URL of every link contains, after a #. Some programs encode both signs."""
@@ -189,7 +189,7 @@ class Names:
         digits = text.replace("-", "").lower()
         if len(digits) == 32:
             return uuid.UUID(digits)
-        if not 4 <= len(digits) < 32:
+        if len(digits) > 32:
             return None
         before = int(digits.ljust(32, "0"), 16) - 1
         start = None if before < 0 else uuid.UUID(int=before)
@@ -244,20 +244,16 @@ def _listed(containers: list[scbroker.Container[Any]]) -> str:
     return "; ".join(shown) + (f"; and {more} more" if more else "") + "."
 
 
-ContainerArgument = Annotated[
-    str,
+CONTAINER: Final = "A container: its name, its id, or four or more first digits of the id."
+_ARGUMENT: Final = typer.Argument(
+    metavar="CONTAINER", help=CONTAINER, autocompletion=complete_container
+)
+ContainerArgument = Annotated[str, _ARGUMENT]
+ContainersArgument = Annotated[list[str], _ARGUMENT]
+AnyContainers = Annotated[
+    list[str] | None,
     typer.Argument(
-        metavar="CONTAINER",
-        help="A container: its name, its id, or four or more first digits of the id.",
-        autocompletion=complete_container,
-    ),
-]
-ContainersArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="CONTAINER",
-        help="A container: its name, its id, or four or more first digits of the id.",
-        autocompletion=complete_container,
+        metavar="CONTAINER", help=f"{CONTAINER} By default all.", autocompletion=complete_container
     ),
 ]
 Recursive = Annotated[
@@ -271,9 +267,7 @@ Recursive = Annotated[
 Everyone = Annotated[
     bool,
     typer.Option(
-        "--everyone",
-        help="Also from strangers: with --recursive, containers that people who are not your contacts "
-        "can change.",
+        "--everyone", help="Also containers that people who are not your contacts can change."
     ),
 ]
 OfType = Annotated[str | None, typer.Option(metavar="TYPE", help="Only containers of this type.")]

@@ -1,7 +1,12 @@
-"""Find people and groups by what a person types: a contact's name, a user id, a contact card, a group."""
+"""Find people and groups by what a person types: a contact's name, a user id, a contact card, a group.
+
+Everybody can offer a group, with any name. So a name means an accepted group. Only the commands about offers
+also find offered groups.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import uuid
 from collections.abc import Iterator, Sequence
@@ -10,21 +15,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, Ty
 
 import typer
 
-import scbroker
+import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli import with_message
-from scbroker.cli.completion import complete_person
-from scbroker.cli.groups import Groups, not_accepted
+from scbroker.cli.completion import complete_group, complete_offer, complete_person
 from scbroker.cli.names import LINK_MARK
 from scbroker.cli.output import SHORT_ID
 from scbroker.desk import people as desk
-from scbroker.desk.people import Somebody, contact_in_text, quoted
+from scbroker.desk.people import Somebody, contact_in_text, counted, is_id, meant, quoted
 
 if TYPE_CHECKING:
     from scbroker.cli.run import Run
 
 CARD_PREFIX: Final = "scbroker-contact:"
+_OFFER_SECONDS: Final = 2.0
+"""Time limit for offers that the command does not need: the history of an offered group can be long."""
+_MOST_LISTED: Final = 10
 Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
+Entry: TypeAlias = "scbroker.Group | errors.BrokerError"
 AnyHolder: TypeAlias = "Holder[Any]"
 """A person or a group."""
 W = TypeVar("W", bound="Who | scbroker.Group")
@@ -57,15 +65,33 @@ def holder_of(who: W) -> Holder[W]:
     return Holder(who, who.userId, contact_in_text(who.name))
 
 
+class Found(NamedTuple):
+    """A group that a command line names. If the group cannot be read, only its id is known."""
+
+    id: uuid.UUID
+    entry: Entry
+
+    @property
+    def ref(self) -> scbroker.Group | uuid.UUID:
+        """The group, so that the library compares its whole fingerprint, or the id if it cannot be read."""
+        return self.entry if isinstance(self.entry, scbroker.Group) else self.id
+
+    @property
+    def name(self) -> str:
+        """The name, or the id if the group cannot be read."""
+        return self.entry.name if isinstance(self.entry, scbroker.Group) else str(self.id)
+
+    def readable(self) -> scbroker.Group:
+        """Return the group, or raise the error if it cannot be read."""
+        if isinstance(self.entry, scbroker.Group):
+            return self.entry
+        raise with_message(self.entry, f"{self.id}: {self.entry.message}")
+
+
 def joined(names: Sequence[str]) -> str:
     """Return names with commas, and with "and" before the last one."""
     *others, last = names
     return f"{', '.join(others)} and {last}" if others else last
-
-
-def capital(name: str) -> str:
-    """Return a name for the beginning of a sentence: "the group" becomes "The group"."""
-    return f"T{name[1:]}" if name.startswith(("the group ", "the contact ")) else name
 
 
 def warning_of(holder: AnyHolder) -> str | None:
@@ -120,18 +146,12 @@ def naming(holders: Sequence[AnyHolder]) -> Iterator[None]:
         raise named_in(error, holders) from None
 
 
-class People:
-    """The user's contacts, links and groups, read once for each command."""
+class People(desk.People):
+    """The user's contacts, links and groups, found by what a person types."""
 
     def __init__(self, session: scbroker.ServerProvider) -> None:
-        self.known: desk.People = desk.People(session)
+        super().__init__(session)
         self.book: scbroker.Contacts = scbroker.Contacts(session)
-        self.groups: Groups = Groups(session, self.known, self.name_of)
-
-    @property
-    def own_id(self) -> uuid.UUID:
-        """The user's own id."""
-        return self.known.own_id
 
     def find(self, text: str) -> Who:
         """Return the person of a contact's name, a user id or a card's text: the contact, if it is one.
@@ -140,27 +160,35 @@ class People:
         """
         if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
             card = scbroker.ContactCard.parse(text)  # raises for a link, without repeating it
-            contact = self.known.contacts.get(card.userId)
+            contact = self.contacts.get(card.userId)
             return card if contact is None or contact.fingerprint != card.fingerprint else contact
         try:
             user_id = uuid.UUID(text)
         except ValueError:
             return self.book.get(text).result()
-        return self.known.contacts.get(user_id, user_id)
+        return self.contacts.get(user_id, user_id)
 
-    def holder(self, text: str) -> AnyHolder:
+    def find_all(self, texts: Sequence[str]) -> list[Holder[Who]]:
+        """Return the people of the texts, each once."""
+        found = [holder_of(self.find(each)) for each in texts]
+        return list({each.id: each for each in found}.values())
+
+    def find_holder(self, text: str) -> AnyHolder:
         """Return the person or the accepted group of a text.
 
         Raises `InvalidArgumentError` if it means both a contact and a group, `NotFoundError` if neither.
         """
         if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
             return holder_of(self.find(text))
-        group = self.groups.get(text)
+        group = self._only(text, self.accepted)
         try:
             person = holder_of(self.find(text))
         except errors.NotFoundError as error:
             if group is None:
-                raise self._unknown(text, error) from None
+                self._check_offers(text)
+                raise errors.NotFoundError(
+                    f"{error.message} No group of yours is named {text!r} either."
+                ) from None
             return holder_of(group.readable())
         if group is None:
             return person
@@ -171,35 +199,104 @@ class People:
             "the group."
         )
 
-    def _unknown(self, text: str, error: errors.BrokerError) -> errors.BrokerError:
-        if self.groups.is_offered(text):
-            return errors.NotFoundError(not_accepted(text))
-        return errors.NotFoundError(f"{error.message} No group of yours is named {text!r} either.")
+    def find_group(self, text: str) -> Found:
+        """Return the accepted group that a text means.
 
-    def name_of(self, user_id: uuid.UUID, *, is_short: bool = False) -> str:
-        """Return the contact's name, "you" for the user's own id, "link NAME" for the user of one of the
-        user's links, "group NAME" for a group that the user has accepted, or the id of somebody else; if
-        `is_short`, the first digits of the id.
+        Raises `NotFoundError` if no such group exists, with a hint if the text means an offer, and
+        `InvalidArgumentError`, which lists them, if it means several: a command never guesses.
         """
-        return _label(self.known.user(user_id), is_short=is_short)
+        if (found := self._only(text, self.accepted)) is not None:
+            return found
+        self._check_offers(text)
+        raise errors.NotFoundError(
+            f"You have no group named {text!r}, and no id begins with it: `scbroker groups ls` lists your "
+            "groups."
+        )
+
+    def find_group_id(self, text: str) -> uuid.UUID:
+        """Return the text as an id, or the id of the accepted group that it means; raises as `find_group`."""
+        return uuid.UUID(text) if is_id(text) else self.find_group(text).id
+
+    def find_offer(self, text: str) -> Found:
+        """Return the offered group that a text means; raises as `find_group`."""
+        groups = self._provider.getGroups().result()
+        # A group that cannot be read may be an offer: whether the user accepted it is not known.
+        found = self._only(
+            text, [e for e in groups if not (isinstance(e, scbroker.Group) and e.accepted)]
+        )
+        if found is None and self._only(text, groups) is not None:
+            raise errors.InvalidArgumentError(f"You have accepted the group {text!r} already.")
+        if found is None:
+            raise errors.NotFoundError(
+                f"No group named {text!r} is offered to you, and no id of one begins with it: `scbroker "
+                "groups ls` lists your groups."
+            )
+        return found
+
+    def find_any_group(self, text: str) -> Found:
+        """Return the accepted group that a text means, or else an offered one; raises as `find_group`."""
+        return self._only(text, self.accepted) or self.find_offer(text)
+
+    def offers(self) -> list[scbroker.Group] | None:
+        """Return the offered groups; None if they cannot be read in two seconds."""
+        reading = self._provider.getGroups()
+        try:
+            found = reading.result(_OFFER_SECONDS)
+        except (TimeoutError, errors.BrokerError):
+            reading.cancel()
+            return None
+        return [each for each in found if isinstance(each, scbroker.Group) and not each.accepted]
+
+    def _check_offers(self, text: str) -> None:
+        """Raise `NotFoundError` if a text means a group that is only offered."""
+        if _meant(text, self.offers() or []):
+            raise errors.NotFoundError(
+                f"You have not accepted the group {text!r} yet: run `scbroker groups accept "
+                f"{shlex.quote(text)}` first."
+            )
+
+    def _only(self, text: str, groups: Sequence[Entry]) -> Found | None:
+        found = _meant(text, groups)
+        if len(found) > 1:
+            listed = "; ".join(map(self._told_apart, found[:_MOST_LISTED]))
+            raise errors.InvalidArgumentError(
+                f"{text!r} means {len(found)} groups: use a whole id. {listed}."
+            )
+        return found[0] if found else None
+
+    def _told_apart(self, found: Found) -> str:
+        if not isinstance(found.entry, scbroker.Group):
+            return f"{found.id} cannot be read"
+        creator, number = self.name_of(found.entry.createdBy), found.entry.memberCount
+        return f"{found.id}, {found.name!r}, created by {creator}, has {counted(number, 'member')}"
+
+    def name_of(self, user_id: uuid.UUID) -> str:
+        """Return the contact's name, "you" for the user's own id, "link NAME" for the user of one of the
+        user's links, "group NAME" for a group that the user has accepted, or the id of somebody else.
+        """
+        return _label(self.user(user_id))
 
     def of_level(self, level: scbroker.AccessLevel, *, is_short: bool = False) -> str:
-        """Return the name of the user or of the group that an access level names."""
-        return _label(self.known.holder(level), is_short=is_short)
+        """Return the name of the holder of an access level, or the id; its first digits if `is_short`."""
+        return _label(self.holder(level), is_short=is_short)
 
-    def group_of(self, group_id: uuid.UUID, *, is_short: bool = False) -> str:
+    def group_of(self, group_id: uuid.UUID) -> str:
         """Return "group NAME" for a group that the user has accepted, "group ID" for any other."""
-        return _label(self.known.group(group_id), is_short=is_short)
+        return _label(self.group(group_id))
 
-    def is_of_group(self, container: scbroker.Container[Any]) -> bool:
-        """Return whether the user also reaches a container through a group that they have accepted."""
-        ids = [each.userId for each in container.access or ()]
-        return container.via is not None or any(each in self.known.groups for each in ids)
-
-    def others(self, container: scbroker.Container[Any]) -> list[str] | None:
+    def others_of(self, container: scbroker.Container[Any]) -> list[str] | None:
         """Return the names of the container's other members; None if the user may not see them."""
-        others = self.known.others(container)
+        others = self.others(container)
         return None if others is None else [_label(each) for each in others]
+
+
+def _meant(text: str, groups: Sequence[Entry]) -> list[Found]:
+    found = (
+        Found(id, each)
+        for each in groups
+        if (id := each.id if isinstance(each, scbroker.Group) else each.containerId) is not None
+    )
+    return meant(text, found, lambda each: isinstance(each.entry, scbroker.Group))
 
 
 def _label(who: Somebody, *, is_short: bool = False) -> str:
@@ -212,11 +309,40 @@ def _label(who: Somebody, *, is_short: bool = False) -> str:
     return shown if who.name is None else contact_in_text(shown)
 
 
+def tell_offers(run: Run) -> None:
+    """Say that groups are offered to the user, if any are, at the end of a command about something else."""
+    if run.out.quiet or run.out.as_json:
+        return
+    with contextlib.suppress(errors.BrokerError):
+        offers = run.people.offers() or []
+        if len(offers) == 1:
+            creator = run.people.name_of(offers[0].createdBy)
+            run.out.say(
+                f"The group {offers[0].name!r}, created by {creator}, is offered to you: `scbroker groups "
+                "accept` or `decline` it."
+            )
+        elif offers:
+            run.out.say(
+                f"{len(offers)} groups are offered to you: `scbroker groups ls` lists them."
+            )
+
+
 PersonArgument = Annotated[
     str,
     typer.Argument(
         metavar="PERSON",
         help="A person: the name of a contact, a user id or a contact card.",
         autocompletion=complete_person,
+    ),
+]
+GROUP_HELP: Final = "its name, its id, or four or more first digits of the id."
+GroupArgument = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", help=f"A group: {GROUP_HELP}", autocompletion=complete_group),
+]
+OfferArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP", help=f"An offered group: {GROUP_HELP}", autocompletion=complete_offer
     ),
 ]

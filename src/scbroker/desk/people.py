@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import unicodedata
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
@@ -21,6 +23,22 @@ _OWN_WORDS: Final = (
     "group ", "link ", "the contact ", "the group ", "the link ", "the user ",
 )  # fmt: skip
 """Beginnings of the words of command line and page for users and groups."""
+
+
+PREFIX: Final = re.compile(r"(?=(?:-*[0-9a-fA-F]){4})[0-9a-fA-F-]{4,36}")
+"""The beginning of an id, of four digits or more."""
+
+
+class Identified(Protocol):
+    """Something with an id, and a name that may be missing."""
+
+    @property
+    def id(self) -> uuid.UUID: ...
+    @property
+    def name(self) -> str | None: ...
+
+
+N = TypeVar("N", bound=Identified)
 
 
 class Somebody(NamedTuple):
@@ -67,18 +85,22 @@ class People:
         """The groups that the user has accepted, and errors of those that cannot be read."""
         return list(self._provider.getGroups(offered=False).result())
 
+    @property
+    def readable(self) -> list[scbroker.Group]:
+        """The accepted groups that can be read."""
+        return [each for each in self.accepted if isinstance(each, scbroker.Group)]
+
     @cached_property
     def groups(self) -> dict[uuid.UUID, scbroker.Group]:
         """The accepted groups that can be read, by id; none if the list is damaged."""
         try:
-            return {each.id: each for each in self.accepted if isinstance(each, scbroker.Group)}
+            return {each.id: each for each in self.readable}
         except errors.UntrustedError:
             return {}
 
     def check_group_name(self, name: str, own: uuid.UUID | None = None) -> None:
         """Raise `AlreadyExistsError` if a group other than `own` has this name, or looks as if it had."""
-        groups = [each for each in self.accepted if isinstance(each, scbroker.Group)]
-        if any(comparable(each.name) == comparable(name) and each.id != own for each in groups):
+        if any(comparable(e.name) == comparable(name) and e.id != own for e in self.readable):
             raise errors.AlreadyExistsError(
                 f"You have a group named {name!r} already: choose another name."
             )
@@ -131,6 +153,59 @@ class People:
         for each in self.ways(container):
             found |= each.permissions
         return found
+
+
+def meant(text: str, items: Iterable[N], is_named: Callable[[N], bool] = bool) -> list[N]:
+    """Return the items that a text means: by id, by four or more first digits of it, or by name.
+
+    A text that is a whole id is never taken as a name. Otherwise a manager could name a group after the id of
+    a user. A name that is exactly the text comes before similar ones.
+    """
+    every = list(items)
+    digits = text.replace("-", "").lower()
+    if is_id(text):
+        return [each for each in every if each.id == uuid.UUID(text)]
+    by_id = [each for each in every if PREFIX.fullmatch(text) and each.id.hex.startswith(digits)]
+    similar = [
+        each for each in every if is_named(each) and comparable(each.name or "") == comparable(text)
+    ]
+    normal = unicodedata.normalize("NFC", text)
+    exact = [each for each in similar if unicodedata.normalize("NFC", each.name or "") == normal]
+    return list({each.id: each for each in (*by_id, *(exact or similar))}.values())
+
+
+def is_id(text: str) -> bool:
+    """Return whether a text is a whole id."""
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with a noun in the singular or the plural."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def capital(words: str) -> str:
+    """Return the words for somebody at the beginning of a sentence."""
+    return words[0].upper() + words[1:] if words == "you" or words.startswith("the ") else words
+
+
+def modifier_is_member(provider: scbroker.ServerProvider, container: Container) -> bool | None:
+    """Return whether the user who changed a container last is still in the group for which they acted.
+
+    None if they acted for no group, or if it cannot be known. A container that was read by the user's own
+    access does not say it, so this reads the members, which works if the user is in the group too.
+    """
+    if container.modifierIsMember is not None or container.modifiedVia is None:
+        return container.modifierIsMember
+    try:
+        members = provider.getGroupMembers(container.modifiedVia).result()
+    except (errors.NotFoundError, errors.DeletedError, errors.UntrustedError):
+        return None
+    return any(each.userId == container.modifiedBy for each in members)
 
 
 def contact_in_text(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+from collections.abc import Mapping
 from typing import Any, Final
 
 import scbroker  # loads its names when they are used: a command without a session needs few
@@ -17,6 +18,22 @@ WORDS: Final = {
     "manage": _WRITE | ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.ModifyType,
     "owner": ContainerAccessLevel.DefaultOwnerPermissions,
 }
+MEANINGS: Final = {
+    "read": "see content, name, members and type",
+    "write": "read, and replace content and name",
+    "manage": "write, share, and change the type",
+    "owner": "manage, delete, and get an event when somebody reads",
+}
+ROLES: Final = {
+    "reader": "read the containers of the group",
+    "writer": "read the containers of the group, and replace content and name",
+    "sharer": "read and change the containers of the group, share and delete them",
+}
+PLACES: Final = {
+    "member": "manages nothing",
+    "manager": "adds and removes members, changes their roles, and renames the group",
+    "owner": "also changes the managers, and deletes the group",
+}
 _OF_ROLES: Final = {each.name.lower(): each.permissions for each in GroupRole}
 """What a role allows if the group itself has every permission."""
 SHARE: Final = ContainerAccessLevel.ModifyAccess
@@ -28,6 +45,11 @@ def in_words(permissions: ContainerAccessLevel) -> str:
     """Return the word for permissions, that of a role in a group, or their names with commas."""
     words = (word for word, each in (WORDS | _OF_ROLES).items() if each == permissions)
     return next(words, listed(permissions))
+
+
+def explained(meanings: Mapping[str, str]) -> str:
+    """Return words with their meanings, for the help of an option."""
+    return " ".join(f"{word}: {meaning}." for word, meaning in meanings.items())
 
 
 def listed(permissions: ContainerAccessLevel) -> str:

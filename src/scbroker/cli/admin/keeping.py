@@ -1,14 +1,21 @@
-"""Define the commands that check, sweep, back up and restore a broker, and show its settings."""
+"""Define the commands that check, sweep, back up and restore a broker, and show its settings and page."""
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from scbroker.cli.admin.command import Admin, command, group
+from scbroker.cli.admin.command import Admin, Url, command, group
+from scbroker.cli.command import Minutes, Opens, Port
+
+if TYPE_CHECKING:
+    from scbroker.server.admin.stores import Stores
 
 config: Final = group("config", help="Show the settings of a broker.")
 Tell = Callable[[str], None]
@@ -116,6 +123,27 @@ def show(run: Admin) -> None:
     listed = commands.explain_settings(data_dir=run.data_dir)
     columns = {"name": "SETTING", "value": "VALUE", "source": "SOURCE", "meaning": "MEANING"}
     run.out.rows((each._asdict() for each in listed), columns)
+
+
+@command()
+def ui(
+    run: Admin, url: Url = None, port: Port = 0, minutes: Minutes = 60, opens: Opens = True
+) -> None:
+    """Open the operator's page in your browser, until Ctrl-C.
+
+    The page listens on this machine only. Its URL is secret and valid once: the first browser that uses it is
+    the only one that is admitted.
+    """
+    from scbroker.cli.admin.page.page import operators_page
+    from scbroker.cli.admin.page.watch import Watch
+    from scbroker.cli.web import serving
+
+    async def show(at: Stores) -> None:
+        watch = Watch(url or run.address, at)
+        async with watch.running():
+            await serving.run(run.out, port, minutes, opens, partial(operators_page, at, watch))
+
+    run.use(show)
 
 
 def _teller(run: Admin) -> Tell:

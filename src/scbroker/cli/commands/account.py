@@ -83,9 +83,7 @@ def register(
     """
     from scbroker.cli import profiles
 
-    folders = (
-        absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
-    )  # fmt: skip
+    folders = folders_of(session_folder, trust_folder)
     new = profiles.new_name(run.profile_name)
     profiles.check_device(*folders)
     draft = profiles.Profile(
@@ -164,11 +162,9 @@ def login(
     --session-folder, --trust-folder and --name replace what the profile has.
     """
     from scbroker.cli import profiles
-    from scbroker.cli.groups import tell_offers
+    from scbroker.cli.people import tell_offers
 
-    folders = (
-        absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
-    )  # fmt: skip
+    folders = folders_of(session_folder, trust_folder)
     stored = profiles.find(run.profile_name)
     saved = (None, None) if stored is None else (stored.session_folder, stored.trust_folder)
     profiles.check_device(folders[0] or saved[0], folders[1] or saved[1])
@@ -316,11 +312,13 @@ def _card_name(run: Run, given: str | None) -> str:
     return run.ask("Your name, for your contact card", missing, own)
 
 
-def absolute(option: str, folder: str | None) -> str | None:
-    """Return the absolute path of a folder's option, since the profile is used in any folder."""
-    if folder == "" or (folder is not None and "\0" in folder):
-        raise errors.InvalidArgumentError(f"{option} must be the path of a folder.")
-    return None if folder is None else str(Path(folder).expanduser().absolute())
+def folders_of(*options: str | None) -> list[str | None]:
+    """Return the absolute paths of folders' options, since the profile is used in any folder."""
+    if any(each is not None and (not each or "\0" in each) for each in options):
+        raise errors.InvalidArgumentError(
+            "--session-folder and --trust-folder must be the paths of folders."
+        )
+    return [each and str(Path(each).expanduser().absolute()) for each in options]
 
 
 def provider_of(run: Run, profile: "Profile") -> "scbroker.ServerProvider":

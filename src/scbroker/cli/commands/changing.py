@@ -87,7 +87,7 @@ def deletion_question(run: Run, containers: list[scbroker.Container[Any]]) -> st
     """Return the question that says what is deleted, and who loses it."""
     names = ", ".join(repr(label_of(each)) for each in containers[:_NAMED])
     what = names if len(containers) <= _NAMED else f"{len(containers)} containers ({names}, …)"
-    others = [run.people.others(container) for container in containers]
+    others = [run.people.others_of(container) for container in containers]
     people = {name for each in others for name in each or []}
     if None in others:
         return f"Delete {what} for everybody, also for members whom you cannot see?"

@@ -7,19 +7,17 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
-
-import typer
+from typing import TYPE_CHECKING, Any, Final
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.commands.getting import pieces
-from scbroker.cli.completion import complete_container
-from scbroker.cli.groups import counted
+from scbroker.cli.names import AnyContainers, Everyone
 from scbroker.cli.output import Size
 from scbroker.cli.run import Run
 from scbroker.cli.together import Together, Total, batches
+from scbroker.desk.people import counted
 from scbroker.desk.strangers import Strangers
 
 _BATCH: Final = 64
@@ -60,23 +58,7 @@ class _Report:
 
 
 @command(WATCHING)
-def verify(
-    run: Run,
-    containers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="CONTAINER",
-            help="A container: its name, its id, or four or more first digits of the id. By default all.",
-            autocompletion=complete_container,
-        ),
-    ] = None,
-    everyone: Annotated[
-        bool,
-        typer.Option(
-            "--everyone", help="Also containers that people who are not your contacts can change."
-        ),
-    ] = False,
-) -> None:
+def verify(run: Run, containers: AnyContainers = None, everyone: Everyone = False) -> None:
     """Read and verify all your containers, or some.
 
     The command reads records, headers and contents, and saves none of them. Each failure is a line on

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import heapq
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,8 +15,9 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.completion import complete_container, complete_group
-from scbroker.cli.names import OfType
+from scbroker.cli.names import CONTAINER, OfType
 from scbroker.cli.output import Row, ShortId
+from scbroker.cli.people import GROUP_HELP
 from scbroker.cli.run import Run
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def events(
         str | None,
         typer.Option(
             metavar="GROUP",
-            help="Only the events of this group: its name, its id, or four or more first digits of the id.",
+            help=f"Only the events of this group: {GROUP_HELP}",
             autocompletion=complete_group,
         ),
     ] = None,
@@ -71,7 +71,7 @@ def events(
         str | None,
         typer.Option(
             metavar="CONTAINER",
-            help="Only events of this container: its name, its id, or four or more first digits of the id.",
+            help=f"Only events of this container. {CONTAINER}",
             autocompletion=complete_container,
         ),
     ] = None,
@@ -112,27 +112,24 @@ def events(
     """
     kinds = None if kind is None else _kinds(kind)
     id = None if container is None else run.names.id_of(container)
-    known = _names(run) if names else None
-    team = None if group is None else run.people.groups.find(group).id
+    known = dict(run.names.known()) if names else None
+    team = None if group is None else run.people.find_group(group).id
+
+    def read(log: uuid.UUID | None) -> Sequence[scbroker.ContainerEvent]:
+        return run.session.getEvents(kinds, id, type, since, groupId=log).result()
+
     try:
-        if follow:
-            starts = {} if team is None or since is None else {team: since}
-            first = since if team is None else None
-            with run.session.followEvents(first, kinds, id, type, groupStartIds=starts) as stream:
-                wanted = (each for each in stream if team in (None, each.groupId))
-                _show(run, islice(each_once(wanted), limit), known)
-        else:
-
-            def read(log: uuid.UUID | None) -> Iterable[scbroker.ContainerEvent]:
-                return run.session.getEvents(kinds, id, type, since, groupId=log).result()
-
+        if not follow:
             found = _in_all_logs(run, read) if team is None and since is None else [*read(team)]
-            shown = found if limit is None else found[-limit:]
-            has_groups = any(each.groupId for each in shown) or not run.out.on_terminal
-            columns = _COLUMNS | (_GROUP if has_groups else {})
-            run.out.rows(
-                (_row(run, each, known) for each in shown), _columns(columns, known, "NAME")
-            )
+            _list(run, found if limit is None else found[-limit:], known)
+            return
+        starts = {} if team is None or since is None else {team: since}
+        first = since if team is None else None
+        with run.session.followEvents(first, kinds, id, type, groupStartIds=starts) as stream:
+            wanted = (each for each in stream if team in (None, each.groupId))
+            widths = dict.fromkeys(_COLUMNS | _GROUP, 0) | _WIDTHS | ({"name": 24} if names else {})
+            for each in islice(_each_once(wanted), limit):
+                run.out.item(_row(run, each, known), widths)
     except errors.EventsExpiredError as error:
         of = " of the group" if team is not None or error.containerId is not None else ""
         raise errors.EventsExpiredError(
@@ -146,18 +143,19 @@ def _in_all_logs(
 ) -> list[scbroker.ContainerEvent]:
     """Return the user's own events and those of the groups that the user has accepted, by time."""
     logs = [read(None)]
-    for each in run.people.groups.accepted:
+    for each in run.people.readable:
         with contextlib.suppress(errors.NotFoundError):  # the user was removed meanwhile
             logs.append(read(each.id))
     return merged(logs)
 
 
-def _show(
-    run: Run, events: Iterable[scbroker.ContainerEvent], known: dict[uuid.UUID, str] | None
+def _list(
+    run: Run, found: Sequence[scbroker.ContainerEvent], known: dict[uuid.UUID, str] | None
 ) -> None:
-    widths = _columns(dict.fromkeys(_COLUMNS | _GROUP, 0) | _WIDTHS, known, 24)
-    for each in events:
-        run.out.item(_row(run, each, known), widths)
+    columns = _COLUMNS | ({} if known is None else {"name": "NAME"})
+    if any(each.groupId for each in found) or not run.out.on_terminal:
+        columns = _COLUMNS | _GROUP | columns
+    run.out.rows((_row(run, each, known) for each in found), columns)
 
 
 def _kinds(text: str) -> list[ContainerEventType]:
@@ -172,25 +170,13 @@ def _kinds(text: str) -> list[ContainerEventType]:
     return [known[name.strip().lower()] for name in text.split(",")]
 
 
-def _names(run: Run) -> dict[uuid.UUID, str]:
-    return dict(run.names.known())
-
-
-def _columns(columns: dict[str, Any], known: object, of_names: Any) -> dict[str, Any]:
-    return columns if known is None else columns | {"name": of_names}
-
-
-def _log_of(run: Run, event: scbroker.ContainerEvent) -> uuid.UUID | str | None:
-    """Return the group in whose log an event is; None for the user's own."""
-    if event.groupId is None or run.out.as_json:
-        return event.groupId
-    return run.people.group_of(event.groupId).removeprefix("group ")
-
-
 def _row(run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str] | None) -> Row:
     by: uuid.UUID | str | None = event.relatedUserId
+    group: uuid.UUID | str | None = event.groupId
     if isinstance(by, uuid.UUID) and not run.out.as_json:
         by = run.people.name_of(by)
+    if isinstance(group, uuid.UUID) and not run.out.as_json:
+        group = run.people.group_of(group).removeprefix("group ")
     row = {
         "id": event.id,
         "date": event.date,
@@ -203,43 +189,36 @@ def _row(run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str] |
         "relatedUserId": by,
         "applicationName": event.applicationName,
         "changes": list[str](event.changes),
-        "groupId": _log_of(run, event),
+        "groupId": group,
     }
     return row if known is None else row | {"name": known.get(event.containerId)}
 
 
 def merged(logs: Iterable[Iterable[scbroker.ContainerEvent]]) -> list[scbroker.ContainerEvent]:
-    """Return the events of several logs by time, each once, in the order of each log."""
-    found = heapq.merge(*map(_dated, logs), key=lambda each: each[0])
-    return list(each_once(event for _, event in found))
+    """Return the events of several logs by time, each once, in the order of each log.
+
+    An event can have an earlier time than the one before it: the broker changes events of deleted containers.
+    So each event counts as of the latest time so far in its log.
+    """
+    dated = list[tuple[dt.datetime, scbroker.ContainerEvent]]()
+    for log in logs:
+        latest = dt.datetime.min.replace(tzinfo=dt.UTC)
+        for each in log:
+            latest = max(latest, each.date)
+            dated.append((latest, each))
+    dated.sort(key=lambda each: each[0])
+    return list(_each_once(event for _, event in dated))
 
 
-def each_once(events: Iterable[scbroker.ContainerEvent]) -> Iterator[scbroker.ContainerEvent]:
+def _each_once(events: Iterable[scbroker.ContainerEvent]) -> Iterator[scbroker.ContainerEvent]:
     """Yield events, and leave out those that were already yielded from another log.
 
     A container that the user reaches in two ways has its events in both logs, with the same time.
     """
     recent = dict[object, uuid.UUID | None]()
     for each in events:
-        if recent.setdefault(told(each), each.groupId) == each.groupId:
+        same = (each.date, each.eventType, each.containerId, each.version, each.relatedUserId)
+        if recent.setdefault(same, each.groupId) == each.groupId:
             yield each
         if len(recent) > _RECENT:
             del recent[next(iter(recent))]
-
-
-def told(event: scbroker.ContainerEvent) -> tuple[object, ...]:
-    """Return the fields that are equal if two logs have the same event."""
-    return (event.date, event.eventType, event.containerId, event.version, event.relatedUserId)
-
-
-def _dated(
-    log: Iterable[scbroker.ContainerEvent],
-) -> Iterator[tuple[dt.datetime, scbroker.ContainerEvent]]:
-    """Yield the events of a log, each with the latest time so far, as `heapq.merge` needs a sorted log.
-
-    An event can have an earlier time than the one before it: the broker changes events of deleted containers.
-    """
-    latest = dt.datetime.min.replace(tzinfo=dt.UTC)
-    for each in log:
-        latest = max(latest, each.date)
-        yield latest, each

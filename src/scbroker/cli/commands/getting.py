@@ -21,7 +21,6 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Checksum, command
 from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
-from scbroker.cli.groups import counted
 from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
 from scbroker.cli.paths import Folder
@@ -29,6 +28,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
 from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
+from scbroker.desk.people import counted
 from scbroker.desk.strangers import Strangers, is_own
 from scbroker.folders import make_folder
 from scbroker.spelling import without_invisible

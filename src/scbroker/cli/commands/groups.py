@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import enum
 import shlex
-import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,23 +15,29 @@ from scbroker import errors
 from scbroker.cli import with_message
 from scbroker.cli.command import SHARING, Yes, command, group
 from scbroker.cli.completion import complete_group, complete_person
-from scbroker.cli.groups import Found, GroupArgument, OfferArgument, counted
 from scbroker.cli.output import ShortId
-from scbroker.cli.people import Holder, Who, check_others, holder_of, joined, naming, warn
+from scbroker.cli.people import (
+    GROUP_HELP,
+    GroupArgument,
+    Holder,
+    OfferArgument,
+    Who,
+    check_others,
+    joined,
+    naming,
+    warn,
+)
 from scbroker.cli.run import Run
-from scbroker.desk.people import managers_after, place_of
-from scbroker.desk.rights import living
+from scbroker.desk.people import counted, managers_after, place_of
+from scbroker.desk.rights import PLACES, ROLES, explained
 from scbroker.vocabulary import GroupRole, MemberRole
 
 if TYPE_CHECKING:
-    from scbroker.cli.groups import Entry
-    from scbroker.cli.output import Row
+    from scbroker.cli.people import Entry
 
 groups: typer.Typer = group("groups", SHARING, "Share with teams: groups of people.")
-_ROLES: Final = {each.name.lower(): each for each in GroupRole}
 _ROLE_HELP: Final = (
-    "reader: read containers. writer: also replace content and name, and change the type. sharer: also share "
-    "and delete. No role allows more than the group itself may do with a container."
+    f"{explained(ROLES)} No role allows more than the group itself may do with a container."
 )
 _COLUMNS: Final = {
     "name": "NAME",
@@ -68,7 +73,7 @@ class Place(enum.StrEnum):
 
 
 RoleOption = Annotated[
-    str, typer.Option(metavar="|".join(_ROLES), help=f"The role of the people. {_ROLE_HELP}")
+    str, typer.Option(metavar="|".join(ROLES), help=f"The role of the people. {_ROLE_HELP}")
 ]
 _PERSON: Final = typer.Argument(
     metavar="PERSON",
@@ -76,7 +81,6 @@ _PERSON: Final = typer.Argument(
     autocompletion=complete_person,
 )
 PeopleArgument = Annotated[list[str], _PERSON]
-SomeArgument = Annotated[list[str] | None, _PERSON]
 Description = Annotated[
     str | None, typer.Option(metavar="TEXT", help="A description, which all members see.")
 ]
@@ -86,7 +90,7 @@ Description = Annotated[
 def create(
     run: Run,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name, which all members see.")],
-    people: SomeArgument = None,
+    people: Annotated[list[str] | None, _PERSON] = None,
     role: RoleOption = "writer",
     description: Description = None,
 ) -> None:
@@ -97,9 +101,9 @@ def create(
 
     The broker cannot read name and description. It sees who the members and managers are.
     """
-    chosen, members = _role(role), _people(run, people or [])
+    chosen, members = _role(role), run.people.find_all(people or [])
     check_others(run, members, "You become a member in any case: name other people.")
-    run.people.known.check_group_name(name)
+    run.people.check_group_name(name)
     warn(run, members)
     roles = [MemberRole(each.who, chosen) for each in members]
 
@@ -117,7 +121,7 @@ def ls(run: Run) -> None:
     any name: `scbroker groups members` lists who is in it. A group that cannot be verified or opened is a row
     with the error, and the exit status is then 1.
     """
-    found = run.people.groups.all()
+    found = run.session.getGroups().result()
     readable = [each for each in found if isinstance(each, scbroker.Group)]
     is_damaged = len(readable) < len(found)
     rows = [_row(run, each) for each in found]
@@ -139,7 +143,7 @@ def show(run: Run, group: GroupArgument) -> None:
 
     Compare the fingerprint with another member if you have to be sure that both of you mean the same group.
     """
-    run.out.fields(_row(run, run.people.groups.find_any(group).readable()))
+    run.out.fields(_row(run, run.people.find_any_group(group).readable()))
 
 
 @command(name="members", of=groups)
@@ -149,7 +153,7 @@ def members(run: Run, group: GroupArgument) -> None:
     The managers have signed the list. An owner is a manager who can also change the managers and delete the
     group.
     """
-    found = run.people.groups.find_any(group)
+    found = run.people.find_any_group(group)
     _show_members(run, run.session.getGroupMembers(found.ref).result())
 
 
@@ -162,7 +166,7 @@ def add(
     They get an offer, and can use the group when they accept it. They also get the group's key, which opens
     everything that the group could ever read. You must be a manager of the group.
     """
-    chosen, found, added = _role(role), run.people.groups.find(group), _people(run, people)
+    chosen, found, added = _role(role), run.people.find_group(group), run.people.find_all(people)
     check_others(run, added, "You are a member already.")
     warn(run, added)
     roles = [MemberRole(each.who, chosen) for each in added]
@@ -179,61 +183,34 @@ def add(
             "replaces it.",
         ) from None
     text = f"The group {changed.name!r} {_offered(added, chosen)}"
-    _say_changed(run, changed, added, text, {"role": chosen})
+    _say_changed(run, changed, added, text, role=chosen)
 
 
 @command(name="remove", of=groups)
-def remove(
-    run: Run,
-    group: GroupArgument,
-    people: PeopleArgument,
-    renew: Annotated[
-        bool,
-        typer.Option(
-            "--renew",
-            help="Give each container of the group a new key now, instead of at its next change.",
-        ),
-    ] = False,
-) -> None:
+def remove(run: Run, group: GroupArgument, people: PeopleArgument) -> None:
     """Remove people from a group.
 
     The broker refuses them at once, and the group gets a new key. Each container of the group gets a new key
-    at its next change; with --renew, all of them get one now. The people may have kept copies of what they
-    could read. They keep access of their own to containers of the group; the command says how many.
+    at its next change; `scbroker groups renew` gives it now. The people may have kept copies of what they
+    could read, and they keep access of their own: `scbroker ls --with PERSON` lists what they reach by it.
 
     You must be a manager of the group, and an owner to remove a manager.
     """
-    found, gone = run.people.groups.find(group), _people(run, people)
+    found, gone = run.people.find_group(group), run.people.find_all(people)
     check_others(run, gone, f"To leave it, run `scbroker groups leave {shlex.quote(group)}`.")
-    _check_members(run, found, gone)
-    ids = [each.id for each in gone]
-
-    try:
-        with naming(gone), _keys_shown(run, renew) as progress:
-            changed = run.session.removeGroupMembers(
-                found.ref, ids, renew=renew, progress=progress
-            ).result()
-    except errors.BrokerError as error:
-        if error.outcome is not errors.WriteOutcome.Stored:
-            raise
-        raise with_message(
-            error,
-            f"{_are(gone)} not in the group {found.name!r} any more, but containers are left without new "
-            f"keys: run `scbroker groups renew`. {error.message}",
-        ) from None
-    own = _with_own_access(run, found.id, ids)
-    renewal = changed.renewal
-    later = "Each of its containers gets a new key at its next change: `scbroker groups renew` gives it now."
-    keys = later if renewal is None else _renewed(renewal)
-    text = f"{_are(gone)} not in the group {changed.name!r} any more. {keys}"
-    _say_changed(run, changed, gone, text, {**_renewal_row(renewal), "ownAccess": own})
-    if own:
-        reach = "reaches" if len(gone) == 1 else "reach"
-        run.out.say(
-            f"{joined([each.name for each in gone])} still {reach} {counted(len(own), 'container')} of the "
-            f"group by access of their own, such as {own[0]}: `scbroker revoke` takes it away."
+    inside = {each.userId for each in run.session.getGroupMembers(found.ref).result()}
+    if strangers := [each for each in gone if each.id not in inside]:
+        raise errors.NotFoundError(
+            f"{_are(strangers)} not in the group {found.name!r}: `scbroker groups members` lists who is."
         )
-    _report_failed(run, renewal)
+    with naming(gone):
+        changed = run.session.removeGroupMembers(found.ref, [each.id for each in gone]).result()
+    text = (
+        f"{_are(gone)} not in the group {changed.name!r} any more. `scbroker groups renew` gives its "
+        "containers new keys now, instead of at their next change; `scbroker ls --with` lists what somebody "
+        "reaches by access of their own."
+    )
+    _say_changed(run, changed, gone, text)
 
 
 @command(name="role", of=groups)
@@ -247,65 +224,59 @@ def role(
 
     A lower role gives the group a new key. You must be a manager of the group.
     """
-    chosen, found, changing = _role(to), run.people.groups.find(group), _people(run, people)
+    chosen, found, changing = _role(to), run.people.find_group(group), run.people.find_all(people)
     roles = [MemberRole(each.who, chosen) for each in changing]
 
     with naming(changing):
         changed = run.session.setGroupRoles(found.ref, roles).result()
     what = _number(changing, chosen.name.lower())
     text = f"{_are(changing)} {what} of the group {changed.name!r} now."
-    _say_changed(run, changed, changing, text, {"role": chosen})
+    _say_changed(run, changed, changing, text, role=chosen)
 
 
 @command(name="managers", of=groups)
 def managers(
     run: Run,
     group: GroupArgument,
-    people: SomeArgument = None,
+    people: PeopleArgument,
     place: Annotated[
         Place | None,
         typer.Option(
             "--as",
             metavar="owner|manager|member",
-            help="What the people are from now on. manager: adds and removes members, changes their roles, "
-            "and renames the group. owner: also changes the managers, and deletes the group. member: manages "
-            "nothing. By default manager.",
+            help=f"What the people are from now on. {explained(PLACES)} By default manager.",
         ),
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """List the managers of a group, or change them.
+    """Change the managers of a group.
 
-    Without people, the command lists the managers. With people, it makes them managers, or what --as says;
-    the others stay. A person who is not a member becomes one, with an offer. You must be an owner of the
-    group.
+    The command makes people managers, or what --as says; the others stay. A person who is not a member
+    becomes one, with an offer. You must be an owner of the group. `scbroker groups members` lists who manages
+    it.
     """
-    found = run.people.groups.find(group)
-    listed = run.session.getGroupMembers(found.ref).result()
-    present = {each.userId: each for each in listed if each.isManager}
-    if not people:
-        if place is not None:
-            raise errors.InvalidArgumentError("No person is named: add the people after the group.")
-        _show_members(run, present.values())
-        return
-    changing, wanted = _people(run, people), place or Place.manager
-    _check_places(changing, present, place)
-    after = managers_after(listed, {each.id: each.who for each in changing}, wanted)
+    found, changing = run.people.find_group(group), run.people.find_all(people)
+    members = {each.userId: each for each in run.session.getGroupMembers(found.ref).result()}
+    for each in changing:
+        now = members.get(each.id)
+        if place is None and now is not None and now.isOwner:
+            raise errors.InvalidArgumentError(
+                f"{each.name} is an owner: pass --as manager to take the ownership away."
+            )
+        if place is Place.member and (now is None or not now.isManager):
+            raise errors.NotFoundError(f"{each.name} is not a manager of the group.")
+    wanted = place or Place.manager
+    after = managers_after(members.values(), {each.id: each.who for each in changing}, wanted)
     if wanted is not Place.owner and run.people.own_id in (each.id for each in changing):
         run.confirm(f"Give up the ownership of the group {found.name!r}?", yes)
-    inside = {each.userId for each in listed}
-    warn(run, [each for each in changing if each.id not in inside])
+    warn(run, [each for each in changing if each.id not in members])
 
     with naming(changing):
         changed = run.session.setGroupManagers(found.ref, after).result()
-    if run.out.as_json:
-        listed = run.session.getGroupMembers(found.ref).result()
-        _show_members(run, [each for each in listed if each.isManager])
-        return
     only = "only " if wanted is Place.member else ""
     what = f"{only}{_number(changing, wanted)}"
-    run.out.say(f"{_are(changing)} {what} of the group {changed.name!r} now.")
-    _tell_dropped(run, changed)
+    text = f"{_are(changing)} {what} of the group {changed.name!r} now."
+    _say_changed(run, changed, changing, text, place=wanted.value)
 
 
 @command(name="rename", of=groups)
@@ -326,9 +297,9 @@ def rename(
         raise errors.InvalidArgumentError(
             "Nothing is to be changed: pass a new name, or --description."
         )
-    found = run.people.groups.find(group)
+    found = run.people.find_group(group)
     if name is not None:
-        run.people.known.check_group_name(name, found.id)
+        run.people.check_group_name(name, found.id)
     changed = run.session.renameGroup(found.ref, name, description).result()
     text = f"The group {found.name!r} is {changed.name!r} now."
     if name is None:
@@ -343,7 +314,7 @@ def accept(run: Run, group: OfferArgument) -> None:
     From then on `scbroker ls` lists the containers of the group, and you read and change them as your role
     allows.
     """
-    found = run.people.groups.find_offer(group).readable()
+    found = run.people.find_offer(group).readable()
     accepted = run.session.acceptGroup(found).result()
     run.out.done(
         _row(run, accepted),
@@ -358,7 +329,7 @@ def decline(run: Run, group: OfferArgument) -> None:
 
     A manager can offer it again: `scbroker block` keeps a person from that.
     """
-    found = run.people.groups.find_offer(group)
+    found = run.people.find_offer(group)
     run.session.declineGroup(found.ref).result()
     run.out.done(
         {"groupId": found.id, "name": found.name}, f"You have declined the group {found.name!r}."
@@ -383,7 +354,7 @@ def leave(
     You lose its containers, except those to which you have access of your own. Only a manager can add you
     again. The next change by a manager gives the group a new key, which you do not get.
     """
-    found = run.people.groups.find(group)
+    found = run.people.find_group(group)
     run.confirm(f"Leave the group {found.name!r}, and lose its containers?", yes)
     run.session.leaveGroup(found.ref, abandon=abandon).result()
     run.out.done(
@@ -409,11 +380,12 @@ def renew(
     container gets a new key at its next change. This command gives all of them new keys now. After an
     interruption, run it again: it does the rest. You must be a writer or a sharer of the group.
     """
-    found = run.people.groups.find(group)
-    with _keys_shown(run, True) as progress:
+    found = run.people.find_group(group)
+    with _keys_shown(run) as progress:
         renewal = run.session.renewGroup(found.ref, newKey=new_key, progress=progress).result()
     row = {"groupId": found.id, "name": found.name, **_renewal_row(renewal)}
-    run.out.done(row, _renewed(renewal))
+    verb = "has a new key" if renewal.renewed == 1 else "have new keys"
+    run.out.done(row, f"{counted(renewal.renewed, 'container')} {verb}.")
     _report_failed(run, renewal)
 
 
@@ -425,7 +397,7 @@ def replace(
         str,
         typer.Argument(
             metavar="NEW-GROUP",
-            help="The group that takes its place: its name, its id, or four or more first digits of the id.",
+            help=f"The group that takes its place: {GROUP_HELP}",
             autocompletion=complete_group,
         ),
     ],
@@ -437,7 +409,7 @@ def replace(
     permissions. Use it for a group that nobody can manage any more. You must be a sharer of the old group.
     After an interruption, run the command again: it does the rest.
     """
-    old, new = run.people.groups.find(group), run.people.groups.find(new_group)
+    old, new = run.people.find_group(group), run.people.find_group(new_group)
     if old.id == new.id:
         raise errors.InvalidArgumentError(
             f"Both names mean the group {old.name!r}: name another one to take its place."
@@ -447,7 +419,7 @@ def replace(
         f"{new.name!r}?",
         yes,
     )
-    with _keys_shown(run, True) as progress:
+    with _keys_shown(run) as progress:
         replacing = run.session.replaceGroup(old.ref, new.ref, progress=progress).result()
     row = {"groupId": old.id, "newGroupId": new.id, **_renewal_row(replacing)}
     done = counted(replacing.renewed, "container")
@@ -464,7 +436,7 @@ def rm(run: Run, group: GroupArgument, yes: Yes = False) -> None:
     container to which nobody else has access is deleted too; if the group may share or delete it, the command
     stops and names it instead. You must be an owner of the group.
     """
-    found = run.people.groups.find(group)
+    found = run.people.find_group(group)
     others = ""
     if isinstance(found.entry, scbroker.Group) and found.entry.memberCount > 1:
         others = f" for all of its {found.entry.memberCount} members"
@@ -474,66 +446,22 @@ def rm(run: Run, group: GroupArgument, yes: Yes = False) -> None:
 
 
 @contextmanager
-def _keys_shown(run: Run, wanted: bool) -> Iterator[Callable[[int, int | None], None]]:
+def _keys_shown(run: Run) -> Iterator[Callable[[int, int | None], None]]:
     """Yield the function to pass as `progress`, which shows how many containers got new keys."""
-    with run.out.progress("New keys", None if wanted else 0, of_bytes=False) as moved:
+    with run.out.progress("New keys", None, of_bytes=False) as moved:
         yield lambda done, _: moved(done)
 
 
 def _role(text: str) -> GroupRole:
-    found = _ROLES.get(text.lower())
-    if found is None:
+    if text.lower() not in ROLES:
         raise errors.InvalidArgumentError(
-            f"The role cannot be {text!r}: pass one of {', '.join(_ROLES)}."
+            f"The role cannot be {text!r}: pass one of {', '.join(ROLES)}."
         )
-    return found
-
-
-def _people(run: Run, texts: Sequence[str]) -> list[Holder[Who]]:
-    """Return the people of the texts, each once."""
-    found = [holder_of(run.people.find(each)) for each in texts]
-    return list({each.id: each for each in found}.values())
-
-
-def _check_members(run: Run, found: Found, people: Sequence[Holder[Who]]) -> None:
-    inside = {each.userId for each in run.session.getGroupMembers(found.ref).result()}
-    if strangers := [each for each in people if each.id not in inside]:
-        raise errors.NotFoundError(
-            f"{_are(strangers)} not in the group {found.name!r}: `scbroker groups members` lists who is."
-        )
-
-
-def _check_places(
-    changing: Sequence[Holder[Who]],
-    present: Mapping[uuid.UUID, scbroker.GroupMember],
-    place: Place | None,
-) -> None:
-    """Raise an error if an owner would lose that place without --as, or if there is no place to lose."""
-    for each in changing:
-        now = present.get(each.id)
-        if place is None and now is not None and now.isOwner:
-            raise errors.InvalidArgumentError(
-                f"{each.name} is an owner: pass --as manager to take the ownership away."
-            )
-        if place is Place.member and now is None:
-            raise errors.NotFoundError(f"{each.name} is not a manager of the group.")
-
-
-def _with_own_access(
-    run: Run, group_id: uuid.UUID, users: Collection[uuid.UUID]
-) -> list[uuid.UUID]:
-    """Return the containers of a group to which one of the users has access of their own."""
-    found = []
-    for each in run.session.iterContainers(headers=False):
-        if isinstance(each, scbroker.Container):
-            ids = {level.userId for level in living(each)}
-            if group_id in ids and not ids.isdisjoint(users):
-                found.append(each.id)
-    return found
+    return GroupRole[text.capitalize()]
 
 
 def _say_changed(
-    run: Run, group: scbroker.Group, people: Sequence[Holder[Who]], text: str, more: Row
+    run: Run, group: scbroker.Group, people: Sequence[Holder[Who]], text: str, **more: object
 ) -> None:
     row = {
         "groupId": group.id,
@@ -545,10 +473,6 @@ def _say_changed(
         **more,
     }
     run.out.done(row, text)
-    _tell_dropped(run, group)
-
-
-def _tell_dropped(run: Run, group: scbroker.Group) -> None:
     if group.dropped:
         names = joined([run.people.name_of(each) for each in group.dropped])
         run.out.say(
@@ -570,7 +494,7 @@ def _row(run: Run, each: Entry) -> dict[str, Any]:
         "description": each.description or None,
         "status": "accepted" if each.accepted else "offered",
         "role": each.role.name.lower(),
-        "manages": _manages(each),
+        "manages": place_of(each) if each.isManager else None,
         "memberCount": each.memberCount,
         "id": each.id,
         "fingerprint": each.fingerprint,
@@ -603,17 +527,10 @@ def _member_row(run: Run, each: scbroker.GroupMember) -> dict[str, Any]:
     }
     if run.out.as_json:
         return {**row, "isManager": each.isManager, "isOwner": each.isOwner}
-    return {**row, "manages": _manages(each)}
+    return {**row, "manages": place_of(each) if each.isManager else None}
 
 
-def _manages(each: scbroker.Group | scbroker.GroupMember) -> str | None:
-    place = place_of(each)
-    return None if place == Place.member else place
-
-
-def _renewal_row(renewal: scbroker.GroupRenewal | None) -> dict[str, Any]:
-    if renewal is None:
-        return {"renewed": None, "failed": None}
+def _renewal_row(renewal: scbroker.GroupRenewal) -> dict[str, Any]:
     failed = [
         {"id": each.containerId, "code": each.code, "error": each.message}
         for each in renewal.failed
@@ -621,13 +538,8 @@ def _renewal_row(renewal: scbroker.GroupRenewal | None) -> dict[str, Any]:
     return {"renewed": renewal.renewed, "failed": failed}
 
 
-def _renewed(renewal: scbroker.GroupRenewal) -> str:
-    verb = "has a new key" if renewal.renewed == 1 else "have new keys"
-    return f"{counted(renewal.renewed, 'container')} {verb}."
-
-
-def _report_failed(run: Run, renewal: scbroker.GroupRenewal | None) -> None:
-    for each in renewal.failed if renewal else ():
+def _report_failed(run: Run, renewal: scbroker.GroupRenewal) -> None:
+    for each in renewal.failed:
         run.failed(str(each.containerId), each)
 
 

@@ -19,7 +19,7 @@ from scbroker.cli.commands.card import Svg, qr_code
 from scbroker.cli.commands.getting import Force, found_containers, save
 from scbroker.cli.commands.sharing import ids_of
 from scbroker.cli.completion import complete_container
-from scbroker.cli.names import LINK_MARK, Everyone, Recursive, label_of
+from scbroker.cli.names import CONTAINER, LINK_MARK, AnyContainers, Everyone, Recursive, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import new_file
 from scbroker.cli.run import Run
@@ -39,7 +39,6 @@ _COLUMNS = {
 
 
 Qr = Annotated[bool, typer.Option("--qr", help="Show the link as a QR code on the terminal.")]
-_CONTAINER = "A container: its name, its id, or four or more first digits of the id."
 _NAMED = "The name of a link, or the id of its user."
 
 
@@ -48,7 +47,7 @@ def link(
     run: Run,
     containers: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CONTAINER", help=_CONTAINER, autocompletion=complete_container),
+        typer.Argument(metavar="CONTAINER", help=CONTAINER, autocompletion=complete_container),
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help=dates.UNTIL_HELP)] = None,
     recursive: Recursive = False,
@@ -90,15 +89,23 @@ def link(
     `scbroker open` opens a link, and so does a Python program; a browser does not. Only the link goes to
     standard output. SCBROKER_LINK_PASSWORD gives a password without a terminal.
     """
-    _check_terminal(run, qr)
+    if qr and not run.out.on_terminal:
+        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json: use --svg FILE.")
     if sum(map(bool, (containers, show, revoke))) > 1:
         raise errors.InvalidArgumentError(
             "CONTAINER, --show and --revoke exclude each other: pass one of them."
         )
     if show:
-        _show(run, show, qr, svg)
+        found = _find(run, show)
+        with _svg_file(svg) as file:
+            _write(run, found, _names(run, [found]), file, qr=qr)
     elif revoke:
-        _revoke(run, revoke, yes)
+        found = _find(run, revoke)
+        called = str(found.userId) if found.name is None else repr(found.name)
+        run.confirm(f"Revoke the link {called}?", yes)
+        run.session.revokeLink(found).result()
+        row = {"userId": found.userId, "name": found.name}
+        run.out.done(row, f"The link {called} opens nothing any more.")
     elif containers and until:
         end = dates.end_of(until)
         ids = ids_of(run, containers, recursive, everyone, gives=True)
@@ -112,9 +119,9 @@ def link(
             "A link needs containers and an end: pass CONTAINER and --until, such as 7d."
         )
     else:
-        found = run.session.getLinks().result()
-        names = _names(run, found)
-        run.out.rows([_row(each, names) for each in found], _COLUMNS)
+        links = run.session.getLinks().result()
+        names = _names(run, links)
+        run.out.rows([_row(each, names) for each in links], _COLUMNS)
 
 
 def _make(
@@ -136,29 +143,11 @@ def _make(
             making = run.session.createLink(list(ids), expiresAt=end, password=password, name=name)
             made = making.result()
         except errors.BrokerError as error:
-            raise _with_name(error, ids) from None
+            if (called := ids.get(error.containerId or uuid.UUID(int=0))) is None:
+                raise
+            raise type(error)(f"{called}: {error.message}") from None
         _write(run, made, ids, file, qr=qr)
     return made
-
-
-def _show(run: Run, name: str, qr: bool, svg: Path | None) -> None:
-    found = _find(run, name)
-    names = _names(run, [found])
-    with _svg_file(svg) as file:
-        _write(run, found, names, file, qr=qr)
-
-
-def _revoke(run: Run, name: str, yes: bool) -> None:
-    found = _find(run, name)
-    run.confirm(f"Revoke the link {_called(found)}?", yes)
-    run.session.revokeLink(found).result()
-    row = {"userId": found.userId, "name": found.name}
-    run.out.done(row, f"The link {_called(found)} opens nothing any more.")
-
-
-def _check_terminal(run: Run, qr: bool) -> None:
-    if qr and not run.out.on_terminal:
-        raise errors.InvalidArgumentError("--qr needs a terminal, and no --json: use --svg FILE.")
 
 
 def _write(
@@ -205,12 +194,7 @@ def _find(run: Run, text: str) -> "scbroker.Link":
 def open_link(
     run: Run,
     link: LinkArgument = None,
-    containers: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="CONTAINER", help=f"{_CONTAINER} By default all containers of the link."
-        ),
-    ] = None,
+    containers: AnyContainers = None,
     output: Annotated[
         str | None,
         typer.Option(
@@ -241,7 +225,16 @@ def open_link(
     run.use(opening.result())
     found = _opened(run, containers)
     if output is None:
-        rows = [_listed(each) for each in sorted(found, key=label_of)]
+        rows = [
+            {
+                "id": each.id,
+                "name": name_of(each),
+                "length": None if each.length is None else Size(each.length),
+                "type": each.type,
+                "modifiedAt": each.modifiedAt,
+            }
+            for each in sorted(found, key=label_of)
+        ]
         run.out.rows(rows, _OPENED)
     else:
         save(run, found, output, recursive=len(found) > 1, force=force, how="scbroker open LINK")
@@ -260,16 +253,6 @@ def _opened(run: Run, texts: list[str] | None) -> "list[scbroker.Container[Any]]
     return found
 
 
-def _listed(container: "scbroker.Container[Any]") -> dict[str, Any]:
-    return {
-        "id": container.id,
-        "name": name_of(container),
-        "length": None if container.length is None else Size(container.length),
-        "type": container.type,
-        "modifiedAt": container.modifiedAt,
-    }
-
-
 def _row(link: "scbroker.Link", names: Mapping[uuid.UUID, str]) -> dict[str, Any]:
     """Return a link without its URL, which is a secret."""
     return {
@@ -283,16 +266,6 @@ def _row(link: "scbroker.Link", names: Mapping[uuid.UUID, str]) -> dict[str, Any
         "hasPassword": link.hasPassword,
         "createdAt": link.createdAt,
     }
-
-
-def _called(link: "scbroker.Link") -> str:
-    return str(link.userId) if link.name is None else repr(link.name)
-
-
-def _with_name(error: errors.BrokerError, names: Mapping[uuid.UUID, str]) -> errors.BrokerError:
-    """Return an error that names the container that a link cannot be given."""
-    name = None if error.containerId is None else names.get(error.containerId)
-    return error if name is None else type(error)(f"{name}: {error.message}")
 
 
 def _svg_file(path: Path | None) -> AbstractContextManager[BinaryIO | None]:

@@ -7,7 +7,6 @@ import json
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -17,17 +16,17 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.completion import complete_container, complete_holder
-from scbroker.cli.groups import modifier_is_member, tell_offers
 from scbroker.cli.names import ContainerArgument, OfType
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
+from scbroker.cli.people import tell_offers
 from scbroker.cli.run import Run
 from scbroker.desk.names import LONGEST_NAME, is_damaged, name_of
+from scbroker.desk.people import modifier_is_member
 from scbroker.desk.rights import in_words, living
 
 if TYPE_CHECKING:
     Entry = scbroker.Container[Any] | errors.BrokerError
 
-"""The beginning of the types in which the library keeps documents of the user's own."""
 _NAMED_MEMBERS: Final = 3
 _LONGEST_NAME: Final = 120
 _DEEPEST: Final = 32
@@ -133,10 +132,20 @@ def ls(
         raise errors.InvalidArgumentError(
             "--tree shows names alone: leave out --json, --long and --sort."
         )
-    named = frozenset(run.people.holder(each).id for each in holders or ())
-    wanted = _Wanted(
-        run.people.own_id, name, named, shared=shared, mine=mine, others=others, all=all
-    )
+    named = frozenset(run.people.find_holder(each).id for each in holders or ())
+    own = run.people.own_id
+
+    def is_wanted(each: scbroker.Container[Any]) -> bool:
+        is_unshared = each.access is not None and len(each.access) == 1 and each.via is None
+        return (
+            (all or not each.isOwnDocument)
+            and (name is None or _is_below(name_of(each) or "", name))
+            and not (mine and each.createdBy != own)
+            and not (others and each.createdBy == own)
+            and not (shared and is_unshared)
+            and named <= {level.userId for level in living(each)}
+        )
+
     damaged = list[errors.BrokerError]()
 
     def found() -> Iterator[Entry]:
@@ -145,7 +154,7 @@ def ls(
             if isinstance(each, errors.BrokerError):
                 damaged.append(each)
                 yield each
-            elif wanted.includes(each):
+            elif is_wanted(each):
                 count += 1
                 yield each
         if name is not None and not count and not damaged:
@@ -173,31 +182,6 @@ def ls(
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """The containers that the options of `ls` ask for."""
-
-    user: uuid.UUID
-    name: str | None
-    holders: frozenset[uuid.UUID]
-    _: KW_ONLY
-    shared: bool
-    mine: bool
-    others: bool
-    all: bool
-
-    def includes(self, each: scbroker.Container[Any]) -> bool:
-        is_mine = each.createdBy == self.user
-        return (
-            (self.all or not each.isOwnDocument)
-            and (self.name is None or _is_below(name_of(each) or "", self.name))
-            and not (self.mine and not is_mine)
-            and not (self.others and is_mine)
-            and not (self.shared and _is_unshared(each))
-            and self.holders <= {level.userId for level in living(each)}
-        )
-
-
 @command(CONTAINERS)
 def info(run: Run, container: ContainerArgument) -> None:
     """Show everything about a container except its content.
@@ -208,10 +192,6 @@ def info(run: Run, container: ContainerArgument) -> None:
     run.out.fields(_details(run, found))
     if is_damaged(found):
         run.out.say("The header is damaged: the command shows what else is known of the container.")
-
-
-def _is_unshared(container: scbroker.Container[Any]) -> bool:
-    return container.access is not None and len(container.access) == 1 and container.via is None
 
 
 def _is_below(name: str, wanted: str) -> bool:
@@ -257,7 +237,7 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         id = each.containerId
         shown = id if id is None or long else ShortId(id)
         return {**empty, "id": shown, "error": each.message, "code": each.code}
-    own = run.people.known.rights(each) or None
+    own = run.people.rights(each) or None
     return {
         **empty,
         "name": _name(run, each),
@@ -272,19 +252,14 @@ def _row(run: Run, each: Entry, *, long: bool) -> Row:
         "modifiedBy": each.modifiedBy,
         "modifiedVia": each.modifiedVia,
         "modifierIsMember": each.modifierIsMember,
-        "via": _through(run, each.via),
+        "via": each.via
+        if each.via is None or run.out.as_json
+        else run.people.group_of(each.via).removeprefix("group "),
         "permissions": own if run.out.as_json or own is None else in_words(own),
         "access": access_of(run, each.access) if run.out.as_json else None,
         "contentAvailability": each.contentAvailability,
         "headerAvailability": each.headerAvailability,
     }
-
-
-def _through(run: Run, group: uuid.UUID | None) -> uuid.UUID | str | None:
-    """Return the group through which the user reaches a container."""
-    if group is None or run.out.as_json:
-        return group
-    return run.people.group_of(group).removeprefix("group ")
 
 
 def _name(run: Run, each: scbroker.Container[Any]) -> str | None:
@@ -334,7 +309,7 @@ def access_of(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> list[R
 
 
 def _details(run: Run, found: scbroker.Container[Any]) -> Row:
-    as_json, own = run.out.as_json, run.people.known.rights(found) or None
+    as_json, own = run.out.as_json, run.people.rights(found) or None
     header = None if found.header is None else found.header.customHeaderObject
     is_member = modifier_is_member(run.session, found)
     return {
@@ -356,7 +331,9 @@ def _details(run: Run, found: scbroker.Container[Any]) -> Row:
         "modifierIsMember": is_member if as_json else None,
         "contentBy": _author(run, found.contentBy),
         "headerBy": _author(run, found.headerBy),
-        "access": _access(run, found.access),
+        "access": access_of(run, found.access)
+        if as_json or found.access is None
+        else access_in_words(run, found.access),
         "via": found.via if as_json or found.via is None else run.people.group_of(found.via),
         "permissions": own if as_json or own is None else in_words(own),
         "brokerSees": _seen_by_the_broker(found),
@@ -375,12 +352,6 @@ def _author(
         return known
     former = ", who is not a member any more" if is_member is False else ""
     return f"{known} through {run.people.group_of(via)}{former}"
-
-
-def _access(run: Run, levels: Sequence[scbroker.AccessLevel] | None) -> object:
-    if levels is None or run.out.as_json:
-        return access_of(run, levels)
-    return access_in_words(run, levels)
 
 
 def access_in_words(run: Run, levels: Sequence[scbroker.AccessLevel]) -> list[str]:

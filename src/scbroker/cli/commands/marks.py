@@ -14,8 +14,8 @@ from scbroker import errors
 from scbroker.cli.command import WATCHING, Yes, command, group
 from scbroker.cli.commands.listing import access_in_words, access_of
 from scbroker.cli.completion import complete_group
-from scbroker.cli.groups import GroupArgument
 from scbroker.cli.names import ContainerArgument
+from scbroker.cli.people import GROUP_HELP, GroupArgument
 from scbroker.cli.run import Run
 
 mark: typer.Typer = group("mark", WATCHING, "Compare a history with what this device has verified.")
@@ -72,7 +72,7 @@ def mark_group(
     This is for a group what `scbroker mark container` is for a container.
     """
     _use_store(run, trust_folder)
-    id = run.people.groups.id_of(group)
+    id = run.people.find_group_id(group)
     _show(run, lambda head: run.session.resetContainerMark(id, head).result(), accept, yes)
 
 
@@ -83,8 +83,7 @@ def mark_events(
         str | None,
         typer.Option(
             metavar="GROUP",
-            help="The events of this group in place of your own: its name, its id, or four or more first "
-            "digits of the id.",
+            help=f"The events of this group in place of your own: {GROUP_HELP}",
             autocompletion=complete_group,
         ),
     ] = None,
@@ -99,7 +98,7 @@ def mark_events(
     or "fork" for which you know the reason.
     """
     _use_store(run, trust_folder)
-    id = None if group is None else run.people.groups.id_of(group)
+    id = None if group is None else run.people.find_group_id(group)
     _show(run, lambda head: run.session.resetEventMark(head, groupId=id).result(), accept, yes)
 
 

@@ -10,7 +10,7 @@ import typer
 from scbroker import errors
 from scbroker.cli.command import WATCHING, Checksum, command
 from scbroker.cli.completion import complete_folder
-from scbroker.cli.names import OfType
+from scbroker.cli.names import Everyone, OfType
 from scbroker.cli.run import Run
 
 
@@ -32,12 +32,7 @@ def mirror(
         bool, typer.Option("--once", help="Compare once, and end instead of following changes.")
     ] = False,
     type: OfType = None,
-    everyone: Annotated[
-        bool,
-        typer.Option(
-            "--everyone", help="Also containers that people who are not your contacts can change."
-        ),
-    ] = False,
+    everyone: Everyone = False,
     checksum: Checksum = False,
     delete: Annotated[
         bool,

@@ -117,7 +117,7 @@ def put(
         work = _into(run, found, into, yes)
     else:
         people = [_checked(run, each) for each in share or []]
-        team = None if to is None else holder_of(run.people.groups.find(to).readable())
+        team = None if to is None else holder_of(run.people.find_group(to).readable())
         work = _planned(run, found, update=update, checksum=checksum, yes=yes)
         work.type, work.access = type, _access(run, people, team)
         _tell_who_lacks(run, work, people, team)
@@ -176,7 +176,7 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
 
 def _checked(run: Run, text: str) -> AnyHolder:
     """Return a person or a group of `--share`; a person must be a user of the broker."""
-    found = run.people.holder(text)
+    found = run.people.find_holder(text)
     if isinstance(found.who, scbroker.Group):
         return found
     if run.session.getLatestActiveSigningKey(found.who).result() is None:
@@ -261,7 +261,7 @@ def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: b
     """Ask before contents go to other people, and say who they are."""
     if yes:
         return
-    others = [(container, run.people.others(container)) for container in containers]
+    others = [(container, run.people.others_of(container)) for container in containers]
     shared = [
         f"{label_of(container)!r} ({'members are hidden' if who is None else ', '.join(who)})"
         for container, who in others

@@ -14,12 +14,10 @@ from scbroker.cli.command import SHARING, Yes, command
 from scbroker.cli.commands.getting import containers_below, without
 from scbroker.cli.completion import complete_holder
 from scbroker.cli.dates import Until
-from scbroker.cli.groups import counted
 from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.people import (
     AnyHolder,
     PersonArgument,
-    capital,
     check_others,
     holder_of,
     joined,
@@ -28,6 +26,7 @@ from scbroker.cli.people import (
 )
 from scbroker.cli.run import Run
 from scbroker.desk import rights
+from scbroker.desk.people import capital, counted
 from scbroker.desk.strangers import is_renamed
 from scbroker.vocabulary import ContainerAccessLevel
 
@@ -47,9 +46,8 @@ Can = Annotated[
     str | None,
     typer.Option(
         metavar="|".join([*rights.WORDS, "RIGHT,..."]),
-        help="What the people can do. read: see content, name, members and type. write: also replace content "
-        "and name. manage: also share, and change the type. owner: also delete, and get an event when "
-        f"somebody reads. Or the exact permissions: one or more of {_NAMES}. By default read.",
+        help=f"What the people can do. {rights.explained(rights.MEANINGS)} Or the exact permissions: one or "
+        f"more of {_NAMES}. By default read.",
     ),
 ]
 _IN_MESSAGE = 3
@@ -158,7 +156,7 @@ def _still_reached(
     taken = {each.id for each in members}
     listed = {each for container in containers for each in _levels(container)} - taken
     sentences = []
-    for group in run.people.groups.accepted if people and len(listed) > 1 else ():
+    for group in run.people.readable if people and len(listed) > 1 else ():
         if group.id in listed:
             inside = run.session.getGroupMembers(group).result()
             names = [people[each.userId] for each in inside if each.userId in people]
@@ -284,7 +282,7 @@ def _named(
             f"No person is named: add the people after the container {texts[0]!r}, or pass {option} PERSON."
         )
     try:
-        found = [run.people.holder(each) for each in names]
+        found = [run.people.find_holder(each) for each in names]
     except errors.NotFoundError as error:
         hint = "" if people or len(names) < 2 else f" For several containers, use {option} PERSON."
         raise errors.NotFoundError(f"{error}{hint}") from None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from scbroker.cli.command import CONTAINERS, command
+from scbroker.cli.command import CONTAINERS, Minutes, Opens, Port, command
 from scbroker.cli.commands.account import SessionFolder, TrustFolder
 from scbroker.cli.run import Run
 
@@ -15,24 +15,15 @@ from scbroker.cli.run import Run
 @command(CONTAINERS)
 def ui(
     run: Run,
-    port: Annotated[
-        int,
-        typer.Option(
-            metavar="PORT", help="The page's port at 127.0.0.1; 0 chooses both.", min=0, max=65535
-        ),
-    ] = 0,
-    minutes: Annotated[
-        int, typer.Option(metavar="N", help="Minutes after which the page ends.", min=1, max=1440)
-    ] = 480,
+    port: Port = 0,
+    minutes: Minutes = 480,
     lock: Annotated[
         float,
         typer.Option(
             metavar="N", help="Minutes without use after which the page locks itself.", min=0.01
         ),
     ] = 15,
-    opens: Annotated[
-        bool, typer.Option("--open/--no-open", help="Whether to start a browser.")
-    ] = True,
+    opens: Opens = True,
     session_folder: SessionFolder = None,
     trust_folder: TrustFolder = None,
 ) -> None:
@@ -45,14 +36,12 @@ def ui(
     import asyncio
 
     from scbroker.cli import profiles
-    from scbroker.cli.commands.account import absolute
+    from scbroker.cli.commands.account import folders_of
     from scbroker.cli.ui.page import users_page
     from scbroker.cli.ui.session import Session
     from scbroker.cli.web import serving
 
-    folders = (
-        absolute("--session-folder", session_folder), absolute("--trust-folder", trust_folder)
-    )  # fmt: skip
+    folders = folders_of(session_folder, trust_folder)
     if profiles.find(run.profile_name) is None:  # the page would ask for every secret first
         profiles.check_device(*folders)
 
@@ -62,6 +51,6 @@ def ui(
         )
         async with session.running():
             page = partial(users_page, session)
-            await serving.run(run.out, port, minutes, opens, page, session.ending.set)
+            await serving.run(run.out, port, minutes, opens, page)
 
     asyncio.run(show())

@@ -17,7 +17,6 @@ from scbroker import errors
 from scbroker.cli import status_of
 from scbroker.cli.commands.getting import hidden_content
 from scbroker.cli.files import modified_of
-from scbroker.cli.groups import counted
 from scbroker.cli.mirror.applying import Applying, Change
 from scbroker.cli.mirror.plan import Fetch, Forget, Move, Other, Remote, Remove, Stamp, plan
 from scbroker.cli.mirror.state import Selection, State
@@ -27,6 +26,7 @@ from scbroker.cli.run import Run
 from scbroker.cli.together import END_ALL
 from scbroker.desk.names import Entry, name_of
 from scbroker.desk.paths import collision_key
+from scbroker.desk.people import counted
 from scbroker.desk.strangers import Strangers, is_own
 
 _ALIKE: Final = [PurePosixPath(each) for each in ("a", "A", "a\u200d")]
@@ -81,7 +81,7 @@ class Mirror:
         """Read all containers and apply what differs in the folder."""
         self._strangers = Strangers(self._session)
         self._groups = self._accepted()
-        self._has_offers = self._run.people.groups.offers() != []
+        self._has_offers = self._run.people.offers() != []
         self._remotes.clear()
         self._failed.clear()
         said, self._left_out = self._left_out, set()

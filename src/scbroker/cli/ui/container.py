@@ -12,7 +12,6 @@ from starlette.routing import Route
 
 from scbroker import errors
 from scbroker.cli.commands.changing import rename
-from scbroker.cli.groups import modifier_is_member
 from scbroker.cli.run import Run
 from scbroker.cli.ui.content import preview
 from scbroker.cli.ui.context import (
@@ -33,7 +32,7 @@ from scbroker.cli.web.site import ask, done, fields
 from scbroker.desk import rights
 from scbroker.desk.names import name_of
 from scbroker.desk.paths import relative_path
-from scbroker.desk.people import People, Somebody
+from scbroker.desk.people import People, Somebody, modifier_is_member
 from scbroker.vocabulary import ContainerAccessLevel
 
 _NAMED: Final = 3

@@ -114,13 +114,6 @@ def in_text(who: Somebody) -> str:
     return before[who.kind] + named(who) if who.kind in before else contact_in_text(named(who))
 
 
-def capital(words: str) -> str:
-    """Return the words for somebody at the beginning of a sentence."""
-    if words == "you" or words.startswith("the "):
-        return words[0].upper() + words[1:]
-    return words
-
-
 def shown_name(container: Container) -> str:
     """Return a container's name, or its id, short enough for a page."""
     return shortened(label_of(container))

@@ -11,30 +11,12 @@ from starlette.routing import Route
 
 import scbroker
 from scbroker import errors
-from scbroker.cli.groups import counted
-from scbroker.cli.ui.context import (
-    capital,
-    in_text,
-    named,
-    people_of,
-    provider_of,
-    shortened,
-    uuid_of,
-)
+from scbroker.cli.ui.context import in_text, named, people_of, provider_of, shortened, uuid_of
 from scbroker.cli.web.site import ask, done, fields, show
-from scbroker.desk.people import People, contact_in_text, managers_after, place_of
+from scbroker.desk.people import People, capital, contact_in_text, counted, managers_after, place_of
+from scbroker.desk.rights import PLACES, ROLES
 from scbroker.vocabulary import GroupRole, MemberRole
 
-ROLES: Final = {
-    "reader": "read the containers of the group",
-    "writer": "read the containers of the group, and replace content and name",
-    "sharer": "read and change the containers of the group, share and delete them",
-}
-_PLACES: Final = {
-    "member": "manages nothing",
-    "manager": "adds and removes members, changes their roles, and renames the group",
-    "owner": "also changes the managers, and deletes the group",
-}
 _LIST_SECONDS: Final = 10.0
 """Time limit for reading all groups, offered ones included: an offered group can have a long history."""
 _GROUPS: Final = "/groups"
@@ -179,11 +161,11 @@ async def _change(request: Request) -> Response:
             role=now,
             roles=ROLES,
             place=place_now,
-            places=_PLACES,
+            places=PLACES,
         )
     role, place = _role(given.get("role", "")), given.get("place", place_now)
-    if place not in _PLACES:
-        raise errors.InvalidArgumentError(f"Choose one of {', '.join(_PLACES)}.")
+    if place not in PLACES:
+        raise errors.InvalidArgumentError(f"Choose one of {', '.join(PLACES)}.")
     if role != now:
         await provider.setGroupRoles(group, MemberRole(member, GroupRole[role.capitalize()]))
     if place != place_now:

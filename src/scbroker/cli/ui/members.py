@@ -15,11 +15,9 @@ from starlette.routing import Route
 import scbroker
 from scbroker import errors
 from scbroker.cli import dates
-from scbroker.cli.groups import counted
 from scbroker.cli.ui.container import may
 from scbroker.cli.ui.context import (
     Container,
-    capital,
     container_of,
     first_result,
     in_text,
@@ -33,14 +31,8 @@ from scbroker.cli.ui.context import (
 )
 from scbroker.cli.web.site import ask, done, fields
 from scbroker.desk import rights
-from scbroker.desk.people import People, Somebody
+from scbroker.desk.people import People, Somebody, capital, counted
 
-MEANINGS: Final = {
-    "read": "see content, name, members and type",
-    "write": "read, and replace content and name",
-    "manage": "write, share, and change the type",
-    "owner": "manage, delete, and get an event when somebody reads",
-}
 _HEAD: Final = re.compile("([0-9]{1,16}):([0-9a-f]{64})")
 
 
@@ -67,7 +59,9 @@ async def _show(request: Request) -> Response:
         in_words=rights.in_words,
         people=people,
         may=may(people, container),
-        words={word: MEANINGS[word] for word, each in rights.WORDS.items() if not each & ~own},
+        words={
+            word: rights.MEANINGS[word] for word, each in rights.WORDS.items() if not each & ~own
+        },
         tomorrow=dates.day_after(1),
         chosen=request.query_params.get("person", ""),
     )
@@ -142,12 +136,12 @@ async def _share(request: Request) -> Response:
         text = f"{capital(name)} has access{_until(end)}: {word}."
         return done(request, text, path_of(id, "/people"))
     container = await container_of(request)
-    texts = [f"{capital(name)} can then {MEANINGS[word]}{_until(end)}."]
+    texts = [f"{capital(name)} can then {rights.MEANINGS[word]}{_until(end)}."]
     if isinstance(ref, scbroker.Group):
         number = counted(ref.memberCount, "member")
         texts = [
-            f"{capital(name)} has {number}. Each can then {MEANINGS[word]}{_until(end)}, as far as their "
-            "role in the group allows it."
+            f"{capital(name)} has {number}. Each can then {rights.MEANINGS[word]}{_until(end)}, as far as "
+            "their role in the group allows it."
         ]
         if not ref.isManager:
             texts.append("The managers of the group can add others.")

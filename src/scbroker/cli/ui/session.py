@@ -60,8 +60,6 @@ class Session:
         self._used = time.monotonic()
         self.at_lock: list[Callable[[], None]] = []
         """Functions that drop what a module has read in this session."""
-        self.ending: asyncio.Event = asyncio.Event()
-        """Set when the page ends: a request that waits for something answers then."""
         self.fault: str = ""
         """Why the kept session could not be resumed."""
         self.typed: dict[str, str] = {}
@@ -70,8 +68,6 @@ class Session:
         """The id of the last event of each log when the history was last shown: the next view reads on."""
         self.topics: dict[uuid.UUID, str] = {}
         """The names of the containers that were listed last, for views that must not read them."""
-        self.waiting: int = 0
-        """Views that wait for events."""
         self.is_broker_away: bool = False
         """Whether the fault may pass, so that the session may be resumed without the passphrase."""
 

@@ -31,15 +31,6 @@ _MAX_HEAD: Final = 16_384
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config, at_end: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._at_end = at_end
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Call `at_end` first, so that requests which wait for something answer at once."""
-        self._at_end()
-        await super().shutdown(sockets)
-
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Take SIGINT and SIGTERM as the end of the page; uvicorn would raise them again afterwards."""
@@ -60,7 +51,6 @@ async def run(
     minutes: int,
     opens: bool,
     application: Callable[[Access, dt.datetime], ASGIApp],
-    at_end: Callable[[], None] = lambda: None,
 ) -> None:
     """Print the URL of a page, open it in a browser, and serve the page until Ctrl-C or for some minutes.
 
@@ -79,7 +69,7 @@ async def run(
             f"Open {access.url} in one browser of this machine. Ctrl-C ends the page.",
         )
         with opened_in_browser(access.url, failed) if opens else contextlib.nullcontext():
-            await serve(app, bound, minutes * 60, at_end)
+            await serve(app, bound, minutes * 60)
     out.say("The page has ended.")
 
 
@@ -103,10 +93,8 @@ def listening(port: int) -> Iterator[socket.socket]:
         yield bound
 
 
-async def serve(
-    app: ASGIApp, bound: socket.socket, seconds: float, at_end: Callable[[], None] = lambda: None
-) -> None:
-    """Serve until SIGINT or SIGTERM, but for at most `seconds`; call `at_end` before the last answers."""
+async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
+    """Serve until SIGINT or SIGTERM, but for at most `seconds`."""
     server = _Server(
         uvicorn.Config(
             app,
@@ -120,8 +108,7 @@ async def serve(
             h11_max_incomplete_event_size=_MAX_HEAD,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
-        ),
-        at_end,
+        )
     )
 
     def end() -> None:

@@ -51,7 +51,6 @@ async function renew() {
   const answer = await fetch(location.href, { redirect: "manual" }).catch(() => null);
   const text = answer?.ok ? await answer.text() : "";
   if (!(await proven())) return;
-  ended.hidden = Boolean(text);
   const fresh = new DOMParser().parseFromString(text, "text/html");
   for (const part of parts) {
     const next = fresh.getElementById(part.id);
