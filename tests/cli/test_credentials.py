@@ -110,7 +110,7 @@ def test_a_reminder_is_shown_without_a_session_for_an_id_or_a_card(
     assert carol.run("reminder").output == "the horse\n"
     for user in (shown["userId"], shown["card"]):
         assert alice.run("reminder", user).output == "the horse\n"
-    assert "'Carol' is neither a user id nor a contact card" in alice.run(
+    assert "USER is neither a user id nor a contact card" in alice.run(
         "reminder", "Carol", status=2
     ).error  # fmt: skip
     assert alice.json("reminder")["reminder"] == ""

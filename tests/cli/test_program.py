@@ -93,7 +93,7 @@ def test_each_family_of_errors_has_an_exit_status(error: errors.BrokerError, sta
     [
         (["put", "-r", ""], "FILE is empty"),
         (["mirror", ""], "FOLDER is empty"),
-        (["login", "--session-folder", ""], "--session-folder must be"),
+        (["login", "--session-folder", ""], "must be the paths of folders"),
     ],
 )
 def test_an_empty_path_is_refused_and_not_the_current_folder(

@@ -37,7 +37,7 @@ def name_of(found: Container[Any]) -> str | None:
 
 def named(device: ServerProvider, *names: str) -> list[list[uuid.UUID]]:
     """Return the ids that the device finds for each of these names."""
-    found = containers_named(device, names, name_of).found
+    found = containers_named(device, names).found
     return [[each.id for each in found[name]] for name in names]
 
 

@@ -55,7 +55,9 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Run], Iterable[str]]) -> l
 
 def complete_container(ctx: Any, incomplete: str) -> list[str]:
     """Return the names of containers that complete a word on the command line."""
-    return _names(ctx, incomplete, lambda run: (name for _, name in run.names.known()))
+    from scbroker.desk.names import names_by_id
+
+    return _names(ctx, incomplete, lambda run: (name for _, name in names_by_id(run.session)))
 
 
 def complete_folder(ctx: Any, incomplete: str) -> list[str]:

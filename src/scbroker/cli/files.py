@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import scbroker
 from scbroker import errors
-from scbroker.desk.names import header_with
+from scbroker.desk.names import header_of, header_with
 from scbroker.desk.paths import container_name, relative_path
 from scbroker.folders import regular
 from scbroker.spelling import without_invisible
@@ -44,12 +44,6 @@ class File(NamedTuple):
         if self.size is None or self.size != container.length:
             return False
         return is_same_time(self.modified, modified_of(container))
-
-
-def header_of(container: scbroker.Container[Any]) -> dict[str, Any] | None:
-    """Return the header if it is a JSON object; None for any other, or without one."""
-    header = container.header and container.header.customHeaderObject
-    return header if isinstance(header, dict) else None
 
 
 def modified_of(container: scbroker.Container[Any]) -> dt.datetime | None:
@@ -170,12 +164,10 @@ def _files(
         )
     else:
         # As cp and rsync name it: a link by its own name, `.` and `..` by the folder's.
-        top = container_name(PurePath(_last_name(path))) if name is None else name
-        yield from _walk(path, str(relative_path(top.rstrip("/"))), skipped, failed)
-
-
-def _last_name(path: Path) -> str:
-    return path.resolve().name if path.name in ("", "..") else path.name
+        if name is None:
+            last = path.resolve().name if path.name in ("", "..") else path.name
+            name = container_name(PurePath(last))
+        yield from _walk(path, str(relative_path(name.rstrip("/"))), skipped, failed)
 
 
 def _walk(folder: Path, top: str, skipped: Tell, failed: Fail) -> Iterator[File]:

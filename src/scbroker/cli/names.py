@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import typer
@@ -45,19 +45,6 @@ class Names:
     ) -> None:
         self._session, self._failed, self._warn = session, failed, warn
         self._damaged: set[uuid.UUID | None] = set()
-
-    def all(
-        self, type: str | None = None, is_wanted: Callable[[str], bool] | None = None
-    ) -> Iterator[scbroker.Container[Any] | errors.BrokerError]:
-        """Yield all containers, ascending by id, and errors in place of damaged ones.
-
-        Of the headers only the names are shown. Names that are not wanted may be left out.
-        """
-        yield from desk.all_containers(self._session, type, is_wanted)
-
-    def known(self) -> Iterator[tuple[uuid.UUID, str]]:
-        """Yield the id and name of each container that has a name."""
-        yield from desk.names_by_id(self._session, name_of)
 
     def id_of(self, text: str) -> uuid.UUID:
         """Return the id of the container that an id, the beginning of an id or a name means.
@@ -114,7 +101,7 @@ class Names:
         """Return the containers whose name differs from this one in invisible characters alone."""
         seen = without_invisible(name)
         found = desk.containers_whose_name(
-            self._session, lambda each: without_invisible(each) == seen, name_of
+            self._session, lambda each: without_invisible(each) == seen
         )
         return [each for each in found if isinstance(each, scbroker.Container)]
 
@@ -130,7 +117,7 @@ class Names:
 
         Warn of damaged containers: each could have one of the names.
         """
-        found, damaged = desk.containers_named(self._session, names, name_of)
+        found, damaged = desk.containers_named(self._session, names)
         if damaged:
             self._warn(
                 f"{len(damaged)} of your containers cannot be read, such as {damaged[0]}, so their names are "
@@ -151,7 +138,7 @@ class Names:
         beginning = unicodedata.normalize("NFC", folder).rstrip("/") + "/"
         found, damaged = [], []
         for each in desk.containers_whose_name(
-            self._session, lambda name: name.startswith(beginning), name_of
+            self._session, lambda name: name.startswith(beginning)
         ):
             if isinstance(each, scbroker.Container):
                 found.append(each)

@@ -16,12 +16,9 @@ import unicodedata
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from scbroker.spelling import is_invisible
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Row = Mapping[str, Any]
 """The fields of a result: None, bool, int, str, UUID, datetime, Size, an enum's member, or lists of these."""
@@ -194,6 +191,7 @@ class Output:
             yield lambda _: None
             return
         from rich import progress as bars
+        from rich.console import Console
 
         columns: list[bars.ProgressColumn] = [
             bars.TextColumn("{task.description}", markup=False),
@@ -202,7 +200,7 @@ class Output:
             *([bars.TransferSpeedColumn()] if of_bytes else []),
             bars.TimeRemainingColumn(),
         ]
-        console = _console(sys.stderr)
+        console = Console(file=sys.stderr, highlight=False)
         # Results go to standard output: redirected, they would go where the bar is.
         with bars.Progress(
             *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
@@ -253,12 +251,6 @@ class Output:
                     space = " " * (width - cell_len(text))
                     padded.append(space + text if right else text + space)
                 print("  ".join(padded).rstrip())
-
-
-def _console(file: Any) -> Console:
-    from rich.console import Console
-
-    return Console(file=file, highlight=False)
 
 
 def _print_json(value: Any) -> None:

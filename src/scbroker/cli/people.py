@@ -88,12 +88,6 @@ class Found(NamedTuple):
         raise with_message(self.entry, f"{self.id}: {self.entry.message}")
 
 
-def joined(names: Sequence[str]) -> str:
-    """Return names with commas, and with "and" before the last one."""
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
-
-
 def warning_of(holder: AnyHolder) -> str | None:
     """Return a warning that says how to make sure who a person is; None for a verified contact."""
     if isinstance(holder.who, scbroker.Contact):

@@ -20,7 +20,6 @@ import os
 import re
 import shlex
 import stat
-import tempfile
 import tomllib
 import uuid
 from collections.abc import Iterator
@@ -355,6 +354,8 @@ def marks(folder: str | None) -> Path:
 
 
 def _check_written(folder: Path) -> None:
+    import tempfile
+
     try:
         make_folder(folder)
         tempfile.TemporaryFile(dir=folder).close()

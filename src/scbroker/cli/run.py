@@ -94,7 +94,11 @@ class Run(BaseRun):
 
         Only `ls` says so: every command that looks up a name would repeat it for ever.
         """
-        _log_to_standard_error(self)
+        # Show the library's warnings, such as those of retries, as messages of the command.
+        logger = logging.getLogger("scbroker")
+        logger.handlers, logger.propagate = [_ToOutput(self)], False
+        # A request that is cancelled when the command ends may still fail: asyncio would print its traceback.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
 
     def __exit__(self, *_: object) -> None:
         if self._provider is not None:
@@ -173,11 +177,3 @@ class _ToOutput(logging.Handler):
             self._run.has_left_out = True
         else:
             self._run.out.say(f"scbroker: {record.getMessage()}")
-
-
-def _log_to_standard_error(run: Run) -> None:
-    """Show the library's warnings, such as those of retries, as messages of the command."""
-    logger = logging.getLogger("scbroker")
-    logger.handlers, logger.propagate = [_ToOutput(run)], False
-    # A request that is cancelled when the command ends may still fail: asyncio would print its traceback.
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)

@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Self, TypeVar
 
 import scbroker
@@ -87,6 +88,24 @@ def batches(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list
         total += size(item)
     if batch:
         yield batch
+
+
+def jobs_of(
+    items: Iterable[Item],
+    size: Callable[[Item], int | None],
+    small: int,
+    batch: Callable[[list[Item]], T],
+    alone: Callable[[Item], T],
+) -> Iterator[Callable[[], T]]:
+    """Return jobs on items: batches of those of at most `small` bytes, then the others one by one."""
+    together, others = list[Item](), list[Item]()
+    for item in items:
+        length = size(item)
+        (together if length is not None and length <= small else others).append(item)
+    return itertools.chain(
+        (partial(batch, some) for some in batches(together, lambda item: size(item) or 0)),
+        (partial(alone, item) for item in others),
+    )
 
 
 class Total:

@@ -13,6 +13,7 @@ import unicodedata
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import scbroker  # loads its names when they are used: a command without a session needs few
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Entry: TypeAlias = "scbroker.Container[Any] | errors.BrokerError"
-NameOf: TypeAlias = "Callable[[scbroker.Container[Any]], str | None]"
-"""Returns the name of a container in Unicode's NFC; None without one."""
-Finding: TypeAlias = "Coroutine[Any, Any, tuple[dict[str, list[uuid.UUID]], list[uuid.UUID]]]"
 LONGEST_NAME: Final = 1024
 """Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
 _LONGEST: Final = LONGEST_NAME + 1
@@ -42,8 +40,7 @@ def name_of(container: scbroker.Container[Any]) -> str | None:
 
     A name that is too long for any file stays as it is.
     """
-    header = container.header and container.header.customHeaderObject
-    name = header.get("name") if isinstance(header, dict) else None
+    name = (header_of(container) or {}).get("name")
     if not isinstance(name, str) or not name:
         return None
     return name if len(name) > LONGEST_NAME else unicodedata.normalize("NFC", name)
@@ -64,16 +61,14 @@ class Named(NamedTuple):
     damaged: list[uuid.UUID | None]
 
 
-def containers_named(
-    provider: scbroker.BrokerProvider, names: Collection[str], name_of: NameOf
-) -> Named:
+def containers_named(provider: scbroker.BrokerProvider, names: Collection[str]) -> Named:
     """Return the containers of each of these names, in the form in which `name_of` returns them."""
     if not names:
         return Named({}, [])
     again: list[uuid.UUID] = []
     asked = {each[:_LONGEST] for each in names}
     for _ in range(_ROUNDS):
-        listed = _asked(provider, _finding(asked, again))
+        listed = _asked(provider, methodcaller("find", asked, again))
         if listed is None:
             break
         result = Named({name: [] for name in names}, list(listed[1]))
@@ -97,23 +92,25 @@ def containers_named(
     return result
 
 
+def header_of(container: scbroker.Container[Any]) -> dict[str, Any] | None:
+    """Return the header if it is a JSON object; None for any other, or without one."""
+    header = container.header and container.header.customHeaderObject
+    return header if isinstance(header, dict) else None
+
+
 def check_free(
     provider: scbroker.BrokerProvider, name: str, own: uuid.UUID, besides: uuid.UUID | None = None
 ) -> None:
     """Raise `AlreadyExistsError` if a container that the user `own` created, but `besides`, has this name."""
-    for each in containers_named(provider, [name], name_of).found[name]:
+    for each in containers_named(provider, [name]).found[name]:
         if each.createdBy == own and each.id != besides:
             raise errors.AlreadyExistsError(
                 f"Your container {each.id} is named {name!r} already: choose another name."
             )
 
 
-def _finding(names: Collection[str], again: list[uuid.UUID]) -> Callable[[Index], Finding]:
-    return lambda index: index.find(names, again)
-
-
 def containers_whose_name(
-    provider: scbroker.BrokerProvider, is_wanted: Callable[[str], bool], name_of: NameOf
+    provider: scbroker.BrokerProvider, is_wanted: Callable[[str], bool]
 ) -> Iterator[Entry]:
     """Yield the containers with a wanted name, with their whole headers, and errors of damaged ones."""
     listed = _asked(provider, lambda index: index.find())
@@ -130,9 +127,7 @@ def containers_whose_name(
             yield each
 
 
-def names_by_id(
-    provider: scbroker.BrokerProvider, name_of: NameOf
-) -> Iterator[tuple[uuid.UUID, str]]:
+def names_by_id(provider: scbroker.BrokerProvider) -> Iterator[tuple[uuid.UUID, str]]:
     """Yield the id and name of each container that has a name."""
     listed = _asked(provider, lambda index: index.find())
     if listed is None:

@@ -6,7 +6,7 @@ import json
 import re
 import unicodedata
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -17,6 +17,8 @@ from scbroker.spelling import comparable
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, GroupManager
 
 Container: TypeAlias = "scbroker.Container[Any]"
+_NAMED: Final = 3
+"""The most names that a message lists; of more it says the number."""
 DAMAGED: Final = (errors.UntrustedError, errors.UnsupportedVersionError)
 """Errors of a list of links that this version cannot read. The ids of their users are shown then."""
 _OWN_WORDS: Final = (
@@ -134,24 +136,17 @@ class People:
             return None
         return [self.holder(each) for each in container.access if each.userId != self.own_id]
 
-    def ways(self, container: Container) -> Iterator[AccessLevel]:
-        """Yield what the user may do with a container: by an entry of their own, then through each group.
-
-        Through a group, the user may do what both the group's entry and the user's role allow. Without
-        ViewAccess this yields nothing, because the list of members is hidden.
-        """
-        levels = living(container)
-        yield from (each for each in levels if each.userId == self.own_id)
-        for each in levels:
-            if (group := self.groups.get(each.userId)) is not None:
-                allowed = each.permissions & group.role.permissions
-                yield AccessLevel(group, allowed, each.expiresAt)
-
     def rights(self, container: Container) -> ContainerAccessLevel:
-        """Return all that the user may do with a container, alone or through groups; 0 without ViewAccess."""
+        """Return all that the user may do with a container, alone or through groups; 0 without ViewAccess.
+
+        Through a group, the user may do what both the group's entry and the user's role allow.
+        """
         found = ContainerAccessLevel(0)
-        for each in self.ways(container):
-            found |= each.permissions
+        for each in living(container):
+            if each.userId == self.own_id:
+                found |= each.permissions
+            elif (group := self.groups.get(each.userId)) is not None:
+                found |= each.permissions & group.role.permissions
         return found
 
 
@@ -186,6 +181,19 @@ def is_id(text: str) -> bool:
 def counted(number: int, noun: str) -> str:
     """Return a number with a noun in the singular or the plural."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def joined(names: Sequence[str]) -> str:
+    """Return names with commas, and with "and" before the last one."""
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def some(names: Iterable[str]) -> str:
+    """Return the first few of many names, for a message."""
+    listed = list(names)
+    more = len(listed) - _NAMED
+    return joined([*listed[:_NAMED], f"{more} more"] if more > 0 else listed)
 
 
 def capital(words: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import scbroker
 from scbroker import errors
-from scbroker.desk.names import LONGEST_NAME, containers_of, header_with
+from scbroker.desk.names import LONGEST_NAME, containers_of, header_of, header_with
 from scbroker.desk.paths import filesystem_path, id_of, is_hidden
 from scbroker.desk.strangers import Strangers, others_can_change
 from scbroker.filesystem.base import AbstractFileSystem
@@ -373,7 +373,7 @@ class ContainerFileSystem(AbstractFileSystem):
             [target] = self._changeable(path, exact=False)
         if target is None:
             return self.provider.createContainer(content, header_with(path))
-        header = _header_of(target)
+        header = header_of(target)
         if header is not None and header.pop("modified", None) is not None:
             self.provider.updateContainerHeader(
                 target.id, header, ifVersion=target.version
@@ -395,7 +395,7 @@ class ContainerFileSystem(AbstractFileSystem):
         if self._listing().info(new) is not None:
             raise FileExistsError(errno.EEXIST, "This name exists already", new)
         [found] = self._changeable(path)
-        header = _header_of(found)
+        header = header_of(found)
         if header is None and found.hasHeader:
             raise PermissionError(errno.EACCES, "Its header is hidden, or has no names", path)
         with self.translated(path):
@@ -430,9 +430,3 @@ def _not_found(path: str, strangers: int = 0) -> FileNotFoundError:
 def _refused(path: str, found: Container, why: str) -> PermissionError:
     text = f"Use scbroker://id:{found.id} if you mean this container, because {why}"
     return PermissionError(errno.EACCES, text, path)
-
-
-def _header_of(container: Container) -> dict[str, Any] | None:
-    """Return the header if it is a JSON object; None for any other, or without one."""
-    header = container.header and container.header.customHeaderObject
-    return header if isinstance(header, dict) else None

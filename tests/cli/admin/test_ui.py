@@ -98,16 +98,14 @@ def test_a_suspended_user_has_no_session_until_they_are_resumed(
 
 
 @pytest.mark.long
-def test_a_quota_is_set_after_it_was_confirmed(page: OperatorsPage, broker: BrokerProcess) -> None:
+def test_a_quota_is_set_and_removed(page: OperatorsPage, broker: BrokerProcess) -> None:
     user = broker.new_user().userId
-    asked = f"/users/{user}/quota/confirm?bytes=10GB&containers=5"
-    confirmation = words(page.get(asked).expect(200))
-    assert "9.3 GiB" in confirmation
-    assert "of unlimited" in words(page.get(f"/users/{user}"))
-    shown = words(page.post(asked).expect(200))
+    path = f"/users/{user}/quota"
+    assert "with a quota of unlimited" in words(page.get(path).expect(200))
+    shown = words(page.post(path, {"bytes": "10GB", "containers": "5"}).expect(200))
     assert "of 9.3 GiB" in shown
     assert "of 5" in shown
-    page.post(f"/users/{user}/quota/confirm?bytes=default&containers=unlimited").expect(200)
+    page.post(path, {"bytes": "default", "containers": "unlimited"}).expect(200)
     assert "of unlimited" in words(page.get(f"/users/{user}"))
     assert "bytes: null" in words(page.get("/audit"))  # as the command shows it
 
@@ -134,7 +132,7 @@ def test_no_view_changes_anything_and_no_act_answers_a_get(
 ) -> None:
     user = broker.new_user().userId
     before = words(page.get("/audit"))
-    for path in ("suspend", "quota", "quota/confirm?bytes=1"):
+    for path in ("suspend", "quota"):
         page.get(f"/users/{user}/{path}").expect(200)
     assert words(page.get("/audit")) == before
     form = page.get(f"/users/{user}/suspend").text

@@ -78,7 +78,7 @@ def test_every_view_is_readable_usable_and_fits_a_phone(
     page: OperatorsPage, browser: Browser, broker: BrokerProcess, scheme: Any, width: int
 ) -> None:
     user = f"/users/{broker.new_user().userId}"
-    more = [f"{user}{each}" for each in ("", "/quota", "/quota/confirm?bytes=1", "/suspend")]
+    more = [f"{user}{each}" for each in ("", "/quota", "/suspend")]
     size: Any = {"width": width, "height": 740}
     with browser.new_context(color_scheme=scheme, viewport=size) as context:
         tab = context.new_page()

@@ -65,8 +65,8 @@ def check(device: ServerProvider, other: ServerProvider) -> None:
     named = {
         each.id: name for each in listed if isinstance(each, Container) and (name := name_of(each))
     }
-    assert dict(names_by_id(device, name_of)) == {each: name[:1025] for each, name in named.items()}
-    found = containers_named(device, [*named.values(), "nothing"], name_of).found
+    assert dict(names_by_id(device)) == {each: name[:1025] for each, name in named.items()}
+    found = containers_named(device, [*named.values(), "nothing"]).found
     assert {each.id: name for name, some in found.items() for each in some} == named
 
 
@@ -125,9 +125,7 @@ def test_containers_come_and_go_with_a_membership_and_a_role(
     bob.leaveGroup(group).result(PATIENCE)
     check(restart(), bob)
     check(device, bob)
-    assert [each.id for each in containers_named(device, ["twice"], name_of).found["twice"]] == [
-        twice
-    ]
+    assert [each.id for each in containers_named(device, ["twice"]).found["twice"]] == [twice]
 
 
 def test_a_name_costs_as_many_requests_among_many_containers_as_among_few(
@@ -139,11 +137,11 @@ def test_a_name_costs_as_many_requests_among_many_containers_as_among_few(
     for more in (9, 290):
         new = [NewContainer(b"", {"name": f"file {n}" + "x" * 2000}) for n in range(more)]
         bob.createContainers(new).result(PATIENCE)
-        containers_named(restart(), ["wanted"], name_of)
+        containers_named(restart(), ["wanted"])
         device = restart()
         with Network() as network:
-            [found] = containers_named(device, ["wanted"], name_of).found["wanted"]
-            assert containers_named(device, ["new"], name_of).found["new"] == []
+            [found] = containers_named(device, ["wanted"]).found["wanted"]
+            assert containers_named(device, ["new"]).found["new"] == []
             assert found.header is not None
             assert len(list(all_containers(device))) > more
         costs.append([(each.method, each.path) for each in network.sent])
@@ -164,11 +162,11 @@ def test_a_damaged_container_is_named_and_its_name_is_known_again_when_it_can_be
     restoring = "UPDATE parts SET inline = ? WHERE container_id = ?"
     damage_parts(broker.database_url, spoilt)
     device = restart()
-    assert containers_named(device, ["spoilt"], name_of) == ({"spoilt": []}, [spoilt])
+    assert containers_named(device, ["spoilt"]) == ({"spoilt": []}, [spoilt])
     check(device, bob)
     query(broker.database_url, restoring, *sealed)
     check(device, bob)
-    assert len(containers_named(restart(), ["spoilt"], name_of).found["spoilt"]) == 1
+    assert len(containers_named(restart(), ["spoilt"]).found["spoilt"]) == 1
 
 
 def test_access_that_has_ended_by_the_clock_is_in_no_list(
@@ -182,7 +180,7 @@ def test_access_that_has_ended_by_the_clock_is_in_no_list(
     assert len(list(all_containers(device))) == 1
     ahead.clock_ahead = HOUR.total_seconds()
     assert list(all_containers(device)) == []
-    assert containers_named(device, ["for an hour"], name_of).found == {"for an hour": []}
+    assert containers_named(device, ["for an hour"]).found == {"for an hour": []}
 
 
 def test_all_containers_are_listed_again_after_events_were_dropped(
@@ -243,7 +241,7 @@ def test_an_index_of_another_version_of_the_program_is_made_again(
     monkeypatch.setattr(module, "_LAYOUT", "other")
     monkeypatch.setattr(module, "_ROW", msgspec.msgpack.Decoder(Any))
     monkeypatch.setattr(module, "_row", lambda _: "another row")
-    assert len(containers_named(restart(), ["one"], name_of).found["one"]) == 1
+    assert len(containers_named(restart(), ["one"]).found["one"]) == 1
     monkeypatch.undo()
     check(restart(), bob)
 
@@ -256,8 +254,6 @@ def test_without_a_folder_to_write_names_are_found_by_a_list(
     with caplog.at_level(logging.WARNING):
         device = restart()
         for _ in range(2):
-            assert [
-                each.id for each in containers_named(device, ["one"], name_of).found["one"]
-            ] == [made]
+            assert [each.id for each in containers_named(device, ["one"]).found["one"]] == [made]
     assert len([each for each in caplog.messages if "without an index" in each]) == 1
     assert list(map(row, all_containers(bob))) == list(map(row, bob.iterContainers()))

@@ -128,14 +128,12 @@ def verify(
 
 
 def _row(run: Admin, entry: Entry) -> dict[str, Any]:
+    """Return an entry; for a person its details as name=value, and as JSON a text with spaces."""
     row = row_of(entry)
-    return row if run.out.as_json else {**row, "details": _text(entry.details)}
-
-
-def _text(details: dict[str, Any]) -> str:
-    """Return details for a person: name=value, and JSON for a text with spaces."""
-    return " ".join(f"{name}={_value(value)}" for name, value in details.items())
-
-
-def _value(value: object) -> str:
-    return value if isinstance(value, str) and value and " " not in value else json.dumps(value)
+    if run.out.as_json:
+        return row
+    texts = (
+        f"{name}={each if isinstance(each, str) and each and ' ' not in each else json.dumps(each)}"
+        for name, each in entry.details.items()
+    )
+    return {**row, "details": " ".join(texts)}

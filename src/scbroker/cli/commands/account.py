@@ -189,7 +189,8 @@ def login(
     if given is None:
         log_in(provider, user_id, secret("passphrase", passphrase_file))
     else:
-        _log_in_with(provider, _opened(given, password_file, passphrase_file))
+        ring = _opened(given, password_file, passphrase_file)
+        provider.logIn(ring, ring.userId, keep=True).result()
     profile = with_user(draft, provider)
     if profile != stored:
         profiles.save(profile, replace=stored is not None)
@@ -332,8 +333,6 @@ def whom(
     run: Run, user: str | None, stored: "Profile | None", key_file: "scbroker.KeyFile | None"
 ) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
     """Return the card, if one is given, and the id of the user who logs in."""
-    from scbroker.cli.people import CARD_PREFIX
-
     if user is None and key_file is not None:
         return None, key_file.userId
     if user is None and stored is not None:
@@ -344,23 +343,28 @@ def whom(
             "The user is missing: run `scbroker login USER` with the user id or contact card that "
             "`scbroker whoami` shows on another device.",
         )
-    if user.strip().lower().startswith(CARD_PREFIX):
-        card = scbroker.ContactCard.parse(user)
-        user_id = card.userId
-    else:
-        card = None
-        try:
-            user_id = uuid.UUID(user.strip())
-        except ValueError:
-            raise errors.InvalidArgumentError(
-                "USER is neither a user id nor a contact card: `scbroker whoami` shows yours on another "
-                "device."
-            ) from None
+    card, user_id = parsed_user(user)
     if key_file is not None and key_file.userId != user_id:
         raise errors.InvalidArgumentError(
             f"The KeyFile is that of user {key_file.userId}, not of {user_id}."
         )
     return card, user_id
+
+
+def parsed_user(text: str) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
+    """Return the card, if it is one, and the user id of a text."""
+    from scbroker.cli.people import CARD_PREFIX
+
+    if text.strip().lower().startswith(CARD_PREFIX):
+        card = scbroker.ContactCard.parse(text)
+        return card, card.userId
+    try:
+        return None, uuid.UUID(text.strip())
+    except ValueError:
+        raise errors.InvalidArgumentError(
+            "USER is neither a user id nor a contact card: `scbroker whoami` shows yours on another device, "
+            "and `scbroker contacts show` those of a contact."
+        ) from None
 
 
 def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> None:
@@ -409,16 +413,6 @@ def _opened(
         [what] = secrets
         raise errors.CredentialsError(
             f"The {what} does not open the KeyFile, or the file is damaged."
-        ) from None
-
-
-def _log_in_with(provider: "scbroker.ServerProvider", ring: "scbroker.KeyRing") -> None:
-    try:
-        provider.logIn(ring, ring.userId, keep=True).result()
-    except errors.CredentialsError:
-        raise errors.CredentialsError(
-            f"The broker refused the keys of user {ring.userId} in this KeyFile. If they were replaced, as "
-            "`scbroker rotate` does, use a later KeyFile, or log in with the passphrase."
         ) from None
 
 

@@ -12,7 +12,6 @@ import scbroker  # loads its names when they are used: a command without a sessi
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.commands.getting import found_containers
-from scbroker.cli.files import header_of
 from scbroker.cli.names import (
     ContainerArgument,
     ContainersArgument,
@@ -23,12 +22,12 @@ from scbroker.cli.names import (
 )
 from scbroker.cli.run import Run
 from scbroker.cli.together import Job, Outcome, Together, Total, do_each
-from scbroker.desk.names import check_free, is_damaged, name_of
+from scbroker.desk.names import check_free, header_of, is_damaged, name_of
 from scbroker.desk.paths import relative_path
+from scbroker.desk.people import some
 from scbroker.desk.strangers import is_own
 
 _COLUMNS: Final = {"name": "NAME", "status": "STATUS", "id": "ID"}
-_NAMED: Final = 3
 
 
 @command(CONTAINERS)
@@ -85,16 +84,14 @@ def _delete(
 
 def deletion_question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
     """Return the question that says what is deleted, and who loses it."""
-    names = ", ".join(repr(label_of(each)) for each in containers[:_NAMED])
-    what = names if len(containers) <= _NAMED else f"{len(containers)} containers ({names}, …)"
+    what = some(repr(label_of(each)) for each in containers)
     others = [run.people.others_of(container) for container in containers]
     people = {name for each in others for name in each or []}
     if None in others:
         return f"Delete {what} for everybody, also for members whom you cannot see?"
     if not people:
         return f"Delete {what}?"
-    who = ", ".join(sorted(people)) if len(people) <= _NAMED else f"{len(people)} other people"
-    return f"Delete {what} for everybody, also for {who}?"
+    return f"Delete {what} for everybody, also for {some(sorted(people))}?"
 
 
 @command(CONTAINERS)

@@ -1,7 +1,6 @@
 """Define the commands of a user's keys, secrets and KeyFile."""
 
 import sys
-import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +9,9 @@ import typer
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
+from scbroker.cli.commands.account import parsed_user
 from scbroker.cli.completion import complete_person
 from scbroker.cli.paths import new_file
-from scbroker.cli.people import CARD_PREFIX
 from scbroker.cli.run import Run
 from scbroker.cli.secrets import (
     NewPassphraseFile,
@@ -182,24 +181,12 @@ def reminder(
     change-credentials --reminder` changes it. The command needs no session.
     """
     profile = run.profile
-    user_id = profile.user_id if user is None else _user_id(user)
+    user_id = profile.user_id if user is None else parsed_user(user)[1]
     found = run.provider(profile).getReminder(user_id).result()
     if found or run.out.as_json:
         run.out.line({"userId": user_id, "reminder": found}, found)
     else:
         run.out.say(f"The broker stores no reminder for user {user_id}.")
-
-
-def _user_id(text: str) -> uuid.UUID:
-    if text.strip().lower().startswith(CARD_PREFIX):
-        return scbroker.ContactCard.parse(text).userId
-    try:
-        return uuid.UUID(text.strip())
-    except ValueError:
-        raise errors.InvalidArgumentError(
-            f"{text!r} is neither a user id nor a contact card: `scbroker contacts show` shows those of a "
-            "contact."
-        ) from None
 
 
 @command(name="export", of=key_file)

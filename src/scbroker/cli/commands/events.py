@@ -19,6 +19,7 @@ from scbroker.cli.names import CONTAINER, OfType
 from scbroker.cli.output import Row, ShortId
 from scbroker.cli.people import GROUP_HELP
 from scbroker.cli.run import Run
+from scbroker.desk.names import names_by_id
 
 if TYPE_CHECKING:
     from scbroker.vocabulary import ContainerEventType
@@ -112,7 +113,7 @@ def events(
     """
     kinds = None if kind is None else _kinds(kind)
     id = None if container is None else run.names.id_of(container)
-    known = dict(run.names.known()) if names else None
+    known = dict(names_by_id(run.session)) if names else None
     team = None if group is None else run.people.find_group(group).id
 
     def read(log: uuid.UUID | None) -> Sequence[scbroker.ContainerEvent]:

@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, BinaryIO, Final
 
@@ -19,13 +18,13 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, Checksum, command
+from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
 from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
 from scbroker.cli.paths import Folder
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
+from scbroker.cli.together import Job, Outcome, Together, Total, do_each, jobs_of
 from scbroker.desk.names import containers_of, is_damaged, name_of
 from scbroker.desk.paths import OWN, collision_key
 from scbroker.desk.people import counted
@@ -60,7 +59,6 @@ def get(
     recursive: Recursive = False,
     everyone: Everyone = False,
     force: Force = False,
-    checksum: Checksum = False,
 ) -> None:
     """Save contents to files.
 
@@ -68,9 +66,8 @@ def get(
     time of the file that was stored, and only you can read it. It gets its name once all of it is verified.
 
     An existing file is not overwritten without --force. It is skipped as "unchanged" if it has the size and
-    time of the stored one; with --checksum, if it has the same bytes, all of which are read from the broker.
-    So after an interruption, run the same command again: it skips the files that are complete, and resumes a
-    large one where it stopped. With --force every file is written.
+    time of the stored one. So after an interruption, run the same command again: it skips the files that are
+    complete, and resumes a large one where it stopped. With --force every file is written.
 
     With --recursive, the command gets the containers that nobody can change but you, your contacts, and
     members of groups that you or a contact made; with --everyone, also those of other people. It gets hidden
@@ -78,8 +75,10 @@ def get(
     """
     found = found_containers(run, containers, recursive=recursive, everyone=everyone, newest=True)
     if recursive and not everyone:
-        found = _without_hidden(run, found)
-    save(run, found, output, recursive=recursive, force=force, checksum=checksum)
+        strangers = Strangers(run.session)
+        why = "would make hidden files that others than you can change: `scbroker get ID -o FILE` gets one"
+        found = without(run, found, lambda each: strangers.hide(each, name_of(each) or ""), why)
+    save(run, found, output, recursive=recursive, force=force)
 
 
 @command(CONTAINERS)
@@ -120,14 +119,6 @@ def containers_below(
     return without(run, found, Strangers(run.session, known).may_change, why)
 
 
-def _without_hidden(
-    run: Run, found: list[scbroker.Container[Any]]
-) -> list[scbroker.Container[Any]]:
-    strangers = Strangers(run.session)
-    why = "would make hidden files that others than you can change: `scbroker get ID -o FILE` gets one"
-    return without(run, found, lambda each: strangers.hide(each, name_of(each) or ""), why)
-
-
 def without(
     run: Run,
     found: Collection[scbroker.Container[Any]],
@@ -154,7 +145,6 @@ def save(
     *,
     recursive: bool,
     force: bool,
-    checksum: bool = False,
     how: str = "scbroker get",
 ) -> None:
     """Write contents to files, or to standard output; `how` is the command that gets a single one."""
@@ -165,7 +155,7 @@ def save(
         return
     strangers = Strangers(run.session)
     with _Target.of(output, recursive or len(found) > 1, how, strangers) as target:
-        _transfer(run, found, target, recursive=recursive, force=force, checksum=checksum)
+        _transfer(run, found, target, recursive=recursive, force=force)
 
 
 class _Target:
@@ -250,19 +240,13 @@ class _Item:
 
 
 def _transfer(
-    run: Run,
-    found: list[scbroker.Container[Any]],
-    target: _Target,
-    *,
-    recursive: bool,
-    force: bool,
-    checksum: bool,
+    run: Run, found: list[scbroker.Container[Any]], target: _Target, *, recursive: bool, force: bool
 ) -> None:
     items: list[_Item] = []
     unchanged: list[Outcome] = []
     for item in _with_own_paths(run, found, target, recursive=recursive):
         try:
-            if _is_there(run, item, target.folder, force=force, checksum=checksum):
+            if _is_there(item, target.folder, force=force):
                 unchanged.append(item.outcome("unchanged", item.container.length or 0))
             else:
                 items.append(item)
@@ -272,7 +256,10 @@ def _transfer(
     size = sum(map(_Item.size_of, items))
 
     def jobs(together: Together, total: Total) -> Iterable[Job]:
-        return _Receiving(run.session, target.folder, force, together, total).jobs(items)
+        receiving = _Receiving(run.session, target.folder, force, together, total)
+        return jobs_of(
+            items, lambda item: item.container.length, _SMALL, receiving.save_batch, receiving.save
+        )
 
     do_each(run, what, size, jobs, _COLUMNS, unchanged)
 
@@ -329,8 +316,8 @@ def _with_own_paths(
                 run.failed(item.name, refused)
 
 
-def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: bool) -> bool:
-    """Return whether the file exists with the content's size and time, or with its bytes.
+def _is_there(item: _Item, folder: Folder, *, force: bool) -> bool:
+    """Return whether the file exists with the content's size and time.
 
     Raises `AlreadyExistsError` for another file, unless `force` has every file written.
     """
@@ -344,14 +331,9 @@ def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: b
         )
     if force:
         return False
-    if state.st_size == item.container.length:
-        if checksum:
-            with folder.open(item.path) as file:
-                is_same = has_content(run, item.container, file)
-        else:
-            is_same = is_same_time(time_of(state), modified_of(item.container))
-        if is_same:
-            return True
+    is_same = is_same_time(time_of(state), modified_of(item.container))
+    if is_same and state.st_size == item.container.length:
+        return True
     raise errors.AlreadyExistsError(
         f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
     )
@@ -378,17 +360,8 @@ class _Receiving:
         self._session, self._folder, self._force = session, folder, force
         self._together, self._total = together, total
 
-    def jobs(self, items: list[_Item]) -> Iterable[Job]:
-        """Return the jobs that save everything: batches of small contents, and the others one by one."""
-        lengths = [(item, item.container.length) for item in items]
-        small = [item for item, length in lengths if length is not None and length <= _SMALL]
-        large = [item for item, length in lengths if length is None or length > _SMALL]
-        return itertools.chain(
-            (partial(self._save_batch, batch) for batch in batches(small, _Item.size_of)),
-            (partial(self._save, item) for item in large),
-        )
-
-    def _save_batch(self, items: Sequence[_Item]) -> list[Outcome]:
+    def save_batch(self, items: Sequence[_Item]) -> list[Outcome]:
+        """Save small contents, which are read by one request."""
         ids = [item.container.id for item in items]
         results = self._together.wait(self._session.getContainers(ids, headers=False))
         return [self._written(*each) for each in zip(items, results, strict=True)]
@@ -413,7 +386,7 @@ class _Receiving:
         self._total.set(item.path, len(result.content))
         return item.outcome("saved", len(result.content))
 
-    def _save(self, item: _Item) -> list[Outcome]:
+    def save(self, item: _Item) -> list[Outcome]:
         """Save a large content under a name that the next run has too, so that it can resume."""
         container, temporary = item.container, self._folder.path / f"{OWN}-{item.container.id.hex}"
         try:
@@ -460,7 +433,7 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
     what = ", ".join(map(label_of, containers))
     is_terminal = sys.stdout.isatty()
     # A bar on the terminal that shows the text would stand in the middle of it.
-    bar = nullcontext(_ignore) if is_terminal else run.out.progress(what, size)
+    bar = nullcontext(lambda _: None) if is_terminal else run.out.progress(what, size)
     with bar as show, Together() as together:
         total = Total(show)
         for container in containers:
@@ -469,10 +442,6 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
                 sys.stdout.buffer.write(piece)
                 total.add(len(piece))
             sys.stdout.buffer.flush()
-
-
-def _ignore(_done: int) -> None:
-    pass
 
 
 def pieces(

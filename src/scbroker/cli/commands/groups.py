@@ -23,12 +23,11 @@ from scbroker.cli.people import (
     OfferArgument,
     Who,
     check_others,
-    joined,
     naming,
     warn,
 )
 from scbroker.cli.run import Run
-from scbroker.desk.people import counted, managers_after, place_of
+from scbroker.desk.people import counted, joined, managers_after, place_of
 from scbroker.desk.rights import PLACES, ROLES, explained
 from scbroker.vocabulary import GroupRole, MemberRole
 

@@ -20,7 +20,7 @@ from scbroker.cli.names import ContainerArgument, OfType
 from scbroker.cli.output import SHORT_ID, Row, ShortId, Size, local
 from scbroker.cli.people import tell_offers
 from scbroker.cli.run import Run
-from scbroker.desk.names import LONGEST_NAME, is_damaged, name_of
+from scbroker.desk.names import LONGEST_NAME, all_containers, is_damaged, name_of
 from scbroker.desk.people import modifier_is_member
 from scbroker.desk.rights import in_words, living
 
@@ -150,7 +150,9 @@ def ls(
 
     def found() -> Iterator[Entry]:
         count = 0
-        for each in run.names.all(type, None if name is None else partial(_is_below, wanted=name)):
+        for each in all_containers(
+            run.session, type, None if name is None else partial(_is_below, wanted=name)
+        ):
             if isinstance(each, errors.BrokerError):
                 damaged.append(each)
                 yield each

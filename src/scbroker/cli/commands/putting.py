@@ -17,17 +17,18 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, Checksum, Yes, command
+from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.commands.getting import has_content
 from scbroker.cli.completion import complete_group, complete_holder
-from scbroker.cli.files import STREAM, File, find, header_of, read_small, why_unread
+from scbroker.cli.files import STREAM, File, find, read_small, why_unread
 from scbroker.cli.names import is_whole, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import translated
 from scbroker.cli.people import AnyHolder, holder_of, warning_of
 from scbroker.cli.run import Run
-from scbroker.cli.together import Job, Outcome, Together, Total, batches, do_each
-from scbroker.desk.names import name_of
+from scbroker.cli.together import Job, Outcome, Together, Total, do_each, jobs_of
+from scbroker.desk.names import header_of, name_of
+from scbroker.desk.people import some
 from scbroker.desk.strangers import is_own
 from scbroker.folders import regular
 
@@ -36,7 +37,6 @@ _SMALL: Final = 65_536
 """Bytes: files up to this size go into batches, because their contents are part of the request."""
 _LONGEST_TYPE: Final = 256
 _UPDATED: Final = "updated"
-_LISTED: Final = 5
 _READ: Final = 1_048_576
 _POLL_SECONDS: Final = 0.2
 
@@ -90,7 +90,12 @@ def put(
             "of the id.",
         ),
     ] = None,
-    checksum: Checksum = False,
+    checksum: Annotated[
+        bool,
+        typer.Option(
+            "--checksum", "-c", help="Compare files by their bytes, not by size and time."
+        ),
+    ] = False,
     yes: Yes = False,
 ) -> None:
     """Store files, each in a container of its own.
@@ -243,7 +248,7 @@ def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: 
     changed = [file.name for file, _ in work.updates]
     if changed and not update:
         raise errors.AlreadyExistsError(
-            f"Your containers named {_some(map(repr, changed))} differ from the files: --update writes new "
+            f"Your containers named {some(map(repr, changed))} differ from the files: --update writes new "
             "versions, --name gives another name."
         )
     _confirm_readers(run, [container for _, container in work.updates], yes)
@@ -268,14 +273,7 @@ def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: b
         if who != []
     ]
     if shared:
-        run.confirm(f"Others can read {_some(shared)}: write the new versions there?", yes)
-
-
-def _some(items: Iterable[str]) -> str:
-    """Return the first few of many items, for a message."""
-    listed = list(items)
-    more = len(listed) - _LISTED
-    return ", ".join(listed[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+        run.confirm(f"Others can read {some(shared)}: write the new versions there?", yes)
 
 
 def _tell_who_lacks(run: Run, work: Work, people: list[AnyHolder], team: AnyHolder | None) -> None:
@@ -333,13 +331,10 @@ class Sending:
 
     def jobs(self) -> Iterable[Job]:
         """Return the jobs that send everything: batches of small files, and the others one by one."""
-        small = [file for file in self._work.new if file.size is not None and file.size <= _SMALL]
-        large = [file for file in self._work.new if file.size is None or file.size > _SMALL]
-        return itertools.chain(
-            (partial(self._create_batch, batch) for batch in batches(small, _size_of)),
-            (partial(self._create, file) for file in large),
-            (partial(self._update, *each) for each in self._work.updates),
+        new = jobs_of(
+            self._work.new, lambda file: file.size, _SMALL, self._create_batch, self._create
         )
+        return itertools.chain(new, (partial(self._update, *each) for each in self._work.updates))
 
     def _create_batch(self, files: Sequence[File]) -> list[Outcome]:
         new: dict[File, scbroker.NewContainer] = {}
@@ -397,10 +392,6 @@ class Sending:
 
     def _content(self, file: File) -> Path | Iterator[bytes]:
         return standard_input(self._together) if file.path is None else file.path
-
-
-def _size_of(file: File) -> int:
-    return file.size or 0
 
 
 def _tried(file: File, status: str, work: Callable[[], scbroker.Metadata]) -> Outcome:

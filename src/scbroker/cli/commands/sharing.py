@@ -15,18 +15,10 @@ from scbroker.cli.commands.getting import containers_below, without
 from scbroker.cli.completion import complete_holder
 from scbroker.cli.dates import Until
 from scbroker.cli.names import ContainerArgument, ContainersArgument, Everyone, Recursive, label_of
-from scbroker.cli.people import (
-    AnyHolder,
-    PersonArgument,
-    check_others,
-    holder_of,
-    joined,
-    named_in,
-    warn,
-)
+from scbroker.cli.people import AnyHolder, PersonArgument, check_others, holder_of, named_in, warn
 from scbroker.cli.run import Run
 from scbroker.desk import rights
-from scbroker.desk.people import capital, counted
+from scbroker.desk.people import capital, counted, joined, some
 from scbroker.desk.strangers import is_renamed
 from scbroker.vocabulary import ContainerAccessLevel
 
@@ -50,8 +42,6 @@ Can = Annotated[
         f"more of {_NAMES}. By default read.",
     ),
 ]
-_IN_MESSAGE = 3
-"""The most containers that a message names; of more it says the number."""
 
 
 def _of_people(option: str) -> Any:
@@ -137,12 +127,12 @@ def revoke(
     if found and not done and not any(isinstance(each, errors.BrokerError) for each in results):
         hint = _still_reached(run, members, list(found.values()))
         raise errors.NotFoundError(
-            f"{_has(members, 'no access')} to {_some(list(ids.values()))}.{hint}"
+            f"{_has(members, 'no access')} to {some(map(repr, ids.values()))}.{hint}"
         )
     if done:
         run.out.done(
             {"containerIds": done, "userIds": users},
-            f"{_has(members, 'no access')} to {_some([ids[each] for each in done])} any more. A new key "
+            f"{_has(members, 'no access')} to {some(repr(ids[each]) for each in done)} any more. A new key "
             f"keeps {names} from what is written from now on."
             f"{_still_reached(run, members, [found[each] for each in done])}",
         )
@@ -191,7 +181,7 @@ def leave(
     up the group with all of its containers.
     """
     ids = ids_of(run, containers, recursive, everyone)
-    run.confirm(f"Give up your access to {_some(list(ids.values()))}?", yes)
+    run.confirm(f"Give up your access to {some(map(repr, ids.values()))}?", yes)
     left = []
     for container_id, name in ids.items():
         try:
@@ -201,7 +191,7 @@ def leave(
         else:
             left.append(container_id)
     if left:
-        text = f"You have no access to {_some([ids[each] for each in left])} any more."
+        text = f"You have no access to {some(repr(ids[each]) for each in left)} any more."
         run.out.done({"containerIds": left}, text)
 
 
@@ -380,7 +370,7 @@ def _say_shared(
     until = "" if end is None else f" until {dates.local(end)}"
     run.out.done(
         {"containerIds": done, "access": access},
-        f"{_has(members, 'access')} to {_some(names)}{until}: {rights.in_words(permissions)}.",
+        f"{_has(members, 'access')} to {some(map(repr, names))}{until}: {rights.in_words(permissions)}.",
     )
     if any(each.is_group for each in members) and not permissions & rights.WRITE:
         run.out.say(
@@ -392,13 +382,6 @@ def _say_shared(
 def _has(members: Sequence[AnyHolder], what: str) -> str:
     names = capital(joined([each.name for each in members]))
     return f"{names} {'has' if len(members) == 1 else 'have'} {what}"
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return the names of containers, or how many there are."""
-    if len(names) > _IN_MESSAGE:
-        return f"{len(names)} containers"
-    return joined([repr(each) for each in names])
 
 
 def permissions_of(can: str | None) -> ContainerAccessLevel | None:

@@ -49,23 +49,15 @@ class Mirror:
     """Makes a folder that of the selected containers. `status` is the exit status of the first failure."""
 
     def __init__(
-        self,
-        run: Run,
-        folder: Folder,
-        state: State,
-        selection: Selection,
-        *,
-        keep: bool,
-        checksum: bool = False,
+        self, run: Run, folder: Folder, state: State, selection: Selection, *, keep: bool
     ) -> None:
         self._run, self._session = run, run.session
         self._folder, self._state = folder, state
         self._selection, self._keep = selection, keep
-        self._exact = checksum
         with Folder(state.incoming) as own:  # what an interruption leaves there is removed
             has_all = len(own.told_apart(_ALIKE)) == len(_ALIKE)
         self._key: Callable[[str], str] = str if has_all else collision_key
-        self._applying = Applying(folder, state, self._tell, exact=checksum)
+        self._applying = Applying(folder, state, self._tell)
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
         self._strangers = Strangers(run.session)
@@ -73,15 +65,12 @@ class Mirror:
         """Containers that strangers can change, and hidden files that others can change: their files stay."""
         self._groups: set[uuid.UUID] = set()
         """The groups that the user had accepted at the last comparison."""
-        self._has_offers = False
-        """Whether a group may be offered to the user, who may accept it on another device."""
         self.status: int = 0
 
     def compare(self) -> None:
         """Read all containers and apply what differs in the folder."""
         self._strangers = Strangers(self._session)
         self._groups = self._accepted()
-        self._has_offers = self._run.people.offers() != []
         self._remotes.clear()
         self._failed.clear()
         said, self._left_out = self._left_out, set()
@@ -159,15 +148,15 @@ class Mirror:
     def _apply_events(self, events: queue.SimpleQueue[Event]) -> None:
         """Apply changes until everything must be compared again: after a while, or when the groups change.
 
-        No event says that the user has accepted a group. So while a group is offered, the groups are read
-        every half minute.
+        No event says that the user has accepted a group. So the groups are read every half minute without an
+        event.
         """
         end = time.monotonic() + _COMPARE_AGAIN
         while (seconds := end - time.monotonic()) > 0:
             try:
                 some = [events.get(timeout=min(seconds, _READ_GROUPS))]
             except queue.Empty:
-                if self._has_offers and self._accepted() != self._groups:
+                if self._accepted() != self._groups:
                     return
                 continue
             with contextlib.suppress(queue.Empty):
@@ -189,7 +178,6 @@ class Mirror:
         """Return whether an event shows that the user's groups have changed since the last comparison."""
         if event.isOfGroup and event.groupId is None:
             is_over = event.eventType is scbroker.ContainerEventType.Deleted
-            self._has_offers = self._has_offers or not is_over
             return is_over and event.containerId in self._groups
         return event.groupId not in {None, *self._groups}
 
@@ -283,9 +271,7 @@ class Mirror:
         # A copy, because `look` updates the times in the record.
         files = dict(self._state.files)
         kept = self._failed | self._left_out
-        steps = plan(
-            self._remotes, kept, files, look, keep=self._keep, exact=self._exact, key=self._key
-        )
+        steps = plan(self._remotes, kept, files, look, keep=self._keep, key=self._key)
         fetches = []
         for step in steps:
             if isinstance(step, Fetch):

@@ -24,8 +24,6 @@ from scbroker.desk.paths import OWN, collision_key
 
 OWN_FOLDER: Final = PurePosixPath(f"{OWN}-mirror")
 """The folder, inside the mirrored one, of the mirror's own files."""
-MOVING: Final = OWN_FOLDER / "moving"
-"""Files that change places are here in between."""
 _LONGEST_PART: Final = 255
 _LONGEST_SUFFIX: Final = 32
 _NEAR: Final = 100
@@ -111,12 +109,11 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Rename a file. `origin` is the path to report; None if another step renames the file again."""
+    """Rename a file to a path where nothing is."""
 
     path: PurePosixPath
     target: PurePosixPath
     remote: Remote
-    origin: PurePosixPath | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,16 +135,14 @@ def plan(
     look: Look,
     *,
     keep: bool = False,
-    exact: bool = False,
     key: Key = collision_key,
 ) -> list[Action]:
     """Return the steps that make the folder that of these containers, in their order.
 
     Containers in `failed` could not be read: their files stay as they are. With `keep`, so do files whose
-    container is gone. With `exact`, the content comes beside a file that was changed here, also without a
-    newer version. `key` tells which paths the folder takes for the same, by default those that any does.
+    container is gone. `key` tells which paths the folder takes for the same, by default those that any does.
     """
-    return _Plan(remotes, failed, files, look, keep, exact, key).actions()
+    return _Plan(remotes, failed, files, look, keep, key).actions()
 
 
 class _Plan:
@@ -158,11 +153,10 @@ class _Plan:
         files: Files,
         look: Look,
         keep: bool,
-        exact: bool,
         key: Key,
     ) -> None:
         self._key = key
-        self._remotes, self._failed, self._keep, self._exact = remotes, failed, keep, exact
+        self._remotes, self._failed, self._keep = remotes, failed, keep
         self._files, self._look = files, look
         self._seen = {path: look(path, stamps) for path, stamps in files.items()}
         self._folders = {above for path in files for above in path.parents}
@@ -175,7 +169,9 @@ class _Plan:
         for path, stamps in self._files.items():
             self._sort(path, stamps)
         places = assign(self._remotes, self._holders(), self._reserved(), self._key)
-        moves, fetches = [], []
+        files = {self._key(str(path)) for path in self._files}
+        in_the_way = files | {self._key(str(path)) for path in self._folders}
+        moves, fetches = list[Action](), list[Action]()
         for id, target in self._targets(places).items():
             remote = self._remotes[id]
             if not (found := self._written.get(id)):
@@ -184,11 +180,15 @@ class _Plan:
                 continue
             path, stamp = next((each for each in found if each[0] == target), found[0])
             self._first += [Remove(each, id, True) for each, _ in found if each != path]
-            if path != target:
-                moves.append(Move(path, target, remote, path))
-            if not stamp.is_of(remote):
+            above = {self._key(str(each)) for each in target.parents}
+            is_free = above.isdisjoint(files) and self._key(str(target)) not in in_the_way
+            if path != target and is_free:
+                moves.append(Move(path, target, remote))
+            elif path != target:  # files that change places are read again
+                self._first.append(Remove(path, id, True))
+            if not stamp.is_of(remote) or (path != target and not is_free):
                 fetches.append(Fetch(target, remote))
-        return [*self._first, *self._in_order(moves), *fetches]
+        return [*self._first, *moves, *fetches]
 
     def _sort(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
         """Assign a recorded path to its container, or decide what becomes of it."""
@@ -207,7 +207,7 @@ class _Plan:
             self._first.append(Forget(path, id, "its container is gone"))
         elif not (written := [each for each in stamps if each.modified != PLANNED]):
             self._first.append(Forget(path, id))  # somebody else's file, from after a crash
-        elif remote and written[-1].is_of(remote) and not self._exact:
+        elif remote and written[-1].is_of(remote):
             self._edited.add(id)
         else:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
@@ -296,31 +296,6 @@ class _Plan:
 
     def _seen_at(self, path: PurePosixPath) -> Stamp | Other:
         return self._seen[path] if path in self._seen else self._look(path, ())
-
-    def _in_order(self, moves: list[Move]) -> list[Move]:
-        """Return the renames so that none meets a file that has yet to be renamed.
-
-        If a recorded file is in the way of one, it goes through the mirror's own folder.
-        """
-        files = {self._key(str(path)) for path in self._files}
-        in_the_way = files | {self._key(str(path)) for path in self._folders}
-        direct, halves = [], []
-        for move in moves:
-            above = {self._key(str(each)) for each in move.target.parents}
-            if above.isdisjoint(files) and self._key(str(move.target)) not in in_the_way:
-                direct.append(move)
-            else:
-                halves.append(move)
-        ways_out = [
-            Move(each.path, MOVING / each.remote.id.hex, each.remote, None)
-            for each in halves
-            if each.path.parent != MOVING
-        ]
-        ways_in = [
-            Move(MOVING / each.remote.id.hex, each.target, each.remote, each.path)
-            for each in halves
-        ]
-        return [*ways_out, *direct, *ways_in]
 
 
 def assign(

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from scbroker import errors
-from scbroker.cli.mirror.plan import MOVING, OWN_FOLDER, Stamp
+from scbroker.cli.mirror.plan import OWN_FOLDER, Stamp
 from scbroker.cli.paths import translated
 from scbroker.desk.paths import relative_path
 
@@ -239,9 +239,6 @@ def _line(path: PurePosixPath, stamps: tuple[Stamp, ...]) -> bytes:
 
 
 def _checked(text: str) -> PurePosixPath:
-    path = PurePosixPath(text)
-    if path.parent == MOVING and str(path) == text and path.name.isalnum():
-        return path
     try:
         return relative_path(text, _LONGEST_PATH)
     except errors.InvalidArgumentError:

@@ -10,9 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from scbroker import errors
 from scbroker.cli.commands.changing import rename
-from scbroker.cli.run import Run
 from scbroker.cli.ui.content import preview
 from scbroker.cli.ui.context import (
     Container,
@@ -32,11 +30,9 @@ from scbroker.cli.web.site import ask, done, fields
 from scbroker.desk import rights
 from scbroker.desk.names import name_of
 from scbroker.desk.paths import relative_path
-from scbroker.desk.people import People, Somebody, modifier_is_member
+from scbroker.desk.people import People, Somebody, modifier_is_member, some
 from scbroker.vocabulary import ContainerAccessLevel
 
-_NAMED: Final = 3
-"""Members whom the question before a deletion names one by one."""
 _EXCERPT: Final = 32
 """Bytes of a sealed part that the view of the broker's side shows."""
 _FIELDS: Final = 12
@@ -64,20 +60,13 @@ def may(people: People, container: Container) -> May:
 async def _show(request: Request) -> Response:
     container = await container_of(request)
     people = await people_of(request)
-
-    def preview_or_error(run: Run) -> dict[str, object]:
-        try:
-            return preview(run, container)
-        except errors.BrokerError as error:
-            return {"kind": "fault", "text": error.message}
-
     return show_of(
         request,
         "container.html",
         container,
         people=people,
         may=may(people, container),
-        content=await session_of(request).do(preview_or_error),
+        content=await session_of(request).do(lambda run: preview(run, container)),
         is_member=await session_of(request).do(
             lambda run: modifier_is_member(run.session, container)
         ),
@@ -115,9 +104,7 @@ def _also_lost_by(others: Sequence[Somebody] | None) -> str:
         return "Members whom you cannot see lose it too."
     if not others:
         return "Nobody else has access to it."
-    if len(others) > _NAMED:
-        return f"{len(others)} other members lose it too."
-    return f"Others lose it too: {', '.join(map(in_text, others))}."
+    return f"Others lose it too: {some(map(in_text, others))}."
 
 
 async def _broker(request: Request) -> Response:

@@ -1,11 +1,9 @@
-"""Show who has access to a container and since when; share it with contacts and groups, and revoke access."""
+"""Show who has access to a container; share it with contacts and groups, and revoke access."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-import uuid
-from collections.abc import Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -52,7 +50,7 @@ async def _show(request: Request) -> Response:
         request,
         "members.html",
         container,
-        members=await _members(provider, container, people),
+        members=_members(container, people),
         contacts=sorted(people.contacts.values(), key=lambda each: each.name),
         groups=sorted(people.groups.values(), key=lambda each: each.name),
         unsettled=await provider.confirmAccess(container.id),
@@ -67,14 +65,10 @@ async def _show(request: Request) -> Response:
     )
 
 
-async def _members(
-    provider: scbroker.ServerProvider, container: Container, people: People
-) -> list[dict[str, Any]] | None:
+def _members(container: Container, people: People) -> list[dict[str, Any]] | None:
     """Return the members, the user first; None without ViewAccess."""
     if container.access is None:
         return None
-    # A container that is reached through a group has its events in the group's log.
-    events = await provider.getEvents(containerId=container.id, groupId=container.via)
     own, now = people.rights(container), dt.datetime.now(dt.UTC)
     found = [
         {
@@ -82,7 +76,6 @@ async def _members(
             "rights": rights.in_words(each.permissions),
             "ends": each.expiresAt,
             "has_ended": each.expiresAt is not None and each.expiresAt <= now,
-            "since": since(container, events, each.userId, people),
             "can_be_revoked": rights.SHARE in own
             and each.userId != people.own_id
             and not each.permissions & ~own,
@@ -90,32 +83,6 @@ async def _members(
         for each in container.access
     ]
     return sorted(found, key=lambda each: (each["who"].kind != "you", named(each["who"])))
-
-
-def since(
-    container: Container,
-    events: Sequence[scbroker.ContainerEvent],
-    user_id: uuid.UUID,
-    people: People,
-) -> tuple[dt.datetime, dt.datetime]:
-    """Return since when a user in the signed list has access: at the earliest and at the latest.
-
-    An event says that the list was changed, not whose entry. So somebody else's access began at one of the
-    changes, or when the container was created.
-    """
-    added = [each.date for each in events if each.eventType == "Added"]
-    if user_id == people.own_id and added:
-        return added[-1], added[-1]
-    if (link := people.links.get(user_id)) is not None:
-        return link.createdAt, link.createdAt
-    changes = [each.date for each in events if "access" in each.changes]
-    if changes:
-        latest = changes[-1]
-    elif not added:  # the broker has dropped the event, and others perhaps
-        latest = container.modifiedAt
-    else:  # the log lacks what happened before the user's own access
-        latest = container.createdAt if container.createdBy == people.own_id else added[-1]
-    return container.createdAt, latest
 
 
 async def _share(request: Request) -> Response:

@@ -53,7 +53,12 @@ async def _overview(request: Request) -> Response:
         load=_load(first, last) if first and last and first is not last else None,
         health=watch.health,
         version=scbroker.__version__,
-        build=[] if last is None else [*last.by("scbroker_build_info", "version")],
+        build={
+            each: next(iter(last.by("scbroker_build_info", each)), "-")
+            for each in ("version", "python")
+        }
+        if last
+        else {},
     )
 
 

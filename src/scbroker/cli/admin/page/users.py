@@ -11,7 +11,6 @@ from starlette.routing import Route
 
 from scbroker import errors
 from scbroker.cli.admin.usage import number_of, size_of
-from scbroker.cli.output import Size
 from scbroker.cli.web.site import ask, done, fields, show
 from scbroker.server.admin import audit, usage, users
 from scbroker.server.admin.stores import Stores
@@ -84,36 +83,13 @@ async def _resume(request: Request) -> Response:
     return ask(request, f"Resume user {user.id}?", texts, "Resume this user", _path_of(user))
 
 
-async def _ask_for_quota(request: Request) -> Response:
-    return show(request, "quota.html", user=await _find(request))
-
-
 async def _set_quota(request: Request) -> Response:
     user = await _find(request)
-    given = fields(request) if request.method == "POST" else request.query_params
-    quotas = _quotas(given)
-    if request.method == "POST":
-        await _stores(request).act(lambda c, key: usage.change_quotas(c, key, [user.id], quotas))
-        return done(request, f"The quota of user {user.id} is set.", _path_of(user))
-    texts = []
-    for resource, wanted in quotas.items():
-        before = _shown(resource, getattr(user, f"quota_{resource}"))
-        becomes = "the default" if wanted is None else _shown(resource, wanted)
-        now = _shown(resource, getattr(user, resource))
-        verb = "are stored" if resource == "bytes" else "exist"
-        texts.append(f"{resource.capitalize()}: {before} becomes {becomes}. {now} {verb}.")
-    texts.append(
-        "If a quota is below what is stored, nothing is deleted: the broker refuses requests that would "
-        "store more."
-    )
-    return ask(
-        request,
-        f"Set the quota of user {user.id}?",
-        texts,
-        "Set the quota",
-        _path_of(user),
-        hidden={name: given.get(name, "") for name in ("bytes", "containers")},
-    )
+    if request.method == "GET":
+        return show(request, "quota.html", user=user)
+    quotas = _quotas(fields(request))
+    await _stores(request).act(lambda c, key: usage.change_quotas(c, key, [user.id], quotas))
+    return done(request, f"The quota of user {user.id} is set.", _path_of(user))
 
 
 def _stores(request: Request) -> Stores:
@@ -158,18 +134,11 @@ def _quotas(given: Mapping[str, str]) -> _Quotas:
     return found
 
 
-def _shown(resource: usage.Resource, value: int | None) -> str:
-    if value is None or value == usage.UNLIMITED:
-        return "unlimited"
-    return Size(value).shown() if resource == "bytes" else f"{value:,}"
-
-
 _USER: Final = "/users/{id}"
 routes: Final = [
     Route("/users", _list),
     Route(_USER, _show),
     Route(f"{_USER}/suspend", _suspend, methods=["GET", "POST"]),
     Route(f"{_USER}/resume", _resume, methods=["GET", "POST"]),
-    Route(f"{_USER}/quota", _ask_for_quota),
-    Route(f"{_USER}/quota/confirm", _set_quota, methods=["GET", "POST"]),
+    Route(f"{_USER}/quota", _set_quota, methods=["GET", "POST"]),
 ]
