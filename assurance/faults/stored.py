@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,6 @@ from sqlalchemy.pool import NullPool
 
 from scbroker.server.storage import tables as t
 from tests.kit.tables import query
-from tests.kit.waiting import PATIENCE
 
 T = TypeVar("T")
 _OF_CONTAINERS = (t.records, t.access_lists, t.members, t.parts, t.events)
@@ -144,13 +142,3 @@ def make_old(url: str) -> None:
     query(url, "UPDATE pending_blobs SET since = 0")
     query(url, "UPDATE parts SET touched_at = 0 WHERE NOT committed")
     query(url, "UPDATE parts SET replaced_at = 0 WHERE replaced_at IS NOT NULL")
-
-
-def damage(url: str, statement: str) -> None:
-    """Run a statement that breaks something; on SQLite without CHECK constraints."""
-    if not url.startswith("sqlite"):
-        query(url, statement)
-        return
-    with sqlite3.connect(url.removeprefix("sqlite:///"), timeout=PATIENCE) as connection:
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        connection.execute(statement)

@@ -46,10 +46,7 @@ def _problem(data: bytes) -> None:
     except (ValueError, RecursionError):
         return
     found = error_of(status, body, retry_after)
-    kept(
-        type(found) in {*STATUS, errors.UnreachableError},
-        "an error that the protocol does not know",
-    )
+    kept(type(found) in {*STATUS, errors.UnreachableError}, "an error that the protocol lacks")
     words = str(found)
     kept(words.isprintable() and 0 < len(words) <= 600, "a message that cannot be shown")
     if isinstance(found, errors.BrokerUnavailableError) and (wait := found.retryAfter) is not None:
@@ -261,13 +258,9 @@ def _events(data: bytes) -> None:
 
 
 def _page(
-    count: int,
-    last: int | None = None,
-    first: int = 1,
-    version: int = 1,
-    kept: int = 1,
+    count: int, last: int | None = None, first: int = 1, version: int = 1, kept: int = 1,
     dropped: bytes = NO_EVENTS,
-) -> bytes:
+) -> bytes:  # fmt: skip
     found = [
         Event(
             id=first + n, eventType="Updated", containerId=ID, containerType="note", date=START,
@@ -327,19 +320,10 @@ TARGETS: Final = (
     ),
     # 160 bytes become two objects, each with several more.
     Target(
-        "events",
-        _events,
-        (
-            errors.BrokerFaultError,
-            errors.IntegrityError,
-            errors.RollbackError,
-            errors.ForkError,
-            errors.TooLargeError,
-        ),
+        "events", _events,
+        (errors.BrokerFaultError, errors.IntegrityError, errors.RollbackError, errors.ForkError,
+         errors.TooLargeError),
         lambda: [*_event_pages(), write([False, [_page(1000, 10**6, 1 + 1000 * n) for n in range(3)], []])],
-        _any_pages,
-        _event_bombs,
-        _few_events,
-        memory=60,
+        _any_pages, _event_bombs, _few_events, memory=60,
     ),
 )  # fmt: skip

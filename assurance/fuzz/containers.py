@@ -180,19 +180,11 @@ def _bombs() -> Iterator[bytes]:
 
 
 _REFUSALS: Final = (
-    errors.IntegrityError,
-    errors.ClockError,
-    errors.TooLargeError,
-    errors.RollbackError,
-    errors.ForkError,
-    errors.KeySubstitutionError,
-    errors.BrokerFaultError,
-    errors.DecryptionError,
+    errors.IntegrityError, errors.ClockError, errors.TooLargeError, errors.RollbackError,
+    errors.ForkError, errors.KeySubstitutionError, errors.BrokerFaultError, errors.DecryptionError,
     errors.DeletedError,
-)
-_SCENES: Final = (scene, len(SCENES), 4)
+)  # fmt: skip
 TARGETS: Final = (
-    v.program_target(
-        "container", _container, _REFUSALS, _programs, _SCENES, _bombs, around=_stand_ins
-    ),
-)
+    v.program_target("container", _container, _REFUSALS, _programs, (scene, len(SCENES), 4), _bombs,
+                     around=_stand_ins),
+)  # fmt: skip

@@ -4,7 +4,7 @@ The second implementation in `tests/independent` has to accept what scbroker acc
 Spec: docs/spec/groups.md.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from assurance.fuzz.messagepack import write
 from assurance.fuzz.records import parsed
 from assurance.fuzz.served import HASHES, LINKS, SIGNATURES, row_of, salted
 from assurance.fuzz.stage import author_of, independent, mark_of, marked_signatures, public_key_of
-from assurance.fuzz.target import Target, feed, kept
+from assurance.fuzz.target import feed, kept
 from scbroker import errors
 from scbroker.client.core import group_judging
 from scbroker.client.core.group_judging import Basis
@@ -75,9 +75,8 @@ def _info(data: bytes) -> None:
     info = roster.parse_info(body, epoch)
     kept(encode_object(info) == body, "it encodes to other bytes")
     other = independent(group_secrets.parse_info, body)
-    kept(
-        other.stored() == body and len(other.secrets) == epoch, "the second implementation differs"
-    )
+    same = other.stored() == body and len(other.secrets) == epoch
+    kept(same, "the second implementation differs")
 
 
 _PROOF: Final = msgspec.msgpack.Decoder(tuple[bytes, int, bytes, bytes, int, bytes])
@@ -310,13 +309,9 @@ def _bombs() -> Iterator[bytes]:
 
 
 _REFUSALS: Final = (
-    errors.IntegrityError,
-    errors.ClockError,
-    errors.RollbackError,
-    errors.ForkError,
-    errors.InvalidArgumentError,
-    errors.TooLargeError,
-)
+    errors.IntegrityError, errors.ClockError, errors.RollbackError, errors.ForkError,
+    errors.InvalidArgumentError, errors.TooLargeError,
+)  # fmt: skip
 
 
 def _stored_rosters() -> list[bytes]:
@@ -326,13 +321,6 @@ def _stored_rosters() -> list[bytes]:
 def _bodies() -> list[bytes]:
     found = [item["departures"] for item in vectors("group_departures", "valid")]
     return [bytes.fromhex(one[0]["body"]) for one in found if one]
-
-
-def _msgpack(name: str, run: Callable[[bytes], None], seeds: Callable[[], list[bytes]]) -> Target:
-    return Target(
-        name, run, (IntegrityError,), seeds, lambda: v.in_messagepack(seeds()),
-        lambda: v.bombs_in_messagepack(seeds()[0]),
-    )  # fmt: skip
 
 
 def _leaves_of(step: Step) -> list[bytes]:
@@ -345,8 +333,8 @@ TARGETS: Final = (
            lambda: [*_leaves_of(team().steps[1]), *_leaves_of(team().steps[7])]),
     parsed("group-departure", roster.parse_group_departure, encode_object, group_chains.parse_departure,
            _bodies),
-    _msgpack("group-info", _info, _infos),
-    _msgpack("membership-proof", _proof, _proofs),
+    v.messagepack_target("group-info", _info, (IntegrityError,), _infos),
+    v.messagepack_target("membership-proof", _proof, (IntegrityError,), _proofs),
     v.program_target("group", _group, _REFUSALS, _programs, (scene, len(SCENES), 3), _bombs,
                      around=marked_signatures),
 )  # fmt: skip

@@ -85,7 +85,7 @@ def _hash_again(document: v.Document) -> None:
             _,
             _,
             _,
-            [int() as version, _, _, _, _] as governing,
+            [int() as version, _, _, _, _, _] as governing,
             *_,
         ]:
             governing[2] = list_hash(ident, version % 2**64, hashes)
@@ -101,13 +101,9 @@ def _message(document: v.Document) -> dict[str, Any]:
     entries, text = document["entries"], document["type"]
     if isinstance(entries, list):
         message["accessList"] = [
-            {
-                "salt": salt,
-                "entry": row if isinstance(row, bytes) else write(v.tree(row)),
-                "wrap": wrap,
-            }
+            {"salt": salt, "entry": row if isinstance(row, bytes) else write(v.tree(row)), "wrap": wrap}
             for salt, row, wrap in _entries(document)
-        ]
+        ]  # fmt: skip
     elif entries is not None:
         message["accessList"] = entries
     if text is not None:
@@ -169,11 +165,9 @@ def _bombs() -> Iterator[bytes]:
 
 
 _REFUSALS: Final = (
-    errors.RejectedError,
-    errors.InvalidArgumentError,
-    errors.PermissionDeniedError,
+    errors.RejectedError, errors.InvalidArgumentError, errors.PermissionDeniedError,
     errors.TooLargeError,
-)
+)  # fmt: skip
 TARGETS: Final = (
     v.program_target("incoming", _incoming, _REFUSALS, _programs, (sent, 6, 1), _bombs),
 )

@@ -16,7 +16,7 @@ from assurance.fuzz.stage import (
     marked_signatures,
     public_key_of,
 )
-from assurance.fuzz.target import Target, feed, kept
+from assurance.fuzz.target import feed, kept
 from scbroker import errors, keys
 from scbroker.crypto.seal import pad_secret, seal
 from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash
@@ -197,9 +197,8 @@ def _signed(items: Any, name: str, fixups: int) -> list[Signed]:
 
 def _check_chain(chain: KeyChain, records: list[Signed], now: int) -> None:
     """Check the chain against rules K1 to K8 as the second implementation has them."""
-    unsigned = [
-        key_records.Signed(signed.body, None) for signed in records
-    ]  # marks are verified above
+    # Their marks are verified above.
+    unsigned = [key_records.Signed(signed.body, None) for signed in records]
     other = independent(key_records.judge, unsigned, now)
     kept(list(chain.records) == records, "other records than were given")
     closed = other.closed is not None
@@ -239,52 +238,25 @@ def _cheap() -> Iterator[None]:
         yield
 
 
+def _stored_rings() -> list[bytes]:
+    return [_stored(ring) for ring in _rings()]
+
+
+_SEALED: Final = (errors.IntegrityError, errors.DecryptionError)
 TARGETS: Final = (
-    Target(
-        "kept-session",
-        _kept_session,
-        (errors.IntegrityError, errors.DecryptionError),
-        _kept_sessions,
-        lambda: v.in_messagepack(_kept_sessions()),
-        lambda: v.bombs_in_messagepack(_kept_sessions()[0]),
-    ),
-    Target(
-        "key-file",
-        _key_file,
-        (errors.IntegrityError, errors.DecryptionError, errors.KeySubstitutionError),
-        _key_files,
-        lambda: v.in_messagepack(_key_files()),
-        lambda: v.bombs_in_messagepack(_key_files()[0]),
-        _cheap,
-    ),
-    Target(
-        "key-ring",
-        _key_ring,
-        (errors.DecryptionError,),
-        lambda: [_stored(ring) for ring in _rings()],
-        lambda: v.in_messagepack([_stored(ring) for ring in _rings()]),
-        lambda: v.bombs_in_messagepack(_stored(_rings()[0])),
-    ),
+    v.messagepack_target("kept-session", _kept_session, _SEALED, _kept_sessions),
+    v.messagepack_target("key-file", _key_file, (*_SEALED, errors.KeySubstitutionError), _key_files,
+                         around=_cheap),
+    v.messagepack_target("key-ring", _key_ring, (errors.DecryptionError,), _stored_rings),
     v.program_target(
-        "key-file-inside",
-        _key_file_inside,
-        (errors.IntegrityError, errors.DecryptionError),
+        "key-file-inside", _key_file_inside, _SEALED,
         lambda: [v.program(0), v.program(1), v.program(2), v.program(0, 0, (v.SET, [1], b""))],
-        (_inside, 3, 0),
-        around=_cheap,
+        (_inside, 3, 0), around=_cheap,
     ),
     v.program_target(
-        "key-chain",
-        _key_chain,
-        (
-            errors.IntegrityError,
-            errors.ClockError,
-            errors.RollbackError,
-            errors.ForkError,
-            errors.KeySubstitutionError,
-        ),
-        _key_chains,
-        (_chain, 2, 2),
-        around=_cheap,
+        "key-chain", _key_chain,
+        (errors.IntegrityError, errors.ClockError, errors.RollbackError, errors.ForkError,
+         errors.KeySubstitutionError),
+        _key_chains, (_chain, 2, 2), around=_cheap,
     ),
-)
+)  # fmt: skip

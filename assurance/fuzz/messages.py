@@ -220,12 +220,9 @@ def _spelled(name: str, run: Any, *seeds: bytes, **limits: Any) -> Target:
 
 TARGETS: Final = (
     Target(
-        "message",
-        _message,
-        (InvalidArgumentError, TooLargeError, IntegrityError),
+        "message", _message, (InvalidArgumentError, TooLargeError, IntegrityError),
         lambda: [*_messages(), b"ChallengeRequest\n" + bytes(MAX_MESSAGE + 1)],
-        lambda: v.in_messagepack(_full_messages()),
-        _message_bombs,
+        lambda: v.in_messagepack(_full_messages()), _message_bombs,
     ),
     # urllib takes the most memory for nothing but % signs.
     _spelled("query", _query, *_QUERIES, b"NoQuery\na=1", bombs=_query_bombs, memory=240),

@@ -5,36 +5,24 @@ from typing import Final
 
 from assurance.fuzz import (
     answers,
-    cards,
     containers,
     disk,
     groups,
     incoming,
     key_material,
-    links,
     messages,
     parts,
     records,
+    texts,
 )
 from assurance.fuzz.target import Target
 
 CORPUS: Final = Path(__file__).parent / "corpus"
+_MODULES: Final = (
+    records, key_material, containers, groups, incoming, parts, disk, messages, answers, texts,
+)  # fmt: skip
 TARGETS: Final[dict[str, Target]] = {
-    target.name: target
-    for module in (
-        records,
-        key_material,
-        containers,
-        groups,
-        incoming,
-        parts,
-        disk,
-        messages,
-        answers,
-        cards,
-        links,
-    )
-    for target in module.TARGETS
+    target.name: target for module in _MODULES for target in module.TARGETS
 }
 
 

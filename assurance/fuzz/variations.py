@@ -354,6 +354,21 @@ _LONG: Final[tuple[Any, ...]] = (
 _FILLERS: Final = [*map(Raw, _HUGE), *(Raw(msgspec.msgpack.encode(value)) for value in _LONG)]
 
 
+def messagepack_target(
+    name: str,
+    run: Callable[[bytes], object],
+    refusals: Sequence[type[BrokerError]],
+    seeds: Callable[[], list[bytes]],
+    more: Sequence[bytes] = (),
+    **limits: Any,
+) -> Target:
+    """Return the target of inputs that are MessagePack; `more` are seeds that are not."""
+    return Target(
+        name, run, tuple(refusals), lambda: [*seeds(), *more], lambda: in_messagepack(seeds()),
+        lambda: bombs_in_messagepack(seeds()[0]), **limits,
+    )  # fmt: skip
+
+
 def bombs_in_messagepack(
     seed: bytes, places: int = 12, which: slice = slice(None)
 ) -> Iterator[bytes]:
