@@ -22,8 +22,8 @@ from scbroker.vocabulary import GroupRole, KeyType
 from tests.vectors.cast import DAY, MINUTE, START, person, signing_key
 from tests.vectors.files import load, signature_of, vectors
 from tests.vectors.keys_of_people import chains
+from tests.vectors.record_readers import list_of
 from tests.vectors.story import altered
-from tests.vectors.test_container_records import STORY, list_of
 
 NOW = START + 100 * DAY
 RECORDS = load("container_records")["given"]["records"]
@@ -38,7 +38,7 @@ def changed(record: ContainerRecord, **changes: Any) -> Known:
     return Known(spoiled, record_hash(encode_object(spoiled)))
 
 
-CREATE, EDIT, TYPED, SHARE = (known(item["id"]) for item in STORY[:4])
+CREATE, EDIT, TYPED, SHARE = (known(item["id"]) for item in vectors("container_records")[:4])
 
 
 def refused(kind: type[BrokerError], act: Any, *arguments: Any) -> None:
@@ -91,7 +91,7 @@ def test_a_record_is_not_of_a_user_who_introduced_its_authors_key_as_their_own()
 
 def test_evidence_of_another_record_user_or_group_is_refused() -> None:
     """The judge checks the evidence that a caller has found against the record."""
-    access = list_of("create", None)
+    access = list_of(RECORDS["create"])
     assert access is not None
     created = InForce(CREATE, access, CREATE.record.time)
     in_force = InForce(TYPED, access, CREATE.record.time)

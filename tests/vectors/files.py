@@ -5,7 +5,7 @@ The files are JSON; byte strings are lower-case hexadecimal, but signatures, bei
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,11 @@ def vectors(name: str, result: str | None = None) -> list[Vector]:
     return [vector for vector in found if result in (None, vector["result"])]
 
 
-def signature_of(item: Vector) -> bytes:
+def raw(item: Mapping[str, Any], name: str) -> bytes:
+    return bytes.fromhex(item[name])
+
+
+def signature_of(item: Mapping[str, Any]) -> bytes:
     return base64.b64decode(item["signature"], validate=True)
 
 

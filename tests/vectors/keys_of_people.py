@@ -19,3 +19,9 @@ def chains() -> dict[str, KeyChain]:
         )
         for item in load("people")["vectors"]
     }
+
+
+@cache
+def authors() -> dict[bytes, KeyChain]:
+    """The chains by fingerprint."""
+    return {chain.fingerprint: chain for chain in chains().values()}

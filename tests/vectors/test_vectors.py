@@ -1,10 +1,11 @@
-"""Every vector but those of containers does what it says."""
+"""Every vector is judged by scbroker as its file says; `test_views` reads those of views."""
 
 import urllib.parse
 import uuid
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final
+from unittest import mock
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from scbroker.client.people.link_url import LinkUrl
 from scbroker.client.users import directory
 from scbroker.client.users.trust_store import MemoryTrustStore
 from scbroker.crypto.seal import unseal
-from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash
+from scbroker.crypto.verify import VerifyingKey, check_encryption_key, labelled_hash, sha256
 from scbroker.errors import BrokerError, ChallengeError
 from scbroker.keys import KeyRing, PassphraseKeys, open_key_file
 from scbroker.records.canonical import (
@@ -45,8 +46,10 @@ from scbroker.records.container_record import (
     segment_count,
     segments_hash,
     type_hash,
+    wrap_hash,
     wrap_info,
 )
+from scbroker.records.judge import Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.records.roster import check_group_type
 from scbroker.server.broker import refusing
@@ -81,43 +84,15 @@ from scbroker.wire.users import (
     UserDeletion,
     parse_statement,
 )
-from tests.kit.cases import Test, in_one_case
+from tests.kit.cases import in_one_case
+from tests.vectors import record_readers as records
 from tests.vectors.cast import decryption_key, signing_key
-from tests.vectors.files import Vector, load, signature_of, vectors
+from tests.vectors.files import FOLDER, Vector, load, raw, signature_of, vectors
 from tests.vectors.keys_of_people import chains
+from tests.vectors.record_readers import list_of
 
 
-def raw(vector: Vector, name: str) -> bytes:
-    return bytes.fromhex(vector[name])
-
-
-def each(file: str) -> Callable[[Test], Test]:
-    return in_one_case("vector", vectors(file))
-
-
-def check(vector: Vector, act: Callable[[Vector], None]) -> None:
-    """A valid vector holds in all it says; an invalid one is refused with exactly its error."""
-    if vector["result"] == "valid":
-        act(vector)
-        return
-    with pytest.raises(BrokerError) as caught:
-        act(vector)
-    assert caught.value.code == vector["error"]
-
-
-@each("contact_cards")
-def test_a_card_is_read_as_the_vectors_say(vector: Vector) -> None:
-    def act(vector: Vector) -> None:
-        found = ContactCard.parse(vector["card"])
-        fingerprint = show_fingerprint(raw(vector, "fingerprint"))
-        assert found == ContactCard(fingerprint, vector["serverUrl"], vector["name"])
-        assert found.text == "".join(vector["card"].split()).lower()
-
-    check(vector, act)
-
-
-@each("people")
-def test_the_people_are_who_their_seeds_say(vector: Vector) -> None:
+def _person(vector: Vector) -> None:
     chain = chains()[vector["id"]]
     assert chain.fingerprint.hex() == vector["fingerprint"]
     assert str(chain.userId) == vector["userId"]
@@ -132,9 +107,11 @@ def test_the_people_are_who_their_seeds_say(vector: Vector) -> None:
     assert len(chain.keys) == len(vector["signing"]) + len(vector["encryption"])
 
 
-@each("ids")
-def test_ids(vector: Vector) -> None:
-    check(vector, _ids)
+def _contact_card(vector: Vector) -> None:
+    found = ContactCard.parse(vector["card"])
+    fingerprint = show_fingerprint(raw(vector, "fingerprint"))
+    assert found == ContactCard(fingerprint, vector["serverUrl"], vector["name"])
+    assert found.text == "".join(vector["card"].split()).lower()
 
 
 def _ids(vector: Vector) -> None:
@@ -161,14 +138,12 @@ def _ids(vector: Vector) -> None:
         check_encryption_key((own or raw(vector, "mlKem")) + raw(vector, "x25519"))
 
 
-@pytest.mark.long
-@each("key_records")
-def test_key_records(vector: Vector, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directory, "now", lambda: vector["now"])
-    check(vector, _key_records)
-
-
 def _key_records(vector: Vector) -> None:
+    with mock.patch.object(directory, "now", return_value=vector["now"]):
+        _key_chain(vector)
+
+
+def _key_chain(vector: Vector) -> None:
     pool = load("key_records")["given"]["records"]
     records = [
         Signed(raw(pool[name], "body"), signature_of(pool[name])) for name in vector["records"]
@@ -189,13 +164,6 @@ def _key_records(vector: Vector) -> None:
         directory.check_mark(marks, chain)
 
 
-@pytest.mark.sampled
-@each("key_files")
-def test_key_files(vector: Vector) -> None:
-    check(vector, _key_files)
-
-
-pytestmark = pytest.mark.usefixtures("real_argon2id")
 _PASSPHRASES: dict[tuple[str, str], PassphraseKeys] = {}
 
 
@@ -212,11 +180,6 @@ def _key_files(vector: Vector) -> None:
     _, _, signing, encryption = msgspec.msgpack.decode(raw(vector, "keyRing")[1:])
     assert [list(key.seeds) for key in ring.signing] == signing
     assert [list(key.seeds) for key in ring.encryption] == encryption
-
-
-@each("access_lists")
-def test_access_lists(vector: Vector) -> None:
-    check(vector, _access_lists)
 
 
 def _access_lists(vector: Vector) -> None:
@@ -244,11 +207,6 @@ def _entry_hashes(vector: Vector) -> bytes:
     return raw(vector, "entryHashes")
 
 
-@each("wraps")
-def test_wraps(vector: Vector) -> None:
-    check(vector, _wraps)
-
-
 def _wraps(vector: Vector) -> None:
     box = raw(vector, "containerId")
     governing = Governing(vector["accessVersion"], raw(vector, "accessAuthor"), b"", b"", b"")
@@ -257,11 +215,6 @@ def _wraps(vector: Vector) -> None:
     key = private.unwrap(raw(vector, "wrap"), info)
     assert key == raw(vector, "key")
     assert (key_commitment(box, key) == raw(vector, "keyCommitment")) == vector["commits"]
-
-
-@each("segments")
-def test_segments(vector: Vector) -> None:
-    check(vector, _segments)
 
 
 def _segments(vector: Vector) -> None:
@@ -304,25 +257,10 @@ def _part(vector: Vector) -> None:
     assert plaintext == raw(vector, "plaintext")
 
 
-@each("headers")
-def test_headers(vector: Vector) -> None:
-    check(vector, lambda vector: decode_header(raw(vector, "header"), Any))
-
-
-@each("signatures")
-def test_signatures(vector: Vector) -> None:
-    check(vector, _signatures)
-
-
 def _signatures(vector: Vector) -> None:
     public = raw(vector, "ed25519") + signing_key(vector["mlDsaOf"]).public[32:]
     key = VerifyingKey(public)
     key.verify(vector["name"], raw(vector, "object"), signature_of(vector))
-
-
-@each("types")
-def test_types(vector: Vector) -> None:
-    check(vector, _types)
 
 
 def _types(vector: Vector) -> None:
@@ -332,11 +270,6 @@ def _types(vector: Vector) -> None:
         check_type(vector["type"])
     found = type_hash(raw(vector, "containerId"), raw(vector, "salt"), vector["type"])
     assert found == raw(vector, "hash")
-
-
-@each("sessions")
-def test_sessions(vector: Vector) -> None:
-    check(vector, _sessions)
 
 
 def _sessions(vector: Vector) -> None:
@@ -392,11 +325,6 @@ def _computed(broker: Any, vector: Vector) -> None:
         assert is_pass_of(broker, user_id, raw(vector, "devicePass"))
 
 
-@each("key_rings")
-def test_key_rings(vector: Vector) -> None:
-    check(vector, _key_rings)
-
-
 def _key_rings(vector: Vector) -> None:
     records = [Signed(raw(one, "body"), signature_of(one)) for one in vector["keyRecords"]]
     name = vector["ring"]
@@ -406,11 +334,6 @@ def _key_rings(vector: Vector) -> None:
         tuple(decryption_key(name, n) for n in range(vector["encryption"])),
     )
     ring.check_chain(KeyChain.verify(records, vector["now"]))
-
-
-@each("links")
-def test_links(vector: Vector) -> None:
-    check(vector, _links)
 
 
 def _links(vector: Vector) -> None:
@@ -425,11 +348,6 @@ def _links(vector: Vector) -> None:
     secret, fingerprint = raw(vector, "secret"), raw(vector, "fingerprint")
     link = LinkUrl("https://broker.example", uuid.UUID(int=0), fingerprint, secret, False)
     assert link.passphrase(vector["password"]) == vector["passphrase"]
-
-
-@each("events")
-def test_events(vector: Vector) -> None:
-    check(vector, _events)
 
 
 def _events(vector: Vector) -> None:
@@ -450,37 +368,9 @@ MESSAGES: dict[str, Any] = {
 }  # fmt: skip
 
 
-@each("messages")
-def test_messages(vector: Vector) -> None:
-    check(vector, lambda vector: decode(MESSAGES[vector["kind"]], message_of(vector)))
-
-
 def message_of(vector: Vector) -> bytes:
     more = raw(vector, "repeated") * int(vector["count"]) if "repeated" in vector else b""
     return raw(vector, "message") + more
-
-
-_OPERATIONS: Final = {f"{one.method} {one.path}": one for one in OPERATIONS}
-
-
-@each("exchange")
-def test_each_message_of_the_exchange_is_decoded_and_encoded_to_the_same_bytes(
-    vector: Vector,
-) -> None:
-    operation = _OPERATIONS[vector["operation"]]
-    assert vector["status"] == operation.status
-    items = urllib.parse.parse_qsl(vector["query"], strict_parsing=bool(vector["query"]))
-    parse_query(operation.query, items)
-    assert operation.session == ("authorization" in vector["headers"])
-    kinds: dict[str, Any] = {"request": operation.message, "answer": operation.answer}
-    for body, kind in kinds.items():
-        octets = raw(vector, body)
-        assert encode(decode(kind, octets)) == octets if kind is not None else not octets
-
-
-@each("orders")
-def test_orders(vector: Vector) -> None:
-    check(vector, _orders)
 
 
 def _orders(vector: Vector) -> None:
@@ -531,6 +421,137 @@ def _storing(name: str) -> KeyFileStoring:
     )
 
 
+_OPERATIONS: Final = {f"{one.method} {one.path}": one for one in OPERATIONS}
+
+
+def _exchange(vector: Vector) -> None:
+    """Each message is decoded, and encoded to the same bytes."""
+    operation = _OPERATIONS[vector["operation"]]
+    assert vector["status"] == operation.status
+    items = urllib.parse.parse_qsl(vector["query"], strict_parsing=bool(vector["query"]))
+    parse_query(operation.query, items)
+    assert operation.session == ("authorization" in vector["headers"])
+    kinds: dict[str, Any] = {"request": operation.message, "answer": operation.answer}
+    for body, kind in kinds.items():
+        octets = raw(vector, body)
+        assert encode(decode(kind, octets)) == octets if kind is not None else not octets
+
+
+_GROUP_SECRETS: Final = {
+    "secret": records.group_secret, "wrap": records.group_wrap, "info": records.group_info,
+}  # fmt: skip
+READERS: Final[dict[str, Callable[[Vector], None]]] = {
+    "access_lists": _access_lists,
+    "batches": records.batch,
+    "contact_cards": _contact_card,
+    "container_records": records.container_record,
+    "departures": records.departure,
+    "events": _events,
+    "exchange": _exchange,
+    "group_chains": records.group_chain,
+    "group_departures": records.group_departure,
+    "group_names": records.group_name,
+    "group_secrets": lambda vector: _GROUP_SECRETS[vector["kind"]](vector),
+    "headers": lambda vector: decode_header(raw(vector, "header"), Any),
+    "ids": _ids,
+    "key_records": _key_records,
+    "key_rings": _key_rings,
+    "links": _links,
+    "membership_proofs": records.membership_proof,
+    "messages": lambda vector: decode(MESSAGES[vector["kind"]], message_of(vector)),
+    "orders": _orders,
+    "people": _person,
+    "rosters": records.read_roster,
+    "segments": _segments,
+    "sessions": _sessions,
+    "signatures": _signatures,
+    "types": _types,
+    "wraps": _wraps,
+}
+
+
+def check(vector: Vector, read: Callable[[Vector], None]) -> None:
+    """A valid vector holds in all it says; an invalid one is refused with exactly its error."""
+    if vector["result"] == "valid":
+        read(vector)
+        return
+    with pytest.raises(BrokerError) as caught:
+        read(vector)
+    assert caught.value.code == vector["error"]
+    assert caught.type is not BrokerError
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(file, marks=pytest.mark.long if file == "key_records" else ())
+        for file in READERS
+    ],
+)
+def test_vectors_are_judged_as_they_say(file: str, subtests: pytest.Subtests) -> None:
+    for vector in vectors(file):
+        with subtests.test(vector["id"]):
+            check(vector, READERS[file])
+
+
+@pytest.mark.usefixtures("real_argon2id")
+@in_one_case("vector", vectors("key_files"))
+def test_key_files(vector: Vector) -> None:
+    check(vector, _key_files)
+
+
+def test_every_file_of_vectors_is_read() -> None:
+    """`test_views` reads views."""
+    assert {*READERS, "key_files", "views"} == {path.stem for path in FOLDER.glob("*.json")}
+
+
 def test_no_two_storings_have_one_digest() -> None:
     names = load("orders")["given"]["storings"]
     assert len({_storing(name).digest for name in names}) == len(names)
+
+
+RECORDS: Final[dict[str, dict[str, Any]]] = load("container_records")["given"]["records"]
+SECRETS: Final = load("container_records")["given"]["secrets"]
+STORY: Final = vectors("container_records")[:6]
+
+
+@in_one_case("version", SECRETS["wraps"])
+def test_every_wrap_of_the_story_opens_to_the_committed_key(version: str) -> None:
+    name = STORY[int(version) - 1]["id"]
+    record = Known.parse(bytes.fromhex(RECORDS[name]["body"])).record
+    assert record.governing is not None
+    listed = list_of(RECORDS[name])
+    assert listed is not None
+    for who, wrap in SECRETS["wraps"][version].items():
+        fingerprint = chains()[who].fingerprint
+        entry = listed.entries[fingerprint]
+        assert entry.wrapHash == wrap_hash(bytes.fromhex(wrap))
+        info = wrap_info(record.containerId, record.governing, fingerprint, entry.keyIndex)
+        key = decryption_key(who, entry.keyIndex).unwrap(bytes.fromhex(wrap), info)
+        assert key.hex() == SECRETS["containerKeys"][version]
+        assert key_commitment(record.containerId, key) == record.governing.keyCommitment
+
+
+@in_one_case("version", ["1", "2", "3", "4", "5"])
+def test_every_part_of_the_story_opens_under_the_container_key_in_force(version: str) -> None:
+    record = Known.parse(bytes.fromhex(RECORDS[STORY[int(version) - 1]["id"]]["body"])).record
+    in_force = {"1": "1", "2": "1", "3": "1"}.get(version, version)
+    container_key = bytes.fromhex(SECRETS["containerKeys"][in_force])
+    sealed_in = {"header": "1", "content": "1" if version == "1" else "2"}
+    for role in Role:
+        name = role.name.lower()
+        part = record.part(role)
+        assert part is not None
+        sealed = bytes.fromhex(SECRETS["sealed"][sealed_in[name]][name])
+        check_segment_hashes(part, sha256(sealed))
+        opened = OpenPart.open(record.containerId, role, part, container_key)
+        plaintext = opened.open_segment(0, sealed, sha256(sealed))
+        assert plaintext.hex() == SECRETS["plaintexts"][sealed_in[name]][name]
+
+
+def test_the_types_of_the_story_have_the_signed_hashes() -> None:
+    for name, text in (("create", "note"), ("change type", "story"), ("renew", "story")):
+        record = Known.parse(bytes.fromhex(RECORDS[name]["body"])).record
+        assert record.governing is not None
+        salt = bytes.fromhex(SECRETS["types"][text])
+        assert type_hash(record.containerId, salt, text) == record.governing.type
