@@ -1,13 +1,12 @@
 """The signature of a batch: docs/spec/ids.md, 2.7."""
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.independent import encodings as e
 from tests.independent import trees
 from tests.independent.encodings import decodes, labelled_hash, need
-from tests.independent.keys import SigningKey, check_signature
+from tests.independent.keys import check_signature
 
 LARGEST = 64
 OWN = 3373
@@ -42,17 +41,6 @@ def parse(stored: bytes) -> BatchSignature:
     )
 
 
-def signed_together(
-    key: SigningKey, hashes: Sequence[bytes], salts: Sequence[bytes]
-) -> list[bytes]:
-    leaves = [leaf(salt, digest) for salt, digest in zip(salts, hashes, strict=True)]
-    signature = key.sign("batch", _batch(len(leaves), root_of(leaves)))
-    return [
-        BatchSignature(signature, salt, len(leaves), n, path_of(n, leaves)).stored()
-        for n, salt in enumerate(salts)
-    ]
-
-
 def check(public: bytes, digest: bytes, stored: bytes) -> None:
     """The signature of the record with this hash."""
     found = parse(stored)
@@ -85,8 +73,6 @@ def node(left: bytes, right: bytes) -> bytes:
     return labelled_hash("batch-node", left + right)
 
 
-root_of = functools.partial(trees.root_of, node)
-path_of = functools.partial(trees.path_of, node)
 root_from = functools.partial(trees.root_from, node)
 
 

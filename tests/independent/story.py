@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tests.independent import access_lists, container_records, segments, wraps
-from tests.independent.access_lists import AccessList, Entry, Salted
+from tests.independent.access_lists import Entry, Salted
 from tests.independent.container_records import ContainerRecord, Governing
 from tests.independent.ids import container_id_of
 from tests.independent.key_files import KeyRing
-from tests.independent.key_records import MINUTE, KeyChain, Signed, Writer, judge
+from tests.independent.key_records import MINUTE, Signed, Writer
 from tests.independent.segments import CONTENT, HEADER, SealedPart
 
 START = 1_800_000_000_000_000
@@ -55,16 +55,6 @@ class Story:
     @property
     def container_id(self) -> bytes:
         return container_id_of(self.alice.fingerprint, self.nonce)
-
-    @property
-    def chains(self) -> dict[bytes, KeyChain]:
-        return {user.fingerprint: judge(user.records, self.end) for user in (self.alice, self.bob)}
-
-    def access(self, told: Told) -> AccessList | None:
-        if told.entries is None:
-            return None
-        version = container_records.parse(told.signed.body).version
-        return access_lists.whole(self.container_id, version, told.entries)
 
     def tell(self) -> "Story":
         self._create()

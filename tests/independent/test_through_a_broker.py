@@ -1,17 +1,15 @@
-"""A real broker between the two: users of this package write and scbroker reads, and the other way round.
+"""A real broker between the two: users of this package write, and scbroker reads.
 
 Besides `test_against_scbroker`, the only module of this package that knows scbroker.
 """
 
-import copy
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ServerProvider
-from scbroker.wire.containers import RecordRequest
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel
 from scbroker.wire.users import canonical_origin
 from tests.hostile_broker.broker import HostileBroker
 from tests.independent import (
@@ -22,20 +20,15 @@ from tests.independent import (
     key_files,
     key_records,
     orders,
-    segments,
-    sessions,
-    wraps,
 )
 from tests.independent.access_lists import AccessList, Salted
-from tests.independent.container_records import InForce, Judge, Judged
+from tests.independent.container_records import Judge
 from tests.independent.departures import Departure
 from tests.independent.encodings import RefusedError, sha256, uuid_text
 from tests.independent.group_story import GroupStory
 from tests.independent.ids import user_id_of
-from tests.independent.key_records import MINUTE, KeyChain, Signed, Writer
-from tests.independent.keys import DecryptionKey, cobblestone_size
+from tests.independent.key_records import MINUTE, Signed, Writer
 from tests.independent.orders import Order, Storing
-from tests.independent.segments import CONTENT, HEADER, SEGMENT
 from tests.independent.sessions import Statement
 from tests.independent.story import Story, Told, key_ring
 from tests.independent.test_against_scbroker import ring_of
@@ -53,7 +46,7 @@ pytestmark = pytest.mark.usefixtures("real_argon2id")
 
 @pytest.fixture(scope="module")
 def layer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileBroker]:
-    """An honest one, that notes what clients send."""
+    """A broker, and an honest layer with the clients of scbroker."""
     with HostileBroker(tmp_path_factory.mktemp("layer")) as broker, broker.scene():
         yield broker
 
@@ -328,234 +321,3 @@ def shown_list(
     disclosed = [(e["position"], Salted(e["salt"], e["entry"])) for e in shown["disclosed"]]
     version = record.governing.access_version
     return access_lists.disclosed(container_id, version, shown["entryHashes"], disclosed)
-
-
-# scbroker's, read here
-
-
-class Heard:
-    """What scbroker's clients sent, read by this package."""
-
-    def __init__(self, layer: HostileBroker, first: int) -> None:
-        self.exchanges = [one for one in layer.heard[first:] if one.status < 300]
-        self.origin = canonical_origin(layer.url)
-
-    def messages(self, name: str) -> list[Any]:
-        return [exchange.message for exchange in self.exchanges if exchange.name == name]
-
-    def key_records(self) -> list[list[Signed]]:
-        """Of each registration, with what its user stored later."""
-        found = [list(map(received, one.keyRecords)) for one in self.messages("POST /v1/users")]
-        for storing in self.messages("PUT /v1/key-file"):
-            found[0] += map(received, storing.keyRecords)
-        return found
-
-    def chunks(self) -> bytes:
-        name = "PUT /v1/containers/{containerId}/parts/{partId}/chunks/{index}"
-        return b"".join(one.body for one in self.exchanges if one.name == name)
-
-
-def received(sent: Any) -> Signed:
-    return Signed(sent.body, sent.signature)
-
-
-class Theirs:
-    """A story that scbroker's clients tell, and what was heard of it."""
-
-    def __init__(self, layer: HostileBroker) -> None:
-        first = len(layer.heard)
-        self.carol, self.dave = layer.device(), layer.device()
-        self.carol.register(PASSWORD, PASSPHRASE, "a hint").result(PATIENCE)
-        self.dave.register(PASSWORD, PASSPHRASE).result(PATIENCE)
-        self.rings = {n: one.getKeyRing().result(PATIENCE) for n, one in self.people().items()}
-        self.tell()
-        self.heard = Heard(layer, first)
-        chains = [key_records.judge(records, clock()) for records in self.heard.key_records()]
-        self.chains: dict[bytes, KeyChain] = {chain.fingerprint: chain for chain in chains}
-        self.chain = chains[0]
-
-    def people(self) -> dict[str, ServerProvider]:
-        return {"carol": self.carol, "dave": self.dave}
-
-    def tell(self) -> None:
-        carol, dave = self.carol, self.dave
-        ids = {name: ring.userId for name, ring in self.rings.items()}
-        levels = [
-            AccessLevel(ids["carol"], ContainerAccessLevel.DefaultOwnerPermissions),
-            AccessLevel(ids["dave"], WRITER),
-        ]
-        box = carol.createContainer(b"short", {"n": 1}, accessLevels=levels, type="first")
-        self.container_id = box.result(PATIENCE).id
-        dave.updateContainerContent(self.container_id, LARGE).result(PATIENCE)
-        carol.updateContainerType(self.container_id, "second").result(PATIENCE)
-        carol.changeCredentials(
-            "other Password 3", "another passphrase 4", compromised=True
-        ).result(PATIENCE)
-        self.rings["carol later"] = carol.getKeyRing().result(PATIENCE)
-        carol.updateContainerAccessLevels(self.container_id).result(PATIENCE)
-        carol.deleteContainer(self.container_id).result(PATIENCE)
-        carol.deleteKeyFile().result(PATIENCE)
-        carol.deleteUser().result(PATIENCE)
-
-
-@pytest.fixture(scope="module")
-def theirs(layer: HostileBroker) -> Theirs:
-    return Theirs(layer)
-
-
-@pytest.mark.long
-def test_scbrokers_key_files_open(theirs: Theirs) -> None:
-    """With either secret, to the keys of scbroker's own KeyRing, under the `auth` that was sent."""
-    registered = theirs.heard.messages("POST /v1/users")[0]
-    stored = theirs.heard.messages("PUT /v1/key-file")[0]
-    user_id = user_id_of(theirs.chain.fingerprint)
-    for message, ring, passphrase, password in (
-        (registered, theirs.rings["carol"], PASSPHRASE, PASSWORD),
-        (stored, theirs.rings["carol later"], "another passphrase 4", "other Password 3"),
-    ):
-        opened = key_files.open_with_passphrase(message.keyFile, user_id, passphrase, password)
-        assert opened == key_files.open_with_password(message.keyFile, user_id, password)
-        assert opened.generation == ring.generation
-        assert [(key.ed25519, key.ml_dsa) for key in opened.signing] == [
-            tuple(map(bytes, key.seeds)) for key in ring.signing
-        ]
-        assert [(key.ml_kem, key.x25519) for key in opened.encryption] == [
-            tuple(map(bytes, key.seeds)) for key in ring.encryption
-        ]
-        assert key_files.passphrase_keys(passphrase, user_id).auth == message.auth
-
-
-def test_scbrokers_statements_hold(theirs: Theirs) -> None:
-    """Each user's first log-in, by the chain as it was registered."""
-    requests = theirs.heard.messages("POST /v1/sessions")
-    registered = [key_records.judge(r[:2], clock()) for r in theirs.heard.key_records()]
-    for request, chain in zip(requests[:2], registered, strict=True):
-        sessions.judge(request.statement, request.signature, chain, theirs.heard.origin)
-
-
-def test_scbrokers_orders_hold(theirs: Theirs) -> None:
-    """A storing by key 0, which it retires; deletions by key 1."""
-    heard, origin = theirs.heard, theirs.heard.origin
-    stored = heard.messages("PUT /v1/key-file")[0]
-    storing = Storing(
-        stored.keyFile,
-        stored.generation,
-        stored.auth,
-        stored.reminder,
-        stored.replaces,
-        stored.endOtherSessions,
-        [record.body for record in stored.keyRecords],
-    )
-    assert len(storing.key_records) == 4
-    given = stored.authorization
-    before = key_records.judge(heard.key_records()[0][:2], clock())
-    orders.judge(given.order, given.signature, before, origin, orders.STORE, storing.digest)
-    (message,) = heard.messages("POST /v1/key-file/deletion")
-    action, digest = orders.DELETE_KEY_FILE, orders.NO_DIGEST
-    given = message.authorization
-    orders.judge(given.order, given.signature, theirs.chain, origin, action, digest)
-    (message,) = heard.messages("POST /v1/users/{userId}/deletion")
-    action, digest = orders.DELETE_USER, key_records.record_hash(message.keyRecord.body)
-    given, closing = message.authorization, message.keyRecord
-    orders.judge(given.order, given.signature, theirs.chain, origin, action, digest)
-    chain = copy.deepcopy(theirs.chain)
-    key_records.append(chain, Signed(closing.body, closing.signature), clock())
-    assert chain.closed is not None
-
-
-def test_scbrokers_container_is_valid_and_opens(theirs: Theirs) -> None:
-    """Five records by rules 1 to 5; wraps, commitment, sealed keys and segments, also of carried parts."""
-    requests: list[RecordRequest] = theirs.heard.messages(
-        "PUT /v1/containers/{containerId}/records/{version}"
-    )
-    judge, found = Judge(clock(), theirs.chains), list[Judged | InForce]()
-    for request in requests:
-        found.append(judged(judge, theirs, request, found))
-    assert [isinstance(record, InForce) for record in found] == [True, False, True, True, False]
-    assert [record.record.tombstone for record in found] == [False] * 4 + [True]
-    check_types(requests, found)
-    created, changed = (
-        keys_of(theirs, requests[0], found[0]),
-        keys_of(theirs, requests[3], found[3]),
-    )
-    assert (len(created), len(set(created)), len(changed)) == (2, 1, 1)
-    assert requests[0].header is not None
-    assert requests[0].content is not None
-    header, short = [requests[0].header], [requests[0].content]
-    large = segments_of(theirs.heard.chunks(), len(LARGE))
-    for record, key, content, plaintext in (
-        (found[0], created[0], short, b"short"),
-        (found[1], created[0], large, LARGE),
-        (found[2], created[0], large, LARGE),
-        (found[3], changed[0], large, LARGE),
-    ):
-        assert opened(record, HEADER, key, header) == b'{"n":1}'
-        assert opened(record, CONTENT, key, content) == plaintext
-
-
-def judged(
-    judge: Judge, theirs: Theirs, request: RecordRequest, before: list[Judged | InForce]
-) -> Judged | InForce:
-    record, access = received(request.record), None
-    if request.accessList is not None:
-        access = list_of(theirs, len(before) + 1, request)
-    if not before:
-        assert access is not None
-        return judge.first(record, access)
-    governing = [one for one in before if isinstance(one, InForce)][-1]
-    return judge.next(record, governing, access, before[-1])
-
-
-def list_of(theirs: Theirs, version: int, request: RecordRequest) -> AccessList:
-    entries = [Salted(one.salt, one.entry) for one in request.accessList or ()]
-    return access_lists.whole(theirs.container_id.bytes, version, entries)
-
-
-def check_types(requests: list[RecordRequest], found: list[Judged | InForce]) -> None:
-    types = [request.type for request in requests]
-    assert [None if one is None else one.type for one in types] == [
-        "first", None, "second", None, None,
-    ]  # fmt: skip
-    for sent_type, record in zip(types, found, strict=True):
-        if sent_type is not None:
-            assert record.record.governing is not None
-            digest = container_records.type_hash(
-                record.record.container_id, sent_type.salt, sent_type.type
-            )
-            assert record.record.governing.type == digest
-
-
-def keys_of(theirs: Theirs, request: RecordRequest, found: Judged | InForce) -> list[bytes]:
-    """The container key, once for each member that a wrap was made for."""
-    assert isinstance(found, InForce)
-    record, rings = found.record, theirs.rings.values()
-    keys = []
-    for sent_entry, entry in zip(
-        request.accessList or (), found.access.entries.values(), strict=True
-    ):
-        assert sent_entry.wrap is not None
-        assert wraps.wrap_hash(sent_entry.wrap) == entry.wrap_hash
-        ring = [one for one in rings if one.rawFingerprint == entry.fingerprint][-1]
-        private = DecryptionKey(*map(bytes, ring.encryption[entry.key_index].seeds))
-        info = wraps.WrapInfo(
-            record.container_id, record.version, record.author, entry.fingerprint, entry.key_index
-        )
-        key = wraps.unwrap_key(private, info, sent_entry.wrap)
-        wraps.check_commitment(record.container_id, key, found.governing.key_commitment)
-        keys.append(key)
-    return keys
-
-
-def segments_of(chunks: bytes, length: int) -> list[bytes]:
-    full = cobblestone_size(SEGMENT)
-    found = [chunks[at : at + full] for at in range(0, len(chunks), full)]
-    assert len(found) == segments.segment_count(length)
-    return found
-
-
-def opened(found: Judged | InForce, role: int, key: bytes, sealed: list[bytes]) -> bytes:
-    record = found.record
-    part = record.header if role == HEADER else record.content
-    assert part is not None
-    hashes = b"".join(map(sha256, sealed))
-    return segments.open_part(record.container_id, role, part, key, hashes, sealed)
