@@ -12,7 +12,6 @@ import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Final
 from unittest import mock
 
@@ -21,23 +20,11 @@ from assurance.exhaustive.acts import Act, Right
 from assurance.exhaustive.chains import BOX, GROUP, LATE, NAMES, Count
 from assurance.exhaustive.groups import History, Reader, Through, World
 from assurance.exhaustive.rosters import OWNER, SHARER, WRITER, GroupAct, Membership
-from scbroker.client.core.judging import Evidence, Mark, State, Walk
-from scbroker.errors import BrokerError
-from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import (
-    ContainerRecord,
-    Link,
-    SaltedEntry,
-    bare_body,
-    encode_entry,
-    parse_bare,
-    record_hash,
-)
-from scbroker.records.judge import InForce, Known
-from scbroker.records.key_record import Signed
+from scbroker.client.core.judging import Evidence, Mark, State
+from scbroker.records.container_record import Link, bare_body, record_hash
 from scbroker.records.roster import MembershipProof
 from scbroker.wire import rosters as wire
-from scbroker.wire.containers import GoverningView, ListView, SignedRecord
+from scbroker.wire.containers import GoverningView, SignedRecord
 
 ALICE, BOB, CAROL = range(3)
 _MANAGERS: Final = (OWNER, 0, 0)
@@ -79,40 +66,14 @@ def branches() -> dict[str, Reader]:
 
 
 @dataclass(eq=False)
-class Node:
-    """A record in the tree, with all that it builds on, whether or not a reader should believe it."""
-
-    record: ContainerRecord
+class Node(views.Planted):
     history: History
     tried: Through
     proof: MembershipProof | None = None
-    parent: "Node | None" = None
-    children: list["Node"] = field(default_factory=list)
-
-    @cached_property
-    def body(self) -> bytes:
-        return encode_object(self.record)
-
-    @cached_property
-    def signed(self) -> Signed:
-        return Signed(self.body, self.record.author)
-
-    @cached_property
-    def path(self) -> list["Node"]:
-        """The records from the first to this one."""
-        return [*(self.parent.path if self.parent else ()), self]
-
-    @property
-    def version(self) -> int:
-        return self.record.version
 
     @property
     def governs(self) -> bool:
         return self.record.governing is not None
-
-    @cached_property
-    def governing(self) -> list["Node"]:
-        return [node for node in self.path if node.governs]
 
     def may_follow(self, reader: Reader, *, at_hand: bool) -> bool:
         """Whether its author may write it, by the group's history and as far as the parent is at hand."""
@@ -170,13 +131,7 @@ def tree(length: int, known: Mapping[str, Reader]) -> list[Node]:
     assert box is not None
     history = History(box, World(box.world, ALICE))
     root = Node(box.head.record, history, Through(first, None))
-    found = layer = [root]
-    for _ in range(1, length):
-        layer = [
-            child for node in layer if not node.record.tombstone for child in _children(node, known)
-        ]
-        found = found + layer
-    return found
+    return views.grown(root, length, lambda node: _children(node, known))
 
 
 def _children(node: Node, known: Mapping[str, Reader]) -> Iterator[Node]:
@@ -200,10 +155,7 @@ def _child(node: Node, tried: Through, reader: Reader) -> Node:
     before, act = node.history, tried.act
     record, access = reader.drafted(before, tried)
     proof = None if tried.version is None else reader.proof(tried.version, act.author)
-    known, in_force = Known(record, record_hash(encode_object(record))), before.box.in_force
-    if record.governing is not None:
-        since = in_force.since if access is None else record.time
-        in_force = InForce(known, access or in_force.access, since)
+    known, in_force = views.forced(before.box, record, access)
     # Acts of different nodes must not make the same record.
     number = before.box.number * 10 + len(node.children) + 1
     world = before.world
@@ -221,7 +173,7 @@ def _child(node: Node, tried: Through, reader: Reader) -> Node:
     epoch = record.via.epoch if record.via else -1
     after = World(box, act.author if act.rights else world.maker, epoch)
     history = History(chains.History(box, known, in_force, number), after)
-    child = Node(record, history, tried, proof, node)
+    child = Node(record, history, tried, proof, parent=node)
     node.children.append(child)
     return child
 
@@ -263,7 +215,7 @@ def believed(reader: int, mark: Mark | None, served: Served) -> State | None:
         version, listed = governing.accessVersion, None
         if version not in lists:
             lists.add(version)
-            listed = _disclosed(node.history.world.box.rights)
+            listed = views.disclosed(node.history.world.box.rights, chains.LISTED)
         body = bare_body(node.body) if is_deleted else node.body
         found.append(
             GoverningView(
@@ -279,34 +231,12 @@ def believed(reader: int, mark: Mark | None, served: Served) -> State | None:
         BOX, name, found, head, None, _KEYS, mark, LATE, role=role,
         groups={GROUP: served.group.chain}, membership=served.membership(served.head),
     )  # fmt: skip
-    try:
-        version = parse_bare(evidence.last).version
-        if mark is not None and version > mark.version and not is_deleted:
-            walk = Walk(mark, evidence.served(), version, LATE)
-            bodies = {node.version: node.body for node in [*served.between, *served.views]}
-            bodies[version] = evidence.last
-            while walk.next_version <= version:
-                walk.step(bodies[walk.next_version])
-            evidence = replace(evidence, walk=walk)
-        return evidence.judge()
-    except (BrokerError, KeyError):
-        return None
-
-
-def _disclosed(rights: acts.Rights) -> ListView:
-    entries = chains.list_of(rights).entries
-    salted = [SaltedEntry(bytes(32), encode_entry(entry)) for entry in entries.values()]
-    return ListView.of(salted, list(range(len(salted))))
+    nodes = [*served.between, *served.views]
+    return views.judged(evidence, mark, nodes, is_deleted=is_deleted)
 
 
 def honest(node: Node, mark: Mark | None, group: Reader) -> Served:
-    """Return what an honest broker serves of this head."""
-    governing = node.governing
-    if mark is not None:
-        last = max(each.version for each in governing if each.version <= mark.version)
-        governing = [each for each in governing if each.version >= last]
-    between = [] if mark is None else [n for n in node.path if n.version >= mark.version]
-    return Served(governing, between, node, group)
+    return Served(*views.honest_records(node, mark), node, group)
 
 
 Marked = tuple[Node | None, Mark | None, str]
@@ -319,16 +249,14 @@ def search(length: int) -> Count:
     with rosters.small_times(), views.names_for_signatures():
         known = branches()
         nodes = tree(length, known)
-        by_version = {
-            n: [node for node in nodes if node.version == n] for n in range(1, length + 1)
-        }
         count.worlds = len(nodes)
         for reader in (ALICE, CAROL):
             marked = list(_marked(count, reader, nodes, known))
             for (at, mark, verified), head in itertools.product(marked, nodes):
                 for name in _continuing(verified):
                     _check_honest(count, reader, (at, mark, name), head, known[name])
-                    for served in _mixtures(mark, head, by_version, known[name]):
+                    for some, chosen in views.mixtures(mark, head, nodes):
+                        served = Served(some, chosen, head, known[name])
                         count.acts += 1
                         state = believed(reader, mark, served)
                         if state is not None:
@@ -360,19 +288,6 @@ def _marked(
 def _is_listed(reader: int, node: Node) -> bool:
     rights = node.history.world.box.rights[ALICE if reader == ALICE else groups.GROUP]
     return node.record.tombstone or rights is not None
-
-
-def _mixtures(
-    mark: Mark | None, head: Node, by_version: dict[int, list[Node]], group: Reader
-) -> Iterator[Served]:
-    """Yield every choice of a body for each version before the head, and of which are served as governing."""
-    begin = 1 if mark is None else mark.governingVersion
-    versions = range(begin, head.version)
-    for chosen in itertools.product(*(by_version[version] for version in versions)):
-        for flags in itertools.product((False, True), repeat=len(chosen) + 1):
-            some = [n for n, is_view in zip([*chosen, head], flags, strict=True) if is_view]
-            if some:
-                yield Served(some, chosen, head, group)
 
 
 def _check_honest(count: Count, reader: int, marked: Marked, head: Node, group: Reader) -> None:

@@ -9,21 +9,22 @@ what follows from the mark by rightful acts.
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Self, TypeVar
 from unittest import mock
 
 from assurance.exhaustive import acts
 from assurance.exhaustive.acts import Act, Right
-from assurance.exhaustive.chains import BOX, NAMES, Count, History, begun, drafted, list_of
+from assurance.exhaustive.chains import BOX, LATE, NAMES, Count, History, begun, drafted, list_of
 from scbroker.client.core.judging import Evidence, Mark, State, Walk
 from scbroker.errors import BrokerError, IntegrityError
 from scbroker.records import judge
 from scbroker.records.canonical import encode_object
 from scbroker.records.container_record import (
+    AccessList,
     ContainerRecord,
     SaltedEntry,
     bare_body,
@@ -35,22 +36,18 @@ from scbroker.records.judge import InForce, Known
 from scbroker.records.key_record import KeyChain, Signed
 from scbroker.wire.containers import GoverningView, ListView, SignedRecord
 
-_LATE: Final = 10
 OWNER, WRITER, READER = range(3)
 _START: Final = (Right(acts.EVERYTHING), Right(acts.WRITE | acts.MODIFY_ACCESS), Right(acts.READ))
 _WITHOUT_WRITER: Final = (Right(acts.EVERYTHING), Right(acts.WRITE), Right(acts.READ))
 
 
 @dataclass(eq=False)
-class Node:
-    """A record in the tree, with all that it builds on, whether or not a reader should believe it."""
+class Planted:
+    """A record in a tree, with all that it builds on, whether or not a reader should believe it."""
 
     record: ContainerRecord
-    history: History
-    may_follow: bool
-    """Whether its author might write it after the governing record before it."""
-    parent: "Node | None" = None
-    children: list["Node"] = field(default_factory=list)
+    parent: Self | None = field(default=None, kw_only=True)
+    children: list[Self] = field(default_factory=list, kw_only=True)
 
     @cached_property
     def body(self) -> bytes:
@@ -61,7 +58,7 @@ class Node:
         return Signed(self.body, self.record.author)
 
     @cached_property
-    def path(self) -> list["Node"]:
+    def path(self) -> list[Self]:
         """The records from the first to this one."""
         return [*(self.parent.path if self.parent else ()), self]
 
@@ -70,8 +67,83 @@ class Node:
         return self.record.version
 
     @cached_property
-    def governing(self) -> list["Node"]:
+    def governing(self) -> list[Self]:
         return [node for node in self.path if node.record.governing is not None]
+
+
+P = TypeVar("P", bound=Planted)
+
+
+def grown(root: P, length: int, children: Callable[[P], Iterable[P]]) -> list[P]:
+    """Return all records of a tree of histories of up to `length` records."""
+    found = layer = [root]
+    for _ in range(1, length):
+        layer = [child for node in layer if not node.record.tombstone for child in children(node)]
+        found = found + layer
+    return found
+
+
+def forced(
+    before: History, record: ContainerRecord, access: AccessList | None
+) -> tuple[Known, InForce]:
+    """Return a record with what it puts in force, if it were valid."""
+    known, in_force = Known(record, record_hash(encode_object(record))), before.in_force
+    if record.governing is not None:
+        since = in_force.since if access is None else record.time
+        in_force = InForce(known, access or in_force.access, since)
+    return known, in_force
+
+
+def honest_records(node: P, mark: Mark | None) -> tuple[list[P], list[P]]:
+    """Return what an honest broker serves of a head: the governing records, and the bodies before it."""
+    governing = node.governing
+    if mark is not None and mark.complete:
+        last = max(each.version for each in governing if each.version <= mark.version)
+        governing = [each for each in governing if each.version >= last]
+    return governing, [] if mark is None else [n for n in node.path if n.version >= mark.version]
+
+
+def mixtures(
+    mark: Mark | None, head: P, nodes: Sequence[P]
+) -> Iterator[tuple[list[P], Sequence[P]]]:
+    """Yield every choice of a body for each version before the head, and of which are served as governing."""
+    begin = 1 if mark is None or not mark.complete else mark.governingVersion
+    versions = [[node for node in nodes if node.version == n] for n in range(begin, head.version)]
+    for chosen in itertools.product(*versions):
+        for flags in itertools.product((False, True), repeat=len(chosen) + 1):
+            views = [n for n, is_view in zip([*chosen, head], flags, strict=True) if is_view]
+            if views:
+                yield views, chosen
+
+
+def judged(
+    evidence: Evidence, mark: Mark | None, nodes: Sequence[Planted], *, is_deleted: bool
+) -> State | None:
+    """Return what a reader believes who walks over the bodies of these records; None for nothing."""
+    try:
+        version = parse_bare(evidence.last).version
+        if mark is not None and version > mark.version and not is_deleted:
+            walk = Walk(mark, evidence.served(), version, LATE)
+            bodies = {node.version: node.body for node in nodes} | {version: evidence.last}
+            while walk.next_version <= version:
+                walk.step(bodies[walk.next_version])
+            evidence = replace(evidence, walk=walk)
+        return evidence.judge()
+    except (BrokerError, KeyError):
+        return None
+
+
+def disclosed(rights: acts.Rights, names: Collection[bytes]) -> ListView:
+    entries = list_of(rights).entries
+    salted = [SaltedEntry(bytes(32), encode_entry(entry)) for entry in entries.values()]
+    return ListView.of(salted, [n for n, name in enumerate(entries) if name in names])
+
+
+@dataclass(eq=False)
+class Node(Planted):
+    history: History
+    may_follow: bool
+    """Whether its author might write it after the governing record before it."""
 
     @cached_property
     def is_believable(self) -> bool:
@@ -84,12 +156,7 @@ def tree(length: int) -> list[Node]:
     first = Act(OWNER, 1, _START, content="new")
     history = begun(first)
     assert history is not None
-    root = Node(history.head.record, history, may_follow=True)
-    found = layer = [root]
-    for _ in range(1, length):
-        layer = [child for node in layer if not node.record.tombstone for child in _children(node)]
-        found = found + layer
-    return found
+    return grown(Node(history.head.record, history, may_follow=True), length, _children)
 
 
 def _children(node: Node) -> Iterator[Node]:
@@ -107,18 +174,15 @@ def _children(node: Node) -> Iterator[Node]:
     ):
         record, access = drafted(node.history, act)
         after = acts.rightful(world, act)
-        known, in_force = Known(record, record_hash(encode_object(record))), node.history.in_force
-        if record.governing is not None:
-            since = in_force.since if access is None else record.time
-            in_force = InForce(known, access or in_force.access, since)
+        known, in_force = forced(node.history, record, access)
         # Acts of different nodes must not make the same record.
         number = node.history.number * 10 + len(node.children) + 1
-        forced = after or replace(
+        imposed = after or replace(
             world,
             rights=act.rights or world.rights,
             granted_by=act.author if act.rights else world.granted_by,
         )
-        history = History(forced, known, in_force, number)
+        history = History(imposed, known, in_force, number)
         child = Node(record, history, may_follow=after is not None, parent=node)
         node.children.append(child)
         yield child
@@ -169,7 +233,7 @@ def believed(
             names = {*shown, NAMES[reader]} if own is not None else shown
             if own is not None and own.bits & acts.VIEW_ACCESS and not hides_entries:
                 names = {*NAMES}
-            listed = _disclosed(rights, names)
+            listed = disclosed(rights, names)
         body = bare_body(node.body) if is_deleted else node.body
         views.append(
             GoverningView(
@@ -177,43 +241,18 @@ def believed(
             )
         )
     head = None if served.views and served.views[-1] is served.head else served.head.signed
-    evidence = Evidence(BOX, NAMES[reader], views, head, None, _CHAINS, mark, _LATE)
-    try:
-        walk = None
-        version = parse_bare(evidence.last).version
-        if mark is not None and version > mark.version and not is_deleted:
-            walk = Walk(mark, evidence.served(), version, _LATE)
-            bodies = {node.version: node.body for node in [*served.between, *served.views]}
-            bodies[version] = evidence.last
-            while walk.next_version <= version:
-                walk.step(bodies[walk.next_version])
-        whole = Evidence(BOX, NAMES[reader], views, head, walk, _CHAINS, mark, _LATE)
-        return whole.judge()
-    except (BrokerError, KeyError):
-        return None
-
-
-def _disclosed(rights: acts.Rights, names: set[bytes]) -> ListView:
-    entries = list_of(rights).entries
-    salted = [SaltedEntry(bytes(32), encode_entry(entry)) for entry in entries.values()]
-    return ListView.of(salted, [n for n, name in enumerate(entries) if name in names])
+    evidence = Evidence(BOX, NAMES[reader], views, head, None, _CHAINS, mark, LATE)
+    return judged(evidence, mark, [*served.between, *served.views], is_deleted=is_deleted)
 
 
 def honest(node: Node, mark: Mark | None) -> Served:
-    """Return what an honest broker serves of this head."""
-    governing = node.governing
-    if mark is not None and mark.complete:
-        last = max(each.version for each in governing if each.version <= mark.version)
-        governing = [each for each in governing if each.version >= last]
-    between = [] if mark is None else [n for n in node.path if n.version >= mark.version]
-    return Served(governing, between, node)
+    return Served(*honest_records(node, mark), node)
 
 
 def search(length: int) -> Count:
     """Serve all mixtures; raise `AssertionError` where a reader believes what does not follow."""
     count, started = Count(), time.monotonic()  # about time
     nodes = tree(length)
-    by_version = {n: [node for node in nodes if node.version == n] for n in range(1, length + 1)}
     count.worlds = len(nodes)
     with names_for_signatures():
         for reader in (WRITER, READER):
@@ -225,7 +264,8 @@ def search(length: int) -> Count:
                     marked.append((node, state.mark))
             for (at, mark), head in itertools.product(marked, nodes):
                 _check_honest(reader, at, mark, head)
-                for served in _mixtures(mark, head, by_version):
+                for some, chosen in mixtures(mark, head, nodes):
+                    served = Served(some, chosen, head)
                     count.acts += 1
                     state = believed(reader, mark, served)
                     if state is not None:
@@ -233,17 +273,6 @@ def search(length: int) -> Count:
                         _check_believed(at, served, state)
     count.seconds = time.monotonic() - started  # about time
     return count
-
-
-def _mixtures(mark: Mark | None, head: Node, by_version: dict[int, list[Node]]) -> Iterator[Served]:
-    """Yield every choice of a body for each version before the head, and of which are served as governing."""
-    begin = 1 if mark is None or not mark.complete else mark.governingVersion
-    versions = range(begin, head.version)
-    for chosen in itertools.product(*(by_version[version] for version in versions)):
-        for flags in itertools.product((False, True), repeat=len(chosen) + 1):
-            views = [n for n, is_view in zip([*chosen, head], flags, strict=True) if is_view]
-            if views:
-                yield Served(views, chosen, head)
 
 
 def _check_honest(reader: int, at: Node | None, mark: Mark | None, head: Node) -> None:
