@@ -1,8 +1,7 @@
 """Histories of requests and answers, and whether one order of events explains them.
 
 A container is a register with a version. Each write makes the next version, so the versions are the order,
-and `check` takes one pass. `linear.py` searches for an order as for any object, in exponential time: the
-tests compare both on small histories.
+and `check` takes one pass.
 
 Each write has a value of its own. A write without an answer may have happened once, as a whole, at any time
 after it began; or not at all.

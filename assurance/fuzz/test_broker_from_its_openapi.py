@@ -16,14 +16,12 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
-from schemathesis.errors import FailureGroup
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     response_schema_conformance,
     status_code_conformance,
 )
 
-from assurance.fuzz.messagepack import write
 from assurance.fuzz.openapi import (
     AUTH,
     QUERY,
@@ -36,13 +34,7 @@ from assurance.fuzz.openapi import (
     team_of,
 )
 from scbroker.server.operations import OPERATIONS, Operation
-from scbroker.wire.codec import (
-    API_KEY_HEADER,
-    APPLICATION_HEADER,
-    MESSAGE,
-    PROTOCOL,
-    PROTOCOL_HEADER,
-)
+from scbroker.wire.codec import API_KEY_HEADER, APPLICATION_HEADER, PROTOCOL, PROTOCOL_HEADER
 from tests.kit.brokers import ENGINES, BrokerProcess, Wire
 from tests.kit.writers import Story, User
 from tests.server.conftest import NewUser, new_user
@@ -209,36 +201,3 @@ def _draw(sender: Sender, cases: st.SearchStrategy[Any], number: int) -> None:
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_the_document_is_the_one_that_the_broker_serves(wire: Wire) -> None:
     assert msgspec.json.decode(wire.call("GET", "/openapi.json").expect(200).body) == documented()
-
-
-PLANTED: Final[dict[str, dict[str, Any]]] = {
-    "a fault": {"status_code": 500},
-    "a status that the document lacks": {"status_code": 418},
-    "another field": {"content": write({"hash": None, "generation": 1, "more": 0})},
-    "a value of another type": {"content": write({"hash": None, "generation": "1"})},
-    "a field too few": {"content": write({"hash": None})},
-    "another content type": {"headers": {"content-type": ["text/plain"]}},
-    "no protocol version": {"headers": {"content-type": [MESSAGE]}},
-}
-
-
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("planted", PLANTED)
-def test_a_planted_answer_that_the_document_does_not_describe_is_reported(
-    broker: BrokerProcess, scene: Scene, new_user: NewUser, planted: str
-) -> None:
-    sender = Sender(broker, scene, new_user)
-    case = sender.valid(schema()["/v1/key-file"]["GET"])
-    answer = case.call(base_url=broker.url)
-    for name, value in PLANTED[planted].items():
-        setattr(answer, name, value)
-    with pytest.raises((AssertionError, FailureGroup)):
-        check(case, answer)
-
-
-def test_an_accepted_message_that_the_document_does_not_allow_is_reported() -> None:
-    operation = operation_of("POST /v1/users/{userId}/key-file/open")
-    check_message({"auth": "A" * 43 + "="}, operation)
-    for body in ({"auth": "AA=="}, {}, {"auth": "A" * 43 + "=", "more": 1}):
-        with pytest.raises(jsonschema_rs.ValidationError):
-            check_message(body, operation)
