@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from msgspec import structs
@@ -27,55 +27,25 @@ from scbroker.records.judge import Acting, InForce
 from scbroker.records.key_record import KeyChain
 from scbroker.records.roster import Member, MembershipProof
 
-
-def short() -> None:
-    chains.search(acts.KEPT["short"], 3)
-    chains.search(acts.KEPT["short-keys"], 3)
-
-
-def short_departures() -> None:
-    chains.search(acts.KEPT["short-departures"], 3)
-
-
-def short_rosters() -> None:
-    roles = (rosters.READER, rosters.SHARER)
-    rosters.search(rosters.GroupAlphabet(users=2, roles=roles, times=(1,)), 2)
-
-
-def short_groups() -> None:
-    groups.search(groups.KEPT["short"], 2)
-
-
-def short_group_views() -> None:
-    group_views.search(2)
+_FEW: Final = rosters.GroupAlphabet(users=2, roles=(rosters.READER, rosters.SHARER), times=(1,))
+SHORT: Final[dict[str, Callable[[], object]]] = {
+    "records": lambda: (
+        chains.search(acts.KEPT["short"], 3), chains.search(acts.KEPT["short-keys"], 3)
+    ),
+    "departures": lambda: chains.search(acts.KEPT["short-departures"], 3),
+    "rosters": lambda: rosters.search(_FEW, 2),
+    "groups": lambda: groups.search(groups.KEPT["short"], 2),
+    "views of groups": lambda: group_views.search(2),
+    "key chains": lambda: keychains.search(4),
+    "KeyFiles": lambda: keyfiles.search(3),
+    "views": lambda: views.search(2),
+}  # fmt: skip
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "search",
-    [
-        short,
-        short_departures,
-        short_rosters,
-        short_groups,
-        short_group_views,
-        lambda: keychains.search(4),
-        lambda: keyfiles.search(3),
-        lambda: views.search(2),
-    ],
-    ids=[
-        "records",
-        "departures",
-        "rosters",
-        "groups",
-        "views of groups",
-        "key chains",
-        "KeyFiles",
-        "views",
-    ],
-)
-def test_code_and_oracle_agree_on_every_small_history(search: Callable[[], None]) -> None:
-    search()
+@pytest.mark.parametrize("search", SHORT)
+def test_code_and_oracle_agree_on_every_small_history(search: str) -> None:
+    SHORT[search]()
 
 
 def _allowed(*_: object, **__: object) -> None:
@@ -86,44 +56,44 @@ def _allowed(*_: object, **__: object) -> None:
 @pytest.mark.parametrize(
     "search, owner, name",
     [
-        (short, judge, "check_delegation"),
-        (short, judge, "_check_renewal"),
-        (short, judge, "_check_parts"),
-        (short, judge, "_check_governing"),
-        (short, judge, "_check_link"),
-        (short, judge, "_check_time"),
-        (short, judge, "_check_key_indices"),
-        (short, judge, "_raises_key_index"),
-        (short, InForce, "needs_renewal"),
-        (short_departures, InForce, "needs_renewal"),
-        (short_departures, judge, "verify_departure"),
-        (short_rosters, group, "_check_form"),
-        (short_rosters, group, "_check_epoch"),
-        (short_rosters, group, "_check_managers"),
-        (short_rosters, group, "check_roster"),
-        (short_rosters, group, "check_since"),
-        (short_rosters, group, "check_keys"),
-        (short_rosters, roster, "check_group_type"),
-        (short_groups, judge, "_check_acting"),
-        (short_groups, judge, "_check_governing"),
-        (short_groups, judge, "_check_key_indices"),
-        (short_groups, judge, "_check_renewal"),
-        (short_groups, judge, "check_delegation"),
-        (short_groups, InForce, "needs_renewal"),
-        (short_group_views, judge, "_check_acting"),
-        (short_group_views, judging.Evidence, "_is_unsettled"),
-        (lambda: views.search(2), judging, "_check_disclosed"),
-        (lambda: views.search(2), judging.Evidence, "_check_mark"),
-        (lambda: keychains.search(4), KeyChain, "check_active"),
-        (lambda: keyfiles.search(3), accounts, "_check_same"),
+        ("records", judge, "check_delegation"),
+        ("records", judge, "_check_renewal"),
+        ("records", judge, "_check_parts"),
+        ("records", judge, "_check_governing"),
+        ("records", judge, "_check_link"),
+        ("records", judge, "_check_time"),
+        ("records", judge, "_check_key_indices"),
+        ("records", judge, "_raises_key_index"),
+        ("records", InForce, "needs_renewal"),
+        ("departures", InForce, "needs_renewal"),
+        ("departures", judge, "verify_departure"),
+        ("rosters", group, "_check_form"),
+        ("rosters", group, "_check_epoch"),
+        ("rosters", group, "_check_managers"),
+        ("rosters", group, "check_roster"),
+        ("rosters", group, "check_since"),
+        ("rosters", group, "check_keys"),
+        ("rosters", roster, "check_group_type"),
+        ("groups", judge, "_check_acting"),
+        ("groups", judge, "_check_governing"),
+        ("groups", judge, "_check_key_indices"),
+        ("groups", judge, "_check_renewal"),
+        ("groups", judge, "check_delegation"),
+        ("groups", InForce, "needs_renewal"),
+        ("views of groups", judge, "_check_acting"),
+        ("views of groups", judging.Evidence, "_is_unsettled"),
+        ("views", judging, "_check_disclosed"),
+        ("views", judging.Evidence, "_check_mark"),
+        ("key chains", KeyChain, "check_active"),
+        ("KeyFiles", accounts, "_check_same"),
     ],
 )
 def test_a_check_that_is_taken_out_is_noticed(
-    search: Callable[[], None], owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    search: str, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, _allowed)
     with pytest.raises(AssertionError):
-        search()
+        SHORT[search]()
 
 
 def test_a_rule_4_that_knows_no_departures_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +105,7 @@ def test_a_rule_4_that_knows_no_departures_is_noticed(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(judge, "check_delegation", ignoring)
     with pytest.raises(AssertionError):
-        short_departures()
+        SHORT["departures"]()
 
 
 def _acting_without(**conditions: Any) -> Callable[..., Acting]:
@@ -191,7 +161,7 @@ def test_a_condition_on_acting_through_a_group_that_is_taken_out_is_noticed(
 ) -> None:
     monkeypatch.setattr(owner, name, changed)
     with pytest.raises(AssertionError):
-        short_groups()
+        SHORT["groups"]()
 
 
 def _any_version(chain: GroupChain, via: Via) -> Moment:
@@ -213,4 +183,4 @@ def test_a_member_who_believes_a_forked_group_or_a_former_member_is_noticed(
 ) -> None:
     monkeypatch.setattr(GroupChain, name, changed)
     with pytest.raises(AssertionError):
-        short_group_views()
+        SHORT["views of groups"]()
