@@ -26,7 +26,6 @@ from scbroker.records.canonical import encode_object, encode_value
 from scbroker.records.container_record import LABEL, list_hash, type_hash
 from scbroker.records.key_record import Signed
 from scbroker.records.roster import DEPARTURE_LABEL, MembershipProof, SaltedMember
-from scbroker.wire import rosters as wire
 from scbroker.wire.codec import decode
 from scbroker.wire.groups import GroupView
 from tests.independent import group_chains, group_secrets, group_views, rosters
@@ -266,8 +265,7 @@ def _group(data: bytes) -> None:
             Basis(team().group.box.id, None, mark, None).check_end(chain, view.last)
             group_judging.check_follows(chain, mark)
     assert view.membership is not None
-    leaves = wire.salted(view.membership.leaves)
-    members = group_judging.judge_members(chain, leaves)
+    members = group_judging.judge_members(chain, view.membership.leaves)
     group.check_keys(members, keys)
     departures = view.membership.departures
     left = group_judging.judge_departures(departures, chain, members, keys, now)

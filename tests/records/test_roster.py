@@ -1,10 +1,11 @@
 """What the vectors do not show of rosters: docs/spec/groups.md, 2 and 3."""
 
 import pytest
+from msgspec.structs import replace
 
-from scbroker.errors import InvalidArgumentError
+from scbroker.errors import IntegrityError, InvalidArgumentError
 from scbroker.records import roster
-from scbroker.records.roster import Info
+from scbroker.records.roster import Info, SaltedMember
 from scbroker.vocabulary import ContainerAccessLevel, GroupRole
 from tests.independent import rosters as other
 from tests.vectors.groups import Team
@@ -42,6 +43,23 @@ def test_the_caller_reads_what_is_wrong_with_a_name_or_a_description(
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         roster.check_texts(name, description)
+
+
+@pytest.mark.parametrize("cut", [1, -1])
+def test_a_leaf_does_not_end_where_another_member_does(cut: int) -> None:
+    """All members are decoded at once, and their bytes alone do not say to which leaf each belongs."""
+    first, *others = TEAM.steps[0].leaves
+    second = others[0]
+    both = first.member + second.member
+    end = len(first.member) + cut
+    leaves = [
+        SaltedMember(first.salt, both[:end]),
+        SaltedMember(second.salt, both[end:]),
+        *others[1:],
+    ]
+    signed = replace(TEAM.steps[0].roster, members=roster.members_root(leaves))
+    with pytest.raises(IntegrityError, match="not of its format"):
+        roster.parse_leaves(signed, leaves)
 
 
 def test_an_info_shows_no_secret_and_no_text_of_its_own() -> None:

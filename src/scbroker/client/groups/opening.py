@@ -29,7 +29,6 @@ from scbroker.records.roster import Info, Member, SaltedMember
 from scbroker.vocabulary import KeyType
 from scbroker.wire.codec import SignedObject
 from scbroker.wire.groups import GroupMembership
-from scbroker.wire.rosters import salted
 from scbroker.wire.users import KeyChainState
 
 
@@ -187,6 +186,8 @@ class Answer(NamedTuple):
     states: Sequence[KeyChainState]
     departure: SignedObject | None
     """The user's own, if the broker gives it as the reason why it serves no membership."""
+    root: bytes | None
+    """That of the tree of the members that are served."""
 
     @property
     def is_of_member(self) -> bool:
@@ -209,8 +210,7 @@ class MembershipJudge:
                 await self._take_departure(group_id, chain, before, answer.departure)
                 before = kept.verified_of(self._marks, group_id)
             raise self._denied(group_id, chain, before)
-        leaves = salted(membership.leaves)
-        members = group_judging.judge_members(chain, leaves)
+        members = group_judging.judge_members(chain, membership.leaves, answer.root)
         if self._fingerprint not in members:
             raise errors.IntegrityError("The broker serves a group without a leaf of this member.")
         # The members of the same roster are the same: its tree proves it.
@@ -227,13 +227,13 @@ class MembershipJudge:
         if self._fingerprint in left:
             raise errors.NotFoundError("You have left this group.")
         if before is None or not is_known or before.denied >= 0 or before.unknown:
-            kept.keep_verified(self._marks, group_id, chain, leaves)
+            kept.keep_verified(self._marks, group_id, chain, membership.leaves)
         owed, deleted, unproved = await self._owed(chain, members, left, membership.owed)
         return Roll(
             group_id=group_id,
             fingerprint=self._fingerprint,
             chain=chain,
-            leaves=leaves,
+            leaves=membership.leaves,
             members=members,
             left=left,
             owed=owed,
