@@ -6,16 +6,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from typing import Final
 
-from assurance.exhaustive import (
-    acts,
-    chains,
-    group_views,
-    groups,
-    keychains,
-    keyfiles,
-    rosters,
-    views,
-)
+from assurance.exhaustive import acts, chains, group_views, groups, keychains, rosters, views
 from assurance.exhaustive.chains import Count
 
 _HEAD: Final = "| search | records, or steps | states | acts | accepted | lies | time |"
@@ -38,7 +29,6 @@ SEARCHES: Final[dict[str, tuple[Callable[[int], Count], int]]] = {
     "views and marks": (views.search, 3),
     "views of 2 containers of a group": (group_views.search, 3),
     "key chains": (keychains.search, 7),
-    "KeyFiles of two devices": (keyfiles.search, 5),
 }
 
 

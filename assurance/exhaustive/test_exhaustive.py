@@ -7,18 +7,8 @@ from typing import Any, Final
 import pytest
 from msgspec import structs
 
-from assurance.exhaustive import (
-    acts,
-    chains,
-    group_views,
-    groups,
-    keychains,
-    keyfiles,
-    rosters,
-    views,
-)
+from assurance.exhaustive import acts, chains, group_views, groups, keychains, rosters, views
 from scbroker.client.core import judging
-from scbroker.client.users import accounts
 from scbroker.errors import RollbackError
 from scbroker.records import group, judge, roster
 from scbroker.records.container_record import AccessList, ContainerRecord, Entry, Via
@@ -37,7 +27,6 @@ SHORT: Final[dict[str, Callable[[], object]]] = {
     "groups": lambda: groups.search(groups.KEPT["short"], 2),
     "views of groups": lambda: group_views.search(2),
     "key chains": lambda: keychains.search(4),
-    "KeyFiles": lambda: keyfiles.search(3),
     "views": lambda: views.search(2),
 }  # fmt: skip
 
@@ -85,7 +74,6 @@ def _allowed(*_: object, **__: object) -> None:
         ("views", judging, "_check_disclosed"),
         ("views", judging.Evidence, "_check_mark"),
         ("key chains", KeyChain, "check_active"),
-        ("KeyFiles", accounts, "_check_same"),
     ],
 )
 def test_a_check_that_is_taken_out_is_noticed(
