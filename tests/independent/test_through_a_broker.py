@@ -21,22 +21,31 @@ from tests.independent import (
     key_records,
     orders,
 )
-from tests.independent.access_lists import AccessList, Salted
+from tests.independent.access_lists import (
+    DECRYPT,
+    DOWNLOAD,
+    EVERYTHING,
+    UPLOAD,
+    VIEW_ACCESS,
+    AccessList,
+    Salted,
+)
 from tests.independent.container_records import Judge
 from tests.independent.departures import Departure
 from tests.independent.encodings import RefusedError, sha256, uuid_text
-from tests.independent.group_story import GroupStory
 from tests.independent.ids import user_id_of
 from tests.independent.key_records import MINUTE, Signed, Writer
 from tests.independent.orders import Order, Storing
+from tests.independent.segments import SEGMENT, SealedPart
 from tests.independent.sessions import Statement
-from tests.independent.story import Story, Told, key_ring
 from tests.independent.test_against_scbroker import ring_of
+from tests.independent.writing import Box, Team
 from tests.kit.brokers import Wire, clock
 from tests.kit.waiting import PATIENCE
 
 SECOND = 1_000_000
 PASSWORD, PASSPHRASE = "pass w\N{LATIN SMALL LETTER O WITH DIAERESIS}rd 1", "a passphrase 2"
+MEMBER = DOWNLOAD | DECRYPT | UPLOAD | VIEW_ACCESS
 LARGE = b"once upon a time " * 61_000
 WRITER = ContainerAccessLevel.DefaultUserPermissions | ContainerAccessLevel.Upload
 
@@ -64,7 +73,7 @@ class Ours:
 
     def register(self, file: bytes, auth: bytes) -> None:
         self.file = file
-        records = [sent(signed) for signed in self.writer.records]
+        records = [signed._asdict() for signed in self.writer.records]
         message = {"keyRecords": records, "keyFile": file, "auth": auth}
         self.wire.call("POST", "/v1/users", message).expect(201)
         statement = Statement(self.origin, self.writer.fingerprint, 0, self.wire.nonce())
@@ -94,7 +103,7 @@ class Ours:
             "auth": auth,
             "reminder": "a hint",
             "replaces": replaces,
-            "keyRecords": [sent(signed) for signed in records],
+            "keyRecords": [signed._asdict() for signed in records],
             "authorization": {"order": body, "signature": signature},
         }
         self.wire.call("PUT", "/v1/key-file", message).expect(204)
@@ -104,36 +113,17 @@ class Ours:
         found: list[dict[str, Any]] = answer["events"]
         return found
 
-    def append(self, story: Story, number: int) -> None:
-        told, before = story.told[number], story.told[number - 1] if number else None
-        record = container_records.parse(told.signed.body)
-        message: dict[str, Any] = {"record": sent(told.signed)}
-        path = f"/v1/containers/{uuid_text(story.container_id)}"
-        if told.entries is not None:
-            message["accessList"] = [sent_entry(told, entry) for entry in told.entries]
-        for container_type, salt in story.type_salts.items():
-            digest = container_records.type_hash(story.container_id, salt, container_type)
-            if number != 3 and record.governing is not None and record.governing.type == digest:
-                message["type"] = {"salt": salt, "type": container_type}
-        if told.header is not None and before is None:
-            message["header"] = told.header.sealed[0]
-        if told.content is not None and before is None:
-            message["content"] = told.content.sealed[0]
-        if number == 1:
-            assert told.content is not None
-            chunk = f"{path}/parts/{uuid_text(told.content.part.part_id)}/chunks/0"
+    def append(self, box: Box, chunk: SealedPart | None = None) -> None:
+        """Send the newest record, after a part that is too large to go with it."""
+        path = f"/v1/containers/{uuid_text(box.container_id)}"
+        if chunk is not None:
             octets = {"Content-Type": "application/octet-stream"}
-            self.wire.send("PUT", chunk, b"".join(told.content.sealed), octets).expect(204)
-        self.wire.call("PUT", f"{path}/records/{number + 1}", message).expect(201)
-
-
-def sent(signed: Signed) -> dict[str, Any]:
-    return {"body": signed.body, "signature": signed.signature}
-
-
-def sent_entry(told: Told, entry: Salted) -> dict[str, Any]:
-    wrap = told.wraps[access_lists.parse_entry(entry.entry).fingerprint]
-    return {"salt": entry.salt, "entry": entry.entry, "wrap": wrap}
+            name = f"{path}/parts/{uuid_text(chunk.part.part_id)}/chunks/0"
+            self.wire.send("PUT", name, b"".join(chunk.sealed), octets).expect(204)
+        version = len(box.requests)
+        answer = self.wire.call("PUT", f"{path}/records/{version}", box.requests[-1]).expect(201)
+        digest = container_records.record_hash(box.signed(version).body)
+        assert answer.message(dict[str, Any])["hash"] == digest
 
 
 @pytest.fixture
@@ -147,29 +137,36 @@ def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
     layer: HostileBroker, wires: tuple[Wire, Wire]
 ) -> None:
     """Registration, log-in, KeyFile, rotation under an order, and five records of a container."""
-    start = clock() - MINUTE
-    story = Story(start, SECOND, clock() + 450 * SECOND, clock() + 60 * MINUTE).tell()
-    origin = canonical_origin(layer.url)
-    alice, bob = Ours(origin, wires[0], story.alice), Ours(origin, wires[1], story.bob)
-    rotation, story.alice.records = story.alice.records[2:], story.alice.records[:2]
-    passphrase_keys = key_files.passphrase_keys(PASSPHRASE, user_id_of(story.alice.fingerprint))
-    file = key_files.seal(key_ring(story.alice, 1), PASSWORD, PASSPHRASE)
-    alice.register(file, passphrase_keys.auth)
-    bob.register(b"no KeyFile that anybody opens", bytes(32))
-    container_id = uuid.UUID(bytes=story.container_id)
-    theirs = layer.device(ring_of(story.bob))
-    readings = []
-    for number, author in enumerate([alice, bob, alice]):
-        author.append(story, number)
-        readings.append(theirs.getContainer(container_id).result(PATIENCE))
+    start, origin = clock() - MINUTE, canonical_origin(layer.url)
+    ours, other = Writer(start), Writer(start)
+    alice, bob = Ours(origin, wires[0], ours), Ours(origin, wires[1], other)
+    passphrase_keys = key_files.passphrase_keys(PASSPHRASE, user_id_of(ours.fingerprint))
+    alice.register(key_files.seal(key_ring(ours, 1), PASSWORD, PASSPHRASE), passphrase_keys.auth)
+    bob.register(bob.file, bytes(32))
+    box = Box(ours)
+    container_id = uuid.UUID(bytes=box.container_id)
+    theirs = layer.device(ring_of(other))
+    own, readings = (ours, EVERYTHING, None), []
+    box.create(
+        start + SECOND, [own, (other, MEMBER, clock() + 60 * MINUTE)], b'{"name":"own"}', "first"
+    )
+    alice.append(box)
+    readings.append(theirs.getContainer(container_id).result(PATIENCE))
+    box.edit(other, start + 2 * SECOND, LARGE, SEGMENT + 1)
+    bob.append(box, box.content)
+    readings.append(theirs.getContainer(container_id).result(PATIENCE))
+    box.retype(start + 3 * SECOND, "second \N{SNOWMAN}")
+    alice.append(box)
+    readings.append(theirs.getContainer(container_id).result(PATIENCE))
     assert [reading.version for reading in readings] == [1, 2, 3]
     assert [reading.content for reading in readings] == [b"", LARGE, LARGE]
 
-    file = key_files.seal(key_ring(story.alice, 2), PASSWORD, PASSPHRASE)
-    alice.store(file, 2, passphrase_keys.auth, rotation)
+    ours.rotate(start + 4 * SECOND, clock() + 450 * SECOND)
+    file = key_files.seal(key_ring(ours, 2), PASSWORD, PASSPHRASE)
+    alice.store(file, 2, passphrase_keys.auth, ours.records[2:])
     assert alice.fetched(passphrase_keys.auth) == file
-    story.alice.records += rotation
-    alice.append(story, 3)
+    box.share(start + 6 * SECOND, [own])
+    alice.append(box)
     with pytest.raises(BrokerError.notFoundError):
         theirs.getContainer(container_id).result(PATIENCE)
     hers = layer.device()
@@ -179,10 +176,11 @@ def test_a_broker_takes_and_scbroker_reads_all_that_is_written_here(
     assert last.header is not None
     assert last.header.customHeaderObject == {"name": "own"}
     logs = [one.log() for one in (alice, bob)]
-    alice.append(story, 4)
+    box.delete(start + 7 * SECOND)
+    alice.append(box)
     with pytest.raises(BrokerError.deletedError):
         hers.getContainer(container_id).result(PATIENCE)
-    check_deletion(alice, story)
+    check_deletion(alice, bob, box)
     for log, emptied in zip(logs, [alice.log(), bob.log()], strict=True):
         assert events.digest(emptied[: len(log)]) == events.digest(log)
         assert [events.is_empty(event) for event in emptied[: len(log)]] == [True] * len(log)
@@ -195,24 +193,22 @@ def test_a_broker_takes_a_departure_and_scbroker_reads_the_list_without_its_user
     layer: HostileBroker, wires: tuple[Wire, Wire]
 ) -> None:
     """Bob, of this package, leaves Alice's container."""
-    story = Story(clock() - MINUTE, SECOND, end=clock() + 60 * MINUTE)
-    story._create()
-    origin = canonical_origin(layer.url)
-    alice, bob = Ours(origin, wires[0], story.alice), Ours(origin, wires[1], story.bob)
+    start, origin = clock() - MINUTE, canonical_origin(layer.url)
+    alice, bob = (Ours(origin, wire, Writer(start)) for wire in wires)
     for user in (alice, bob):
         user.register(user.file, bytes(32))
-    alice.append(story, 0)
-    first = container_records.parse(story.told[0].signed.body)
-    assert first.governing is not None
-    listed = (first.container_id, first.version, first.governing.access_list)
-    departure = Departure(*listed, story.bob.fingerprint, 0, clock())
-    path = f"/v1/containers/{uuid_text(story.container_id)}/departure"
-    message = {"departure": sent(departure.signed_by(story.bob.signing[0]))}
+    box = Box(alice.writer)
+    grants = [(alice.writer, EVERYTHING, None), (bob.writer, MEMBER, clock() + 60 * MINUTE)]
+    box.create(start + SECOND, grants, b"{}", "first")
+    alice.append(box)
+    listed = (box.container_id, 1, box.governing.access_list)
+    departure = Departure(*listed, bob.writer.fingerprint, 0, clock())
+    path = f"/v1/containers/{uuid_text(box.container_id)}/departure"
+    message = {"departure": departure.signed_by(bob.writer.signing[0])._asdict()}
     for _ in range(2):
         bob.wire.call("POST", path, message).expect(204)
-    found = layer.device(ring_of(story.alice)).getContainerMetadata(
-        uuid.UUID(bytes=story.container_id)
-    )
+    hers = layer.device(ring_of(alice.writer))
+    found = hers.getContainerMetadata(uuid.UUID(bytes=box.container_id))
     assert [str(level.userId) for level in found.result(PATIENCE).access or ()] == [alice.id]
 
 
@@ -221,17 +217,16 @@ def test_a_broker_takes_and_scbroker_opens_a_group_that_is_written_here(
 ) -> None:
     """Alice, of this package, creates a group, adds Bob, and removes him; both read it by scbroker."""
     start, origin = clock() - MINUTE, canonical_origin(layer.url)
-    story = GroupStory(Writer(start))
-    bob = Writer(start)
-    ours, other = Ours(origin, wires[0], story.alice), Ours(origin, wires[1], bob)
+    ours, other = (Ours(origin, wire, Writer(start)) for wire in wires)
+    team, bob = Team(ours.writer), other.writer
     for user in (ours, other):
         user.register(user.file, bytes(32))
-    group_id = uuid.UUID(bytes=story.container_id)
-    theirs, hers = layer.device(ring_of(bob)), layer.device(ring_of(story.alice))
-    story.create(start + SECOND)
-    append_group(ours, story)
-    story.add(bob, start + 2 * SECOND)
-    append_group(ours, story)
+    group_id = uuid.UUID(bytes=team.container_id)
+    theirs, hers = layer.device(ring_of(bob)), layer.device(ring_of(ours.writer))
+    team.found(start + SECOND)
+    ours.append(team)
+    team.add(bob, start + 2 * SECOND)
+    ours.append(team)
     [offered] = theirs.getGroups().result(PATIENCE)
     assert not isinstance(offered, BrokerError)
     assert (offered.id, offered.name, offered.accepted) == (group_id, "team", False)
@@ -242,64 +237,44 @@ def test_a_broker_takes_and_scbroker_opens_a_group_that_is_written_here(
     assert theirs.getContainer(box).result(PATIENCE).content == b"for the group"
     theirs.updateContainerContent(box, b"by a member").result(PATIENCE)
     assert hers.getContainer(box).result(PATIENCE).modifiedVia == group_id
-    story.remove(bob, [story.alice], clock())
-    append_group(ours, story)
+    team.remove(bob, [ours.writer], clock())
+    ours.append(team)
     assert theirs.getGroups().result(PATIENCE) == []
     [kept] = hers.getGroups().result(PATIENCE)
     assert not isinstance(kept, BrokerError)
     assert (kept.epoch, kept.memberCount, kept.name) == (1, 1, "team")
-    chain = group_chains.judge(
-        Judge(clock(), {story.alice.fingerprint: key_records.judge(story.alice.records, clock())}),
-        [step.served() for step in story.steps],
-    )
-    assert (chain.name, chain.roster.epoch) == (story.name, 1)
+    keys = key_records.judge(ours.writer.records, clock())
+    judge = Judge(clock(), {keys.fingerprint: keys})
+    chain = group_chains.judge(judge, [team.served(version) for version in (1, 2, 3)])
+    assert (chain.name, chain.roster.epoch) == (team.name, 1)
 
 
-def append_group(author: Ours, story: GroupStory) -> None:
-    """Send the newest record of a group."""
-    step = story.steps[-1]
-    salt, text = step.type
-    message: dict[str, Any] = {
-        "record": sent(step.signed),
-        "type": {"salt": salt, "type": text},
-        "roster": step.request,
-    }
-    if step.entries is not None:
-        message["accessList"] = [
-            {
-                "salt": entry.salt,
-                "entry": entry.entry,
-                "wrap": step.wraps[access_lists.parse_entry(entry.entry).fingerprint],
-            }
-            for entry in step.entries
-        ]
-    path = f"/v1/containers/{uuid_text(story.container_id)}/records/{len(story.steps)}"
-    answer = author.wire.call("PUT", path, message).expect(201).message(dict[str, Any])
-    assert answer["hash"] == container_records.record_hash(step.signed.body)
+def key_ring(user: Writer, generation: int) -> key_files.KeyRing:
+    return key_files.KeyRing(generation, tuple(user.signing), tuple(user.encryption))
 
 
-def check_deletion(reader: Ours, story: Story) -> None:
+def check_deletion(alice: Ours, bob: Ours, box: Box) -> None:
     """What the broker serves of the deleted container proves who deleted it, and has no part."""
-    container_id = story.container_id
+    container_id = box.container_id
     path = f"/v1/containers/{uuid_text(container_id)}"
-    view = reader.wire.call("GET", path).expect(200).message(dict[str, Any])
+    view = alice.wire.call("GET", path).expect(200).message(dict[str, Any])
     governing: list[tuple[Signed, AccessList | None]] = []
     for served in view["governing"]:
         record = signed_of(served["record"])
         assert container_records.bare(record.body) == record.body
         governing.append((record, shown_list(container_id, record, served["accessList"])))
-    original = [story.told[number].signed for number in (0, 2, 3)]
+    original = [box.signed(version) for version in (1, 3, 4)]
     assert [record for record, _ in governing] == [
         Signed(container_records.bare(signed.body), signed.signature) for signed in original
     ]
     chains = {
-        writer.fingerprint: key_records.judge(writer.records, clock())
-        for writer in (story.alice, story.bob)
+        user.writer.fingerprint: key_records.judge(user.writer.records, clock())
+        for user in (alice, bob)
     }
     head = signed_of(view["head"])
     judged = Judge(clock(), chains, deleted=True).fresh(governing, head)
     assert judged.record.tombstone
-    assert judged.record.author == story.alice.fingerprint
+    assert judged.record.author == alice.writer.fingerprint
     for record, chain in ((governing[0][0], chains), (head, {})):
         with pytest.raises(RefusedError):
             Judge(clock(), chain, deleted=not chain).fresh([(record, governing[0][1])], None)
