@@ -192,13 +192,8 @@ def proven(members: bytes, count: int, proof: MembershipProof) -> Member:
     return member
 
 
-def parse_leaves(
-    roster: Roster, leaves: Sequence[SaltedMember], root: bytes | None = None
-) -> dict[bytes, Member]:
-    """Return the members by fingerprint; raise `IntegrityError` unless they are the roster's (C7).
-
-    `root` is the `members_root` of the leaves, if it is known.
-    """
+def parse_leaves(roster: Roster, leaves: Sequence[SaltedMember]) -> dict[bytes, Member]:
+    """Return the members by fingerprint; raise `IntegrityError` unless they are the roster's (C7)."""
     members = decode_values(Member, [leaf.member for leaf in leaves], MAX_MEMBER)
     names = [member.fingerprint for member in members]
     is_ascending = all(map(operator.lt, names, names[1:]))
@@ -206,7 +201,7 @@ def parse_leaves(
         raise IntegrityError("A roster's members are not in strictly ascending order.")
     if any(member.version > roster.version for member in members):
         raise IntegrityError("A roster has a member of a later roster.")
-    if len(leaves) != roster.count or (root or members_root(leaves)) != roster.members:
+    if len(leaves) != roster.count or members_root(leaves) != roster.members:
         raise IntegrityError("A roster has other members than were signed.")
     return dict(zip(names, members, strict=True))
 

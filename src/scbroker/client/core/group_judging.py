@@ -138,11 +138,9 @@ def check_follows(chain: GroupChain, mark: Mark) -> None:
         raise ForkError(_other_history(chain.head.record.containerId))
 
 
-def judge_members(
-    chain: GroupChain, leaves: Sequence[SaltedMember], root: bytes | None = None
-) -> dict[bytes, Member]:
-    """Return the members of the roster in force by fingerprint (C7, C8); see `parse_leaves` for `root`."""
-    members = roster.parse_leaves(chain.roster, leaves, root)
+def judge_members(chain: GroupChain, leaves: Sequence[SaltedMember]) -> dict[bytes, Member]:
+    """Return the members of the roster in force by fingerprint (C7, C8)."""
+    members = roster.parse_leaves(chain.roster, leaves)
     group.check_roster(chain, members)
     return members
 

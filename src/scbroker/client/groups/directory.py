@@ -38,7 +38,6 @@ from scbroker.client.users.directory import Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.verify import SIGNATURE_SIZE
 from scbroker.errors import BrokerError
-from scbroker.records import roster
 from scbroker.records.canonical import GroupName, uuid8
 from scbroker.records.group import GroupChain
 from scbroker.vocabulary import KeyType
@@ -482,15 +481,12 @@ class GroupDirectory:
                             f"A group of {view.last} records is served, and a broker keeps at most "
                             f"{_MOST_RECORDS}: ask its operator."
                         )
-                    # Takes a millisecond for a thousand members, in which the keys of the signers arrive.
-                    served = view.membership
-                    root = None if served is None else roster.members_root(served.leaves)
                     chain = await self._judge_page(bases[each], view)
                     if self.keep is not None and not is_cut:
                         self.keep(each, view)
                     if chain.version >= view.last:
                         bases[each].check_end(chain, view.last)
-                        found[each] = Answer(chain, served, view.keyChains, view.departure, root)
+                        found[each] = Answer(chain, view.membership, view.keyChains, view.departure)
                         if is_cut:
                             kept.keep(self._marks, each, chain, partial=True)
                             self.names.add(chain.name)

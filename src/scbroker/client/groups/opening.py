@@ -186,8 +186,6 @@ class Answer(NamedTuple):
     states: Sequence[KeyChainState]
     departure: SignedObject | None
     """The user's own, if the broker gives it as the reason why it serves no membership."""
-    root: bytes | None
-    """That of the tree of the members that are served."""
 
     @property
     def is_of_member(self) -> bool:
@@ -210,7 +208,7 @@ class MembershipJudge:
                 await self._take_departure(group_id, chain, before, answer.departure)
                 before = kept.verified_of(self._marks, group_id)
             raise self._denied(group_id, chain, before)
-        members = group_judging.judge_members(chain, membership.leaves, answer.root)
+        members = group_judging.judge_members(chain, membership.leaves)
         if self._fingerprint not in members:
             raise errors.IntegrityError("The broker serves a group without a leaf of this member.")
         # The members of the same roster are the same: its tree proves it.

@@ -146,12 +146,10 @@ class _Records:
         rows = self.connection.execute(WHOLE_RECORDS, at).all()
         if not rows:
             return False
+        now = sql.the(self.connection, sql.ROSTER_AT, group=self.row.id, number=first)
         values = {"group": self.row.id, "from": first, "count": _PAGE_RECORDS}
         rosters = {each.version: each for each in self.connection.execute(sql.ROSTERS, values)}
-        if first not in rosters:
-            rosters[first] = sql.the(
-                self.connection, sql.ROSTER_AT, group=self.row.id, number=first
-            )
+        rosters[first] = now
         last_list = 0
         for row in rows:
             record = parse_record(row.body)
