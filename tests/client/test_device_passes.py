@@ -13,6 +13,7 @@ from scbroker.crypto.seal import random_bytes
 from scbroker.wire import codec
 from scbroker.wire.users import KeyFileOpening
 from tests.client.conftest import PASSPHRASE, PASSWORD, id_of
+from tests.kit import state
 from tests.kit.both_engines import both_engines
 from tests.kit.brokers import BrokerProcess, Wire
 from tests.kit.fixtures import NewProvider, StartBroker
@@ -112,16 +113,15 @@ def test_a_known_device_is_let_in_by_every_later_process_that_has_its_folder(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("damaged", [b"", bytes(47), bytes(49), bytes(48)], ids=len)
+@pytest.mark.parametrize("damaged", [b"", bytes(47), bytes(49), bytes(48), "text"], ids=len)
 def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
-    scene: Scene, tmp_path: Path, damaged: bytes
+    scene: Scene, tmp_path: Path, damaged: bytes | str
 ) -> None:
     folder, user = tmp_path / "device", scene.user
-    path = folder / f"{user}.pass"
     log_in(in_a_folder(scene, folder), user)
-    path.write_bytes(damaged)
+    state.change(folder, "UPDATE pass SET value = ?", damaged)
     log_in(in_a_folder(scene, folder), user)
-    assert path.read_bytes() != damaged
+    assert state.read(folder, "SELECT value FROM pass") != [(damaged,)]
     scene.attack()
     log_in(in_a_folder(scene, folder), user)
 
@@ -131,7 +131,7 @@ def test_another_users_pass_instead_makes_a_device_a_new_one(scene: Scene, tmp_p
     folder, user = tmp_path / "device", scene.user
     bob = scene.broker.new_user()
     scene.provider(bob, trustStore=FileTrustStore(folder))
-    (folder / f"{bob.userId}.pass").rename(folder / f"{user}.pass")
+    state.change(folder, "UPDATE pass SET user = ?", user.bytes)
     scene.attack()
     with pytest.raises(BrokerError.throttledError):
         log_in(in_a_folder(scene, folder), user)

@@ -44,6 +44,7 @@ from scbroker.wire.codec import SignedObject
 from scbroker.wire.users import KeyFileAnswer, KeyRecords
 from tests.client.conftest import PASSPHRASE, PASSWORD, Account, id_of
 from tests.client.test_lying_broker import flipped, lying
+from tests.kit import state
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -453,8 +454,7 @@ def a_key_file_that_was_damaged_at_the_broker(scene: Scene) -> Iterator[Attempt]
 def a_trust_store_that_was_damaged(scene: Scene) -> Iterator[Attempt]:
     ring, folder = scene.members[0], scene.folder / "trust"
     alice = scene.new_provider(ring, trustStore=FileTrustStore(folder))
-    (file,) = folder.glob("*.trust")
-    file.write_bytes(flipped(file.read_bytes()))
+    state.change(folder, "UPDATE entry SET mac = zeroblob(32)")
     yield lambda **style: alice.logIn(keyRing=ring, userId=ring.userId, **style)
 
 

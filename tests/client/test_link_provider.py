@@ -22,6 +22,7 @@ from scbroker.client.people.link_url import LinkUrl
 from tests.client.calls.test_operation import OPERATIONS, World
 from tests.client.conftest import Account, drop
 from tests.client.people.test_links import box_of, made, members, opened
+from tests.kit import state
 from tests.kit.declared import HOMES, STREAMS
 from tests.kit.keychains import keychain_in_memory
 from tests.kit.network import Network
@@ -124,10 +125,7 @@ def test_the_parameters_are_those_of_a_provider(alice: ServerProvider, tmp_path:
     ) as guest:
         assert (guest.applicationName, guest.serverUrl) == ("guest", alice.serverUrl)
         assert guest._endpoint.timeout == 99.0
-    assert {path.name for path in folder.iterdir()} >= {
-        f"{link.userId}.trust",
-        f"{link.userId}.pass",
-    }
+    assert state.read(folder, "SELECT DISTINCT user FROM entry") == [(link.userId.bytes,)]
     for wrong in ({"timeout": 0}, {"ssl": "no"}, {"objectStoreOrigins": "text"}, {"trustStore": 7}):
         options: dict[str, Any] = wrong
         with pytest.raises(BrokerError.invalidArgumentError):

@@ -40,6 +40,7 @@ from scbroker.wire.containers import RecordRequest
 from scbroker.wire.users import Registration
 from tests.hostile_broker.broker import Exchange, HostileBroker
 from tests.hostile_broker.protocol import GROUPS, KEYS, LIST, RECORD, VIEW
+from tests.kit import state
 from tests.kit.brokers import Answer, Wire, clock
 from tests.kit.groups import Group
 from tests.kit.tables import query
@@ -358,11 +359,11 @@ class Mallory(HostileBroker):
 
 
 def marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
-    """Return all pins and marks of a device; of one that keeps them in files, every byte of those."""
+    """Return all pins and marks of a device; of one that keeps them in a file, the rows of its log."""
     store = provider._trust_store
     if isinstance(store, FileTrustStore):
-        files = sorted(store.directory.glob("*.trust"))
-        return {(path.name, b""): path.read_bytes() for path in files}
+        rows = state.read(store.directory, "SELECT user, number, body FROM entry")
+        return {(f"{user!r} {number}", b""): body for user, number, body in rows}
     assert isinstance(store, MemoryTrustStore)
     kinds = [each for user in store._users.values() for each in user._values._values.items()]
     return {(kind, key): value for kind, values in kinds for key, value in values.items()}

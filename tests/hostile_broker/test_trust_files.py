@@ -6,17 +6,17 @@ the new one. Other users of the machine plant links and files.
 
 import os
 import shutil
+import sqlite3
 import stat
 import threading
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from scbroker import BrokerError, FileTrustStore, ServerProvider
+from scbroker import BrokerError, FileSessionStore, FileTrustStore, SealedKeys, ServerProvider
 from scbroker.client.users import trust_store
 from scbroker.client.users.trust_store import Marks
 from tests.hostile_broker.accomplices import Mallory
@@ -26,58 +26,41 @@ from tests.kit.scripts import run_script
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import Story, User
 
-ENTRY_FRAME = 4 + 32 + 32
-
 
 def marks_of(device: ServerProvider) -> Marks:
     return device._session().marks
 
 
 def file_of(device: ServerProvider) -> Path:
-    store, user = device._trust_store, device._session().userId
+    store = device._trust_store
     assert isinstance(store, FileTrustStore)
-    return store.directory / f"{user}.trust"
+    return store.directory / "state.db"
 
 
-def state_of(path: Path) -> tuple[int, int]:
-    state = path.stat()
-    return state.st_ino, state.st_size
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
 
 
-def set_filler(marks: Marks, value: bytes) -> None:
-    assert marks.swap("filler", b"", marks.get("filler", b""), value)
-
-
-def make_another_file_of_the_same_size(path: Path, marks: Marks, known: tuple[int, int]) -> None:
-    """Compact twice, after which a file system may give the same inode, and fill the file up."""
-    for _ in range(2):
-        before = path.stat().st_ino
-        while path.stat().st_ino == before:
-            set_filler(marks, b"")
-    missing = known[1] - path.stat().st_size
-    sizes = (
-        (ENTRY_FRAME + len(msgspec.msgpack.encode(["filler", b"", bytes(length)])), length)
-        for length in range(missing)
-    )
-    set_filler(marks, bytes(dict(sizes)[missing]))
+def copy_to(copy: Path, path: Path) -> None:
+    """Copy the state file with what is still in the file beside it."""
+    copy.touch(0o600)
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
 
 
 @attack(45, "trust store under a running process")
-def test_a_process_that_was_idle_while_the_store_was_compacted_takes_no_older_state(
+def test_a_process_that_was_idle_while_the_log_was_compacted_takes_no_older_state(
     mallory: Mallory, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file has the size, and where file systems reuse inodes the inode, that the idle one knows."""
     monkeypatch.setattr(trust_store, "_COMPACT_AT", 8)
     folder = mallory.new_store().directory
     story = Story(alice).created(content=b"1")
     idle, busy = (mallory.device(alice.ring, FileTrustStore(folder)) for _ in range(2))
-    set_filler(marks_of(busy), bytes(5000))
     assert idle.getContainerContent(story.uuid).result(PATIENCE) == b"1"
-    known = state_of(file_of(idle))
     story.tell(alice, story.follow(alice, content=b"2"))
     assert busy.getContainerContent(story.uuid).result(PATIENCE) == b"2"
-    make_another_file_of_the_same_size(file_of(busy), marks_of(busy), known)
-    assert state_of(file_of(idle))[1] == known[1]
+    for number in range(20):
+        assert marks_of(busy).swap("filler", bytes([number]), None, b"")
     mallory.rewind(story, 1)
     for device in (idle, busy, mallory.device(alice.ring, FileTrustStore(folder))):
         mallory.check_refused(device, story, ROLLBACK)
@@ -91,19 +74,19 @@ def test_a_process_that_was_idle_while_the_store_was_compacted_takes_no_older_st
 def put_by_rename(old: Path, path: Path) -> None:
     shutil.copy2(old, old.with_suffix(".copy"))
     old.with_suffix(".copy").replace(path)
+    for suffix in ("-wal", "-shm"):
+        beside(path, suffix).unlink(missing_ok=True)
 
 
 def put_in_place(old: Path, path: Path) -> None:
-    os.truncate(path, 0)
-    with path.open("r+b") as file:
-        file.write(old.read_bytes())
-
-
-def put_in_place_and_fill_up(old: Path, path: Path) -> None:
-    size = path.stat().st_size
-    put_in_place(old, path)
-    with path.open("ab") as file:
-        file.write(bytes(size - file.tell()))
+    os.truncate(beside(path, "-wal"), 0)
+    for written, data in (
+        (path, old.read_bytes()),
+        (beside(path, "-shm"), bytes(beside(path, "-shm").stat().st_size)),
+    ):
+        with written.open("r+b") as file:
+            file.write(data)
+            file.truncate()
 
 
 def put_and_go_on(old: Path, path: Path) -> None:
@@ -114,15 +97,13 @@ def put_and_go_on(old: Path, path: Path) -> None:
         from scbroker import FileTrustStore
         marks = FileTrustStore(sys.argv[1]).open(uuid.UUID(sys.argv[2]), bytes.fromhex(sys.argv[3]))
         for number in range(20):
-            marks.swap("other", bytes([number]), None, b"")
+            assert marks.swap("other", bytes([number]), None, b"")
     """
-    done = run_script(script, str(path.parent), path.stem, old.with_suffix(".secret").read_text())
+    done = run_script(script, str(path.parent), *old.with_suffix(".secret").read_text().split())
     assert done.returncode == 0, done.stderr
 
 
-WAYS: list[Callable[[Path, Path], None]] = [
-    put_by_rename, put_in_place, put_in_place_and_fill_up, put_and_go_on,
-]  # fmt: skip
+WAYS: list[Callable[[Path, Path], None]] = [put_by_rename, put_in_place, put_and_go_on]
 
 
 @pytest.mark.sampled
@@ -133,27 +114,23 @@ def test_an_older_file_put_under_a_running_process_is_refused_and_the_newer_one_
 ) -> None:
     story, old, new = Story(alice).created(content=b"1"), tmp_path / "old", tmp_path / "new"
     secret = alice.ring.signing[0].derive("trust-store")
-    old.with_suffix(".secret").write_text(secret.hex())
+    old.with_suffix(".secret").write_text(f"{alice.ring.userId} {secret.hex()}")
     device = mallory.device_of(alice, store=mallory.new_store())
     device.getContainer(story.uuid).result(PATIENCE)
-    shutil.copy2(file_of(device), old)
+    copy_to(old, file_of(device))
     story.tell(alice, story.follow(alice, content=b"2"))
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
-    new.hardlink_to(file_of(device))
-    whole = new.read_bytes()
-    new.unlink()
+    copy_to(new, file_of(device))
     put(old, file_of(device))
     mallory.rewind(story, 1)
     mallory.check_refused(device, story, BrokerError.trustStoreError)
     mallory.check_refused(device, story, BrokerError.trustStoreError)
     mallory.rewind(story, 2)
-    if put in (put_in_place, put_in_place_and_fill_up):
-        with file_of(device).open("r+b") as file:
-            file.write(whole)
-        assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
+    (put_in_place if put is put_in_place else put_by_rename)(new, file_of(device))
+    assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
 
 
-PLANTED = ("{user}.trust", "{user}.trust.lock", "{user}.lock", "{user}.pass")
+PLANTED = ("state.db", "state.db-wal", "state.db-shm", "state.db-journal")
 
 
 @pytest.mark.sampled
@@ -168,17 +145,16 @@ def test_no_planted_file_is_followed_or_changed(
     victim.write_bytes(b"v" * 48)
     victim.chmod(0o600)
     store.directory.mkdir(mode=0o700)
-    planted = store.directory / name.format(user=alice.ring.userId)
+    planted = store.directory / name
     if kind == "link":
         planted.symlink_to(victim)
     elif kind == "hard link":
         planted.hardlink_to(victim)
     else:
         os.mkfifo(planted)
-    if name.endswith(".pass"):
-        with pytest.raises(BrokerError.trustStoreError, match=r"this user alone|symbolic links"):
-            store.read_pass(alice.ring.userId)
-    with suppress(BrokerError.trustStoreError):  # a new pass replaces what was planted
+    with pytest.raises(BrokerError.trustStoreError, match="this user alone"):
+        store.read_pass(alice.ring.userId)
+    with suppress(BrokerError.trustStoreError):
         mallory.device_of(alice, store=store)
     assert victim.read_bytes() == b"v" * 48
 
@@ -186,11 +162,14 @@ def test_no_planted_file_is_followed_or_changed(
 @attack(56, "planted trust files")
 def test_no_temporary_file_has_a_name_that_can_be_planted(tmp_path: Path) -> None:
     """A name of the process and the thread would let another user choose which file is truncated."""
-    store, user, victim = FileTrustStore(tmp_path), uuid.uuid4(), tmp_path / "victim"
+    store, user, victim = FileSessionStore(tmp_path), uuid.uuid4(), tmp_path / "victim"
+    keys, more = (SealedKeys(bytes([n]) * 32, b"sealed") for n in range(2))
+    assert store.swap("https://broker.example:443", user, None, keys)
+    for path in list(tmp_path.iterdir()):
+        name = f"{path.name}.{os.getpid()}-{threading.get_ident()}"
+        (tmp_path / name).symlink_to(victim)
     victim.write_bytes(b"untouched")
-    planted = tmp_path / f"{user}.pass.{os.getpid()}-{threading.get_ident()}"
-    planted.symlink_to(victim)
-    store.keep_pass(user, bytes(48))
+    assert store.swap("https://broker.example:443", user, keys, more)
     assert victim.read_bytes() == b"untouched"
 
 
@@ -233,48 +212,36 @@ def test_a_folder_of_another_user_or_behind_another_users_link_is_refused(
 FORK = """
     import os, signal, sys, threading, uuid, warnings
     from scbroker import BrokerError, FileTrustStore
-    from scbroker.client.own_files import SealedLog
-    from scbroker.client.users import trust_store
 
     warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 and later, of forking with threads
     user, secret = uuid.uuid4(), b"s" * 32
     marks = FileTrustStore(sys.argv[1]).open(user, secret)
     assert marks.swap("k", b"", None, b"1")
-    append, started, go = SealedLog.append, threading.Event(), threading.Event()
+    started, go = threading.Event(), threading.Event()
 
-    def slow(self, entry):
-        started.set()
-        assert go.wait(120)
-        return append(self, entry)
+    def slow():
+        with marks._state as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            started.set()
+            assert go.wait(120)
+            connection.execute("ROLLBACK")
 
-    SealedLog.append = slow
-    thread = threading.Thread(target=marks.swap, args=("k", b"", b"1", b"2"), daemon=True)
+    thread = threading.Thread(target=slow, daemon=True)
     thread.start()
     assert started.wait(120)
-    told, tell = os.pipe()
+    os.register_at_fork(before=go.set)  # runs before those that were registered earlier
     if (child := os.fork()) == 0:
         signal.alarm(60)  # sooner than the test gives up
-        SealedLog.append = append
         for use in (lambda: marks.get("k", b""), lambda: marks.swap("k", b"", b"1", b"3")):
             try:
                 use()
             except BrokerError.invalidArgumentError:
                 print("refused", flush=True)
-        trust_store._LOCK_SECONDS = 0.1
-        try:
-            FileTrustStore(sys.argv[1]).open(user, secret)
-        except BrokerError.trustStoreError:
-            print("waits", flush=True)
-        trust_store._LOCK_SECONDS = 120.0
-        os.write(tell, b".")
         own = FileTrustStore(sys.argv[1]).open(user, secret)
         for number in range(50):
             assert own.swap("child", bytes([number]), None, b"c")
         print("read", own.get("k", b""), flush=True)
         os._exit(0)
-    os.close(tell)
-    os.read(told, 1)
-    go.set()
     thread.join()
     for number in range(50):
         assert marks.swap("parent", bytes([number]), None, b"p")
@@ -291,7 +258,7 @@ FORK = """
 def test_a_child_forked_while_a_mark_is_written_is_refused_its_parents_marks(
     tmp_path: Path,
 ) -> None:
-    """The parent's thread holds both locks at that moment. Nothing of either process is lost."""
+    """The parent's thread is in a transaction when the fork begins. Nothing of either process is lost."""
     done = run_script(FORK, str(tmp_path))
-    lines = ["refused", "refused", "waits", "read b'2'", "child 0"]
+    lines = ["refused", "refused", "read b'1'", "child 0"]
     assert (done.stdout.splitlines(), done.stderr) == (lines, "")

@@ -140,7 +140,7 @@ def open_own(path: Path, flags: int = 0) -> int:
     belongs to another user or that others can access.
     """
     descriptor = os.open(path, _OPEN_FLAGS | flags, 0o600)
-    if not _is_own_file(os.fstat(descriptor)):
+    if not is_own_file(os.fstat(descriptor)):
         os.close(descriptor)
         raise OSError(
             errno.EPERM, "it is not a regular file that this user alone can access", str(path)
@@ -148,7 +148,7 @@ def open_own(path: Path, flags: int = 0) -> int:
     return descriptor
 
 
-def _is_own_file(state: os.stat_result) -> bool:
+def is_own_file(state: os.stat_result) -> bool:
     if not stat.S_ISREG(state.st_mode) or state.st_nlink != 1:
         return False
     return _is_own(state) and not state.st_mode & 0o077

@@ -1,0 +1,213 @@
+"""The SQLite file in which a device keeps what it must know after a restart: `state.db`.
+
+It is in the folder of a trust store. Nothing that is read from it is trusted: whoever writes a row
+authenticates it.
+
+The file is in WAL mode: a commit is one write without a sync, a kill leaves all or nothing of it, and after a
+power cut the last commits may be missing. A file system without shared memory has no WAL mode; there SQLite
+syncs each commit. Programs of one machine can share the file, those of several machines cannot.
+"""
+
+import errno
+import functools
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from scbroker.client.calls.io_thread import check_process
+from scbroker.client.own_files import is_own_file, make_own_folder
+from scbroker.errors import TrustStoreError
+
+_TABLES: Final = (
+    # The log of a user's marks (scbroker.client.users.trust_store).
+    "CREATE TABLE entry (user BLOB, number INTEGER, mac BLOB, hash BLOB, body BLOB, "
+    "PRIMARY KEY (user, number)) WITHOUT ROWID",
+    "CREATE TABLE pass (user BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID",
+)
+_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
+"""Of the files that SQLite opens."""
+LOCK_SECONDS: float = 10.0
+"""Seconds that a process waits for another one's transaction."""
+_PAUSE: Final = 0.005
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_lock: Final = threading.Lock()
+"""Locked while a connection is used, and during a fork.
+
+SQLite forbids to carry a connection through a fork: the child would believe that it has its parent's locks.
+So a fork waits for transactions, and closes all connections before. They are opened again when needed.
+"""
+_states: weakref.WeakSet["LocalState"] = weakref.WeakSet()
+
+
+class DamagedError(Exception):
+    """The file has other contents than this program wrote."""
+
+
+class LocalState:
+    """A connection to the state file of a folder, which is opened when it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path: Path = folder / "state.db"
+        self._name = str(self.path)
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the file that was opened last."""
+        self._process = os.getpid()
+
+    def __enter__(self) -> sqlite3.Connection:
+        """Use the connection, alone in this process; `__exit__` turns errors into `TrustStoreError`."""
+        check_process(self._process)
+        _lock.acquire()
+        try:
+            return self._current()
+        except BaseException as error:
+            self.__exit__(None, error, None)
+            raise
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        _lock.release()
+        if isinstance(error, OSError | sqlite3.Error | DamagedError | UnicodeDecodeError):
+            raise self._error(error) from None
+
+    def close(self) -> None:
+        with _lock:
+            self._close()
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _current(self) -> sqlite3.Connection:
+        """Return a connection to the file that is at the path now, which SQLite itself never replaces.
+
+        It is not created again under a running program.
+        """
+        file: tuple[int, int] | None = None
+        with suppress(FileNotFoundError):
+            state = os.lstat(self._name)
+            file = state.st_dev, state.st_ino
+        if self._connection is not None and file == self._file:
+            return self._connection
+        self._close()
+        if file is None and self._file is not None:
+            raise TrustStoreError(
+                f"The trust store {self.path} was deleted while it was in use: restore it, or restart the "
+                "program, which then forgets what this device has verified."
+            )
+        return self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        make_own_folder(self.path.parent)
+        # SQLite would create it with the mode that the umask leaves, and gives its mode to the files beside
+        # it. An existing file is not opened here: to close it would release SQLite's locks of this process.
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        for suffix in _SUFFIXES:
+            with suppress(FileNotFoundError):
+                if not is_own_file(os.lstat(self._name + suffix)):
+                    why = f"{self.path.name}{suffix} is not a regular file that this user alone can access"
+                    raise OSError(errno.EPERM, why)
+        state = os.lstat(self._name)
+        connection = sqlite3.connect(
+            self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
+        )
+        try:
+            _set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        # Not at exit: another thread may use it.
+        weakref.finalize(self, connection.close).atexit = False
+        self._connection, self._file = connection, (state.st_dev, state.st_ino)
+        _close_at_forks()
+        _states.add(self)
+        return connection
+
+    def _error(self, error: Exception) -> TrustStoreError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code == sqlite3.SQLITE_BUSY:
+            return TrustStoreError(
+                f"Another process keeps {self.path} locked: end it, or try again."
+            )
+        if isinstance(error, DamagedError | UnicodeDecodeError) or code in _DAMAGED:
+            return TrustStoreError(
+                f"The trust store {self.path} is damaged or another user's: restore it from a copy, or "
+                "remove it to start again as on a fresh device, which forgets what this one has verified."
+            )
+        why = getattr(error, "strerror", None) or error
+        return TrustStoreError(
+            f"The trust store {self.path} cannot be used ({why}): make it accessible to this user alone, or "
+            "pass another trustStore."
+        )
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, *, durable: bool = False) -> Iterator[None]:
+    """Commit what the block writes, or roll it back."""
+    if durable:
+        connection.execute("PRAGMA synchronous=FULL")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        if durable:
+            connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    connection.text_factory = bytes  # a damaged text is not always UTF-8
+    # https://sqlite.org/security.html: of files that others may have written.
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    _use_wal(connection)
+    if _missing(connection):
+        with transaction(connection):
+            for table in _missing(connection):  # again: another process may have been quicker
+                connection.execute(table)
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Set WAL mode, which a new file gets once; SQLite does not wait for a lock to do so."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
+
+
+def _missing(connection: sqlite3.Connection) -> list[str]:
+    """Return the tables that are to be made; a file with others, or with triggers, is refused."""
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    expected = {table.encode(): table for table in _TABLES}
+    if not found <= expected.keys():
+        raise DamagedError
+    return [expected[sql] for sql in expected.keys() - found]
+
+
+@functools.cache
+def _close_at_forks() -> None:
+    if hasattr(os, "register_at_fork"):
+        release = _lock.release
+        os.register_at_fork(before=_close_all, after_in_parent=release, after_in_child=release)
+
+
+def _close_all() -> None:
+    _lock.acquire()
+    for state in list(_states):
+        state._close()
