@@ -29,6 +29,9 @@ _TABLES: Final = (
     "CREATE TABLE entry (user BLOB, number INTEGER, mac BLOB, hash BLOB, body BLOB, "
     "PRIMARY KEY (user, number)) WITHOUT ROWID",
     "CREATE TABLE pass (user BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID",
+    # Unfinished transfers (scbroker.client.parts.journal).
+    "CREATE TABLE journal (name BLOB, number INTEGER, time INTEGER, sealed BLOB, "
+    "PRIMARY KEY (name, number)) WITHOUT ROWID",
 )
 _SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 """Of the files that SQLite opens."""

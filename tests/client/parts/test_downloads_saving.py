@@ -10,12 +10,14 @@ import pytest
 
 from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, FileTrustStore, ServerProvider
 from scbroker.client.core.sealing import OpenPart
-from scbroker.client.own_files import Journal
+from scbroker.client.local_state import LocalState
 from scbroker.client.parts.downloads import _Partial
+from scbroker.client.parts.journal import Journal
 from scbroker.records.container_record import SEGMENT, Part, Role
 from scbroker.wire.containers import MAX_INLINE
 from scbroker.wire.parts import CHUNK_SEGMENTS
 from tests.client.conftest import drop, id_of
+from tests.kit import state
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Go, Network
 from tests.kit.waiting import PATIENCE, until
@@ -55,7 +57,7 @@ def test_a_saved_file_is_the_content(
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
     assert list(folder.iterdir()) == [target]
     assert steps[-1] == (len(content), len(content))
-    assert not list((tmp_path / "device").glob("transfers/*"))
+    assert state.read(tmp_path / "device", "SELECT * FROM journal") == []
 
 
 @pytest.mark.long
@@ -70,7 +72,7 @@ def test_what_was_saved_before_a_cut_is_not_fetched_again(
         assert len(network.those("GET", "/segments")) == 1
     assert target.read_bytes() == CONTENT
     assert list(folder.iterdir()) == [target]
-    assert not list((tmp_path / "device").glob("transfers/*"))
+    assert state.read(tmp_path / "device", "SELECT * FROM journal") == []
 
 
 @pytest.mark.long
@@ -126,8 +128,7 @@ def test_runs_that_changed_on_the_disk_are_fetched_again(
     if harm == "removed":
         partial.unlink()
     elif harm == "journal removed":
-        [journal] = (tmp_path / "device" / "transfers").glob("*.journal")
-        journal.unlink()
+        state.change(tmp_path / "device", "DELETE FROM journal")
     elif harm == "shorter":
         os.truncate(partial, 100)
     else:
@@ -232,7 +233,7 @@ def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: 
     parts = [Part(bytes(16), author, RUN, bytes([n]) * 32, bytes(112)) for n in range(2)]
     first, second = (OpenPart(bytes(16), Role.Content, part, key, RUN) for part in parts)
     for opened, there in ((first, set()), (first, {0}), (second, set()), (first, set())):
-        journal = Journal.open(tmp_path / "journals", key, b"save")
+        journal = Journal.open(LocalState(tmp_path / "device"), key, b"save")
         partial = _Partial(tmp_path / "file", journal)
         try:
             assert partial.resume(opened) == there

@@ -1,17 +1,19 @@
 """What a device remembers of a transfer: entry by entry, for one at a time, and an aid alone."""
 
 import logging
-import os
-import time
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from scbroker import BrokerError, FileTrustStore
-from scbroker.client import own_files as journal_module
-from scbroker.client.own_files import Journal
+from scbroker.client.local_state import LocalState
 from scbroker.client.parts.downloads import RUN
+from scbroker.client.parts.journal import Journal
+from tests.kit import state
 from tests.kit.fixtures import NewProvider
 from tests.kit.network import Network
 from tests.kit.waiting import PATIENCE
@@ -20,7 +22,7 @@ SECRET: Final = bytes(range(32))
 
 
 def opened(folder: Path, secret: bytes = SECRET, *names: bytes) -> Journal:
-    return Journal.open(folder, secret, *(names or (b"a name",)))
+    return Journal.open(LocalState(folder), secret, *(names or (b"a name",)))
 
 
 def remembered(folder: Path, secret: bytes = SECRET, *names: bytes) -> list[bytes]:
@@ -29,10 +31,22 @@ def remembered(folder: Path, secret: bytes = SECRET, *names: bytes) -> list[byte
     return journal.entries
 
 
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Let no file grow."""
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+
+
 def test_entries_come_back_in_their_order_and_nobody_elses_do(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     for entry in (b"first", b"", b"third"):
         journal.append(entry)
+    assert opened(tmp_path).entries == [], "another transfer has it open"
     journal.close()
     assert remembered(tmp_path) == [b"first", b"", b"third"]
     assert remembered(tmp_path, bytes(32)) == []
@@ -40,22 +54,36 @@ def test_entries_come_back_in_their_order_and_nobody_elses_do(tmp_path: Path) ->
     assert remembered(tmp_path, SECRET, b"a name", b"") == []
 
 
-def test_an_entry_in_another_place_or_under_another_name_counts_for_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("harm, left", [
+    ("UPDATE journal SET number = 1 - number", 0),
+    ("UPDATE journal SET name = zeroblob(32)", 0),
+    ("UPDATE journal SET sealed = 'text' WHERE number = 1", 1),
+    ("UPDATE journal SET number = 'text' WHERE number = 1", 1),
+    ("DELETE FROM journal WHERE number = 0", 0),
+])  # fmt: skip
+def test_an_entry_in_another_place_or_under_another_name_counts_for_nothing(
+    tmp_path: Path, harm: str, left: int
+) -> None:
     journal = opened(tmp_path)
     journal.append(b"first")
     journal.append(b"other")
     journal.close()
-    [path] = tmp_path.glob("*.journal")
-    data = path.read_bytes()
-    start = len(journal_module._MAGIC)
-    size = (len(data) - start) // 2  # the entries are of one size
-    path.write_bytes(data[:start] + data[start + size :] + data[start : start + size])
-    assert remembered(tmp_path) == []
-    path.write_bytes(data)
-    opened(tmp_path, SECRET, b"another").close()
-    [other] = set(tmp_path.glob("*.journal")) - {path}
-    other.write_bytes(data)
-    assert remembered(tmp_path, SECRET, b"another") == []
+    state.change(tmp_path, harm)
+    assert remembered(tmp_path) == [b"first", b"other"][:left]
+
+
+def test_an_entry_of_an_earlier_transfer_of_the_same_name_does_not_open(tmp_path: Path) -> None:
+    journal = opened(tmp_path)
+    journal.append(b"first")
+    journal.append(b"of the first transfer")
+    [[sealed]] = state.read(tmp_path, "SELECT sealed FROM journal WHERE number = 1")
+    journal.end()
+    journal = opened(tmp_path)
+    journal.append(b"first")
+    journal.append(b"of the second transfer")
+    journal.close()
+    state.change(tmp_path, "UPDATE journal SET sealed = ? WHERE number = 1", sealed)
+    assert remembered(tmp_path) == [b"first"]
 
 
 def test_a_failed_write_is_logged_once_and_not_recorded(
@@ -63,11 +91,7 @@ def test_a_failed_write_is_logged_once_and_not_recorded(
 ) -> None:
     journal = opened(tmp_path)
     journal.append(b"written")
-    [path] = tmp_path.glob("*.journal")
-    assert journal._file is not None
-    journal._file.close()
-    journal._file = path.open("rb", buffering=0)
-    with caplog.at_level(logging.WARNING, "scbroker"):
+    with full_disk(), caplog.at_level(logging.WARNING, "scbroker"):
         journal.append(b"lost")
         journal.append(b"lost too")
     assert [record.message.split(":")[0] for record in caplog.records] == [
@@ -75,30 +99,28 @@ def test_a_failed_write_is_logged_once_and_not_recorded(
     ]
     journal.close()
     assert remembered(tmp_path) == [b"written"]
-    journal = opened(tmp_path)
-    assert journal._file is not None
-    journal._file.close()
-    journal._file = None
-    journal.end()
-    assert list(tmp_path.glob("*.journal")) == []
+    opened(tmp_path).end()
+    assert state.read(tmp_path, "SELECT * FROM journal") == []
+    assert not list(tmp_path.glob("*.lock"))
 
 
 @pytest.mark.long
 def test_no_record_is_sent_while_its_journal_cannot_be_ended(
     new_provider: NewProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else another record could name the part after a crash. The disk's error is made here."""
+    """Else another record could name the part after a crash."""
     device = new_provider(True, trustStore=FileTrustStore(tmp_path / "device"))
-    file = tmp_path / "file"
+    file, end = tmp_path / "file", Journal.end
     file.write_bytes(bytes(RUN + 1))
 
-    def fail(_: int) -> None:
-        raise OSError(5, "Input/output error")
+    def end_on_a_full_disk(journal: Journal) -> None:
+        with full_disk():
+            end(journal)
 
     with Network() as network:
         with monkeypatch.context() as patched:
-            patched.setattr(os, "fsync", fail)
-            with pytest.raises(BrokerError.trustStoreError, match="Input/output error"):
+            patched.setattr(Journal, "end", end_on_a_full_disk)
+            with pytest.raises(BrokerError.trustStoreError, match="cannot be used"):
                 device.createContainer(file).result(PATIENCE)
         assert not [each for each in network.sent if "/records/" in each.path]
     device.createContainer(file).result(PATIENCE)
@@ -109,10 +131,8 @@ def test_a_journal_that_was_not_used_for_a_week_is_removed(tmp_path: Path) -> No
         journal = opened(tmp_path, SECRET, name)
         journal.append(name)
         journal.close()
-        [path] = [each for each in tmp_path.glob("*.journal") if journal.name == each.stem]
-        then = time.time() - days * 86_400
-        os.utime(path, (then, then))
+        then = "UPDATE journal SET time = time - ? WHERE name = ?"
+        state.change(tmp_path, then, days * 86_400, bytes.fromhex(journal.name))
     opened(tmp_path, SECRET, b"now").close()
     assert remembered(tmp_path, SECRET, b"young") == [b"young"]
     assert remembered(tmp_path, SECRET, b"old") == []
-    assert len(list(tmp_path.glob("*.journal"))) == 3

@@ -524,11 +524,11 @@ def _is_any(name: str) -> bool:
 
 def index_of(session: Session) -> Index | None:
     """Return the index of a session; None if its marks are not in files, or no folder can be used."""
-    if session.folder is None or not isinstance(session.marks, LoggedMarks):
+    if session.state is None or not isinstance(session.marks, LoggedMarks):
         return None
     origin = session.requests.endpoint.origin
     try:
-        root = checked_root(session.folder.with_name("names"), _MAX_BYTES)
+        root = checked_root(session.state.path.with_name("names"), _MAX_BYTES)
         folder = CacheFolder(root, session.keys.ring, origin, _MAX_BYTES)
     except errors.InvalidArgumentError as error:
         _log.warning("Names are looked up without an index: %s", error)

@@ -47,7 +47,7 @@ class OfflineSession(Session):
     is_offline: ClassVar[bool] = True
 
     def __init__(self, online: Session, copies: Copies) -> None:
-        super().__init__(online.requests, online.keys.ring, online.marks, online.folder)
+        super().__init__(online.requests, online.keys.ring, online.marks, online.state)
         self.keys: Keys = online.keys
         self._online, self._copies = online, copies
         self._times: dict[uuid.UUID, int] = {}

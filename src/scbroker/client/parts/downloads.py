@@ -26,8 +26,9 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import Shared, all_or_first_error
 from scbroker.client.core.sealing import OpenPart
 from scbroker.client.http.requests import Moved, Query, Taken
-from scbroker.client.own_files import Journal, open_own
+from scbroker.client.own_files import open_own
 from scbroker.client.parts.content import Meter, Progress
+from scbroker.client.parts.journal import Journal
 from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users.session import Session
 from scbroker.crypto.seal import KEY_SIZE, checksum, random_bytes
@@ -268,7 +269,7 @@ async def save_large(session: Session, download: Download, target: Path, progres
 
     def start() -> _Partial:
         names = (b"save", os.fsencode(target))
-        return _Partial(target, Journal.open(session.folder, session.journal_secret, *names))
+        return _Partial(target, Journal.open(session.state, session.journal_secret, *names))
 
     partial = await io_thread.in_pool(start)
     try:

@@ -1,9 +1,8 @@
 """Seal and upload large contents in chunks, before the record that names them is sent.
 
 One chunk is read, sealed and hashed in the thread pool while others are on the wire. For a file, a journal
-records which chunks have arrived, until the record is sent: a `SealedLog` in the trust store's folder, whose
-entries are also encrypted, as they hold keys. Whatever follows a frame that was cut off or changed counts as
-never written. A journal is only an aid: without it a transfer starts again.
+records which chunks have arrived, until the record is sent. It is only an aid: without it a transfer starts
+again.
 Spec: docs/spec/container.md, section 6; docs/spec/protocol.md, section 5.
 """
 
@@ -19,9 +18,9 @@ from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.calls.tasks import all_or_first_error
 from scbroker.client.core.sealing import NewPart
 from scbroker.client.http.requests import CHUNKS_AT_ONCE, Buffers, Query, Taken
-from scbroker.client.own_files import Journal
 from scbroker.client.parts.content import Content, Meter, Progress, Segment
 from scbroker.client.parts.downloads import RUN, path_of
+from scbroker.client.parts.journal import Journal
 from scbroker.client.parts.presigned import PresignedUrls
 from scbroker.client.users import accounts
 from scbroker.client.users.session import Session
@@ -73,7 +72,7 @@ async def start(
     Without a container id the upload is for a new container, whose id is derived from the upload's nonce.
     """
     names = (b"upload", content.identity or b"", container_id or b"")
-    journal = await io_thread.in_pool(Journal.open, session.folder, session.journal_secret, *names)
+    journal = await io_thread.in_pool(Journal.open, session.state, session.journal_secret, *names)
     try:
         found = await _recorded(session, journal, query)
         if found is not None and found.sent:

@@ -22,6 +22,7 @@ from scbroker.client.arguments import (
 )
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.http.requests import Requests
+from scbroker.client.local_state import LocalState
 from scbroker.client.users.session import Session, log_in_again
 from scbroker.client.users.session_store import KeptSessions
 from scbroker.client.users.trust_store import FileTrustStore, Marks, TrustStore, raise_to
@@ -177,10 +178,9 @@ async def fetch_reminder(requests: Requests, user_id: uuid.UUID) -> str:
 
 def session_of(requests: Requests, store: TrustStore, ring: KeyRing) -> Session:
     """Return a session with these keys, before anything is requested from the broker."""
-    # Journals of unfinished transfers are beside the marks if the marks are in files.
-    folder = store.directory / "transfers" if isinstance(store, FileTrustStore) else None
+    state = LocalState(store.directory) if isinstance(store, FileTrustStore) else None
     marks = store.open(ring.userId, ring.signing[0].derive("trust-store"))
-    return Session(requests, ring, marks, folder)
+    return Session(requests, ring, marks, state)
 
 
 def _keep_pass(store: TrustStore, session: Session) -> None:

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar, Unpack
 
 from scbroker import errors
@@ -23,6 +22,7 @@ from scbroker.client.calls.operation import called
 from scbroker.client.calls.tasks import Shared
 from scbroker.client.groups.directory import GroupDirectory
 from scbroker.client.http.requests import Options, Query, Requests
+from scbroker.client.local_state import LocalState
 from scbroker.client.users.directory import REPLACED, Directory
 from scbroker.client.users.trust_store import Marks
 from scbroker.crypto.seal import DecryptionKey, Octets
@@ -185,7 +185,7 @@ class Session:
     """Whether a cache answers the requests in the broker's place."""
 
     def __init__(
-        self, requests: Requests, ring: KeyRing, marks: Marks, folder: Path | None = None
+        self, requests: Requests, ring: KeyRing, marks: Marks, state: LocalState | None = None
     ) -> None:
         self.requests = requests
         self.userId: uuid.UUID = ring.userId
@@ -193,8 +193,8 @@ class Session:
         self.keys: Keys = Keys(ring)
         self.token: Token = Token(requests, self.keys)
         self.marks = marks
-        self.folder = folder
-        """Where the journals of unfinished transfers are; None if they are not kept."""
+        self.state = state
+        """Where journals of unfinished transfers and the index of names are; None if they are not kept."""
         self.directory: Directory = Directory(self.call, marks, self.userId)
         self.groups: GroupDirectory = GroupDirectory(
             self.call, marks, self.directory, self.fingerprint, self._unwrap
