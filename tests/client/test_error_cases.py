@@ -450,7 +450,7 @@ def a_key_file_that_was_damaged_at_the_broker(scene: Scene) -> Iterator[Attempt]
         yield lambda **style: nobody.logIn(user, PASSWORD, PASSPHRASE, **style)
 
 
-@case(e.TrustStoreError, "trust-store", "restore it from a copy, or remove it")
+@case(e.TrustStoreError, "trust-store", "put the right file back, or restart the program")
 def a_trust_store_that_was_damaged(scene: Scene) -> Iterator[Attempt]:
     ring, folder = scene.members[0], scene.folder / "trust"
     alice = scene.new_provider(ring, trustStore=FileTrustStore(folder))

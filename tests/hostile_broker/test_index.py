@@ -22,6 +22,7 @@ from scbroker.wire.problems import item_problem_of
 from tests.hostile_broker.accomplices import NO_LIST, Mallory
 from tests.hostile_broker.catalogue import attack
 from tests.hostile_broker.protocol import EVENTS
+from tests.kit import state
 from tests.kit.people import offer, put, with_access
 from tests.kit.waiting import PATIENCE
 from tests.kit.writers import User
@@ -45,12 +46,15 @@ def shown(device: ServerProvider) -> set[uuid.UUID | None]:
     return {each.id for each in all_containers(device) if isinstance(each, Container)}
 
 
-def files(device: ServerProvider) -> list[Path]:
-    """Return the files of the index, the larger one first."""
+def folder_of(device: ServerProvider) -> Path:
     store = device._trust_store
     assert isinstance(store, FileTrustStore)
-    found = [path for path in (store.directory / "names").rglob("*") if path.is_file()]
-    return sorted(found, key=lambda path: -path.stat().st_size)
+    return store.directory
+
+
+def rows(device: ServerProvider) -> list[tuple[bytes, bytes]]:
+    """Return the rows of the index, the one of all containers first."""
+    return state.read(folder_of(device), "SELECT part, sealed FROM names ORDER BY -length(sealed)")
 
 
 def up_to(last: int) -> Callable[[Events], Events]:
@@ -76,12 +80,6 @@ def other(mallory: Mallory, alice: User) -> ServerProvider:
     return mallory.device_of(alice)
 
 
-def change(*files: Path) -> None:
-    for path in files:
-        *kept, last = path.read_bytes()
-        path.write_bytes(bytes([*kept, last ^ 1]))
-
-
 @attack(166, NAME)
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["all", "changes", "both"])
 def test_an_older_index_gives_no_older_answer(
@@ -92,13 +90,14 @@ def test_an_older_index_gives_no_older_answer(
     which: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also if one of its files is of another time than the other."""
+    """Also if one of its rows is of another time than the other."""
     his = mallory.device_of(bob)
     box, renamed = offer(his, other, "box"), put(other, "old")
     assert named(device, "box") == [[box]]
     put(other, "a change")
     assert named(device, "box", "old") == [[box], [renamed]]
-    older = {path: path.read_bytes() for path in files(device)}
+    older = rows(device)
+    assert len(older) == 2
     his.revokeAccess(box, [other.getUserId().result(PATIENCE)]).result(PATIENCE)
     other.updateContainerHeader(renamed, {"name": "new"}).result(PATIENCE)
     monkeypatch.setattr(index, "_FEWEST_CHANGES", -1)
@@ -106,9 +105,9 @@ def test_an_older_index_gives_no_older_answer(
     monkeypatch.undo()
     put(other, "another change")
     assert named(device, "old", "new") == [[], [renamed]]
-    for number, (path, data) in enumerate(older.items()):
+    for number, row in enumerate(older):
         if which in (number, 2):
-            path.write_bytes(data)
+            state.change(folder_of(device), "REPLACE INTO names VALUES (?, ?)", *row)
     device = mallory.restarted(device)
     assert box not in shown(device)
     assert named(device, "box", "old", "new") == [[], [], [renamed]]

@@ -32,6 +32,8 @@ _TABLES: Final = (
     # Unfinished transfers (scbroker.client.parts.journal).
     "CREATE TABLE journal (name BLOB, number INTEGER, time INTEGER, sealed BLOB, "
     "PRIMARY KEY (name, number)) WITHOUT ROWID",
+    # The index of names (scbroker.client.cache.index).
+    "CREATE TABLE names (part BLOB PRIMARY KEY, sealed BLOB) WITHOUT ROWID",
 )
 _SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
 """Of the files that SQLite opens."""
@@ -107,6 +109,7 @@ class LocalState:
         return self._connect()
 
     def _connect(self) -> sqlite3.Connection:
+        _close_at_forks()
         make_own_folder(self.path.parent)
         # SQLite would create it with the mode that the umask leaves, and gives its mode to the files beside
         # it. An existing file is not opened here: to close it would release SQLite's locks of this process.
@@ -129,7 +132,6 @@ class LocalState:
         # Not at exit: another thread may use it.
         weakref.finalize(self, connection.close).atexit = False
         self._connection, self._file = connection, (state.st_dev, state.st_ino)
-        _close_at_forks()
         _states.add(self)
         return connection
 
@@ -141,8 +143,9 @@ class LocalState:
             )
         if isinstance(error, DamagedError | UnicodeDecodeError) or code in _DAMAGED:
             return TrustStoreError(
-                f"The trust store {self.path} is damaged or another user's: restore it from a copy, or "
-                "remove it to start again as on a fresh device, which forgets what this one has verified."
+                f"The trust store {self.path} is damaged, another user's, or older than what this program "
+                "has read of it: put the right file back, or restart the program. If that does not help, "
+                "remove the file to start again as a fresh device, which forgets what this one has verified."
             )
         why = getattr(error, "strerror", None) or error
         return TrustStoreError(

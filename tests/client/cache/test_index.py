@@ -1,4 +1,4 @@
-"""The index of names has always what a list shows, and its files can be lost."""
+"""The index of names has always what a list shows, and its rows can be lost."""
 
 import datetime as dt
 import logging
@@ -15,6 +15,7 @@ from scbroker.client.cache import index as module
 from scbroker.desk.names import all_containers, containers_named, names_by_id
 from tests.client.conftest import id_of
 from tests.client.rosters.conftest import accepted, team
+from tests.kit import state
 from tests.kit.ageing import age, drop_old_events
 from tests.kit.brokers import BrokerProcess
 from tests.kit.fixtures import NewProvider
@@ -197,41 +198,30 @@ def test_all_containers_are_listed_again_after_events_were_dropped(
     check(restart(), bob)
 
 
-def files(folder: Path) -> list[Path]:
-    return sorted(path for path in (folder / "names").rglob("*") if path.is_file())
-
-
-@pytest.mark.parametrize("lost", [0, 1], ids=["all", "changes"])
-def test_no_file_of_the_index_is_missed(
-    bob: ServerProvider, restart: Restart, tmp_path: Path, lost: int
+@pytest.mark.parametrize("harm", ["DELETE FROM names", "UPDATE names SET sealed = zeroblob(99)"])
+@pytest.mark.parametrize("order", ["ASC", "DESC"], ids=["changes", "all"])
+def test_no_row_of_the_index_is_missed(
+    bob: ServerProvider, restart: Restart, tmp_path: Path, harm: str, order: str
 ) -> None:
-    """A process that is killed leaves the files before, or one of them: each is renamed into place."""
     put(bob, "one")
     check(restart(), bob)
     two = put(bob, "two")
     check(restart(), bob)
     bob.deleteContainer(two).result(PATIENCE)
-    before = {path: path.read_bytes() for path in files(tmp_path)}
-    assert {path.stat().st_mode & 0o777 for path in before} == {0o600}
-    assert len(before) == 2
-    sorted(before, key=lambda path: -len(before[path]))[lost].unlink()
+    assert len(state.read(tmp_path, "SELECT * FROM names")) == 2
+    which = f"(SELECT part FROM names ORDER BY length(sealed) {order} LIMIT 1)"
+    state.change(tmp_path, f"{harm} WHERE part = {which}")
     check(restart(), bob)
 
 
-def test_an_index_of_many_containers_is_in_several_files(
+def test_of_too_many_containers_no_index_is_kept(
     bob: ServerProvider, restart: Restart, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache reads no large file, and strangers could make one large by names and lists."""
-    monkeypatch.setattr(module, "_PART", 300)
-    for number in range(9):
-        put(bob, f"{number}")
+    monkeypatch.setattr(module, "_MAX_BYTES", 300)
+    put(bob, "one")
     check(restart(), bob)
-    every = files(tmp_path)
-    assert len(every) > 2
     check(restart(), bob)
-    for lost in every:
-        lost.unlink()
-        check(restart(), bob)
+    assert state.read(tmp_path, "SELECT sealed FROM names") == [(b"",)]
 
 
 def test_an_index_of_another_version_of_the_program_is_made_again(
@@ -246,14 +236,18 @@ def test_an_index_of_another_version_of_the_program_is_made_again(
     check(restart(), bob)
 
 
-def test_without_a_folder_to_write_names_are_found_by_a_list(
+def test_an_index_that_cannot_be_written_is_not_missed(
     bob: ServerProvider, restart: Restart, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "names").write_text("not a folder")
+    device = restart()
+    check(device, bob)
+    refuse = "BEFORE INSERT ON names BEGIN SELECT RAISE(FAIL, 'no space'); END"
+    state.change(tmp_path, f"CREATE TRIGGER refuse {refuse}")
     made = put(bob, "one")
     with caplog.at_level(logging.WARNING):
-        device = restart()
-        for _ in range(2):
-            assert [each.id for each in containers_named(device, ["one"]).found["one"]] == [made]
-    assert len([each for each in caplog.messages if "without an index" in each]) == 1
-    assert list(map(row, all_containers(bob))) == list(map(row, bob.iterContainers()))
+        [found] = containers_named(device, ["one"]).found["one"]
+    assert found.id == made
+    assert "The index of names is not kept" in caplog.text
+    state.change(tmp_path, "DROP TRIGGER refuse")
+    check(device, bob)
+    check(restart(), bob)

@@ -55,7 +55,7 @@ def test_entries_come_back_in_their_order_and_nobody_elses_do(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("harm, left", [
-    ("UPDATE journal SET number = 1 - number", 0),
+    ("UPDATE journal SET sealed = (SELECT sealed FROM journal WHERE number = 1)", 0),
     ("UPDATE journal SET name = zeroblob(32)", 0),
     ("UPDATE journal SET sealed = 'text' WHERE number = 1", 1),
     ("UPDATE journal SET number = 'text' WHERE number = 1", 1),
@@ -135,4 +135,5 @@ def test_a_journal_that_was_not_used_for_a_week_is_removed(tmp_path: Path) -> No
         state.change(tmp_path, then, days * 86_400, bytes.fromhex(journal.name))
     opened(tmp_path, SECRET, b"now").close()
     assert remembered(tmp_path, SECRET, b"young") == [b"young"]
+    assert len(list(tmp_path.glob("*.lock"))) == 2
     assert remembered(tmp_path, SECRET, b"old") == []

@@ -4,10 +4,10 @@ Events since the last reading decide which containers are read again, and each i
 a container of which this device has verified a later version, or which the index lacks: a broker that
 withholds events can hide no more than in a list.
 
-The index is in files of a `CacheFolder`: several with all containers, and one with what changed since. A file
-that is missing, damaged or older costs only reading: events are read again, or the containers listed. So no
-lock is needed. If the log has another event than the last one that was read, the containers are listed: after
-a restored backup, a log can have grown beyond this place again.
+The index is in two rows of the state file: one with all containers, and one with what changed since. They are
+sealed under a key of the user and the broker. A row that is missing, damaged or older costs only reading:
+events are read again, or the containers listed. If the log has another event than the last one that was read,
+the containers are listed: after a restored backup, a log can have grown beyond this place again.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ import msgspec
 from scbroker import errors
 from scbroker.client import events
 from scbroker.client.arguments import moment, now
-from scbroker.client.cache.folder import CacheFolder, checked_root
 from scbroker.client.calls import tasks
 from scbroker.client.calls.io_thread import io_thread
 from scbroker.client.containers import contents, fetching, listing
 from scbroker.client.containers.change import decode_header
 from scbroker.client.core.judging import Mark
 from scbroker.client.events import Source
+from scbroker.client.local_state import LocalState
 from scbroker.client.users.session import Session
 from scbroker.client.users.trust_store import LoggedMarks, Position
-from scbroker.crypto.seal import random_bytes
+from scbroker.crypto.seal import random_bytes, seal, unseal
+from scbroker.crypto.verify import keyed_hash, label
 from scbroker.errors import BrokerError
 from scbroker.records.canonical import decoder
 from scbroker.records.container_record import GROUP_TYPE, Role
@@ -51,14 +52,11 @@ _MOST_TWINS: Final = 64
 _MOST_PAGES: Final = 100
 """Pages of events after which the containers are listed instead. A broker could serve events without end."""
 _FEWEST_CHANGES: Final = 256
-"""Containers that the file of changes may have; a thirty-second of all if that is more."""
+"""Containers that the row of changes may have; a thirty-second of all if that is more."""
 _LONG: Final = 64
 """Versions of a container. If a list hides entries, each reading judges all governing records again."""
 _MAX_BYTES: Final = 256 * 1_048_576
-_PART: Final = 16 * 1_048_576
-"""Bytes of a file with containers, roughly: a cache reads no file of more than 40 MiB."""
-_SLOT: Final = 64
-"""Bytes of a container in it, without name and row."""
+"""Bytes of a row. With more containers they are listed instead."""
 _HASH: Final = 8
 _ALL, _CHANGES = "index", "index-changes"
 _NOTHING: Final = msgspec.Raw(b"\xc0")
@@ -130,14 +128,12 @@ class _Place(msgspec.Struct, array_like=True, frozen=True):
     last: bytes = b""
 
 
-class _File(msgspec.Struct, array_like=True):
-    """A part of all containers; in the file of changes, those changed since the files with this number."""
+class _Stored(msgspec.Struct, array_like=True):
+    """All containers, or those that changed since the row with this number was written."""
 
     layout: str
     """That of the rows; an index of another version of this program is made again."""
     number: bytes
-    parts: int
-    """The number of files that have all containers."""
     places: dict[Log, _Place]
     marks: Position
     """Up to where the slots were compared with the device's marks."""
@@ -149,18 +145,19 @@ class _File(msgspec.Struct, array_like=True):
 class Index:
     """The containers of a session's user by id. `refresh` brings them up to date."""
 
-    def __init__(self, session: Session, marks: LoggedMarks, folder: CacheFolder) -> None:
-        self._session, self._logged, self._folder = session, marks, folder
+    def __init__(self, session: Session, marks: LoggedMarks, state: LocalState) -> None:
+        self._session, self._logged, self._state = session, marks, state
+        secret = session.keys.ring.signing[0].derive("index-of-names")
+        self._secret = keyed_hash(secret, "index", session.requests.endpoint.origin.encode())
         self._number = b""
-        self._parts = 0
         self._places: dict[Log, _Place] = {}
         self._marks: Position = 0, b""
         self._is_far = False
-        """True if so many marks were set since the files were written that they are written again."""
+        """True if so many marks were set since the rows were written that they are written again."""
         self._slots: dict[bytes, _Slot] = {}
         self._late: set[bytes] = set()
         self._changes: set[bytes] = set()
-        """Containers that changed since the file of all containers was written."""
+        """Containers that changed since the row of all containers was written."""
         self._lock = asyncio.Lock()
 
     async def find(
@@ -248,7 +245,7 @@ class Index:
         try:
             return await self._brought_up(stale, is_shown, named)
         except BaseException:
-            # The places may be ahead of what was read: the next call begins with the files.
+            # The places may be ahead of what was read: the next call begins with the rows.
             self._number = b""
             raise
 
@@ -435,19 +432,13 @@ class Index:
 
     def _load(self) -> None:
         self._changes = set()
-        whole = self._file(_ALL)
+        whole = self._stored(_ALL)
         if whole is None:
             return
-        slots = whole.slots
-        for number in range(1, whole.parts):
-            part = self._file(_ALL, number)
-            if part is None or part.number != whole.number:
-                return
-            slots |= part.slots
-        self._number, self._parts = whole.number, whole.parts
+        self._number = whole.number
         self._places, self._marks, self._late = whole.places, whole.marks, whole.late
-        self._slots = {key: slot for key, slot in slots.items() if slot is not None}
-        changes = self._file(_CHANGES)
+        self._slots = {key: slot for key, slot in whole.slots.items() if slot is not None}
+        changes = self._stored(_CHANGES)
         if changes is not None and changes.number == whole.number:
             self._places, self._marks, self._late = changes.places, changes.marks, changes.late
             self._changes = set(changes.slots)
@@ -457,42 +448,42 @@ class Index:
                 else:
                     self._slots[key] = slot
 
-    def _file(self, kind: str, part: int = 0) -> _File | None:
-        data = self._folder.read(kind, _key_of(part))
+    def _stored(self, part: str) -> _Stored | None:
+        """Return a row; None if it is missing or damaged, or if another version of this program wrote it."""
+        with self._state as connection:
+            row = connection.execute("SELECT sealed FROM names WHERE part = ?", (self._name(part),))
+            sealed = row.fetchone()
         try:
-            found = None if data is None else _FILE.decode(data)
-        except msgspec.DecodeError:
+            found = _STORED.decode(unseal(self._secret, label(part), sealed[0]))
+        except (TypeError, ValueError, errors.DecryptionError):
             return None
-        return found if found is not None and found.layout == _LAYOUT else None
+        return found if found.layout == _LAYOUT else None
 
     def _save(self) -> None:
-        if self._number and len(self._changes) <= max(_FEWEST_CHANGES, len(self._slots) // 32):
-            slots = {key: self._slots.get(key) for key in self._changes}
-            self._write(_CHANGES, 0, slots)
-            return
-        self._number, self._changes = random_bytes(16), set()
-        parts, size = [dict[bytes, _Slot | None]()], 0
-        for key, slot in self._slots.items():
-            size += _SLOT + len(slot.name or "") * 4 + len(memoryview(slot.row))
-            if size > _PART:
-                parts.append({})
-                size = 0
-            parts[-1][key] = slot
-        # The first file says how many belong to it: it comes last.
-        self._parts = len(parts)
-        for number, slots in reversed([*enumerate(parts)]):
-            self._write(_ALL, number, slots)
+        is_part = len(self._changes) <= max(_FEWEST_CHANGES, len(self._slots) // 32)
+        part, slots = _CHANGES, {key: self._slots.get(key) for key in self._changes}
+        if not (self._number and is_part):
+            self._number, self._changes = random_bytes(16), set()
+            part, slots = _ALL, {**self._slots}
+        stored = _Stored(_LAYOUT, self._number, self._places, self._marks, slots, self._late)
+        sealed = seal(self._secret, label(part), _ENCODER.encode(stored))
+        if len(sealed) > _MAX_BYTES:
+            sealed = b""
+        try:
+            with self._state as connection:
+                row = self._name(part), sealed
+                connection.execute("REPLACE INTO names VALUES (?, ?)", row)
+        except errors.TrustStoreError as error:  # it is written again later
+            _log.warning("The index of names is not kept: %s", error)
 
-    def _write(self, kind: str, part: int, slots: dict[bytes, _Slot | None]) -> None:
-        places, late = self._places, self._late
-        file = _File(_LAYOUT, self._number, self._parts, places, self._marks, slots, late)
-        self._folder.write(kind, _key_of(part), _ENCODER.encode(file))
+    def _name(self, part: str) -> bytes:
+        return keyed_hash(self._secret, part)
 
 
 _Fresh = dict[bytes, Container[Any] | BrokerError]
 _HEAD: Final = decoder(_Head)
 _ROW: Final = decoder(_Row)
-_FILE: Final = decoder(_File)
+_STORED: Final = decoder(_Stored)
 _ENCODER: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 
@@ -513,27 +504,16 @@ async def _end_of(source: Source) -> _Place:
     return _Place(end + 1, last)
 
 
-def _key_of(part: int) -> bytes:
-    return b"" if part == 0 else part.to_bytes(4)
-
-
 def _is_any(name: str) -> bool:
     del name
     return True
 
 
 def index_of(session: Session) -> Index | None:
-    """Return the index of a session; None if its marks are not in files, or no folder can be used."""
+    """Return the index of a session; None if its marks are not in a state file."""
     if session.state is None or not isinstance(session.marks, LoggedMarks):
         return None
-    origin = session.requests.endpoint.origin
-    try:
-        root = checked_root(session.state.path.with_name("names"), _MAX_BYTES)
-        folder = CacheFolder(root, session.keys.ring, origin, _MAX_BYTES)
-    except errors.InvalidArgumentError as error:
-        _log.warning("Names are looked up without an index: %s", error)
-        return None
-    return Index(session, session.marks, folder)
+    return Index(session, session.marks, session.state)
 
 
 def _open_header(data: bytes | None) -> Header[Any] | None:

@@ -64,7 +64,10 @@ class Journal:
         lock = filelock.FileLock(path, timeout=0, thread_local=False)
         try:
             with state as connection:  # which makes the folder
-                connection.execute(_DROP_OLD, (int(time.time()) - _KEPT_SECONDS,))
+                before = int(time.time()) - _KEPT_SECONDS
+                for (old,) in connection.execute(_OLD, (before,)).fetchall():
+                    connection.execute("DELETE FROM journal WHERE name = ?", (old,))
+                    path.with_name(f"{old.hex()}.lock").unlink(missing_ok=True)
             lock.acquire()
             journal = cls(state, secret, name, lock)
             with state as connection:
@@ -148,7 +151,6 @@ class Journal:
 
 
 _ENTRIES: Final = "SELECT number, sealed FROM journal WHERE name = ? ORDER BY number"
-_DROP_OLD: Final = """
-    DELETE FROM journal
-    WHERE name IN (SELECT name FROM journal GROUP BY name HAVING max(time) < ?)
+_OLD: Final = """
+    SELECT name FROM journal GROUP BY name HAVING max(time) < ? AND typeof(name) = 'blob'
 """

@@ -25,7 +25,7 @@ import msgspec
 
 from scbroker.client.local_state import DamagedError, LocalState, transaction
 from scbroker.crypto.verify import equal, keyed_hash, sha256
-from scbroker.errors import InvalidArgumentError, TrustStoreError
+from scbroker.errors import InvalidArgumentError
 from scbroker.folders import platform_folder
 from scbroker.records.canonical import decoder
 
@@ -231,7 +231,6 @@ class _FileMarks:
 
     def __init__(self, state: LocalState, user_id: uuid.UUID, secret: bytes) -> None:
         self._state, self._user, self._secret = state, user_id.bytes, secret
-        self._is_open = False
         self._values = _Values()
         self._entries: list[tuple[bytes, str, bytes]] = []
         """MAC, kind and key of each entry in memory, from the last one that has all marks on."""
@@ -239,7 +238,6 @@ class _FileMarks:
             found = connection.execute(_LAST_HASH, (self._user,)).fetchone()
             self._position: Position = found or (0, b"")
             self._read(connection, is_whole=found is None)
-        self._is_open = True
 
     def get(self, kind: str, key: bytes) -> bytes | None:
         with self._state as connection:
@@ -298,16 +296,10 @@ class _FileMarks:
                     entry: _Entry = decoder(_Entry).decode(body)
                     is_whole = is_whole or entry.kind == _ALL
                     new.append(((number, mac), entry))
-            if not is_whole or not new:
-                raise DamagedError
-        except (DamagedError, TypeError, ValueError):  # a value may have any type
-            if self._is_open:
-                raise TrustStoreError(
-                    f"The trust store {self._state.path} was replaced by an older copy or another file while "
-                    "it was in use: put the newer file back, or restart the program, which then knows only "
-                    "what the present file has."
-                ) from None
+        except (TypeError, ValueError):  # a value may have any type
             raise DamagedError from None
+        if not is_whole or not new:
+            raise DamagedError
         for position, entry in new:
             self._add(position, entry)
         return True
