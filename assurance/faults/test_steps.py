@@ -34,7 +34,6 @@ pytestmark = [pytest.mark.long, pytest.mark.process]
 
 LARGE = bytes(range(256)) * 1000
 """Too large for a row: one object."""
-SYNCS = "fsync,fdatasync"
 
 
 @pytest.fixture

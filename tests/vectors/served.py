@@ -27,6 +27,13 @@ from tests.vectors.story import Container, Made
 NOW = START + 40 * DAY
 
 
+def key_chains() -> list[KeyChainState]:
+    return [
+        KeyChainState(userId=str(user_id_of(one.fingerprint)), sequence=len(one.records) - 1)
+        for one in cast().values()
+    ]
+
+
 class Served:
     """What an honest broker knows of a container."""
 
@@ -69,12 +76,7 @@ class Served:
             type=self._type(reader, governs[-1].record.version),
             header=self._sealed(told, Role.Header),
             content=self._sealed(told, Role.Content),
-            keyChains=[
-                KeyChainState(
-                    userId=str(user_id_of(one.fingerprint)), sequence=len(one.records) - 1
-                )
-                for one in cast().values()
-            ],
+            keyChains=key_chains(),
         )
         if head.record.tombstone:
             return replace(whole, skipped=[], wrap=None, type=None, header=None, content=None)

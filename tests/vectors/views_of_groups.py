@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scbroker.records import roster
-from scbroker.records.canonical import user_id_of, uuid8
+from scbroker.records.canonical import uuid8
 from scbroker.records.roster import MembershipProof
 from scbroker.wire.codec import encode
 from scbroker.wire.containers import (
@@ -22,11 +22,10 @@ from scbroker.wire.containers import (
 )
 from scbroker.wire.groups import GroupMembership, GroupRecord, GroupView
 from scbroker.wire.rosters import GroupState, Leaf, Membership
-from scbroker.wire.users import KeyChainState
-from tests.vectors.cast import Person, cast, chosen, day
+from tests.vectors.cast import Person, chosen, day
 from tests.vectors.files import FORK, INTEGRITY, ROLLBACK, Vector, invalid, valid
 from tests.vectors.groups import READER, Group, Seat, Step
-from tests.vectors.served import Served, found, given
+from tests.vectors.served import Served, found, given, key_chains
 from tests.vectors.story import Grant, Made
 from tests.vectors.through_groups import ALL, READ, Through
 
@@ -96,12 +95,7 @@ class Shared(Served):
         return GroupView(
             records=[_record(step) for step in self.team],
             last=self.latest.version,
-            keyChains=[
-                KeyChainState(
-                    userId=str(user_id_of(one.fingerprint)), sequence=len(one.records) - 1
-                )
-                for one in cast().values()
-            ],
+            keyChains=key_chains(),
             membership=None if reader is None else self._membership(reader),
         )
 
