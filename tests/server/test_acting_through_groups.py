@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from scbroker.records.container_record import Role
 from scbroker.records.roster import proven
+from scbroker.server.storage.driver import Connection
 from scbroker.wire.containers import (
     ContainerList,
     ContainerView,
@@ -109,6 +110,21 @@ def test_without_via_the_broker_serves_a_view_through_an_accepted_group(scene: S
     assert outcome.view.via == group.group_id
     group.tell(scene.sharer, group.follow(scene.sharer, remove=[scene.writer]))
     get(scene.writer, story.path, None).expect(404, "not-found")
+
+
+def test_one_statement_finds_through_what_a_user_may_read(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.group.accept(scene.writer).expect(204)
+    asked, execute = list[str](), Connection.execute
+
+    def noted(connection: Connection, statement: Any, *values: Any) -> Any:
+        asked.append(str(statement))
+        return execute(connection, statement, *values)
+
+    monkeypatch.setattr(Connection, "execute", noted)
+    assert view(scene.writer, scene.story, None, "content=1").via == scene.group.group_id
+    assert len([each for each in asked if " group_members " in each]) == 1, asked
 
 
 def test_of_several_groups_the_broker_takes_the_one_that_leaves_most_permissions(
