@@ -1,6 +1,6 @@
 """Write results as JSON for programs, and as tables into a page of the docs.
 
-Each part has a pair of comments in the page; the text between them is replaced.
+A part may have a pair of comments in the page; the text between them is replaced. Every part is in the JSON.
 """
 
 import datetime as dt
@@ -39,11 +39,6 @@ def put(path: Path, name: str, text: str) -> None:
     path.write_text(_with(before, name, text), "utf-8")
 
 
-def replaced(page: str, run: Run) -> str:
-    """Return the page with this part's table between its comments, or at the end if it has none."""
-    return _with(page, run.part, _text(run))
-
-
 def _text(run: Run) -> str:
     """Return the table of a run without bare figures, which only the JSON has."""
     shown = [r for r in run.results if r.floor_is or r.target or r.peers]
@@ -52,11 +47,10 @@ def _text(run: Run) -> str:
 
 def _with(page: str, name: str, text: str) -> str:
     begin, end = f"<!-- results of {name} -->", f"<!-- end of {name} -->"
-    block = f"{begin}\n\n{text}\n\n{end}"
     if begin not in page or end not in page:
-        return f"{page}\n{block}\n".lstrip("\n")
+        return page
     head, _, rest = page.partition(begin)
-    return head + block + rest.partition(end)[2]
+    return f"{head}{begin}\n\n{text}\n\n{end}{rest.partition(end)[2]}"
 
 
 def read_json(path: Path) -> dict[str, Run]:
