@@ -40,9 +40,9 @@ def put(path: Path, name: str, text: str) -> None:
 
 
 def _text(run: Run) -> str:
-    """Return the table of a run without bare figures, which only the JSON has."""
+    """Return the table of a run under its date and machine, without bare figures: the JSON has them."""
     shown = [r for r in run.results if r.floor_is or r.target or r.peers]
-    return f"{run.where}\n\n{table(shown)}"
+    return table(shown).replace("| job |", f"| {run.where.rstrip('.')} |", 1)
 
 
 def _with(page: str, name: str, text: str) -> str:
