@@ -22,12 +22,12 @@ def test_no_file_or_folder_is_open_to_others_whatever_the_umask(
 ) -> None:
     """Another user who could write .bashrc, or the script that it reads, would run commands."""
     code = "import os, sys; os.umask(0); os.execv(sys.argv[1], sys.argv[1:])"
-    subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code, *command(*arguments)],
         env=stranger.environment, cwd=stranger.home, check=False, capture_output=True,
     )  # fmt: skip
     made = list(stranger.home.rglob("*"))
-    assert made
+    assert made, done
     assert [each for each in made if each.lstat().st_mode & 0o022 and not each.is_symlink()] == []
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from scbroker import errors
@@ -67,24 +68,31 @@ def complete_folder(ctx: Any, incomplete: str) -> list[str]:
     return sorted({each[: each.index("/", at) + 1] for each in names if "/" in each[at:]})
 
 
-def complete_person(ctx: Any, incomplete: str) -> list[str]:
-    """Return the contacts that complete a word."""
-    return _names(ctx, incomplete, _people)
+def _people(run: Run) -> Iterable[str]:
+    return (each.name for each in run.people.book.list().result())
 
 
-def complete_holder(ctx: Any, incomplete: str) -> list[str]:
-    """Return the contacts and accepted groups that complete a word."""
-    return _names(ctx, incomplete, lambda run: (*_people(run), *_groups(run)))
+def _groups(run: Run) -> Iterable[str]:
+    return (each.name for each in run.people.readable)
 
 
-def complete_group(ctx: Any, incomplete: str) -> list[str]:
-    """Return the accepted groups that complete a word."""
-    return _names(ctx, incomplete, _groups)
+def _offers(run: Run) -> Iterable[str]:
+    return (each.name for each in run.people.offers() or [])
 
 
-def complete_offer(ctx: Any, incomplete: str) -> list[str]:
-    """Return the offered groups that complete a word."""
-    return _names(ctx, incomplete, lambda run: (each.name for each in run.people.offers() or []))
+def _completing(*lists: Callable[[Run], Iterable[str]]) -> Callable[[Any, str], list[str]]:
+    """Return a function that returns the names of these lists that complete a word."""
+
+    def complete(ctx: Any, incomplete: str) -> list[str]:
+        return _names(ctx, incomplete, lambda run: chain.from_iterable(e(run) for e in lists))
+
+    return complete
+
+
+complete_person: Final = _completing(_people)
+complete_group: Final = _completing(_groups)
+complete_holder: Final = _completing(_people, _groups)
+complete_offer: Final = _completing(_offers)
 
 
 def complete_profile(incomplete: str) -> list[str]:
@@ -95,11 +103,3 @@ def complete_profile(incomplete: str) -> list[str]:
         return [each for each in profiles.read().profiles if each.startswith(incomplete)]
     except errors.BrokerError:
         return []
-
-
-def _people(run: Run) -> Iterable[str]:
-    return (each.name for each in run.people.book.list().result())
-
-
-def _groups(run: Run) -> Iterable[str]:
-    return (each.name for each in run.people.readable)

@@ -219,26 +219,8 @@ def read_small(path: Path, most: int) -> bytes | Path:
     except OSError as error:
         raise _unreadable("The file", error) from None
     if len(content) != before.st_size or before.st_mtime_ns != after.st_mtime_ns:
-        raise _changed()
+        raise errors.InvalidArgumentError("The file changed while it was read: repeat the command.")
     return content
-
-
-def why_unread(file: File, error: errors.BrokerError) -> errors.BrokerError:
-    """Return the reason, in words of the command line, why the library could not read a file."""
-    if file.path is None or not isinstance(error, errors.InvalidArgumentError):
-        return error
-    try:
-        with open(file.path, "rb", opener=regular) as opened:
-            state = os.fstat(opened.fileno())
-    except OSError as found:
-        return _unreadable("The file", found)
-    if (state.st_size, time_of(state)) != (file.size, file.modified):
-        return _changed()
-    return error
-
-
-def _changed() -> errors.BrokerError:
-    return errors.InvalidArgumentError("The file changed while it was read: repeat the command.")
 
 
 def _unreadable(what: str, error: OSError | ValueError) -> errors.BrokerError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import functools
-import json
 import re
 import sys
 import unicodedata
@@ -118,7 +117,7 @@ class Output:
         JSON has all keys of the rows; table and lines have those that `columns` names.
         """
         if self.as_json:
-            _print_json([_plain(row) for row in rows])
+            _print_json(rows)
         elif self.on_terminal:
             self._table(rows, columns)
         else:
@@ -131,7 +130,7 @@ class Output:
         On a terminal a column has the given width, or more.
         """
         if self.as_json:
-            text = json.dumps(_plain(row))
+            text = _as_json(row)
         elif self.on_terminal:
             text = "  ".join(f"{_shown(row[key]):<{width}}" for key, width in columns.items())
         else:
@@ -141,7 +140,7 @@ class Output:
     def fields(self, row: Row) -> None:
         """Write one result: as a JSON object, or a line for each field that is not None."""
         if self.as_json:
-            _print_json(_plain(row))
+            _print_json(row)
             return
         given = {key: value for key, value in row.items() if value is not None}
         width = max(map(len, given), default=0)
@@ -154,14 +153,14 @@ class Output:
     def line(self, row: Row, text: str) -> None:
         """Write an item of a stream at once: as a line of JSON, or the text."""
         if self.as_json:
-            print(json.dumps(_plain(row)), flush=True)
+            print(_as_json(row), flush=True)
         else:
             self._print(printable(text))
 
     def done(self, row: Row, text: str) -> None:
         """Say what a command has done: as a JSON object on standard output, or as a message."""
         if self.as_json:
-            _print_json(_plain(row))
+            _print_json(row)
         else:
             self.say(text)
 
@@ -253,11 +252,17 @@ class Output:
                 print("  ".join(padded).rstrip())
 
 
+def _as_json(value: Any) -> str:
+    import json  # the help of a command starts without it
+
+    return json.dumps(_plain(value))
+
+
 def _print_json(value: Any) -> None:
     import msgspec
 
     # The encoder of `json` that indents is written in Python, and takes five times as long.
-    print(msgspec.json.format(json.dumps(value), indent=2))
+    print(msgspec.json.format(_as_json(value), indent=2))
 
 
 _PLAIN: Final = (str, type(None), int, bool, float)

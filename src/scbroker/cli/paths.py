@@ -20,6 +20,7 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_FOLDER: Final = (errno.ELOOP, errno.ENOTDIR)
 _HAS_DIR_FD: Final = os.open in os.supports_dir_fd  # not on Windows
 _HAS_UTIME_FD: Final = os.utime in os.supports_fd  # not on Windows
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
@@ -27,8 +28,7 @@ def write_own(path: Path, content: bytes) -> None:
     """Write a file that its owner alone can read, in a folder that nobody else can write."""
     with translated(path):
         path.unlink(missing_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        with os.fdopen(os.open(path, _NEW, 0o600), "wb") as file:
             file.write(content)
 
 
@@ -40,9 +40,8 @@ def new_file(path: Path, *, option: str | None = None) -> Iterator[BinaryIO]:
     written.
     """
     place = f" with {option}" if option else ""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with _refusing_file(path, place):
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = os.open(path, _NEW, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

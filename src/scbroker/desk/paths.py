@@ -108,13 +108,6 @@ def without_marks(name: str) -> str:
     return "".join(f"(U+{ord(each):04X})" if is_invisible(each) else each for each in name)
 
 
-def hidden(name: str) -> errors.BrokerError:
-    """Return the error for a name that would make a hidden file."""
-    return errors.InvalidArgumentError(
-        f"The name {name!r} would make a hidden file: choose another name."
-    )
-
-
 def filesystem_path(name: str) -> str:
     """Return the path of a container in a filesystem of containers, in NFC.
 

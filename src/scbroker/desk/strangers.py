@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import scbroker
 from scbroker import errors
-from scbroker.desk.paths import hidden, is_hidden, relative_path, without_marks
+from scbroker.desk.paths import is_hidden, relative_path, without_marks
 
 Container: TypeAlias = "scbroker.Container[Any]"
 _UNKNOWN = uuid.UUID(int=0)
@@ -54,7 +54,9 @@ class Strangers:
         path = relative_path(escaped if escaped != name and self.may_change(container) else name)
         path = PurePosixPath(path.name) if alone else path
         if (alone and is_hidden(path)) or self.hide(container, str(path)):
-            raise hidden(name)
+            raise errors.InvalidArgumentError(
+                f"The name {name!r} would make a hidden file: choose another name."
+            )
         return path
 
     def left_among(self, named: Sequence[Container]) -> list[Container]:

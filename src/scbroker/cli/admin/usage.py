@@ -109,15 +109,11 @@ def _recount(run: Admin) -> None:
          "containersBefore": said.containers, "containers": stored.containers}
         for user, said, stored in found
     ]  # fmt: skip
-    if run.out.as_json:
-        run.out.rows(rows, {})
-        return
-    for row in rows:
-        text = (
-            "{userId}: {bytesBefore} bytes are now {bytes}, "
-            "and {containersBefore} containers {containers}."
-        )
-        run.out.line(row, text.format_map(row))
+    columns = {
+        "userId": "USER", "bytesBefore": "BYTES BEFORE", "bytes": "BYTES",
+        "containersBefore": "CONTAINERS BEFORE", "containers": "CONTAINERS",
+    }  # fmt: skip
+    run.out.rows(rows, columns)
     run.out.say(f"Corrected the usage of {len(rows)} users.")
 
 

@@ -20,7 +20,7 @@ from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.commands.getting import has_content
 from scbroker.cli.completion import complete_group, complete_holder
-from scbroker.cli.files import STREAM, File, find, read_small, why_unread
+from scbroker.cli.files import STREAM, File, find, read_small
 from scbroker.cli.names import is_whole, label_of
 from scbroker.cli.output import Size
 from scbroker.cli.paths import translated
@@ -307,13 +307,10 @@ def _transfer(run: Run, work: Work) -> None:
 
 
 def _outcome(file: File, status: str, result: scbroker.Metadata | errors.BrokerError) -> Outcome:
-    match result:
-        case errors.ConflictError() if status == _UPDATED:
-            result = errors.ConflictError(
-                "The container was changed meanwhile: look at it, then repeat the command."
-            )
-        case errors.BrokerError():
-            result = why_unread(file, result)
+    if isinstance(result, errors.ConflictError) and status == _UPDATED:
+        result = errors.ConflictError(
+            "The container was changed meanwhile: look at it, then repeat the command."
+        )
     if isinstance(result, errors.BrokerError):
         return Outcome(file.name, result)
     length = result.length or 0

@@ -5,7 +5,6 @@ Also the words for people and containers, which other users may have chosen.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import uuid
 from collections.abc import Awaitable
@@ -24,7 +23,6 @@ from scbroker.desk.names import containers_of, is_damaged
 from scbroker.desk.people import People, Somebody, contact_in_text
 
 Container: TypeAlias = scbroker.Container[Any]
-_OFFER_SECONDS: Final = 2.0
 _LONGEST: Final = 120
 """Characters of a name on the page. Other users choose the names of what they share."""
 
@@ -43,19 +41,6 @@ def provider_of(request: Request) -> scbroker.ServerProvider:
 async def people_of(request: Request) -> People:
     """Read the user's contacts, links and groups as they are now."""
     return await session_of(request).do(lambda run: People(run.session).read())
-
-
-async def offered_groups(provider: scbroker.ServerProvider) -> int:
-    """Return how many groups are offered to the user; 0 if they cannot be read within two seconds.
-
-    Everybody can offer a group, and its history can be long.
-    """
-    try:
-        async with asyncio.timeout(_OFFER_SECONDS):
-            found = await provider.getGroups()
-    except (TimeoutError, errors.UntrustedError):
-        return 0
-    return sum(isinstance(each, scbroker.Group) and not each.accepted for each in found)
 
 
 async def container_of(request: Request) -> Container:

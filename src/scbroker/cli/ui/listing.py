@@ -17,15 +17,7 @@ from starlette.routing import Route
 import scbroker
 from scbroker import errors
 from scbroker.cli.output import SHORT_ID
-from scbroker.cli.ui.context import (
-    Container,
-    named,
-    offered_groups,
-    people_of,
-    provider_of,
-    session_of,
-    shortened,
-)
+from scbroker.cli.ui.context import Container, named, people_of, session_of, shortened
 from scbroker.cli.ui.session import HOME, Session
 from scbroker.cli.web.site import show
 from scbroker.desk.names import Entry, all_containers, name_of
@@ -105,7 +97,8 @@ class Wanted(NamedTuple):
 async def _list(request: Request) -> Response:
     wanted = Wanted.of(request.query_params)
     entries = await read(session_of(request))
-    people, offers = await people_of(request), await offered_groups(provider_of(request))
+    people = await people_of(request)
+    offers = await session_of(request).do(lambda run: len(run.people.offers() or []))
     damaged = [each for each in entries if isinstance(each, errors.BrokerError)]
     visible = [
         each for each in entries if isinstance(each, scbroker.Container) and not each.isOwnDocument
