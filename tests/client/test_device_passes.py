@@ -119,9 +119,9 @@ def test_a_damaged_pass_is_as_none_and_the_next_log_in_replaces_it(
 ) -> None:
     folder, user = tmp_path / "device", scene.user
     log_in(in_a_folder(scene, folder), user)
-    state.change(folder, "UPDATE pass SET value = ?", damaged)
+    state.change(folder, "UPDATE user SET pass = ?", damaged)
     log_in(in_a_folder(scene, folder), user)
-    assert state.read(folder, "SELECT value FROM pass") != [(damaged,)]
+    assert state.read(folder, "SELECT pass FROM user") != [(damaged,)]
     scene.attack()
     log_in(in_a_folder(scene, folder), user)
 
@@ -131,7 +131,7 @@ def test_another_users_pass_instead_makes_a_device_a_new_one(scene: Scene, tmp_p
     folder, user = tmp_path / "device", scene.user
     bob = scene.broker.new_user()
     scene.provider(bob, trustStore=FileTrustStore(folder))
-    state.change(folder, "UPDATE pass SET user = ?", user.bytes)
+    state.change(folder, "INSERT INTO user (id, pass) SELECT ?, pass FROM user", user.bytes)
     scene.attack()
     with pytest.raises(BrokerError.throttledError):
         log_in(in_a_folder(scene, folder), user)

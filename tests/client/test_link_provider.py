@@ -125,7 +125,7 @@ def test_the_parameters_are_those_of_a_provider(alice: ServerProvider, tmp_path:
     ) as guest:
         assert (guest.applicationName, guest.serverUrl) == ("guest", alice.serverUrl)
         assert guest._endpoint.timeout == 99.0
-    assert state.read(folder, "SELECT DISTINCT user FROM entry") == [(link.userId.bytes,)]
+    assert state.read(folder, "SELECT id FROM user") == [(link.userId.bytes,)]
     for wrong in ({"timeout": 0}, {"ssl": "no"}, {"objectStoreOrigins": "text"}, {"trustStore": 7}):
         options: dict[str, Any] = wrong
         with pytest.raises(BrokerError.invalidArgumentError):

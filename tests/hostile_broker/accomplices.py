@@ -362,8 +362,8 @@ def marks(provider: ServerProvider) -> dict[tuple[str, bytes], bytes]:
     """Return all pins and marks of a device; of one that keeps them in a file, the rows of its log."""
     store = provider._trust_store
     if isinstance(store, FileTrustStore):
-        rows = state.read(store.directory, "SELECT user, number, body FROM entry")
-        return {(f"{user!r} {number}", b""): body for user, number, body in rows}
+        rows = state.read(store.directory, "SELECT id, body FROM entry")
+        return {(str(number), b""): body for number, body in rows}
     assert isinstance(store, MemoryTrustStore)
     kinds = [each for user in store._users.values() for each in user._values._values.items()]
     return {(kind, key): value for kind, values in kinds for key, value in values.items()}

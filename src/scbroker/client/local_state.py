@@ -25,10 +25,9 @@ from scbroker.client.own_files import is_own_file, make_own_folder
 from scbroker.errors import TrustStoreError
 
 _TABLES: Final = (
-    # The log of a user's marks (scbroker.client.users.trust_store).
-    "CREATE TABLE entry (user BLOB, number INTEGER, mac BLOB, hash BLOB, body BLOB, "
-    "PRIMARY KEY (user, number)) WITHOUT ROWID",
-    "CREATE TABLE pass (user BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID",
+    # Users with their device passes, and the logs of their marks (scbroker.client.users.trust_store).
+    "CREATE TABLE user (slot INTEGER PRIMARY KEY, id BLOB UNIQUE, pass BLOB)",
+    "CREATE TABLE entry (id INTEGER PRIMARY KEY, mac BLOB, hash BLOB, body BLOB)",
     # Unfinished transfers (scbroker.client.parts.journal).
     "CREATE TABLE journal (name BLOB, number INTEGER, time INTEGER, sealed BLOB, "
     "PRIMARY KEY (name, number)) WITHOUT ROWID",
@@ -199,7 +198,9 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 def _missing(connection: sqlite3.Connection) -> list[str]:
     """Return the tables that are to be made; a file with others, or with triggers, is refused."""
-    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master")}
+    found = {
+        sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
+    }
     expected = {table.encode(): table for table in _TABLES}
     if not found <= expected.keys():
         raise DamagedError

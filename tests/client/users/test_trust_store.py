@@ -66,24 +66,24 @@ def test_the_rows_of_a_user_cannot_be_opened_with_another_users_secret(tmp_path:
         open_in(tmp_path, b"t" * 32)
 
 
-OF_THE_FIRST = "(SELECT {0} FROM entry WHERE number = 1)"
+FIRST, SECOND, THIRD = (f"(id & 255) = {number}" for number in (1, 2, 3))
+OF_THE_FIRST = f"(SELECT {{0}} FROM entry WHERE {FIRST})"
 DAMAGE = [
-    *(f"DELETE FROM entry WHERE number = {number}" for number in (1, 2)),
-    *(f"UPDATE entry SET body = NULL WHERE number {which}" for which in ("= 1", "= 3", "> 0")),
+    *(f"DELETE FROM entry WHERE {which}" for which in (FIRST, SECOND)),
+    *(f"UPDATE entry SET body = NULL WHERE {which}" for which in (FIRST, THIRD, "TRUE")),
     *(
-        f"UPDATE entry SET {column} = {value} WHERE number = 2"
+        f"UPDATE entry SET {column} = {value} WHERE {SECOND}"
         for column in ("body", "hash", "mac")
         for value in ("NULL", "'text'", "7", "zeroblob(32)", OF_THE_FIRST.format(column))
     ),
     *(
-        f"UPDATE entry SET ({columns}) = {OF_THE_FIRST.format(columns)} WHERE number = 3"
+        f"UPDATE entry SET ({columns}) = {OF_THE_FIRST.format(columns)} WHERE {THIRD}"
         for columns in ("body, hash", "body, hash, mac")
     ),
-    "UPDATE entry SET number = number + 1 WHERE number = 3",
-    "UPDATE entry SET number = 9223372036854775807 WHERE number = 3",
-    "UPDATE entry SET number = 'text' WHERE number = 3",
-    "INSERT INTO entry SELECT user, 4, mac, hash, body FROM entry WHERE number = 3",
-    "CREATE TRIGGER later AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE number = 1; END",
+    f"UPDATE entry SET id = id + 1 WHERE {THIRD}",
+    f"INSERT INTO entry SELECT id + 1, mac, hash, body FROM entry WHERE {THIRD}",
+    "UPDATE user SET slot = 9223372036854775807",
+    "CREATE TRIGGER later AFTER INSERT ON entry BEGIN DELETE FROM entry; END",
 ]
 
 
@@ -103,8 +103,8 @@ def test_a_missing_old_or_damaged_row_is_an_error_and_never_a_fresh_start(
 def test_a_change_of_any_byte_of_a_row_is_an_error(tmp_path: Path) -> None:
     fill(open_in(tmp_path), 2)
     for column in ("mac", "hash", "body"):
-        for [number, whole] in read(tmp_path, f"SELECT number, {column} FROM entry"):
-            put = f"UPDATE entry SET {column} = ? WHERE number = ?"
+        for [number, whole] in read(tmp_path, f"SELECT id, {column} FROM entry"):
+            put = f"UPDATE entry SET {column} = ? WHERE id = ?"
             for position in range(len(whole)):
                 changed = bytearray(whole)
                 changed[position] ^= 0x80

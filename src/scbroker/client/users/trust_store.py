@@ -189,12 +189,12 @@ class FileTrustStore:
         if not self.directory.is_dir():
             return None
         with closing(LocalState(self.directory)) as state, state as connection:
-            found = connection.execute("SELECT value FROM pass WHERE user = ?", (user_id.bytes,))
+            found = connection.execute("SELECT pass FROM user WHERE id = ?", (user_id.bytes,))
             return next((value for (value,) in found if isinstance(value, bytes)), None)
 
     def keep_pass(self, user_id: uuid.UUID, device_pass: bytes) -> None:
         with closing(LocalState(self.directory)) as state, state as connection:
-            connection.execute("REPLACE INTO pass VALUES (?, ?)", (user_id.bytes, device_pass))
+            connection.execute(_KEEP, (user_id.bytes, device_pass))
 
 
 def checked_trust_store(trustStore: object) -> TrustStore:
@@ -230,12 +230,18 @@ class _FileMarks:
     """
 
     def __init__(self, state: LocalState, user_id: uuid.UUID, secret: bytes) -> None:
-        self._state, self._user, self._secret = state, user_id.bytes, secret
+        self._state, self._secret = state, secret
         self._values = _Values()
         self._entries: list[tuple[bytes, str, bytes]] = []
         """MAC, kind and key of each entry in memory, from the last one that has all marks on."""
         with state as connection:
-            found = connection.execute(_LAST_HASH, (self._user,)).fetchone()
+            connection.execute("INSERT OR IGNORE INTO user (id) VALUES (?)", (user_id.bytes,))
+            (slot,) = connection.execute(_SLOT, (user_id.bytes,)).fetchone() or (0,)
+            if not 0 < slot < _MOST_USERS:
+                raise DamagedError
+            self._ids = slot * _EACH, (slot + 1) * _EACH - 1
+            """The first and the last id that entries of this user may have, by their numbers."""
+            found = connection.execute(_LAST_HASH, self._ids).fetchone()
             self._position: Position = found or (0, b"")
             self._read(connection, is_whole=found is None)
 
@@ -280,13 +286,13 @@ class _FileMarks:
 
         Unless it `is_whole`, what is in memory needs an entry that has all marks.
         """
-        last = connection.execute(_LAST, (self._user,)).fetchone()
+        last = connection.execute(_LAST, self._ids).fetchone()
         if is_whole and (last or (0, b"")) == self._position:
             return False
         after, mac = self._position
         new: list[tuple[Position, _Entry]] = []
         try:
-            for number, stored, digest, body in connection.execute(_SINCE, (self._user, after)):
+            for number, stored, digest, body in connection.execute(_SINCE, (*self._ids, after)):
                 mac = self._chained(mac, number, digest)
                 if not equal(mac, stored) or not (body is None or equal(sha256(body), digest)):
                     raise DamagedError
@@ -312,7 +318,7 @@ class _FileMarks:
         body = msgspec.msgpack.encode(entry)
         (number, mac), digest = self._position, sha256(body)
         new = number + 1, self._chained(mac, number + 1, digest)
-        row = self._user, *new, digest, body, number or None, mac or None
+        row = *self._ids, *new, digest, body, number or None, mac or None
         return new if connection.execute(_APPEND, row).rowcount else None
 
     def _add(self, position: Position, entry: _Entry) -> None:
@@ -331,21 +337,24 @@ class _FileMarks:
             position = self._append(connection, _Entry(_ALL, b"", self._values.encode()))
             if position is None:  # another process has read as much
                 return
-            connection.execute(_DROP_BODIES, (self._user, last - len(self._entries), last))
-            connection.execute(_DROP_HASHES, (self._user, last - _KEPT_HASHES))
+            id = self._ids[0] + last
+            connection.execute(_DROP_BODIES, (id - len(self._entries), id))
+            connection.execute(_DROP_HASHES, (self._ids[0], id - _KEPT_HASHES))
         self._position, self._entries = position, [(position[1], _ALL, b"")]
 
 
-_APPEND: Final = """
-    INSERT INTO entry SELECT ?1, ?2, ?3, ?4, ?5
-    WHERE (SELECT number, mac FROM entry WHERE user = ?1 ORDER BY number DESC LIMIT 1) IS (?6, ?7)
+_EACH: Final = 2**40
+_MOST_USERS: Final = 2**20
+_SLOT: Final = "SELECT slot FROM user WHERE id = ?"
+_KEEP: Final = """
+    INSERT INTO user (id, pass) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET pass = excluded.pass
 """
-_LAST: Final = "SELECT number, mac FROM entry WHERE user = ? ORDER BY number DESC LIMIT 1"
-_LAST_HASH: Final = (
-    "SELECT number, mac FROM entry WHERE user = ? AND body IS NULL ORDER BY number DESC LIMIT 1"
-)
-_SINCE: Final = (
-    "SELECT number, mac, hash, body FROM entry WHERE user = ? AND number > ? ORDER BY number"
-)
-_DROP_BODIES: Final = "UPDATE entry SET body = NULL WHERE user = ? AND number > ? AND number <= ?"
-_DROP_HASHES: Final = "DELETE FROM entry WHERE user = ? AND number <= ?"
+# Appended to the end of the table, a row costs a write of one page. In a table WITHOUT ROWID it would be two.
+_LAST: Final = "SELECT id - ?1, mac FROM entry WHERE id BETWEEN ?1 AND ?2 ORDER BY id DESC LIMIT 1"
+_LAST_HASH: Final = _LAST.replace("ORDER", "AND body IS NULL ORDER")
+_APPEND: Final = f"INSERT INTO entry SELECT ?1 + ?3, ?4, ?5, ?6 WHERE ({_LAST}) IS (?7, ?8)"
+_SINCE: Final = """
+    SELECT id - ?1, mac, hash, body FROM entry WHERE id BETWEEN ?1 + ?3 + 1 AND ?2 ORDER BY id
+"""
+_DROP_BODIES: Final = "UPDATE entry SET body = NULL WHERE id > ? AND id <= ?"
+_DROP_HASHES: Final = "DELETE FROM entry WHERE id BETWEEN ? AND ?"
