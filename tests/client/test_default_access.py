@@ -61,6 +61,18 @@ def test_a_container_that_its_creator_cannot_open_is_made_with_a_warning(
     assert caplog.messages == [f"containers[2]{NO_KEY}".format(me)]
 
 
+def test_a_container_that_its_creator_opens_through_a_group_is_made_without_a_warning(
+    alice: ServerProvider, bob: ServerProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = alice.createGroup("Team", id_of(bob)).result(PATIENCE)
+    levels = [AccessLevel(group, OWNER)]
+    made = alice.createContainer(b"c", accessLevels=levels).result(PATIENCE)
+    assert caplog.messages == []
+    assert alice.getContainerContent(made.id).result(PATIENCE) == b"c"
+    bob.createContainer(b"", accessLevels=levels).result(PATIENCE)  # who has not read the group
+    assert caplog.messages == [f"The new container{NO_KEY}".format(id_of(bob))]
+
+
 @pytest.mark.sampled
 @both_engines
 @without

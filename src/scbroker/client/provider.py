@@ -485,7 +485,7 @@ class BrokerProvider(Operations, abc.ABC):
         session = self._session()
         new = NewContainer(content, customHeaderObject, accessLevels, type)
         change = changed_fields(new, progress, session.userId)
-        _warn_of_closed(session.userId, change, "The new container")
+        _warn_of_closed(session, change, "The new container")
         return await session.hold(writing.create(session, change))
 
     @operation
@@ -506,7 +506,7 @@ class BrokerProvider(Operations, abc.ABC):
         session = self._session()
         changes = [_new(session.userId, number, item) for number, item in enumerate(containers)]
         for number, change in enumerate(changes):
-            _warn_of_closed(session.userId, change, f"containers[{number}]")
+            _warn_of_closed(session, change, f"containers[{number}]")
         return await session.hold(writing.create_each(session, changes))
 
     @operation
@@ -1597,10 +1597,14 @@ def changed_fields(
     )
 
 
-def _warn_of_closed(creator: uuid.UUID, change: Change, what: str) -> None:
-    """Warn if the creator of a new container will not be able to open it, which may be a mistake."""
-    grant = change.recipients.get(creator)
-    if grant is None or not grant.permissions & ContainerAccessLevel.Decrypt:
+def _warn_of_closed(session: Session, change: Change, what: str) -> None:
+    """Warn if the creator of a new container will not be able to open it, which may be a mistake.
+
+    They may open it by an entry of their own, or without one through a group.
+    """
+    creator, grants = session.userId, change.recipients
+    named = [creator] if creator in grants else filter(session.groups.has_own, grants)
+    if not any(grants[each].permissions & ContainerAccessLevel.Decrypt for each in named):
         _log.warning(
             "%s will not open for its creator: accessLevels gives user %s no Decrypt. Include "
             "AccessLevel(userId, ContainerAccessLevel.DefaultOwnerPermissions) for yourself.",

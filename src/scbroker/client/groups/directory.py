@@ -152,6 +152,11 @@ class GroupDirectory:
         self.names.add(pin.name)
         return GroupName(pin.name)
 
+    def has_own(self, group_id: uuid.UUID) -> bool:
+        """Return whether the user was a member when this device read the group last. Makes no request."""
+        verified = kept.verified_of(self._marks, group_id)
+        return verified is not None and verified.has_member(self._fingerprint)
+
     async def chain(
         self, group_id: uuid.UUID, version: int = 0, *, fresh: bool = False
     ) -> GroupChain:
@@ -346,9 +351,7 @@ class GroupDirectory:
         found = [
             each
             for each, verified in kept.all_verified(self._marks)
-            if verified.denied < 0
-            and not verified.unknown
-            and not verified.has_left(self._fingerprint)
+            if verified.has_member(self._fingerprint)
         ]
         pins = {each: kept.pin_of(self._marks, each) for each in found}
         return [each for each, pin in pins.items() if pin is None or not pin.mark.deleted]

@@ -69,6 +69,10 @@ class Verified(msgspec.Struct, array_like=True, frozen=True):
         """Return whether the member with this fingerprint, the user, has left from the leaf kept here."""
         return self.departed > 0 and self.departed == self.before[1][fingerprint].version
 
+    def has_member(self, fingerprint: bytes) -> bool:
+        """Return whether the user with this fingerprint was a member when this device read the group last."""
+        return self.denied < 0 and not self.unknown and not self.has_left(fingerprint)
+
 
 class _Wrap(msgspec.Struct, array_like=True, frozen=True):
     keyIndex: int
