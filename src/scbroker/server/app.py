@@ -272,7 +272,7 @@ async def _scrub(broker: Broker) -> None:
 
 
 def _fixed(body: Callable[[], bytes], media_type: str) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that answers everybody with the same."""
+    """Return an endpoint that sends every client the same response."""
 
     async def endpoint(request: Request) -> Response:
         del request
@@ -281,7 +281,7 @@ def _fixed(body: Callable[[], bytes], media_type: str) -> Callable[[Request], Aw
     return endpoint
 
 
-@functools.cache  # made when it is first asked for: it would take a third of a start
+@functools.cache  # made at the first request: making it takes a third of the start
 def _schema() -> bytes:
     return msgspec.json.encode(document(OPERATIONS))
 

@@ -69,7 +69,7 @@ def not_found(what: str = "container") -> errors.NotFoundError:
 
 
 def is_unexpired(member: Row | None, moment: int) -> TypeGuard[Row]:
-    """Return whether there is a row of a member, whose access has not expired."""
+    """Return whether a member's row exists, and the member's access has not expired."""
     return member is not None and (member.expires_at is None or member.expires_at > moment)
 
 
@@ -121,7 +121,7 @@ def check_active(user: Row) -> Row:
 def refusing(
     text: str = "", kind: type[errors.BrokerError] = errors.RejectedError
 ) -> Iterator[None]:
-    """Refuse what a client sent if a block raises an `IntegrityError`, by default in the same words."""
+    """Turn an `IntegrityError` of the block into an error of `kind`, by default with the same message."""
     try:
         yield
     except errors.IntegrityError as error:
@@ -214,7 +214,7 @@ class ChainCache:
         """Return the chain of this length; records that are not cached are read and verified."""
         known = self._use(user_id)
         have = 0 if known is None else len(known.records)
-        # More than asked for: the session was looked up before the last key record.
+        # The cache may be ahead: the session was read before the user's last key record was added.
         if known is None or have > length:
             return KeyChain.verify(sql.key_chain(connection, user_id, 0, length), now())
         if have == length:

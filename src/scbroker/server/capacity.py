@@ -56,7 +56,7 @@ _STALLED_SECONDS: Final = 20.0
 """For 64 to 320 KiB of buffered data: a client that reads slower than 16 KiB/s is disconnected."""
 _PIPELINED: Final = 8
 _SPARE: Final = 32
-# Takes the place of a request's cycle. Uvicorn drops the rest of a request whose response is complete.
+# The cycle of a refused request: uvicorn drops the rest of a request whose response is complete.
 _REFUSED: Final = cast(Any, SimpleNamespace(response_complete=True, message_event=asyncio.Event()))
 _SLOTS_OF_A_USER: Final = 4
 _WAITING_OF_A_USER: Final = 64
@@ -128,7 +128,7 @@ class Gate:
         return self._present[Kind.Reading] + self._present[Kind.Writing]
 
     def enter(self, kind: Kind) -> bool:
-        """Admit a request, which must `leave` then; return False if it is refused."""
+        """Admit a request, which calls `leave` at its end; return False if it is refused."""
         # Writes that wait for the disk must not keep out reads, nor a flood of reads all writes.
         free = (
             self.present < self._max_requests and self.waiting < _MAX_WAITING * self._max_requests
@@ -219,7 +219,7 @@ class Connection(HttpToolsProtocol):
         if self._spare >= 0:
             return
         if self._idle and self.transport.can_write_eof():
-            # A proxy takes a connection that is cut for a failure of this broker, and avoids it.
+            # Answer before closing: a proxy would take a closed connection for a failed broker, and avoid it.
             self.transport.write(_TOO_LARGE)
             self.transport.write_eof()
         else:
@@ -249,7 +249,7 @@ class Connection(HttpToolsProtocol):
                 self.transport.abort()
             return
         kind = Kind.of(self.parser.get_method(), self.url)
-        # Behind a refusal that waits, an answer would come out of order.
+        # An answer to this request would overtake the delayed refusal of an earlier one.
         too_early = self._sending_refusals is not None
         if too_early or (self._surplus and kind < Kind.Reserved) or not self._gate.enter(kind):
             self._refuse(kind)
@@ -437,7 +437,7 @@ class Followers:
                 woken.set()
 
     def end(self) -> None:
-        """Wake all requests for the last time."""
+        """Wake all requests, because the process stops."""
         self.is_ending = True
         self.wake(None)
 
@@ -507,7 +507,7 @@ class Buffers:
 
     @contextlib.contextmanager
     def receiving(self) -> Iterator[Received]:
-        """Provide memory for one body, for the length of a block."""
+        """Provide memory for one body, for the duration of a block."""
         received = Received(self._size, self._free)
         try:
             yield received

@@ -288,7 +288,7 @@ def _listen(host: str, port: int) -> list[socket.socket]:
 def _address_for_programs(address: str, settings: Settings) -> str:
     """Return an address at which log-ins are accepted: the bound one if it is among the origins."""
     origins = settings.origins or [address]
-    with contextlib.suppress(InvalidArgumentError):  # http to another machine is no origin
+    with contextlib.suppress(InvalidArgumentError):  # raised for http to another machine
         if canonical_origin(address) in map(canonical_origin, origins):
             return address
     return origins[0]
@@ -301,7 +301,7 @@ def _greet(address: str, settings: Settings, key: uuid.UUID | None, users: int |
         print(f"  for    {', '.join(settings.origins)}")
     folder = str(settings.directory.resolve())
     where = f"in {folder}" if stores.sqlite_file(settings) else f"on PostgreSQL, files in {folder}"
-    # Whether the data was there before: a wrong folder makes an empty broker.
+    # Say whether data was found: in a wrong folder, an empty broker starts.
     if users is None:
         print(f"  data   new database {where}")
     else:

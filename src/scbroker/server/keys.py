@@ -115,7 +115,7 @@ class BrokerKeys:
         Raises `OverloadedError` if this process does not have the key of a rotation.
         """
         if writing:
-            # By a statement of its own: the next one then sees what a rotation has committed.
+            # Lock by a separate statement: the next one then sees what a rotation has committed.
             sql.the(connection, SHARE_CHECK, check=KEY_CHECK)
         rows = _rows(connection)
         seen, keys = self._seen
@@ -162,7 +162,7 @@ def _rows(connection: Connection) -> dict[str, bytes]:
 
 
 def _choose(rows: dict[str, bytes], settings: Settings, known: Sequence[bytes] = ()) -> Keys:
-    """Return those of this process's keys, configured or known, that the database names."""
+    """Return the keys that the database names, out of the configured and the known ones."""
     own = [*configured_keys(settings), *known]
     if not own:
         raise InvalidArgumentError(

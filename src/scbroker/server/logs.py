@@ -251,7 +251,7 @@ class RequestLog:
     def __init__(
         self, trusted_proxies: str = "", slow_seconds: float = 2.0, *, access_log: bool = False
     ) -> None:
-        # As uvicorn does, which reads X-Forwarded-For of the same peers.
+        # Uvicorn's class: uvicorn accepts X-Forwarded-For from the same peers.
         self._trusted: _TrustedHosts = _TrustedHosts(trusted_proxies)
         self._slow_seconds = slow_seconds
         self.is_complete: bool = access_log

@@ -168,7 +168,7 @@ def page() -> bytes:
     for pid in _pids(Path(folder)):
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:  # its counters stay
+        except ProcessLookupError:  # the counters of ended workers stay in the sums
             with contextlib.suppress(FileNotFoundError):  # another request does the same
                 multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]
     registry = prometheus.CollectorRegistry()

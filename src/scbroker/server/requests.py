@@ -27,7 +27,7 @@ from scbroker.wire import codec
 from scbroker.wire.codec import parse_number, parse_query
 
 _throttled: Final = logs.Seldom()
-# By whether a store failed: users who send too many requests must not keep such a line out of the log.
+# Two limits: lines about users with too many requests must not keep a failed store out of the log.
 _unavailable: Final = {True: logs.Seldom(), False: logs.Seldom()}
 _APPLICATIONS: Final = 256
 _PIECE: Final = 262_144
@@ -128,7 +128,7 @@ async def _answered(broker: Broker, call: Call, operation: Operation, request: R
     if (via := getattr(query, "via", None)) is not None:
         call = dataclasses.replace(call, via=parse_uuid(via).bytes)
     if operation.message is None:
-        # Refused, so that the broker does not wait for it.
+        # Refuse an unexpected body, so that the broker does not wait for it.
         length = request.headers.get("Content-Length", "0")
         if length != "0" or "Transfer-Encoding" in request.headers:
             raise errors.InvalidArgumentError("This operation takes no body: send none.")
@@ -146,7 +146,7 @@ async def _answered(broker: Broker, call: Call, operation: Operation, request: R
 
 
 async def _handle(broker: Broker, call: Call, operation: Operation, message: Any) -> Response:
-    """Run the handler. Its time is taken here, because a client can send its body slowly."""
+    """Run the handler. `call.now` is set here, after the body has arrived: a client can send it slowly."""
     found = await operation.handler(broker, dataclasses.replace(call, now=now()), message)
     if isinstance(found, Response):
         return found

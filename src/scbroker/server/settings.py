@@ -259,7 +259,7 @@ def _given(
 
 
 def _listed(name: str, value: object) -> object:
-    """Return the list that a text of several origins stands for, and any other value as it is."""
+    """Split a text of several origins into a list; return any other value as it is."""
     return value.split(",") if name == "origins" and isinstance(value, str) else value
 
 

@@ -1,6 +1,6 @@
 """Create, list, expire and revoke API keys. The database has their hashes only.
 
-A revoked key keeps its row, so that the broker can say that it was revoked, and creates no other first key.
+A revoked key keeps its row: the broker can say that it was revoked, and creates no first key again.
 `Broker.admit` says when a running broker refuses the key.
 """
 
@@ -95,7 +95,7 @@ def add_of_settings(connection: Connection, broker_key: bytes, key: uuid.UUID) -
 def expire(
     connection: Connection, broker_key: bytes, text: str, expires: dt.datetime | None
 ) -> ApiKey:
-    """Set when a valid API key expires, None for never; `text` is its name, or digits of its hash."""
+    """Set when a valid API key expires, None for never; `text` is its name or the start of its hash."""
     row = _find_valid(connection, text)
     values = {"hash": row.key_hash, "expires_at": None if expires is None else moment(expires)}
     connection.execute(SET, values)
@@ -154,8 +154,8 @@ def _locked(connection: Connection) -> Sequence[Row]:
 def _find_valid(connection: Connection, text: str) -> Row:
     """Return the row of the valid API key that has a name, or whose hash begins with these digits.
 
-    Raises `NotFoundError` if no key has, and `InvalidArgumentError` if several valid ones have, or if the key
-    was revoked or has expired.
+    Raises `NotFoundError` if no key matches, and `InvalidArgumentError` if several valid keys match or the
+    only match was revoked or has expired.
     """
     digits = text.lower()
     is_id = _ID.fullmatch(digits) is not None

@@ -304,7 +304,7 @@ def _copy_objects(
 
 
 def _copy(source: Path, target: Path, row: Row, link: bool) -> tuple[int | None, str | None]:
-    """Copy an object; return its size unless it is missing, and what is wrong with it, or None."""
+    """Copy an object; return its size (None if missing) and its damage in words (None if whole)."""
     try:
         if link:
             target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -324,7 +324,7 @@ def _copy(source: Path, target: Path, row: Row, link: bool) -> tuple[int | None,
 
 
 def _read(path: Path, most: int) -> bytes:
-    """Return the bytes of a regular file, whatever somebody has put in its place."""
+    """Return a file's bytes; raise OSError if a link, a pipe or too large a file is in its place."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     with os.fdopen(os.open(path, flags | getattr(os, "O_BINARY", 0)), "rb") as file:
         state = os.fstat(file.fileno())

@@ -171,7 +171,7 @@ async def unreferenced(database: Database, page: list[Stored]) -> list[Stored]:
 
 
 def chunk_name(row: Row) -> str:
-    """Return how a chunk is called in a report."""
+    """Return the name of a chunk for a report."""
     return f"{_named('content', row.part_id)}: chunk {row.chunk}"
 
 
@@ -310,7 +310,7 @@ class _Check:
             last = {name: getattr(rows[-1], name) for name in last}
 
     def _check_principal(self, connection: Connection, row: Row) -> None:
-        """Check a user, or the event log of a group: the rest is checked with its container."""
+        """Check a user, or a group's event log; the rest of a group is checked with its container."""
         is_user = row.group_version is None
         find = FIND_PENDING_USER if is_user else FIND_PENDING_GROUP
         # A pending deletion still removes the data.

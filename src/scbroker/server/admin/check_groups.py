@@ -29,7 +29,7 @@ b: Final = bindparam
 _MORE_THAN_ANY: Final = 100_000
 FIND_PENDING_GROUP: Final = select(t.pending_groups).where(t.pending_groups.c.group_id == b("id"))
 ANY_LEAF: Final = select(t.leaves.c.version).where(t.leaves.c.group_id == b("group")).limit(1)
-# The version that began the epoch after one.
+# The version of the record that ended an epoch by beginning the next one.
 END_OF_EPOCH: Final = (
     select(t.rosters.c.version)
     .where(sql.of(t.rosters, "group"), t.rosters.c.epoch > b("epoch"))
@@ -164,7 +164,7 @@ class GroupCheck:
             said = (row.version, row.role, row.key_index, row.permissions)
             if said != (member.version, member.role, member.keyIndex, permissions):
                 raise IntegrityError("A member's row does not agree with the roster.")
-            # A manager who was deleted keeps the leaf, and is marked as gone by the purge.
+            # A deleted manager keeps the leaf until the purge marks the row as gone.
             if row.wrap is None and not (row.gone or row.deleted):
                 raise IntegrityError("A member has no wrap of the secret.")
             if row.departure is not None:

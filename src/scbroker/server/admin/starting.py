@@ -85,7 +85,7 @@ def _is_broker(host: str, port: int) -> bool:
 
 
 def address_of(host: str, port: int) -> str:
-    """Return the address of a broker that listens there."""
+    """Return the URL of a broker that listens at this host and port."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -189,7 +189,7 @@ async def _check_objects(settings: Settings) -> Result:
         if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             raise InvalidArgumentError(f"{folder} cannot be read and written.")
         return Result(str(folder) if folder.exists() else f"{folder} {_NEW}")
-    objects = open_blobs(url)  # it would create a folder
+    objects = open_blobs(url)  # opening a file: URL would create the folder
     try:
         async with asyncio.timeout(_STORE_SECONDS):
             async for _ in objects.pages():

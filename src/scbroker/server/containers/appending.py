@@ -85,7 +85,7 @@ async def _sweep_after(broker: Broker, items: Sequence[Incoming]) -> None:
     deleted = {item.container_id for item in items if item.record.tombstone}
     if deleted:
         deadline = time.monotonic() + _SECONDS
-        with contextlib.suppress(errors.BrokerError):  # the background repeats what fails here
+        with contextlib.suppress(errors.BrokerError):  # background work repeats what fails here
             for purge in (ended_groups.purge_some, tombstones.purge_some):
                 await tombstones.purge_each(broker, purge, deleted, deadline)
             await sweep_at_once(broker)
@@ -99,7 +99,7 @@ async def append_each(broker: Broker, items: Sequence[Incoming]) -> list[Outcome
     author, chain_length = items[0].user.id, items[0].user.chain_length
     cached = broker.chains.cached(author, chain_length)
     if cached is not None and _has_one_signature(items):
-        # Verified without a look at what is stored: that would take longer than the signature.
+        # Verify without reading what is stored: reading takes longer than verifying a signature.
         refusals = await _verify_each(items, cached)
         if not any(refusals):
             return await _write(broker, items, chain_length)
@@ -160,7 +160,7 @@ def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None
 async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -> list[Outcome]:
     """Store records in one transaction, or in a second one if the first is refused.
 
-    A single first record is mostly new, and is inserted without a look at what is stored. If the insert
+    A single first record is mostly new, and is inserted without reading first. If the insert
     fails, or the record is refused, that may be because this very record is stored: then a second transaction
     reads first, and decides. Records that exceed the quota together are stored as far as they fit.
     """
@@ -192,13 +192,13 @@ def _store(
     optimistic: bool = False,
     charge_each: bool = False,
 ) -> list[Outcome]:
-    """Return the outcomes of several records; raise what a single one is refused with.
+    """Return the outcomes of several records; raise the error if a single one is refused.
 
     The rows of all of them are locked, and inserted, by one statement each. The author's usage is changed by
-    one statement as well, and `QuotaExceededError` is raised if all of them exceed the quota; with
-    `charge_each` by one for each record, which is refused alone.
+    one statement as well, and `QuotaExceededError` is raised if all of them exceed the quota. With
+    `charge_each`, each record is charged, and refused, by itself.
     """
-    # Before the containers: a part that is taken by one of these very records has a container then.
+    # Before the containers: if one of these very records stored such a part, its container is found too.
     taken = set() if optimistic else storing.parts_taken(connection, items)
     # Lock order, as in every writer: containers in the order of their ids, then users.
     some = sorted({item.container_id for item in items})
@@ -233,9 +233,9 @@ def _store(
 
 
 def _store_or_refuse(tx: Transaction, item: Incoming, *, charge_each: bool) -> Outcome:
-    """Store a record of several; return why it is refused, and undo what it has written then.
+    """Store one record of several; if it is refused, undo its writes and return the reason.
 
-    A new container without uploaded content and other members only adds rows to those that wait.
+    A new container without uploaded content and other members only adds rows to `NewRows`.
     """
     container = _next(tx, item)
     is_alone = len(item.named) == 1 and not item.is_of_group(container)
@@ -274,7 +274,7 @@ def _next(tx: Transaction, item: Incoming) -> Row | None:
 def _store_in(
     tx: Transaction, item: Incoming, container: Row | None, *, charge_at_once: bool = False
 ) -> bool:
-    """Store a record in its container; return whether it is new, raise what it is refused with."""
+    """Store a record in its container; return whether it is new, or raise the error that refuses it."""
     new, charges = NewRows(), Charges()
     if not storing.store(tx, item, container, new, charges):
         return False

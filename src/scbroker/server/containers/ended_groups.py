@@ -159,7 +159,7 @@ def purge_some(connection: Connection, group_id: bytes) -> bool:
 def _number_some(connection: Connection, group_id: bytes, charges: Charges) -> bool:
     """Replace the fingerprints in the places of some leaves by numbers, in the same order.
 
-    Numbers come before all fingerprints, so that the leaves are in order at every moment.
+    Numbers sort before all fingerprints, so that the leaves are in order at every moment.
     """
     at = {"group": group_id}
     found = connection.execute(LEAVES_BEHIND, {**at, "leaf": _LAST, "count": _ROWS}).all()

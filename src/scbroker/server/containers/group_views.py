@@ -110,7 +110,7 @@ def _view(
     membership = departure = None
     if asked.membership and records.is_whole:
         membership = _membership(connection, call, group_id, records)
-        if membership is None:  # it tells the user's other devices why they are no member
+        if membership is None:  # the departure tells the user's other devices that one of them left
             own = sql.one(connection, OWN_GROUP_DEPARTURE, group=group_id, user=call.session.id)
             if own is not None:
                 departure = SignedObject.of(Signed(own.departure, own.departure_signature))
@@ -141,7 +141,7 @@ class _Records:
     """Whether the page ends with the head."""
 
     def read(self, first: int) -> bool:
-        """Read the page from a version on; return whether there is a record."""
+        """Read the page from a version on; return whether it has a record."""
         at = {"container": self.row.id, "from": first, "count": _PAGE_RECORDS}
         rows = self.connection.execute(WHOLE_RECORDS, at).all()
         if not rows:

@@ -121,7 +121,7 @@ async def _leave(
 
 
 def _check_dated(leaving: _Leaving[D, M], since: int) -> None:
-    """Raise unless the departure is dated now, or, by a clock that was ahead, as what it follows."""
+    """Raise unless the departure is dated now, or not after the list or leaf that it leaves."""
     time, moment = leaving.departure.time, leaving.call.now
     if not moment - CLOCK_TOLERANCE <= time <= max(moment + CLOCK_TOLERANCE, since):
         raise errors.ClockError(
@@ -130,7 +130,7 @@ def _check_dated(leaving: _Leaving[D, M], since: int) -> None:
 
 
 def _keys_of(connection: Connection, broker: Broker, leaving: _Leaving[D, M]) -> KeyChain:
-    """Return the leaver's keys; raise unless the latest one is named."""
+    """Return the leaver's keys; raise unless the departure names the latest signing key."""
     user = check_active(sql.the(connection, sql.FIND_USER, id=leaving.call.session.id))
     keys = broker.chains.get(connection, user.id, user.chain_length)
     if leaving.departure.keyIndex != keys.latest(KeyType.Signing).index:
@@ -183,7 +183,7 @@ def _check_member(
     if row.access_version != leaving.departure.accessVersion:
         raise errors.ConflictError(_LIST_CHANGED)
     if member.permissions & ContainerAccessLevel.ModifyAccess:
-        # If two such members leave at once, the second one must read that nobody else can change access.
+        # If two such members leave at once, the second must check anew that others can change access.
         place = {"container": row.id, "number": row.access_version}
         left = connection.execute(COUNT_DEPARTURES, place).scalar_one()
         if leaving.message.departures != left:
@@ -314,6 +314,6 @@ def _store_of_group(connection: Connection, leaving: _OfGroup, chain_length: int
     of_group, who = (group_id, GROUP_TYPE, container.version), (user.id, leaving.call.application)
     row = log.event_row(user.id, ContainerEventType.Deleted, *of_group, now(), *who)
     connection.execute(sql.ADD_EVENTS, [row])
-    # Requests of the leaver that wait for the group's events end.
+    # This ends the leaver's requests that wait for the group's events.
     wake_after_commit(connection, [user.id, group_id])
     storing.raise_signed_until(connection, user, leaving.departure.time)

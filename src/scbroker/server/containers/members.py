@@ -106,7 +106,7 @@ def actor_of(record: ContainerRecord) -> bytes:
 
 
 def access_actor_of(record: ContainerRecord) -> bytes:
-    """Return the same for the record that made the list in force at a governing record."""
+    """Return what `actor_of` does, for the record that made the list in force at a governing record."""
     governing = judge.governing_of(record)
     return governing.accessVia or governing.accessAuthor
 

@@ -20,7 +20,7 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 
-# Rows in one transaction. Records: of all its containers together, unless one container alone has more.
+# Limits of one transaction. A container with more than _RECORDS records comes alone.
 _CONTAINERS: Final = 200
 _RECORDS: Final = 2_000
 
@@ -78,7 +78,7 @@ PURGE_CONTAINERS: Final = (
 )
 DROP_CONTAINERS: Final = sa.delete(t.containers).where(sql.among(t.containers.c.id))
 FORGET_CREATOR: Final = sql.change(t.containers, sql.among(t.containers.c.id), creator_id=None)
-# Keep the row of a deleted group in a container's list, but list it no more.
+# Keep a deleted group's row in `members`, but leave it out of lists: the access list has its entry.
 SET_ASIDE: Final = sql.change(
     t.members, sql.of(t.members, "container", "user"), expiry_recorded=True
 )
@@ -97,7 +97,7 @@ def leave_some(
     if not found:
         return False
     locked = connection.execute(sql.LOCK_CONTAINERS, {"some": found}).all()
-    # The first of them that have at most _RECORDS records in all, but at least one container.
+    # Take the first containers with at most _RECORDS records in all, and at least one container.
     records = {row.id: row.version for row in locked}
     sums = list(accumulate(records.get(each, 0) for each in found))
     some = found[: max(1, bisect_right(sums, _RECORDS))]

@@ -1,8 +1,8 @@
 """Judge the records of groups with their rosters. Spec: docs/spec/groups.md, sections 4 and 11.
 
 The container of a group has records, lists and authors as any other container, and no rows of `members`.
-So every other operation on containers answers as for an unknown id. `storing.store` calls what is here for
-what only a record of a group has.
+So every other operation on containers answers as for an unknown id. `storing.store` calls this module for the
+fields that only a group's record has.
 """
 
 from __future__ import annotations
@@ -261,10 +261,10 @@ def _check_end_of_epoch(incoming: Incoming, before: StoredGroup) -> None:
 def _count_epoch(
     tx: Transaction, incoming: Incoming, before: StoredGroup, after: ChangedGroup
 ) -> None:
-    """Count a new epoch; raise `ThrottledError` if the group has had its number for a day.
+    """Count a new epoch; raise `ThrottledError` if the group has used up its epochs of a day.
 
-    Half of them, and the last ones of all, are left to owners: another manager could otherwise use up all of
-    them, each day again, so that nobody can remove this manager.
+    Half of a day's epochs, and the last epochs of the group, are reserved for owners: another manager could
+    otherwise use up all of them, so that nobody can remove this manager.
     """
     limit = tx.broker.settings.max_new_epochs
     if not before.chain.is_owner(incoming.user.fingerprint):

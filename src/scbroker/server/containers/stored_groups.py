@@ -214,7 +214,7 @@ def write_members(
 def _row_of(
     incoming: Incoming, after: ChangedGroup, name: bytes, known: Row | None, wrap: bytes | None
 ) -> dict[str, Any]:
-    """Return the columns of a member's row, from the one before, if there is one."""
+    """Return the columns of a member's row; unchanged values come from the former row, if any."""
     member, manager = after.members[name], after.chain.managers.get(name)
     has_same_leaf = known is not None and name not in after.changed
     was_member = known is not None and not known.gone

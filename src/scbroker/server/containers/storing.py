@@ -283,7 +283,7 @@ def _check_allowed(
         entry = replace(entry, permissions=roster.cut(entry.permissions, acting.role))
     needed = judge.needed_permissions(incoming.record, before)
     if incoming.record.changes_access and not is_group:
-        needed &= ~ContainerAccessLevel.ModifyAccess  # a renewal needs none; rule 5 decides
+        needed &= ~ContainerAccessLevel.ModifyAccess  # not needed to renew keys (rule 5)
     missing = ContainerAccessLevel(needed & ~entry.permissions)
     if missing:
         what = "group" if is_group else "container"
@@ -311,7 +311,7 @@ def _has_new_part(incoming: Incoming, stored: Stored) -> bool:
 def _judge(
     incoming: Incoming, stored: Stored | None, acting: judge.Acting | None, moment: int
 ) -> judge.InForce:
-    """Return what the record puts in force; raise what it is refused with."""
+    """Return the state that the record puts in force; raise the error that refuses it."""
     access = incoming.access
     with refusing():
         if stored is not None:
@@ -487,8 +487,8 @@ def _store_members(
 ) -> None:
     """Add a row for each group and each user of a new list who is not deleted.
 
-    A member whose entry has expired already has the event of it, if another broker's clock is ahead of this
-    one.
+    A member whose entry has expired may already have the event of it: another broker's clock can be ahead of
+    this one.
     """
     access, sent, given = incoming.access, incoming.message.accessList, incoming.message.type
     container_id = incoming.container_id

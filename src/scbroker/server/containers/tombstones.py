@@ -46,7 +46,7 @@ DROP_DEPARTURES: Final = sa.delete(t.departures).where(
 DROP_GROUP_AUTHOR: Final = sa.delete(t.group_authors).where(
     sql.of(t.group_authors, "container", "group", "user")
 )
-# Uploads by users without access stay until they are abandoned: otherwise these would notice the deletion.
+# Uploads by users without access stay until they are abandoned, or the users would notice the deletion.
 DROP_CONTAINER_PARTS: Final = sql.change(
     t.parts,
     sql.of(t.parts, "container"),
@@ -147,7 +147,7 @@ def add_purge(connection: Connection, container_id: bytes, version: int, deleted
 
 
 async def finish(broker: Broker, deadline: float = math.inf) -> int:
-    """Purge what is left of all deleted containers; return how many there were."""
+    """Purge what is left of all deleted containers; return how many were pending."""
     return await purge_all(broker, PURGES, purge_some, deadline)
 
 
@@ -298,7 +298,7 @@ def _kept(connection: Connection, purge: Row) -> _Kept:
 def _release_authors(connection: Connection, container_id: ContainerId, kept: _Kept) -> None:
     """Delete the rows of authors who signed no remaining record.
 
-    The container needs their keys, and the records of the groups for which they acted, no longer.
+    The container no longer needs their keys, or the records of the groups for which they acted.
     """
     signed = connection.execute(sql.AUTHORS_IN, {"some": [container_id]}).scalars()
     gone = sorted(set(signed) - kept.authors)

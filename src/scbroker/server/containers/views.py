@@ -160,7 +160,7 @@ GROUPS_WITH_WRAP: Final = (
     .order_by(t.users.c.id)
 )
 # A user's containers in the order of ids. LISTED_OF_TYPE finds only containers whose type the user may see.
-# `below` limits the key index of the entry: of a group's, to those of epochs that have ended.
+# `below` limits the key index of the entry: for a group, to epochs that have ended.
 LISTED_CONTAINERS: Final = sql.after(
     t.members.c.container_id,
     sql.of(t.members, "user"),
@@ -206,7 +206,7 @@ async def view(broker: Broker, call: Call, query: wire.ViewQuery) -> wire.Contai
 
     found = await broker.database.query(lambda c: _view_at_once(c, call, query))
     if isinstance(found, int):
-        # Mostly few versions came since the mark. A long history is read beside the event loop.
+        # Mostly few versions follow the mark. A long history is read in a thread, not on the event loop.
         is_long = query.since is None or found - query.since > _FEW_VERSIONS
         found = await broker.database.read(read, large=is_long)
     _note_access(broker, call, call.container_id, found)
@@ -320,7 +320,7 @@ def _view_at_once(
 
 
 def _is_proved(row: Row, groups: Proofs) -> bool:
-    """Return whether everything is in memory that proves for which groups the authors of a view acted."""
+    """Return whether memory has all proofs of membership that the authors of a view need."""
     head = grammar.parse_bare(row.body)
     governing = head if row.governing_body is None else grammar.parse_bare(row.governing_body)
     if governing.via is not None:
@@ -407,7 +407,7 @@ async def governing_page(
         if query.to < container.version:
             if container.deleted:
                 raise ConflictError(_DELETED)
-            # Its author's entry is disclosed as a head's author is: for as long as pages may be asked for.
+            # The pages disclose the entry of this former head's author: serve them for a limited time only.
             after = grammar.parse_record(served.stored(query.to + 1).body)
             if after.time < call.now - _PAGING:
                 raise ConflictError(_CHANGED)
@@ -435,7 +435,7 @@ def _named(call: Call, via: str | None, *, own: bool = False) -> dict[str, Any]:
     Without a `via` it is the user's own entry or, unless `own`, that of a group that the broker chooses.
     """
     if via is not None and parse_uuid(via).bytes == call.session.id:
-        raise not_found()  # the id of a user is not that of a group
+        raise not_found()  # a user's id in place of a group's
     named = call.session.id if own else None
     if via is not None:
         named = UserId(parse_uuid(via).bytes)
@@ -506,7 +506,7 @@ class _Served:
         head: ContainerRecord,
         skipped: Sequence[bytes],
     ) -> set[bytes]:
-        """Return the groups that a via of the answer names, and the one by whose entry it is given."""
+        """Return the groups that the answer's vias name, and the one whose entry gives the reader access."""
         records = [grammar.parse_bare(item.record.body) for item in governing]
         records += [grammar.parse_bare(body) for body in skipped]
         named = {record.via.group for record in (*records, head) if record.via is not None}

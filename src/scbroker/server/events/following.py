@@ -1,7 +1,7 @@
 """Answer requests for events, at once or when an event exists. Spec: docs/spec/protocol.md, section 5.
 
 The broker sends the head of the answer before it waits, and then a heartbeat every 15 seconds, so that no
-proxy closes the connection. The page follows. If the time is over, or the request would now be refused, the
+proxy closes the connection. The page follows. If the wait is over, or the request would now be refused, the
 body ends without a page, and the client asks again. `Followers` wakes a request when a transaction has added
 an event of its user or ended a session of the user, and those that wait for the log of a group also when the
 group has an event or loses a member. No transaction runs when access expires, so each request also reads when
@@ -158,7 +158,7 @@ class _Waiting(Response):
                     return None
                 body = await self._read()
             except errors.BrokerUnavailableError:
-                return b"" if is_due else None  # at a heartbeat the request waits on
+                return b"" if is_due else None  # after a heartbeat the request keeps waiting
             except errors.BrokerError:
                 return b""
             finally:

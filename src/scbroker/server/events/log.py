@@ -168,7 +168,7 @@ def _row(
     related_user_id: UserId | None = None,
     application: str = "",
 ) -> dict[str, Any]:
-    """Return the row of an event that changes nothing, as this member may know of it."""
+    """Return the row of an event without changes; its type is NULL unless the member has ViewType."""
     text = container.type if member.permissions & ContainerAccessLevel.ViewType else None
     user_id, version = member.user_id, container.version
     return event_row(user_id, kind, container.id, text, version, date, related_user_id, application)
@@ -235,7 +235,7 @@ async def record_accesses(broker: Broker) -> None:
             except Exception as error:
                 if is_of_database(error):
                     raise
-                # What the database refuses must not keep back others for ever.
+                # Drop these: fetches that the database refuses would delay all others for ever.
                 _log.warning("fetches were not recorded", count=len(some), error=repr(error))
             for access, _ in some:
                 del waiting[access]

@@ -209,7 +209,7 @@ def _first(*criteria: sa.ColumnElement[bool]) -> sa.Select[Any]:
 
 
 async def drop_old(broker: Broker) -> None:
-    """Delete what is older than the setting `event_retention_seconds`; 0 keeps everything."""
+    """Delete events older than the setting `event_retention_seconds`; 0 keeps all."""
     seconds = broker.settings.event_retention_seconds
     if not seconds:
         return
@@ -220,7 +220,7 @@ async def drop_old(broker: Broker) -> None:
         values = {"before": before, "date": last[0], "row": last[1], "count": _DROPPED_AT_ONCE}
         return list(connection.execute(OLD_EVENTS, values))
 
-    # Pages, because old events that follow younger ones in their log stay.
+    # Go on by position: old events that follow younger ones in their log stay, and would be found again.
     while found := await broker.database.read(page, large=True):
         unnumbered = {row.user_id for row in found if row.id is None}
         for user_id in sorted({row.user_id for row in found}):

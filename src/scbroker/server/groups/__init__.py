@@ -1,1 +1,1 @@
-"""Know who the members of groups are, what proves it, and whether a group owes an epoch."""
+"""Find the members of groups, the proofs of membership, and the groups that owe an epoch."""

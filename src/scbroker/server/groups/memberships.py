@@ -52,7 +52,7 @@ def check(connection: Connection, group_id: bytes, user_id: UserId) -> Row:
 
 
 def check_accepted(connection: Connection, user_id: UserId) -> None:
-    """Raise `TooLargeError` if a user has accepted more groups than a list of containers goes through."""
+    """Raise `TooLargeError` if a user has accepted more groups than a list of containers covers."""
     if len(connection.execute(sql.ACCEPTED_GROUPS, {"user": user_id}).all()) > MAX_ACCEPTED:
         raise TooLargeError(f"A user takes part in at most {MAX_ACCEPTED} groups: leave one first.")
 

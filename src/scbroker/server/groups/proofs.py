@@ -45,7 +45,7 @@ OWING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """The leaves of a roster: where each author's is, and the hashes that prove it."""
+    """The leaves of a roster: the position of each author's leaf, and the hashes that prove it."""
 
     indices: dict[bytes, int]
     """By fingerprint. A deleted group has those alone whose members are kept."""
@@ -90,12 +90,12 @@ class TreeCache:
         self._lock = Lock()
 
     def has(self, group_id: bytes, version: int) -> bool:
-        """Return whether the tree of a roster in force at a version is here."""
+        """Return whether the tree of the roster in force at a version is cached."""
         with self._lock:
             return (group_id, version) in self._trees
 
     def get(self, connection: Connection, group_id: bytes, version: int) -> _Tree:
-        """Return the tree of the roster that was in force at a version, which is committed."""
+        """Return the tree of the roster that was in force at a version; the version must be committed."""
         key = group_id, version
         with self._lock:
             if (known := self._trees.get(key)) is not None:
@@ -143,7 +143,7 @@ class Proofs:
     """The number of leaves that were read and hashed for the answer."""
 
     def add(self, group: Group, *, is_managed: bool) -> None:
-        """Note a group that was read with something else, and whether the reader manages it."""
+        """Add a group that another statement has read, and whether the reader manages it."""
         self._groups.setdefault(group.id, group)
         if not is_managed:
             self._owing.setdefault(group.id, False)

@@ -61,7 +61,7 @@ def _config() -> Config:
 
 
 def _upgrade(connection: Connection) -> str | None:
-    """Return the revision before, None for a new database.
+    """Upgrade; return the former revision, None for a new database.
 
     Run in one transaction on SQLite, and on PostgreSQL in one for each revision.
     """

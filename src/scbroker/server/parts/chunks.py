@@ -99,7 +99,7 @@ UNFINISHED_OF_ENDED_SESSIONS: Final = (
 CLAIM_PART: Final = sql.change(
     t.parts, sql.of(t.parts, "part"), session=b("session"), touched_at=b("now")
 )
-# The sweeper deletes dropped parts. Until then a further chunk makes one an unfinished upload again.
+# The sweeper deletes dropped parts. Until then, another chunk makes one an unfinished upload again.
 DROP_UNFINISHED: Final = sql.change(
     t.parts, sql.among(t.parts.c.part_id, "gone"), ~t.parts.c.committed, touched_at=0
 )
@@ -137,7 +137,7 @@ class Upload:
         return cls(call.container_id, call.part_id, session.id, session.token_hash, call.via)
 
     def has(self, part: Row) -> bool:
-        """Return whether this row is of the same user and container."""
+        """Return whether a part's row has this upload's user and container."""
         return (part.user_id, part.container_id) == (self.user_id, self.container_id)
 
 
@@ -272,7 +272,7 @@ def is_stored(
 def check_quota(
     connection: Connection, broker: Broker, upload: Upload, part: Row | None, size: int
 ) -> None:
-    """Raise if the session may not upload `size` more bytes of the part, which is now the session's."""
+    """Assign the part to the session; raise if the session may not upload `size` more bytes of it."""
     if part is not None and part.committed:
         raise errors.AlreadyExistsError(COMMITTED)
     moment, settings = now(), broker.settings
@@ -312,8 +312,8 @@ def _free_quota(
 ) -> None:
     """Drop uploads of the user's ended sessions, oldest first, until so many parts and bytes are freed.
 
-    Raises `TooLargeError` if they free less. Uploads of ended sessions are kept until they are in the way, so
-    that another session can resume them.
+    Raises `TooLargeError` if they free less. Uploads of ended sessions are kept until their quota is needed,
+    so that another session can resume them.
     """
     asked, gone = {"user": upload.user_id, "now": moment}, []
     for row in connection.execute(UNFINISHED_OF_ENDED_SESSIONS, asked):
@@ -387,7 +387,7 @@ def keep(connection: Connection, upload: Upload, chunk: Chunk) -> bool:
     counted = counted_size(chunk.size)
     touch(connection, upload, counted)
     charges = Charges()
-    # A presigned URL was charged with the largest chunk.
+    # Credit the difference: the presigned URL was charged with the largest chunk.
     charges.add(upload.user_id, size=counted - (reserved.size or 0), refusable=False)
     charges.apply(connection)
     return True
@@ -465,7 +465,7 @@ async def segments(broker: Broker, call: Call, query: wire.SegmentsQuery) -> byt
 def readable(connection: Connection, call: Call) -> tuple[Row, int | None]:
     """Return the part, and when the user's access expires; raise if the user may not download it."""
     if call.via == call.session.id:
-        raise not_found("part")  # the id of a user is not that of a group
+        raise not_found("part")  # a user's id in place of a group's
     names = {"container": call.container_id, "user": call.session.id, "now": call.now}
     named = call.via or call.session.id
     row = sql.one(connection, sql.CONTAINER_AND_MEMBER, **names, named=named)

@@ -80,7 +80,7 @@ async def sent(broker: Broker, call: Call, message: wire.SentChunks) -> None:
             raise errors.AlreadyExistsError(chunks.COMMITTED)
         for chunk in missing:
             pending = sql.one(connection, FIND_PENDING_BLOB, blob=chunk.name)
-            # As `to_send` recorded it.
+            # Accept only the time that `to_send` recorded: another means that the name was claimed or used.
             if pending is None or pending.since != good_until(chunk.name):
                 raise _used(chunk.index)
         return missing
@@ -127,7 +127,7 @@ async def to_read(broker: Broker, call: Call, query: wire.TransfersQuery) -> wir
         rows = connection.execute(CHUNK_BLOBS, values).all()
         if len(rows) < query.count and not part.is_inline:
             if (end - 1) * wire.CHUNK_SEGMENTS < part.hashes_size // HASH_SIZE:
-                raise errors.PartGoneError()  # it was replaced, and some of its chunks are swept
+                raise errors.PartGoneError()  # the part was replaced, and some of its chunks are swept
             raise errors.InvalidArgumentError("The part has fewer chunks.")
         return [row.chunk for row in rows], [row.blob for row in rows], ends
 

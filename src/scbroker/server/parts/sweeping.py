@@ -149,8 +149,8 @@ def _remove_parts(connection: Connection, broker: Broker, charges: Charges) -> t
 def _complete(connection: Connection, tried: dict[str, bool]) -> None:
     """Remove the records of deleted objects; `tried` says of each name whether its object is deleted.
 
-    A name whose presigned URL has not expired long enough is deleted once more later: somebody may still put
-    an object there. An object that could not be deleted is tried again after all that is due before it.
+    A name is deleted once more later if its presigned URL is valid or expired recently: somebody may still
+    put an object there. An object that could not be deleted is tried again after all that is due before it.
     """
     limit = now() - DUE_AFTER
     again, done = [], []

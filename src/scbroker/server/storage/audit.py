@@ -33,7 +33,7 @@ def operator() -> str:
     user_id = os.geteuid()
     try:
         name = pwd.getpwuid(user_id).pw_name
-    except KeyError:  # as in a container
+    except KeyError:  # no such user, as in a container image
         name = f"uid {user_id}"
     return f"{name}@{socket.gethostname()}"[:256]
 
@@ -67,7 +67,7 @@ def record(
 
 
 def mac_of(chain_key: bytes, before: bytes, row: Row) -> bytes:
-    """Return the mac that a stored row must have behind the mac `before`."""
+    """Return the mac that a stored row must have; `before` is the mac of the row before it."""
     fields = [row.id, row.at, row.actor, row.action, row.subject, row.details]
     return _mac(chain_key, before, fields)
 
@@ -88,7 +88,7 @@ def reseal_key(connection: Connection, key: bytes, new_key: bytes) -> None:
 
 
 def _lock_key(connection: Connection, key: bytes) -> bytes:
-    """Return the key of the chain, whose row is locked; create it for the first row."""
+    """Lock and return the key of the chain; create it before the first row of the log."""
     row = sql.one(connection, sql.LOCK_CHECK, check=KEY_CHECK)
     if row is not None:
         return open_stored(key, KEY_CHECK, _NOBODY, bytes(row.value))

@@ -95,7 +95,7 @@ def is_name_of(name: str, part_id: bytes) -> bool:
 
 
 def good_until(name: str) -> int:
-    """Return when the presigned URL for this name ends; 0 if there was none."""
+    """Return when the presigned URL for this name expires; 0 if none was made."""
     endings = name.split("-")[2:]
     return int(endings[0]) if endings else 0
 

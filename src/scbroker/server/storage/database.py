@@ -57,14 +57,14 @@ _TEMPORARY_SQLITE_CODES: Final = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-# Classes: role or password refused, unknown database. An operator corrects them while brokers run.
+# SQLSTATE classes: role or password refused, unknown database. An operator corrects them while brokers run.
 _NOT_ADMITTED: Final = ("28", "3D")
 # Classes: connection, rollback, resources, operator intervention. Codes: idle in transaction, lock timeout.
 _TEMPORARY_STATES: Final = ("08", "40", "53", "57", "25P03", "55P03", *_NOT_ADMITTED)
 _DISK_FULL: Final = "53100"
 # A write that finds the server read-only met a primary that became a standby. For a read it is a fault.
 _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
-# Classes: data exception, constraint violation.
+# SQLSTATE classes: data exception, constraint violation.
 _REFUSED_STATES: Final = ("22", "23")
 
 
@@ -188,7 +188,7 @@ def _working(kind: str, temporary: tuple[str, ...] = _TEMPORARY_STATES) -> Itera
 
 
 def _failure(error: Exception, temporary: tuple[str, ...]) -> OverloadedError | None:
-    """Return what a temporary failure is answered with; None for any other."""
+    """Return the error that answers a temporary failure; None for any other failure."""
     if isinstance(error, PoolTimeoutError):
         return _waited_too_long()
     if isinstance(error, OSError):
@@ -384,7 +384,7 @@ class SqliteDatabase:
     def version(self) -> int | None:
         try:
             return int(self._reader.driver.execute("PRAGMA data_version").fetchone()[0])
-        except sqlite3.Error:  # the next read raises it
+        except sqlite3.Error:  # the next read raises the error
             return None
 
     async def scrub(self) -> bool:
@@ -650,7 +650,7 @@ def open_database(url: str, pool_size: int = 16, wait: float = _WAIT_SECONDS) ->
 
 
 def _check_parameters(url: str) -> None:
-    """Raise `InvalidArgumentError`, without the password, if a URL is none or has an unknown parameter."""
+    """Raise `InvalidArgumentError`, without the password, if a URL is invalid or has an unknown parameter."""
     try:
         parsed = sqlalchemy.make_url(url)
         _, given = parsed.get_dialect()().create_connect_args(parsed)

@@ -73,7 +73,7 @@ class Rows(list[T]):
 
 @lru_cache(maxsize=_PLANS)
 def _row_type(names: tuple[str, ...]) -> type[Row]:
-    # Two columns of one name have none: SQLAlchemy refuses to choose between them as well.
+    # Of two columns with one name, neither becomes an attribute, as in SQLAlchemy.
     kept = [name if names.count(name) == 1 else "" for name in names]
     return type("Row", (namedtuple("Row", kept, rename=True), Row), {"__slots__": ()})
 

@@ -62,7 +62,7 @@ class Notices:
             try:
                 async with self._engine.connect() as connection:
                     raw = await connection.get_raw_connection()
-                    driver: Any = raw.driver_connection  # asyncpg's
+                    driver: Any = raw.driver_connection  # the connection of asyncpg
                     driver.add_termination_listener(lambda _: self._more.set())
                     await driver.add_listener(_CHANNEL, self._receive)
                     if failures:

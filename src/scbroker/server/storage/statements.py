@@ -59,7 +59,7 @@ def after(column: sa.Column[Any], *conditions: sa.ColumnElement[bool]) -> sa.Sel
 def due(
     name: sa.Column[Any], since: sa.Column[Any], *conditions: sa.ColumnElement[bool]
 ) -> sa.Select[Any]:
-    """Select and lock a page of what was due `before`; skips rows that another sweeper has locked."""
+    """Select and lock a page of rows that were due `before` a time; skip rows locked by another sweeper."""
     found = sa.select(name).where(since <= b("before"), *conditions)
     return page(found, since).with_for_update(skip_locked=True)
 

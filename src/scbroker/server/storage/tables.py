@@ -311,11 +311,11 @@ group_members: Final = _table(
     Column("key_index", SmallInteger, nullable=False),
     Column(
         "permissions", SmallInteger, nullable=False
-    ),  # a manager's in the group's container, else 0
+    ),  # of a manager in the group's container, else 0
     Column("accepted", Boolean, nullable=False),
     Column("gone", Boolean, nullable=False),
     _bytes("wrap", nullable=True),  # of the secret of the epoch in force
-    _bytes("wrap_author_id", 16, nullable=True),  # who is charged with it
+    _bytes("wrap_author_id", 16, nullable=True),  # the user who is charged with the wrap
     _bytes("departure", nullable=True),
     _bytes("departure_signature", nullable=True),
     Index("group_members_of_user", "user_id", "group_id"),

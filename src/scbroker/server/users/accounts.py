@@ -105,7 +105,7 @@ async def reminder(broker: Broker, call: Call, query: NoQuery) -> wire.ReminderA
 
 
 async def own_reminder(broker: Broker, call: Call, query: NoQuery) -> wire.ReminderAnswer:
-    """Return the reminder of the session's user; it is not counted against the address."""
+    """Return the reminder of the session's user; the request is not counted against the address."""
     del query
     return await _reminder_of(broker, call.session.id)
 
@@ -125,7 +125,7 @@ async def read_key_records(
         raise errors.InvalidArgumentError("users names a user twice: name each user once.")
 
     def read(connection: Connection, *, new_too: bool) -> list[wire.UserKeyRecords]:
-        """Return key records; an empty list if a user has new ones and they are not to be read."""
+        """Return key records; without `new_too`, an empty list if a user has new records."""
         rows = connection.execute(sql.FIND_USERS, {"ids": list(wanted)})
         found = {row.id: row for row in rows}
         left, answers = wire.MAX_KEY_RECORDS, []

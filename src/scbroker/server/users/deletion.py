@@ -142,7 +142,7 @@ async def delete_user(broker: Broker, call: Call, message: UserDeletion) -> None
                 lambda c: end(c, broker, user_id, length, closing, order.nonce)
             )
             broker.is_scrubbed = False
-    with contextlib.suppress(BrokerError):  # the background repeats what fails here
+    with contextlib.suppress(BrokerError):  # background work repeats what fails here
         await purge(broker, user_id, _SECONDS)
 
 

@@ -63,7 +63,7 @@ def limits_of(
 
 
 async def count_address(broker: Broker, call: Call, name: str, limit: int) -> None:
-    """Count a request of an address; raise `ThrottledError` if it sent too many of this name."""
+    """Count a request of an address; raise `ThrottledError` if it sent too many of the kind `name`."""
     await count(broker, call, {broker.keyed(name, address_block(call.address)): limit})
 
 
@@ -79,7 +79,7 @@ async def count(broker: Broker, call: Call, limits: dict[bytes, int]) -> None:
 
 
 async def forgive_guess(broker: Broker, limits: dict[bytes, int]) -> None:
-    """Subtract a guess that was right from its counters."""
+    """Subtract a right guess from the counters that counted it."""
     rows = [{"key": bucket} for bucket in sorted(limits)]  # in the order of `count`: no deadlock
     await broker.database.write(lambda c: c.execute(FORGIVE, rows))
 
