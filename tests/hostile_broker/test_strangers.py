@@ -122,7 +122,7 @@ def test_a_name_that_a_stranger_chose_stays_theirs_after_their_access_has_ended(
     assert "3 containers" in alice.run("get", "-r", "t/", "-o", "got", status=3).error
     assert "3 containers" in alice.run("mirror", "mirrored", "--once").error
     assert files(alice.home / "mirrored") == []
-    assert "'t/a', 't/b' differ" in alice.run("put", "-r", "t", status=1).error
+    assert "'t/a' and 't/b' differ" in alice.run("put", "-r", "t", status=1).error
     with pytest.raises(PermissionError):
         ContainerFileSystem(provider=session, everyone=True).rm("t/a")
     for name in ("aside/{}", "t/{}"):
