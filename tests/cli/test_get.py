@@ -67,15 +67,23 @@ def test_an_existing_file_is_kept_without_force_and_an_equal_one_is_unchanged(
     assert alice.json("get", "a.txt")[0]["status"] == "unchanged"
 
 
-def test_a_file_of_the_same_size_and_time_is_written_with_force(alice: Person) -> None:
-    right, wrong = alice.home / "a", alice.home / "b"
-    right.write_bytes(b"aaaaa")
-    alice.run("put", "a")
-    wrong.write_bytes(b"bbbbb")
-    os.utime(wrong, ns=(right.stat().st_mtime_ns,) * 2)
-    assert alice.json("get", "a", "-o", "b")[0]["status"] == "unchanged"
-    assert alice.json("get", "a", "-o", "b", "-f")[0]["status"] == "saved"
-    assert wrong.read_bytes() == b"aaaaa"
+def test_a_file_of_the_same_size_and_time_is_written_with_force_and_compared_with_checksum(
+    alice: Person,
+) -> None:
+    for size in (5, 70_000):
+        right, wrong = alice.home / f"a{size}", alice.home / f"b{size}"
+        right.write_bytes(b"a" * size)
+        alice.run("put", right.name)
+        wrong.write_bytes(b"b" * size)
+        os.utime(wrong, ns=(right.stat().st_mtime_ns,) * 2)
+        assert alice.json("get", right.name, "-o", wrong.name)[0]["status"] == "unchanged"
+        assert "differs" in alice.run("get", right.name, "-o", wrong.name, "-c", status=1).error
+        assert wrong.read_bytes() == b"b" * size
+        assert alice.json("get", right.name, "-o", wrong.name, "-f")[0]["status"] == "saved"
+        assert wrong.read_bytes() == b"a" * size
+        os.utime(wrong)
+        again = alice.json("get", right.name, "-o", wrong.name, "--checksum")
+        assert again[0]["status"] == "unchanged"
 
 
 @pytest.mark.sampled

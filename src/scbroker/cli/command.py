@@ -39,6 +39,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print errors only, no messages and no progress.")
 ]
+Checksum = Annotated[
+    bool,
+    typer.Option("--checksum", "-c", help="Compare files by their bytes, not by size and time."),
+]
 Port = Annotated[
     int,
     typer.Option(

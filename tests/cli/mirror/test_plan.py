@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import itertools
+import os
 import shutil
 import tempfile
 import uuid
@@ -49,6 +50,21 @@ def test_a_file_that_was_changed_here_stays_and_the_next_version_goes_beside_it(
     (world.path / "a.txt").unlink()
     world.sync()
     assert world.files() == {"a.txt": b"3"}
+
+
+def test_with_checksum_a_changed_file_of_the_same_size_and_time_gets_the_content_beside_it(
+    world: World,
+) -> None:
+    world.make("a", b"1")
+    world.sync()
+    status = (world.path / "a").stat()
+    (world.path / "a").write_bytes(b"x")
+    os.utime(world.path / "a", ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert world.sync() == []
+    world.sync(exact=True)
+    assert world.lines() == ["kept a", "added a (version 1)"]
+    assert world.files() == {"a": b"x", "a (version 1)": b"1"}
+    assert world.sync(exact=True) == []
 
 
 def test_files_and_links_that_were_there_before_stay_also_with_the_same_content(

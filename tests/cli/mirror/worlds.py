@@ -78,13 +78,15 @@ class World:
             if id not in self.failed
         }
 
-    def sync(self, *, dry: bool = False) -> list[Action]:
+    def sync(self, *, dry: bool = False, exact: bool = False) -> list[Action]:
         """Compare everything once, as `scbroker mirror --once` does; return the steps."""
         self.told.clear()
         with Folder(self.path) as folder, State(self.path, SELECTION) as state:
-            applying = Applying(folder, state, self.told.append)
+            applying = Applying(folder, state, self.told.append, exact=exact)
             files = dict(state.files)
-            steps = plan(self.remotes(), self.failed, files, applying.look, keep=self.keep)
+            steps = plan(
+                self.remotes(), self.failed, files, applying.look, keep=self.keep, exact=exact
+            )
             if dry:
                 return steps
             fetches = []

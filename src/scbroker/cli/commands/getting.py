@@ -18,7 +18,7 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, command
+from scbroker.cli.command import CONTAINERS, Checksum, command
 from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
 from scbroker.cli.names import ContainersArgument, Everyone, Recursive, label_of
 from scbroker.cli.output import Size, harmless
@@ -59,6 +59,7 @@ def get(
     recursive: Recursive = False,
     everyone: Everyone = False,
     force: Force = False,
+    checksum: Checksum = False,
 ) -> None:
     """Save contents to files.
 
@@ -66,8 +67,9 @@ def get(
     time of the file that was stored, and only you can read it. It gets its name once all of it is verified.
 
     An existing file is not overwritten without --force. It is skipped as "unchanged" if it has the size and
-    time of the stored one. So after an interruption, run the same command again: it skips the files that are
-    complete, and resumes a large one where it stopped. With --force every file is written.
+    time of the stored one; with --checksum, if it has the same bytes, all of which are read from the broker.
+    So after an interruption, run the same command again: it skips the files that are complete, and resumes a
+    large one where it stopped. With --force every file is written.
 
     With --recursive, the command gets the containers that nobody can change but you, your contacts, and
     members of groups that you or a contact made; with --everyone, also those of other people. It gets hidden
@@ -78,7 +80,7 @@ def get(
         strangers = Strangers(run.session)
         why = "would make hidden files that others than you can change: `scbroker get ID -o FILE` gets one"
         found = without(run, found, lambda each: strangers.hide(each, name_of(each) or ""), why)
-    save(run, found, output, recursive=recursive, force=force)
+    save(run, found, output, recursive=recursive, force=force, checksum=checksum)
 
 
 @command(CONTAINERS)
@@ -145,6 +147,7 @@ def save(
     *,
     recursive: bool,
     force: bool,
+    checksum: bool = False,
     how: str = "scbroker get",
 ) -> None:
     """Write contents to files, or to standard output; `how` is the command that gets a single one."""
@@ -155,7 +158,7 @@ def save(
         return
     strangers = Strangers(run.session)
     with _Target.of(output, recursive or len(found) > 1, how, strangers) as target:
-        _transfer(run, found, target, recursive=recursive, force=force)
+        _transfer(run, found, target, recursive=recursive, force=force, checksum=checksum)
 
 
 class _Target:
@@ -240,13 +243,19 @@ class _Item:
 
 
 def _transfer(
-    run: Run, found: list[scbroker.Container[Any]], target: _Target, *, recursive: bool, force: bool
+    run: Run,
+    found: list[scbroker.Container[Any]],
+    target: _Target,
+    *,
+    recursive: bool,
+    force: bool,
+    checksum: bool,
 ) -> None:
     items: list[_Item] = []
     unchanged: list[Outcome] = []
     for item in _with_own_paths(run, found, target, recursive=recursive):
         try:
-            if _is_there(item, target.folder, force=force):
+            if _is_there(run, item, target.folder, force=force, checksum=checksum):
                 unchanged.append(item.outcome("unchanged", item.container.length or 0))
             else:
                 items.append(item)
@@ -316,8 +325,8 @@ def _with_own_paths(
                 run.failed(item.name, refused)
 
 
-def _is_there(item: _Item, folder: Folder, *, force: bool) -> bool:
-    """Return whether the file exists with the content's size and time.
+def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: bool) -> bool:
+    """Return whether the file exists with the content's size and time, or with its bytes.
 
     Raises `AlreadyExistsError` for another file, unless `force` has every file written.
     """
@@ -331,9 +340,14 @@ def _is_there(item: _Item, folder: Folder, *, force: bool) -> bool:
         )
     if force:
         return False
-    is_same = is_same_time(time_of(state), modified_of(item.container))
-    if is_same and state.st_size == item.container.length:
-        return True
+    if state.st_size == item.container.length:
+        if checksum:
+            with folder.open(item.path) as file:
+                is_same = has_content(run, item.container, file)
+        else:
+            is_same = is_same_time(time_of(state), modified_of(item.container))
+        if is_same:
+            return True
     raise errors.AlreadyExistsError(
         f"{path!r} exists already, and differs: --force overwrites it, --output names another file."
     )

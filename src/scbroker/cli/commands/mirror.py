@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from scbroker import errors
-from scbroker.cli.command import WATCHING, command
+from scbroker.cli.command import WATCHING, Checksum, command
 from scbroker.cli.completion import complete_folder
 from scbroker.cli.names import Everyone, OfType
 from scbroker.cli.run import Run
@@ -33,6 +33,7 @@ def mirror(
     ] = False,
     type: OfType = None,
     everyone: Everyone = False,
+    checksum: Checksum = False,
     delete: Annotated[
         bool,
         typer.Option(
@@ -52,6 +53,9 @@ def mirror(
     A file that the command did not write, or that was changed since, is never overwritten or removed: a new
     version goes into a file beside it, with the version in its name. If several containers have the same
     name, the files of all but one have the first digits of the id in their names.
+
+    With --checksum the bytes of every file are compared with what the command wrote, not its size and time,
+    and the content comes beside a file that was changed.
 
     The folder .scbroker-mirror inside it has the record of the files. After an interruption, run the command
     again.
@@ -79,7 +83,7 @@ def mirror(
         with translated(path):
             path.mkdir(mode=0o700)
     with Folder(path) as opened, State(opened.path, selection) as state:
-        mirroring = Mirror(run, opened, state, selection, keep=not delete)
+        mirroring = Mirror(run, opened, state, selection, keep=not delete, checksum=checksum)
         if once:
             mirroring.compare()
         else:

@@ -17,7 +17,7 @@ import typer
 
 import scbroker  # loads its names when they are used: a command without a session needs few
 from scbroker import errors
-from scbroker.cli.command import CONTAINERS, Yes, command
+from scbroker.cli.command import CONTAINERS, Checksum, Yes, command
 from scbroker.cli.commands.getting import has_content
 from scbroker.cli.completion import complete_group, complete_holder
 from scbroker.cli.files import STREAM, File, find, read_small
@@ -90,12 +90,7 @@ def put(
             "of the id.",
         ),
     ] = None,
-    checksum: Annotated[
-        bool,
-        typer.Option(
-            "--checksum", "-c", help="Compare files by their bytes, not by size and time."
-        ),
-    ] = False,
+    checksum: Checksum = False,
     yes: Yes = False,
 ) -> None:
     """Store files, each in a container of its own.

@@ -52,14 +52,16 @@ class Change(NamedTuple):
 class Applying:
     """Changes a folder and its record together; `tell` is called with each change."""
 
-    def __init__(self, folder: Folder, state: State, tell: Callable[[Change], None]) -> None:
-        self._folder, self._state, self._tell = folder, state, tell
+    def __init__(
+        self, folder: Folder, state: State, tell: Callable[[Change], None], *, exact: bool = False
+    ) -> None:
+        self._folder, self._state, self._tell, self._exact = folder, state, tell, exact
         self._elsewhere: dict[uuid.UUID, PurePosixPath] = {}
         """Where a file was put, because something came into the way of its new name."""
 
     def look(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> Stamp | Other:
         """Return which of these contents a file has, by size and time; by its bytes if the time differs."""
-        return self._look(path, stamps, exact=False)
+        return self._look(path, stamps, exact=self._exact)
 
     def forget(self, step: Forget) -> None:
         """Remove a path from the record, and say so if the file stays."""

@@ -49,15 +49,22 @@ class Mirror:
     """Makes a folder that of the selected containers. `status` is the exit status of the first failure."""
 
     def __init__(
-        self, run: Run, folder: Folder, state: State, selection: Selection, *, keep: bool
+        self,
+        run: Run,
+        folder: Folder,
+        state: State,
+        selection: Selection,
+        *,
+        keep: bool,
+        checksum: bool = False,
     ) -> None:
         self._run, self._session = run, run.session
         self._folder, self._state = folder, state
-        self._selection, self._keep = selection, keep
+        self._selection, self._keep, self._exact = selection, keep, checksum
         with Folder(state.incoming) as own:  # what an interruption leaves there is removed
             has_all = len(own.told_apart(_ALIKE)) == len(_ALIKE)
         self._key: Callable[[str], str] = str if has_all else collision_key
-        self._applying = Applying(folder, state, self._tell)
+        self._applying = Applying(folder, state, self._tell, exact=checksum)
         self._remotes: dict[uuid.UUID, Remote] = {}
         self._failed: set[uuid.UUID] = set()
         self._strangers = Strangers(run.session)
@@ -271,7 +278,9 @@ class Mirror:
         # A copy, because `look` updates the times in the record.
         files = dict(self._state.files)
         kept = self._failed | self._left_out
-        steps = plan(self._remotes, kept, files, look, keep=self._keep, key=self._key)
+        steps = plan(
+            self._remotes, kept, files, look, keep=self._keep, exact=self._exact, key=self._key
+        )
         fetches = []
         for step in steps:
             if isinstance(step, Fetch):

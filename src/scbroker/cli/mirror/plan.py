@@ -135,14 +135,16 @@ def plan(
     look: Look,
     *,
     keep: bool = False,
+    exact: bool = False,
     key: Key = collision_key,
 ) -> list[Action]:
     """Return the steps that make the folder that of these containers, in their order.
 
     Containers in `failed` could not be read: their files stay as they are. With `keep`, so do files whose
-    container is gone. `key` tells which paths the folder takes for the same, by default those that any does.
+    container is gone. With `exact`, the content comes beside a file that was changed here, also without a
+    newer version. `key` tells which paths the folder takes for the same, by default those that any does.
     """
-    return _Plan(remotes, failed, files, look, keep, key).actions()
+    return _Plan(remotes, failed, files, look, keep, exact, key).actions()
 
 
 class _Plan:
@@ -153,10 +155,11 @@ class _Plan:
         files: Files,
         look: Look,
         keep: bool,
+        exact: bool,
         key: Key,
     ) -> None:
         self._key = key
-        self._remotes, self._failed, self._keep = remotes, failed, keep
+        self._remotes, self._failed, self._keep, self._exact = remotes, failed, keep, exact
         self._files, self._look = files, look
         self._seen = {path: look(path, stamps) for path, stamps in files.items()}
         self._folders = {above for path in files for above in path.parents}
@@ -207,7 +210,7 @@ class _Plan:
             self._first.append(Forget(path, id, "its container is gone"))
         elif not (written := [each for each in stamps if each.modified != PLANNED]):
             self._first.append(Forget(path, id))  # somebody else's file, from after a crash
-        elif remote and written[-1].is_of(remote):
+        elif remote and written[-1].is_of(remote) and not self._exact:
             self._edited.add(id)
         else:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
