@@ -133,13 +133,16 @@ def test_a_broker_killed_at_any_commit_of_a_change_of_a_group_has_stored_all_or_
     wait = partial(asyncio.to_thread, looked.wait, PATIENCE)
     with BrokerProcess(tmp_path / "data") as broker:
         team = Team(broker, new_provider)
-        with Tampering(broker.pid, tmp_path / "strace", f"fdatasync:signal=KILL:when={commit}"):
-            promise = start(team.manager, act, team)
-            wait_until(lambda: promise.done() or not is_alive(broker.pid))
-        broker.kill()
-        assert commit == 2 or not promise.done(), "it got an answer although the outcome is unknown"
-        assert check_stored(broker) == []
-        with Stops(NAME, Step(1, answered=False), wait):
+        with Stops(NAME, Step(0, answered=False), wait) as stops:
+            fault = f"fdatasync:signal=KILL:when={commit}"
+            with Tampering(broker.pid, tmp_path / "strace", fault):
+                promise = start(team.manager, act, team)
+                wait_until(lambda: promise.done() or not is_alive(broker.pid))
+            broker.kill()
+            stops.step = Step(stops.sent + 1, answered=False)
+            assert commit == 2 or not promise.done(), "an answer although the outcome is unknown"
+            assert check_stored(broker) == []
+            wait_until(lambda: promise.done() or stops.stopped)
             broker.start()
             act.is_done(team)
             looked.set()
