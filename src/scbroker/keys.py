@@ -194,7 +194,7 @@ class KeyRing:
         return records
 
     def is_superseded_by(self, chain: KeyChain) -> bool:
-        """Return whether signing key 0 signed newer keys than these, which no broker can forge."""
+        """Return whether signing key 0 has signed newer keys: no broker can forge that."""
         return any(len(chain.of_type(kind)) > len(keys) for kind, keys in self._by_type.items())
 
     def check_chain(self, chain: KeyChain) -> None:

@@ -1,4 +1,4 @@
-"""Tell which names of people, groups and links look the same, and which characters nobody sees.
+"""Compare names of people, groups and links as people see them, and find invisible characters.
 
 Names are compared as nicknames of PRECIS (RFC 8266, a profile of RFC 8264).
 """
@@ -44,7 +44,7 @@ def comparable(name: str) -> str:
     seen = without_invisible(name)
     try:
         return _nickname().enforce(seen)
-    except UnicodeEncodeError:  # of a book or a group that was made when such names were accepted
+    except UnicodeEncodeError:  # a name from before such names were refused
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
         return " ".join(without_invisible(folded).split())
 

@@ -65,7 +65,7 @@ def _is_used() -> bool:
 def _tracer() -> Any:
     from opentelemetry import trace
 
-    return trace.get_tracer("scbroker")  # it uses a provider that the program sets later
+    return trace.get_tracer("scbroker")  # works also if the program sets its provider later
 
 
 class _Span:
@@ -127,7 +127,7 @@ class _Sent(_Span):
         if self._headers is not None:
             carrier: dict[str, str] = {}
             _propagator().inject(carrier)
-            if _HEADER in carrier:  # and nothing else: tracestate and baggage are the program's
+            if _HEADER in carrier:  # not tracestate and baggage, which may have the program's data
                 self._headers[_HEADER] = carrier[_HEADER]
         return self
 

@@ -239,7 +239,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class GroupRenewal:
-    """What `renewGroup` or `replaceGroup` has done."""
+    """The result of `renewGroup` or `replaceGroup`."""
 
     renewed: int
     """The number of containers that have a new key."""

@@ -49,7 +49,7 @@ _MORE: Final = {
 
 def main() -> None:
     """Run the `scbroker` command; print an error without its traceback, and exit with its status."""
-    os.umask(os.umask(0o077) | 0o022)  # others who can write what a shell reads could run commands
+    os.umask(os.umask(0o077) | 0o022)  # nothing that a shell reads is writable by others
     try:
         _complete_streams()
         from scbroker.cli.app import program
@@ -57,7 +57,7 @@ def main() -> None:
         try:
             program(sys.argv[1:])()
         finally:
-            sys.stdout.flush()  # at the end of the process, nobody would handle an error
+            sys.stdout.flush()  # here, because nothing handles an error at exit
     except ModuleNotFoundError as error:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def _complete_streams() -> None:
-    """Replace streams that the caller has closed, as `>&-` does, by such that fail when they are used.
+    """Replace streams that the caller has closed, as `>&-` does, by streams that fail when used.
 
     Their descriptors stay taken: a file that the program opens must not become its standard output.
     Characters that the encoding of standard output lacks are written as escapes.
@@ -96,14 +96,14 @@ def _complete_streams() -> None:
             if opened != number:
                 os.dup2(opened, number)
                 os.close(opened)
-            # Open until the end.
+            # Stays open until the process ends.
             setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.encoding != "utf-8":
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _drop_output() -> None:
-    """Send what is still to be written to standard output nowhere, so that it fails no second time."""
+    """Discard unwritten output, so that flushing standard output at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

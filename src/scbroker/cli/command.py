@@ -86,7 +86,7 @@ def _without_secrets() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if hasattr(error, "format_message"):  # an error of the parser, whose class is not public
+        if hasattr(error, "format_message"):  # the parser's error class is not public
             error.__dict__["message"] = masked(error.__dict__["message"])
         raise
 

@@ -26,17 +26,17 @@ _PLAIN: Final = re.compile(r"[\w./+,][\w ./+,-]*")
 
 
 def _names(ctx: Any, incomplete: str, read: Callable[[Run], Iterable[str]]) -> list[str]:
-    """Return the names that begin with a word, as many as can be read in time; none on any failure."""
+    """Return the names that begin with a word and were read in two seconds; none after a failure."""
     import scbroker
     from scbroker.cli.output import Output
     from scbroker.cli.run import Run
 
-    _ = scbroker.ServerProvider  # its import is not a part of the two seconds
+    _ = scbroker.ServerProvider  # import it before the two seconds begin
     found: list[str] = []
 
     def collect() -> None:
         with (
-            contextlib.suppress(Exception),  # nothing may disturb the command line
+            contextlib.suppress(Exception),  # an error must not print into the command line
             Run(ctx.params.get("profile"), Output(as_json=False, quiet=True)) as run,
         ):
             for each in read(run):
@@ -49,7 +49,7 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Run], Iterable[str]]) -> l
     reader.start()
     reader.join(_SECONDS)
     names = sorted(set(found))
-    if os.environ.get("_SCBROKER_COMPLETE") == "complete_bash":  # it inserts a name as it is
+    if os.environ.get("_SCBROKER_COMPLETE") == "complete_bash":  # bash does not escape names
         return [each.replace(" ", "\\ ") for each in names]
     return names
 

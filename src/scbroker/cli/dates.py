@@ -1,4 +1,4 @@
-"""Read the time until which something lasts, and say it back."""
+"""Parse the time until which something lasts, and format times for people."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def find(
             other = found.setdefault(without_invisible(file.name), file)
             if other is file or _is_same(other, file):
                 continue
-            # Escapes tell the two apart.
+            # The message escapes the paths, because they look alike.
             twins = f"{str(other.path)!a} and {str(file.path)!a} would both be named"
             error = errors.InvalidArgumentError(
                 f"{twins} {file.name!r}: store one of them with --name."
@@ -128,7 +128,7 @@ def find(
 
 
 def _is_same(one: File, other: File) -> bool:
-    """Return whether a file is given twice, as by patterns of the shell that overlap."""
+    """Return whether two arguments are the same file, as after overlapping shell patterns."""
     return one.path is not None and other.path is not None and one.path.samefile(other.path)
 
 
@@ -141,7 +141,7 @@ def _files(
         now = dt.datetime.now(dt.UTC)
         yield File(None, str(relative_path(name)), None, now)
         return
-    if not text:  # as a path, the current folder: `put -r "$UNSET"` would store all that is there
+    if not text:  # `put -r "$UNSET"` would otherwise store the current folder
         raise errors.InvalidArgumentError("FILE is empty: name a file or a folder.")
     path = Path(text)
     try:

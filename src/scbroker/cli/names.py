@@ -88,7 +88,7 @@ class Names:
     def without_twins(
         self, name: str, found: list[scbroker.Container[Any]]
     ) -> list[scbroker.Container[Any]]:
-        """Return the newest of containers that the user alone can have named, and say so; else all."""
+        """Return only the newest, with a warning, if the user alone can have named them all; else all."""
         if (
             len(found) < 2
             or (one := newest_twin(found, self._session.getUserId().result())) is None
@@ -106,7 +106,7 @@ class Names:
         return [each for each in found if isinstance(each, scbroker.Container)]
 
     def container(self, text: str, *, newest: bool = False) -> scbroker.Container[Any]:
-        """Return the container, without content, that a text means as by `ids_of`."""
+        """Return the container that `ids_of` finds for a text, without its content."""
         [found] = desk.containers_of(self._session, self.ids_of([text], newest=newest))
         if isinstance(found, errors.BrokerError):
             raise type(found)(f"{text}: {found.message}")
@@ -207,7 +207,7 @@ def _only(text: str, id: uuid.UUID | None, named: list[scbroker.Container[Any]])
             )
         return id
     if not named:
-        if LINK_MARK.search(text):  # a secret, which no message repeats
+        if LINK_MARK.search(text):  # a link's URL is a secret: no message repeats it
             raise errors.InvalidArgumentError(
                 "This is a link, not a container: `scbroker open` opens it."
             )

@@ -200,7 +200,7 @@ class Output:
             bars.TimeRemainingColumn(),
         ]
         console = Console(file=sys.stderr, highlight=False)
-        # Results go to standard output: redirected, they would go where the bar is.
+        # The bar's library must not redirect standard output: results would go to the bar's stream.
         with bars.Progress(
             *columns, console=console, transient=True, redirect_stdout=False, redirect_stderr=False
         ) as self._bar:
@@ -213,7 +213,7 @@ class Output:
 
     @contextmanager
     def _without_bar(self, *, is_over: bool = False) -> Iterator[None]:
-        """Take the bar off the terminal while something is written there; for good if the work is over."""
+        """Hide the progress bar while something is written to the terminal; end it if the work is over."""
         if self._bar is None:
             yield
             return
@@ -253,7 +253,7 @@ class Output:
 
 
 def _as_json(value: Any) -> str:
-    import json  # the help of a command starts without it
+    import json  # not needed for the help of a command
 
     return json.dumps(_plain(value))
 
@@ -289,7 +289,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} is not a value for output")
 
 
-@functools.cache  # a list has the same few for thousands of containers
+@functools.cache  # thousands of rows share a few values
 def _names_of(flags: enum.Flag) -> list[str | None]:
     return [each.name for each in flags]
 

@@ -168,7 +168,7 @@ class Folder:
                 is_same = os.path.samestat(own, state) and own.st_uid == state.st_uid
                 if not is_same or not stat.S_ISREG(
                     state.st_mode
-                ):  # numbers of files are used again
+                ):  # inode numbers are reused: check the type as well
                     os.unlink(name, dir_fd=folder)
                     raise OSError(errno.EPERM, "somebody has put another file in its place")
                 return state
@@ -194,7 +194,7 @@ class Folder:
             return self.place(Path(temporary), path, replace=replace, modified=modified, sync=sync)
         finally:
             if temporary is not None:
-                with contextlib.suppress(OSError):  # it was moved
+                with contextlib.suppress(OSError):  # already moved into place
                     Path(temporary).unlink()
 
     def move(self, path: PurePosixPath, target: PurePosixPath) -> None:
@@ -280,7 +280,7 @@ def _move_new(
 ) -> None:
     """Rename a file; FileExistsError if the new name exists."""
     if os.name == "nt":
-        Path(source).rename(name)  # fails if the name exists
+        Path(source).rename(name)  # on Windows this fails if the name exists
         return
     try:
         os.link(source, name, src_dir_fd=source_folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -297,9 +297,9 @@ def _move_new(
 
 
 def _finished(path: Path, modified: dt.datetime | None, *, sync: bool) -> os.stat_result:
-    """Give a file of the user its time, and sync it; return its status.
+    """Set a written file's modification time, and sync it; return its status.
 
-    Others may have put a link in its place, if they can write the folder.
+    Anybody who can write the folder may have put a link in its place, which is refused.
     """
     flags = os.O_RDWR | _NO_FOLLOW | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "r+b") as file:
@@ -310,7 +310,7 @@ def _finished(path: Path, modified: dt.datetime | None, *, sync: bool) -> os.sta
             # Whole numbers: a float would be off by a microsecond.
             time = (modified - _EPOCH) // dt.timedelta(microseconds=1) * 1000
             at = file.fileno() if _HAS_UTIME_FD else path
-            with contextlib.suppress(OverflowError, OSError):  # a time that no file can have
+            with contextlib.suppress(OverflowError, OSError):  # no file can have this time
                 os.utime(at, ns=(time, time))
         if sync:
             os.fsync(file.fileno())
@@ -319,7 +319,7 @@ def _finished(path: Path, modified: dt.datetime | None, *, sync: bool) -> os.sta
 
 def _sync_folder(folder: int | None) -> None:
     if folder is not None:
-        with contextlib.suppress(OSError):  # some file systems cannot
+        with contextlib.suppress(OSError):  # some file systems cannot sync folders
             os.fsync(folder)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, Ty
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli import with_message
 from scbroker.cli.completion import complete_group, complete_offer, complete_person
@@ -82,7 +82,7 @@ class Found(NamedTuple):
         return self.entry.name if isinstance(self.entry, scbroker.Group) else str(self.id)
 
     def readable(self) -> scbroker.Group:
-        """Return the group, or raise the error if it cannot be read."""
+        """Return the group; raise the error that prevents reading it."""
         if isinstance(self.entry, scbroker.Group):
             return self.entry
         raise with_message(self.entry, f"{self.id}: {self.entry.message}")
@@ -133,7 +133,7 @@ def named_in(error: errors.BrokerError, holders: Sequence[AnyHolder]) -> errors.
 
 @contextmanager
 def naming(holders: Sequence[AnyHolder]) -> Iterator[None]:
-    """In the message of an error, put names of these people in place of their ids."""
+    """Replace the ids of these people by their names in the messages of the block's errors."""
     try:
         yield
     except errors.BrokerError as error:
@@ -186,7 +186,7 @@ class People(desk.People):
             return holder_of(group.readable())
         if group is None:
             return person
-        if isinstance(person.who, uuid.UUID):  # a whole id, which is that of the group
+        if isinstance(person.who, uuid.UUID):  # the text is a whole id: a group's
             return holder_of(group.readable())
         raise errors.InvalidArgumentError(
             f"{text!r} is a contact and a group: use the id, {person.id} for the contact or {group.id} for "
@@ -214,7 +214,7 @@ class People(desk.People):
     def find_offer(self, text: str) -> Found:
         """Return the offered group that a text means; raises as `find_group`."""
         groups = self._provider.getGroups().result()
-        # A group that cannot be read may be an offer: whether the user accepted it is not known.
+        # Include groups that cannot be read: nobody knows whether they are accepted or only offered.
         found = self._only(
             text, [e for e in groups if not (isinstance(e, scbroker.Group) and e.accepted)]
         )

@@ -183,7 +183,7 @@ def _taken(name: str) -> errors.BrokerError:
 
 
 def read() -> File:
-    """Return what the configuration file has. Raises `InvalidArgumentError` for a wrong file."""
+    """Read the configuration file. Raises `InvalidArgumentError` for a wrong file."""
     text = _text()
     try:
         given = tomllib.loads(text)
@@ -274,11 +274,11 @@ def remove(name: str) -> None:
 
 @contextlib.contextmanager
 def _editing() -> Iterator[tuple[TOMLDocument, File]]:
-    """Lock the file, yield its document and what it has, and replace it by the changed document."""
+    """Lock the file, yield it as a TOML document and decoded, and write the changed document back."""
     import tomlkit
 
     with _locked():
-        file = read()  # what cannot be read is not overwritten
+        file = read()  # raises for a wrong file, which is then not overwritten
         document = tomlkit.parse(_text())
         yield document, file
         _replace(_real_path(), tomlkit.dumps(document))
@@ -336,7 +336,7 @@ def check_device(session_folder: str | None, trust_folder: str | None) -> None:
 
 
 def sessions(folder: str | None) -> str:
-    """Check that a session can be kept; return where."""
+    """Return the place where sessions are kept; raise if one cannot be kept there."""
     if folder is None:
         scbroker.KeychainSessionStore().check()
         return "the system's keychain"
@@ -346,10 +346,10 @@ def sessions(folder: str | None) -> str:
 
 
 def marks(folder: str | None) -> Path:
-    """Check that what this device verifies can be kept; return the folder."""
+    """Return the trust store's folder; raise if marks cannot be kept there."""
     found = Path(folder or platform_folder("state", ", or pass --trust-folder"))
     _check_written(found)
-    scbroker.FileTrustStore(found).read_pass(uuid.UUID(int=0))  # refuses what others can write
+    scbroker.FileTrustStore(found).read_pass(uuid.UUID(int=0))  # raises if others can write it
     return found
 
 

@@ -7,7 +7,7 @@ import sys
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NoReturn, Self
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors, tracing
 from scbroker.cli import sentence, status_of
 from scbroker.cli.output import Output, printable
@@ -102,7 +102,7 @@ class Run(BaseRun):
 
     def __exit__(self, *_: object) -> None:
         if self._provider is not None:
-            # Closing cuts off what is being fetched ahead: nobody needs the warnings of these requests.
+            # Closing cancels prefetching requests: drop the warnings about them.
             logging.getLogger("scbroker").handlers = [logging.NullHandler()]
             self._provider.close()
             tracing.stop()

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 
 _LARGEST_KEY_FILE: Final = 65_536
@@ -72,7 +72,7 @@ def secret(what: str, file: Path | None, *, new: bool = False) -> str:
             )
         return found
     if not sys.stdin.isatty():
-        # A command with a link has no other password.
+        # A link's password has the option --password-file: such a command takes no other password.
         option = f"--{what.lower().removeprefix('link ').replace(' ', '-')}-file"
         raise errors.InvalidArgumentError(
             f"The {what} is missing: set {variable}, pass {option}, or run the command in a terminal."
@@ -91,7 +91,7 @@ def link_url(given: str | None) -> str:
 
 
 def _asked(label: str, what: str, *, twice: bool) -> str:
-    """Ask until the person types something, and the same again if `twice`."""
+    """Ask until the person types something; if `twice`, ask for the same text again."""
     while True:
         try:
             given = getpass.getpass(f"{label}: ", sys.stderr)
@@ -141,7 +141,7 @@ def _read(what: str, file: Path) -> bytes:
 
 
 def key_file_of(file: Path) -> scbroker.KeyFile:
-    """Return the KeyFile in a file. Raises `InvalidArgumentError` for a file that has none."""
+    """Read a KeyFile from a file. Raises `InvalidArgumentError` if the file is not a KeyFile."""
     try:
         with file.open("rb") as opened:
             data = opened.read(_LARGEST_KEY_FILE + 1)

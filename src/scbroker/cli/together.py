@@ -117,13 +117,13 @@ class Total:
         self._sum = 0
 
     def set(self, item: object, done: int) -> None:
-        """Note how much of an item is done."""
+        """Set how much of an item is done."""
         with self._lock:
             more, self._done[item] = done - self._done.get(item, 0), done
         self.add(more)
 
     def add(self, done: int) -> None:
-        """Note that this much more is done."""
+        """Add to how much is done."""
         with self._lock:
             self._sum += done
             self._show(self._sum)

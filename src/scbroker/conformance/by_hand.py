@@ -1,7 +1,7 @@
 """Send requests to a broker by hand, and sign users and containers, without the client's checks.
 
-`Connection` sends any bytes. `User` and `Box` make the messages of a valid story; a caller spoils them in one
-place to ask a broker what it answers.
+`Connection` sends any bytes. `User` and `Box` make the messages of a valid story; a caller then makes one
+field wrong and compares the broker's answer.
 """
 
 import http.client
@@ -60,7 +60,7 @@ def clock() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer as it came; a status of 0 if none came, and `fault` says why."""
+    """An answer as received; if none came, status is 0 and `fault` says why."""
 
     status: int
     body: bytes = b""
@@ -172,7 +172,7 @@ class Connection:
                 return self._exchange(request, sent, given)
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                # The broker may have closed an idle connection; a fresh one it had no reason to close.
+                # Retry once on a new connection: the broker may have closed the idle one.
                 if fresh:
                     return Answer(0, fault=f"no answer: {error!r}")
 
@@ -236,7 +236,7 @@ class User:
         return self.ring.userId
 
     def recipient(self) -> Recipient:
-        """Return what an access list names the user by, and wraps to."""
+        """Return the user's fingerprint and key, for an entry of an access list."""
         return recipient_of(self.chain())
 
     def send(self, method: str, path: str, message: Message | bytes | None = None) -> Answer:
@@ -278,7 +278,7 @@ class User:
         }
 
     def storing(self, **changes: Any) -> users.KeyFileStoring:
-        """Return what stores a KeyFile of the next generation, with its order."""
+        """Return the message that stores a KeyFile of the next generation, with its signed order."""
         state = self.send("GET", "/v1/key-file").message(users.KeyFileState)
         empty = users.Authorization(order=b"", signature=bytes(3373))
         fields: dict[str, Any] = {
@@ -436,7 +436,7 @@ class Box:
         return self.seal(author, bytes(containers.MAX_INLINE + 1))
 
     def put(self, author: User, request: containers.RecordRequest) -> Answer:
-        """Send a record to its place; go on from it if it is stored."""
+        """Send a record; if the broker stores it, later records follow it."""
         record = grammar.parse_record(request.record.body)
         answer = author.send("PUT", f"{self.path}/records/{record.version}", request)
         if answer.status == 201 and record.version == len(self.records) + 1:

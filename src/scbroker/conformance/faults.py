@@ -1,4 +1,4 @@
-"""Spoil a valid request of every operation in the same ways, and then send it as it is.
+"""Send a valid request of every operation with each kind of fault, and at last without one.
 
 To add an operation, add its valid request to `every_operation`; every fault then applies to it.
 """
@@ -158,7 +158,7 @@ FAULTS: Final = (
 
 
 def every_operation(probe: Probe) -> None:
-    """Every operation, spoiled and valid."""
+    """Ask about every operation, with each fault and without one."""
     owner, newcomer, leaving = probe.user(), probe.newcomer(), probe.user()
     member = probe.user()
     box, upload = Box(owner).created(content=None), Box(owner)
@@ -193,7 +193,7 @@ def every_operation(probe: Probe) -> None:
         (204, "PUT", f"{part_path}/chunks/0", sealed),
         (200, "GET", f"{part_path}/chunks?first=0", None),
         (200, "POST", f"{part_path}/transfers", parts.TransfersRequest(chunks=[1])),
-        (None, "POST", f"{part_path}/chunks", report),  # needs an object store
+        (None, "POST", f"{part_path}/chunks", report),  # an operation for brokers with an object store
         (201, "PUT", put, upload.draft(content=part)),
         (204, "DELETE", dropped, None),
         (200, "GET", f"{part_path}/hashes", None),

@@ -11,7 +11,7 @@ from scbroker.conformance.outcomes import Outcome, Report
 
 @dataclass
 class Probe:
-    """The questions asked so far, and the users that the answers made."""
+    """The questions asked so far, and the users made for them."""
 
     url: str
     api_key: uuid.UUID
@@ -34,7 +34,7 @@ class Probe:
         return lambda name, expected, came: self.ask(section, name, expected, came)
 
     def newcomer(self) -> User:
-        """Return a user who will be deleted at the end, if they come to be registered."""
+        """Return a user with new keys, not registered yet; `delete_users` deletes them."""
         user = User(self.at)
         self.made.append(user)
         return user

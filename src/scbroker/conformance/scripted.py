@@ -150,7 +150,7 @@ class ScriptedBroker:
             if reply.status < 300:
                 self._served.setdefault(operation, []).append(reply.body)
                 for lie in [lie for lie in self.lies if lie.operation == operation and lie.times]:
-                    # A client may first ask without the part of the answer that the lie is about.
+                    # Leave an answer as it is if it lacks the field that the lie changes.
                     with suppress(LookupError, TypeError):
                         self._change(reply, lie)
                         lie.times -= 1
@@ -169,7 +169,7 @@ class ScriptedBroker:
         return response
 
     def _check(self, request: web.BaseRequest, body: bytes) -> None:
-        """Note what no client may send."""
+        """Note requests that no client may send."""
         head = f"{request.raw_path} {request.headers}".encode("utf-8", "surrogateescape")
         if "Cookie" in request.headers:
             self.breaches.append("the client sent a cookie")

@@ -1,4 +1,4 @@
-"""Questions that belong to one operation, asked in the course of short stories.
+"""Questions about single operations, in the order of short stories.
 
 Each chapter is one story with users of its own. To add a question, add a line to a chapter: its name, the
 expected answer, and what came.

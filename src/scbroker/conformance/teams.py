@@ -1,4 +1,4 @@
-"""Make groups by hand, without the client's checks; a caller spoils a record in one place.
+"""Make groups without the client's checks, so that a caller can make one field of a record wrong.
 
 `Team` is a group as its managers make it: its secrets, and the records that a broker has accepted.
 """
@@ -67,7 +67,7 @@ class Team(Box):
 
     @property
     def via(self) -> Via:
-        """Return what a record names that is made through the group now."""
+        """Return the via of a record that is made through the group now."""
         newest = next(each for each in reversed(self.records) if each.governing)
         return Via(self.name, self.epoch, newest.version, hash_of(newest))
 
@@ -76,7 +76,7 @@ class Team(Box):
         return self.id
 
     def recipient(self) -> Recipient:
-        """Return what an access list names the group by, and wraps to."""
+        """Return the group's id and key, for an entry of an access list."""
         key = group_keys.epoch_key(self.name, self.state.secrets[-1])
         return Recipient(self.name, self.epoch, key.public)
 
@@ -168,7 +168,7 @@ class Team(Box):
     def with_roster(
         self, author: User, request: containers.RecordRequest, **changes: Any
     ) -> containers.RecordRequest:
-        """Return the request with its roster changed, which type and record then name, signed again."""
+        """Return the request with a changed roster, and with type and record to match, signed again."""
         sent = roster_of(request)
         data = encode_object(replace(roster.parse_roster(sent.roster), **changes))
         text = containers.TypeText(salt=random_bytes(32), type=roster.group_type(data))
@@ -216,7 +216,7 @@ class Team(Box):
 
 
 def roster_of(request: containers.RecordRequest) -> RosterRequest:
-    """Return what a record of a group with a new roster is sent with."""
+    """Return the roster request that is sent with a group's record."""
     if request.roster is None:
         raise StoryError("The record has no roster.")
     return request.roster

@@ -1,1 +1,1 @@
-"""Do what command line, page, mirror and filesystem do to containers as a person sees them."""
+"""Functions that command line, page, mirror and filesystem share: names, paths, people and rights."""

@@ -1,6 +1,6 @@
-"""Find a user's containers by name, and list them, with the index that the device keeps of them.
+"""Find a user's containers by name, and list them, with the device's index of names.
 
-The index is not believed about a name: each container that has it is read and verified. Without an index, as
+The index is only a hint: each container that it finds is read and verified. Without an index, as
 for a link, and if the client refuses the broker's event log, all containers are listed instead.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, 
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, TypeVar
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 
 if TYPE_CHECKING:
@@ -193,7 +193,7 @@ def _read(provider: scbroker.BrokerProvider, ids: list[uuid.UUID]) -> list[Entry
 def _asked(
     provider: scbroker.BrokerProvider, ask: Callable[[Index], Coroutine[Any, Any, T]]
 ) -> T | None:
-    """Return the answer of the provider's index; None if it has none or cannot use it, which is said once."""
+    """Query the provider's index; return None without one, or, with one warning, if it cannot be used."""
     from scbroker.client.cache.index import index_of
     from scbroker.client.calls.io_thread import io_thread
 

@@ -69,7 +69,7 @@ class _UnsafeError(Exception):
 
 
 def _check_part(part: str) -> None:
-    seen = without_invisible(part)  # some file systems ignore the others
+    seen = without_invisible(part)  # some file systems ignore invisible characters
     if not seen:
         raise _UnsafeError("has an empty part")
     if seen in (".", ".."):
@@ -104,7 +104,7 @@ def is_hidden(path: PurePosixPath) -> bool:
 
 
 def without_marks(name: str) -> str:
-    """Return a name as another user's container is written: escapes stand for what nobody sees in it."""
+    """Return a name with escapes in place of characters that nobody sees, for another user's container."""
     return "".join(f"(U+{ord(each):04X})" if is_invisible(each) else each for each in name)
 
 

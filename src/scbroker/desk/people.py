@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.desk.rights import living
 from scbroker.spelling import comparable
@@ -76,7 +76,7 @@ class People:
 
     @cached_property
     def links(self) -> dict[uuid.UUID, scbroker.Link]:
-        """The links by the ids of their users; none if the list is damaged, which a list of links says."""
+        """The links by the ids of their users; none if their document is damaged, as lists of links say."""
         try:
             return {each.userId: each for each in self._provider.getLinks().result()}
         except DAMAGED:
@@ -108,7 +108,7 @@ class People:
             )
 
     def user(self, id: uuid.UUID) -> Somebody:
-        """Return who a user is."""
+        """Return who has this id: the user, a contact, a link, an accepted group or a stranger."""
         if id == self.own_id:
             return Somebody(id, "you", None)
         if (contact := self.contacts.get(id)) is not None:
@@ -118,7 +118,7 @@ class People:
         return self.group(id) if id in self.groups else Somebody(id, "stranger", None)
 
     def group(self, id: uuid.UUID) -> Somebody:
-        """Return which group an id means."""
+        """Return the accepted group with this id, or a nameless one."""
         group = self.groups.get(id)
         return (
             Somebody(id, "other-group", None)
@@ -197,7 +197,7 @@ def some(names: Iterable[str]) -> str:
 
 
 def capital(words: str) -> str:
-    """Return the words for somebody at the beginning of a sentence."""
+    """Return words for the beginning of a sentence: "You", "The group"; names stay as they are."""
     return words[0].upper() + words[1:] if words == "you" or words.startswith("the ") else words
 
 

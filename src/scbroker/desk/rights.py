@@ -7,7 +7,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, GroupRole
 
 READ: Final = ContainerAccessLevel.DefaultUserPermissions
@@ -40,7 +40,7 @@ SHARE: Final = ContainerAccessLevel.ModifyAccess
 WRITE: Final = ContainerAccessLevel.Upload
 
 
-@functools.cache  # a list has the same few for thousands of containers
+@functools.cache  # thousands of containers share a few permissions
 def in_words(permissions: ContainerAccessLevel) -> str:
     """Return the word for permissions, that of a role in a group, or their names with commas."""
     words = (word for word, each in (WORDS | _OF_ROLES).items() if each == permissions)

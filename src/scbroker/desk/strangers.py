@@ -1,4 +1,4 @@
-"""Judge what containers of other people may do to a folder, a list, a link or a table of the user.
+"""Decide which containers of other people a folder, a list, a link or a table of the user leaves out.
 
 A container is judged by the people who can change it, not by its creator alone: a member with Upload replaces
 the content, and chooses the name, and so the folder that it belongs to. People whom the user knows are their
@@ -68,7 +68,7 @@ class Strangers:
         return kept or list(named)
 
     def damaged(self, ids: Sequence[uuid.UUID]) -> dict[uuid.UUID, Container]:
-        """Return those of some containers with damaged headers that strangers can have damaged."""
+        """Return the containers, out of some with damaged headers, that strangers can have damaged."""
         if not ids:
             return {}
         found = self._provider.getContainers(ids, content=False, headers=False).result()
@@ -79,7 +79,7 @@ class Strangers:
         }
 
     def hide(self, container: Container, name: str) -> bool:
-        """Return whether a name is that of a hidden file that others than the user can change, or made."""
+        """Return whether to leave out a hidden file, because others than the user made or can change it."""
         return is_hidden(PurePosixPath(name)) and _authors(container) != {self._own}
 
     @cached_property
@@ -90,7 +90,7 @@ class Strangers:
     def _contacts(self) -> set[uuid.UUID]:
         try:
             contacts = scbroker.Contacts(self._provider).list().result()
-        except errors.PermissionDeniedError:  # of a link, which has none
+        except errors.PermissionDeniedError:  # a link's user has no address book
             return set()
         return {each.userId for each in contacts}
 

@@ -47,7 +47,7 @@ class Upload:
                     self._promise.result()
 
     def finish(self) -> scbroker.SecuredContainer:
-        """End the content, and return the container once it is stored."""
+        """End the content, wait until the container is stored, and return it."""
         self.write(None)
         return self._promise.result()
 
@@ -92,7 +92,7 @@ class ContainerFile(AbstractBufferedFile):
         **options: Any,
     ) -> None:
         self._reader = reader
-        self._send: Any = send  # neither is None in a writer
+        self._send: Any = send  # `send` and `stored` are not None in a writer
         self._stored: Any = stored
         self._upload: Upload | None = None
         self._whole: bytes | None = None
@@ -143,7 +143,7 @@ class ContainerFile(AbstractBufferedFile):
         _unfinished.pop(id(self), None)
         if self._upload is None:
             return
-        if self._is_dropped:  # in any thread, also in one that the upload waits for
+        if self._is_dropped:  # garbage collection: this may be a thread that the upload waits for
             threading.Thread(target=self._upload.abandon, daemon=True).start()
         else:
             self._upload.abandon()
@@ -202,7 +202,7 @@ def _discard_all() -> None:
 
 @functools.cache
 def _discard_at_exit() -> None:
-    """Discard the files at exit that are never closed: the library would wait for the rest of them.
+    """Discard unclosed files at exit: otherwise the library would wait for the rest of their contents.
 
     The hook is private to CPython; atexit would be too late. Hooks run in the reverse order: this one is
     made after that of the library's I/O thread, with the first file.

@@ -66,7 +66,7 @@ class Entry:
 
 
 class Listing:
-    """The containers that a user has access to, by name, as they were at one time. It is never changed."""
+    """The containers that a user has access to, by name, at one moment. Immutable."""
 
     def __init__(
         self, user_id: uuid.UUID, entries: Iterable[tuple[str, Entry]], strangers: int = 0
@@ -123,7 +123,7 @@ class Listing:
             part, slash, _ = names[at].removeprefix(begin).partition("/")
             child = begin + part
             found.append(_folder(child) if slash else self._file(child))
-            at = bisect_left(names, f"{child}0") if slash else at + 1  # in Unicode, 0 follows /
+            at = bisect_left(names, f"{child}0") if slash else at + 1  # "0" follows "/"
         return found if found or not path else None
 
     def changed(self, container_id: uuid.UUID, path: str, new: str, entry: Entry | None) -> Listing:
@@ -172,7 +172,7 @@ def info_of(path: str, entry: Entry, *others: Entry, is_folder: bool = False) ->
 
 
 def _newest(entries: list[Entry]) -> Entry | None:
-    """Return the newest of several containers that the user alone can have named; None for any others."""
+    """Return the newest container if the user alone can have named all of them; None otherwise."""
     if len(entries) < 2 or not all(each.is_own for each in entries):
         return None
     return max(entries, key=lambda each: (each.modified, each.id))
@@ -204,7 +204,7 @@ class Listings:
             yield
 
     def knows(self, path: str) -> bool:
-        """Return whether a container of this name was listed, or made by this program since."""
+        """Return whether the last listing has this name, or this program has made such a container since."""
         with self._lock:
             return any(path in each._named for each in self._newest.values())
 

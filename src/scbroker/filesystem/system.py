@@ -1,6 +1,6 @@
 """Implement fsspec's filesystem over the containers of a session.
 
-All of it is made of few primitives: list (`_listing`), open, create, update, rename and delete one container.
+All operations use six primitives: list (`_listing`), open, create, update, rename and delete one container.
 docs/adr/0020-containers-as-files.md says why.
 """
 
@@ -114,10 +114,10 @@ class ContainerFileSystem(AbstractFileSystem):
             )
         return super().__reduce__()
 
-    # Look.
+    # Listing
 
     def ls(self, path: str, detail: bool = True, refresh: bool = False, **kwargs: Any) -> list[Any]:
-        """Return what a folder has, or a file alone; FileNotFoundError if neither exists."""
+        """List a folder, or a single file; FileNotFoundError if neither exists."""
         del kwargs
         path = self._strip_protocol(path)
         if refresh:
@@ -169,7 +169,7 @@ class ContainerFileSystem(AbstractFileSystem):
         super().invalidate_cache(path)
         listings_of(self.provider).forget()
 
-    # Read and write.
+    # Reading and writing
 
     def _open(
         self,
@@ -185,9 +185,7 @@ class ContainerFileSystem(AbstractFileSystem):
                 f"mode must be r, w or x, not {mode!r}: a content is replaced as a whole. To add to it, "
                 "read it, and write all of it"
             )
-        kwargs.pop(
-            "size", None
-        )  # of an earlier version, if a file that was pickled is opened again
+        kwargs.pop("size", None)  # the size of an earlier version, from a pickled file
         options = {
             **kwargs,
             "block_size": block_size or self.blocksize,
@@ -267,11 +265,11 @@ class ContainerFileSystem(AbstractFileSystem):
         """Delete one container for all its members."""
         self._delete([self._strip_protocol(path)])
 
-    # The primitives.
+    # The primitives
 
     @contextmanager
     def translated(self, path: str) -> Iterator[None]:
-        """Raise errors that programs expect of files as these; forget a listing that was outdated."""
+        """Raise the operating system's errors in place of the library's; drop an outdated listing."""
         try:
             yield
         except (errors.NotFoundError, errors.DeletedError) as error:
@@ -317,7 +315,7 @@ class ContainerFileSystem(AbstractFileSystem):
         raise _not_found(path, listing.strangers)
 
     def _changeable(self, *paths: str, exact: bool = True) -> list[Container]:
-        """Return the containers that may be changed by these paths, with their headers, as they are now.
+        """Read the containers of these paths again; raise unless each may be changed by its path.
 
         Another user can choose the name of a container that this user meets: as its creator, or as a member
         with Upload, who can rename it. A path with an id is the user's own choice.
@@ -346,7 +344,7 @@ class ContainerFileSystem(AbstractFileSystem):
         return reader
 
     def _target(self, path: str, *, exclusive: bool = False) -> Container | None:
-        """Return the container that a file of this path replaces; None if it makes a new one."""
+        """Return the container whose content a write to this path replaces; None if it creates one."""
         if id_of(path) is None:
             filesystem_path(path)
             if self._listing().one(path) is None:
@@ -364,12 +362,12 @@ class ContainerFileSystem(AbstractFileSystem):
     ) -> scbroker.Promise[scbroker.SecuredContainer]:
         """Create a container, or replace the content of one in one version.
 
-        The header of `scbroker put` has the time of the file. It is removed first: with the size it decides
-        whether `put` skips a file as unchanged.
+        The header of `scbroker put` has the time of the file. That time is removed before the update, because
+        `put` skips a file whose time and size are equal.
         """
-        if target is None and listings_of(self.provider).knows(path):  # made since it was opened
+        if target is None and listings_of(self.provider).knows(path):  # made since
             target = self._target(path, exclusive=exclusive)
-        elif target is not None:  # others may have named it since it was opened
+        elif target is not None:  # others may have renamed it since this file was opened
             [target] = self._changeable(path, exact=False)
         if target is None:
             return self.provider.createContainer(content, header_with(path))
@@ -387,7 +385,7 @@ class ContainerFileSystem(AbstractFileSystem):
         """Note in the listing that the container of `path` is named `new` now, or was deleted."""
         if id_of(path) is None:
             listings_of(self.provider).change(id, path, new, entry)
-        else:  # it may be listed by any name
+        else:  # a path with an id: the container's name is not known here
             self.invalidate_cache()
 
     def _rename(self, path: str, new: str) -> None:

@@ -107,7 +107,7 @@ def decode_values(kind: type[T], data: list[bytes], limit: int) -> list[T]:
     except (ValueError, RecursionError):
         pass
     else:
-        # Each value has to be all of its own bytes: the array does not say where they end.
+        # Compare each value with its own bytes: an array of all does not show where each value ends.
         if [*map(_encode, values)] == data and max(map(len, data), default=0) <= limit:
             return values
     raise IntegrityError(f"The bytes of a {_shown(kind)} are not of its format.")
@@ -143,7 +143,7 @@ def fingerprint_of(signing_key_0: bytes) -> Fingerprint:
 
 @lru_cache(_USERS)
 def user_id_of(fingerprint: bytes) -> uuid.UUID:
-    """Return the user id for a fingerprint. An operation needs that of each member several times."""
+    """Return the user id for a fingerprint. Cached: an operation needs each member's id several times."""
     return uuid8(fingerprint)
 
 

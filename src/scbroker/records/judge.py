@@ -225,7 +225,7 @@ def judge_next(
     """
     record = known.record
     if parent is None and record.version == governing.record.version + 1:
-        parent = governing.known  # the record before this one is always at hand then
+        parent = governing.known  # the governing record is the record before this one
     _check_chain(record, governing, parent)
     _check_time(record, governing.record, parent.record if parent else None, now)
     author = author_of(record, governing, acting)
@@ -446,7 +446,7 @@ def check_delegation(
     for user in before.keys() | after.keys():
         old, new = before.get(user), after.get(user)
         if new is None and not complete:
-            continue  # may exist, and be hidden from this reader
+            continue  # the entry may exist, hidden from this reader
         refusal = _refusal(author, old, new)
         if refusal and user in left:
             refusal = _refusal(author, None, new)

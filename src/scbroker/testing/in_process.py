@@ -34,7 +34,7 @@ def serving(variables: Mapping[str, str], folder: Path, url: str) -> Iterator[AS
     started: Future[ASGITransport] = Future()
     stop = asyncio.Event()
 
-    async def serve() -> None:  # all of it in one task, as under uvicorn
+    async def serve() -> None:  # start and stop in one task, as under uvicorn
         from scbroker.server.commands import in_process
 
         try:

@@ -97,7 +97,7 @@ def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
         raise TooLargeError(f"The message has {len(body)} bytes: at most {limit} are allowed.")
     try:
         message: T = decoder(cast(Any, kind)).decode(body)
-        # Mostly every field was sent, in its order. Otherwise the bytes are compared without the type.
+        # Compare the re-encoded message with the body; if fields were left out, re-encode without the type.
         same = _encoder.encode(message) == body or _encoder.encode(_any.decode(body)) == body
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(f"Malformed message: {error}") from None

@@ -73,23 +73,23 @@ class Admin(BaseRun):
         return self.do(run())
 
     def read(self, work: Callable[[Any], T], *, large: bool = False) -> T:
-        """Return what a read of the broker's database gives; `large` as in `Database.read`."""
+        """Run a read of the broker's database and return its result; `large` as in `Database.read`."""
         return self.use(lambda at: at.database.read(work, large=large))
 
     def act(self, work: Callable[[Any, bytes], T]) -> T:
-        """Return what `Stores.act` gives."""
+        """Run `Stores.act` and return its result."""
         return self.use(lambda at: at.act(work))
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, and return its result. An error of a store names its cause."""
-        import asyncio  # the help of a command starts without it
+        import asyncio  # not needed for the help of a command
 
         try:
             return asyncio.run(work)
         except errors.BrokerUnavailableError as error:
             if (cause := error.__cause__) is None:
                 raise
-            why = getattr(cause, "orig", None) or cause  # of SQLAlchemy's error, the database's own
+            why = getattr(cause, "orig", None) or cause  # the database's own error
             raise errors.BrokerUnavailableError(f"{error.message} The cause: {why}") from error
 
 

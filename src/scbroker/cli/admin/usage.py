@@ -195,7 +195,7 @@ def _change(run: Admin, texts: Sequence[str], quotas: dict[Resource, int | None]
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that an option means; raise `InvalidArgumentError` for anything else."""
+    """Parse an option's number of bytes, such as 5GB; raise `InvalidArgumentError` for other text."""
     from scbroker.server.admin import usage as queries
 
     if text.lower() == UNLIMITED:
@@ -210,7 +210,7 @@ def size_of(text: str) -> int:
 
 
 def number_of(text: str) -> int:
-    """Return the containers that an option means; raise `InvalidArgumentError` for anything else."""
+    """Parse an option's number of containers; raise `InvalidArgumentError` for other text."""
     from scbroker.server.admin import usage as queries
 
     if text.lower() == UNLIMITED:

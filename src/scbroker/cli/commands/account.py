@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli import sentence
 from scbroker.cli.command import ACCOUNT, Yes, command
@@ -184,7 +184,7 @@ def login(
         draft = profiles.changed(stored, api_key=api_key, card_name=name)
     draft = profiles.changed(draft, session_folder=folders[0], trust_folder=folders[1])
     provider = provider_of(run, draft)
-    if stored is None:  # a card names a broker, and may come from anybody
+    if stored is None:  # say it: anybody may have made the card, with any broker
         run.out.say(f"Logging in as user {user_id} at {provider.serverUrl}.")
     if given is None:
         log_in(provider, user_id, secret("passphrase", passphrase_file))
@@ -215,7 +215,7 @@ def logout(run: Run) -> None:
         return
     try:
         notified = notify(run, provider, profile.user_id)
-    finally:  # neither a broker nor Ctrl-C keeps the keys on this device
+    finally:  # remove the keys even after an error of the broker, or Ctrl-C
         provider.forgetKeptSession(profile.user_id).result()
     run.out.done(
         {"profile": profile.name, "userId": profile.user_id, "brokerNotified": notified},
@@ -305,7 +305,7 @@ def _card_name(run: Run, given: str | None) -> str:
         return given
     try:
         own = getpass.getuser()
-    except (KeyError, OSError):  # a user of the system without a name
+    except (KeyError, OSError):  # the system has no name for its user
         own = None
     if own is not None and not sys.stdin.isatty():
         return own
@@ -314,7 +314,7 @@ def _card_name(run: Run, given: str | None) -> str:
 
 
 def folders_of(*options: str | None) -> list[str | None]:
-    """Return the absolute paths of folders' options, since the profile is used in any folder."""
+    """Return options' folders as absolute paths, since the profile is used from any folder."""
     if any(each is not None and (not each or "\0" in each) for each in options):
         raise errors.InvalidArgumentError(
             "--session-folder and --trust-folder must be the paths of folders."
@@ -368,7 +368,7 @@ def parsed_user(text: str) -> "tuple[scbroker.ContactCard | None, uuid.UUID]":
 
 
 def _check_same(stored: "Profile", user_id: uuid.UUID, server: str | None) -> None:
-    """Raise `InvalidArgumentError` unless a log-in is of the profile's user and broker."""
+    """Raise `InvalidArgumentError` unless a log-in is for the profile's user and broker."""
     from scbroker.cli import profiles
 
     if user_id != stored.user_id:
@@ -402,7 +402,7 @@ def _hint(provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> str:
 def _opened(
     key_file: "scbroker.KeyFile", password_file: Path | None, passphrase_file: Path | None
 ) -> "scbroker.KeyRing":
-    """Open a KeyFile with the password, or with the passphrase if a file has that."""
+    """Open a KeyFile with the password, or with the passphrase if one is in a file."""
     if passphrase_file is not None:
         secrets = {"passphrase": secret("passphrase", passphrase_file)}
     else:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker.cli.command import SHARING, command
 from scbroker.cli.output import Row
 from scbroker.cli.run import Run
@@ -38,7 +38,7 @@ def card(
 def show_card(
     run: Run, card: "scbroker.ContactCard", svg: Path | None, more: Row | None = None
 ) -> None:
-    """Write the fields of a card and more, its QR code on a terminal, and the code into a new file."""
+    """Write a card's fields and `more`; draw its QR code on a terminal, or save the code to a new file."""
     if svg is not None:
         from scbroker.cli.paths import new_file
 

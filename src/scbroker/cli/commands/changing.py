@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Yes, command
 from scbroker.cli.commands.getting import found_containers

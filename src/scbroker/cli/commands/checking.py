@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.commands.getting import pieces
@@ -45,7 +45,7 @@ class _Report:
 
     def note(self, id: uuid.UUID | None, result: _Entry) -> None:
         """Add what reading a container gave."""
-        if isinstance(result, errors.DeletedError):  # since it was listed, as the tombstone proves
+        if isinstance(result, errors.DeletedError):  # since it was listed: the tombstone proves it
             self.row["containers"] -= 1
         elif isinstance(result, errors.BrokerUnavailableError):
             raise result
@@ -119,7 +119,7 @@ def verify(run: Run, containers: AnyContainers = None, everyone: Everyone = Fals
 
 
 def _all(run: Run, report: _Report) -> Iterator[_Entry]:
-    """Yield the metadata of all containers, and note which of them the broker denies."""
+    """Yield the metadata of all containers, and count those to which the broker denies access."""
     start: uuid.UUID | None = None
     while True:
         page = run.session.listContainers(startAfter=start, headers=False).result()

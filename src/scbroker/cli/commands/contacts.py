@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import SHARING, command, group
 from scbroker.cli.commands.card import Svg, show_card
@@ -51,7 +51,7 @@ def add(
         raise errors.InvalidArgumentError(
             f"This is your own card: give it to others, and add theirs (profile {run.profile.name})."
         )
-    adding = run.people.book.add(parsed, name)  # raises at once for a name that no contact can have
+    adding = run.people.book.add(parsed, name)  # raises at once for an invalid name
     try:
         contact = adding.result()
     except errors.InvalidArgumentError:
@@ -146,7 +146,7 @@ def _row(contact: "scbroker.Contact") -> dict[str, Any]:
 
 
 def _read() -> str:
-    """Return the card that standard input has."""
+    """Read a card from standard input."""
     text = sys.stdin.buffer.read(_LONGEST_CARD + 1)
     return text.decode("utf-8", "replace")
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import ACCOUNT, Yes, command, group
 from scbroker.cli.commands.account import parsed_user

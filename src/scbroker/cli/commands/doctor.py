@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli import profiles, sentence, status_of
 from scbroker.cli.command import WATCHING, command
@@ -184,7 +184,7 @@ class _Doctor:
             try:
                 provider.logIn(keyRing=ring, userId=ring.userId).result()
             except (errors.CredentialsError, errors.ChallengeError) as error:
-                if _URL.search(error.message):  # it names its own origins: ours is not one
+                if _URL.search(error.message):  # the message names the right origins
                     raise errors.ChallengeError(error.message) from None
         return "log-ins at this address are accepted"
 
@@ -194,7 +194,7 @@ class _Doctor:
 
 
 def _space(folder: Path) -> str:
-    """Return how much space is free for the journals of transfers, which are beside the trust store."""
+    """Return how much disk space is free in the trust store's folder, which has the transfer journals too."""
     free = shutil.disk_usage(folder).free
     if free < _LEAST_SPACE:
         raise DoubtfulError(

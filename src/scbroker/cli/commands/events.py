@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import WATCHING, command
 from scbroker.cli.completion import complete_container, complete_group
@@ -145,7 +145,7 @@ def _in_all_logs(
     """Return the user's own events and those of the groups that the user has accepted, by time."""
     logs = [read(None)]
     for each in run.people.readable:
-        with contextlib.suppress(errors.NotFoundError):  # the user was removed meanwhile
+        with contextlib.suppress(errors.NotFoundError):  # removed from the group meanwhile
             logs.append(read(each.id))
     return merged(logs)
 
@@ -160,7 +160,7 @@ def _list(
 
 
 def _kinds(text: str) -> list[ContainerEventType]:
-    """Return the kinds of events of a list with commas; letters may be small."""
+    """Parse a comma-separated list of event kinds, in upper or lower case."""
     known = {each.name.lower(): each for each in scbroker.ContainerEventType}
     for name in text.split(","):
         if name.strip().lower() not in known:
@@ -185,7 +185,7 @@ def _row(run: Run, event: scbroker.ContainerEvent, known: dict[uuid.UUID, str] |
         "containerId": ShortId(event.containerId),
         "containerType": event.containerType,
         "previousContainerType": event.previousContainerType,
-        # 0 is that of an event before a deletion, which the broker has emptied.
+        # Version 0: the broker emptied the event when the container was deleted.
         "version": event.version if run.out.as_json else event.version or None,
         "relatedUserId": by,
         "applicationName": event.applicationName,

@@ -16,7 +16,7 @@ from typing import Annotated, Any, BinaryIO, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Checksum, command
 from scbroker.cli.files import STREAM, is_same_time, modified_of, time_of
@@ -96,7 +96,7 @@ def cat(run: Run, containers: ContainersArgument) -> None:
 def found_containers(
     run: Run, texts: list[str], *, recursive: bool, everyone: bool = False, newest: bool = False
 ) -> list[scbroker.Container[Any]]:
-    """Return the containers that the arguments mean, each once; with `newest` as `Names.ids_of` says."""
+    """Return the containers that the arguments name, each once; `newest` as in `Names.ids_of`."""
     if recursive:
         return containers_below(run, texts, everyone=everyone)
     ids = list(dict.fromkeys(run.names.ids_of(texts, newest=newest)))
@@ -150,8 +150,8 @@ def save(
     checksum: bool = False,
     how: str = "scbroker get",
 ) -> None:
-    """Write contents to files, or to standard output; `how` is the command that gets a single one."""
-    if output == "":  # as a path, the current folder
+    """Write contents to files, or to standard output; messages suggest the command `how`."""
+    if output == "":  # Path("") would be the current folder
         raise errors.InvalidArgumentError("--output is empty: name a file or a folder.")
     if output == STREAM:
         _write_out(run, found)
@@ -280,8 +280,8 @@ def _with_own_paths(
 
     Anybody can share a container with any name. So if several containers have the same path, or one that
     differs in invisible characters alone, only the one that the user created gets it, or the newest of those
-    that only the user can have named; without such a one, each is an error. Of names that differ in case,
-    those are written that the folder keeps apart.
+    that only the user can have named; without such a one, each is an error. If names differ only in case,
+    they are written if the folder distinguishes case.
     """
     user = run.session.getUserId().result()
     paths: dict[str, list[_Item]] = {}
@@ -297,7 +297,7 @@ def _with_own_paths(
         own = [item for item in items if is_own(item.container, user)]
         if (
             recursive and len({each.path for each in own}) == 1
-        ):  # not only the last part is the same
+        ):  # whole paths are equal, not only the file names
             left = run.names.without_twins(str(items[0].path), [each.container for each in own])
             own = [each for each in own if each.container in left]
             items = [each for each in items if not is_own(each.container, user) or each in own]
@@ -328,7 +328,7 @@ def _with_own_paths(
 def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: bool) -> bool:
     """Return whether the file exists with the content's size and time, or with its bytes.
 
-    Raises `AlreadyExistsError` for another file, unless `force` has every file written.
+    Raises `AlreadyExistsError` for a different file, unless `force` is set, which replaces it.
     """
     state = folder.status(item.path)
     if state is None:
@@ -446,7 +446,7 @@ def _write_out(run: Run, containers: list[scbroker.Container[Any]]) -> None:
     size = sum(container.length or 0 for container in containers)
     what = ", ".join(map(label_of, containers))
     is_terminal = sys.stdout.isatty()
-    # A bar on the terminal that shows the text would stand in the middle of it.
+    # No progress bar on a terminal that shows the content: it would appear amid the text.
     bar = nullcontext(lambda _: None) if is_terminal else run.out.progress(what, size)
     with bar as show, Together() as together:
         total = Total(show)
@@ -483,7 +483,7 @@ def plain_text(pieces: Iterable[bytes], name: str) -> Iterator[bytes]:
             text = rest + decoder.decode(piece or b"", final=piece is None)
         except UnicodeDecodeError:
             text = "\0"
-        # A line end of Windows may be cut between two pieces.
+        # A Windows line end may be split between two pieces: keep its "\\r" for the next one.
         rest = "\r" if text.endswith("\r") and piece is not None else ""
         text = text.removesuffix(rest)
         visible = _HARMLESS.sub("", text)

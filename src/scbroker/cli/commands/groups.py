@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli import with_message
 from scbroker.cli.command import SHARING, Yes, command, group
@@ -481,7 +481,7 @@ def _say_changed(
 
 
 def _row(run: Run, each: Entry) -> dict[str, Any]:
-    """Return a row with a group or the error of one: the library's fields for JSON, else words."""
+    """Return the row for a group or its error: the library's fields for JSON, words otherwise."""
     if isinstance(each, errors.BrokerError):
         keys = _JSON if run.out.as_json else _WORDS
         found = {"id": each.containerId, "error": each.message, "code": each.code}
@@ -553,7 +553,7 @@ def _are(people: Sequence[Holder[Who]]) -> str:
 
 
 def _number(people: Sequence[Holder[Who]], noun: str) -> str:
-    """Return what people are: "a reader", "an owner", or "readers"."""
+    """Return a role with its article, or in the plural: "a reader", "an owner", "readers"."""
     if len(people) > 1:
         return f"{noun}s"
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

@@ -11,7 +11,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command
@@ -160,7 +160,7 @@ def _write(
 ) -> None:
     """Write the URL, which is a secret, to standard output, and its QR code where it is wanted."""
     run.out.line({"url": link.url, **_row(link, names)}, link.url)
-    if file is not None:  # after the URL: the link exists also if the disk is full
+    if file is not None:  # after the URL is written: a full disk must not lose it
         qr_code(link.url).save(file, kind="svg", scale=4)
     if qr:
         qr_code(link.url).terminal(sys.stdout, compact=True)
@@ -241,7 +241,7 @@ def open_link(
 
 
 def _opened(run: Run, texts: list[str] | None) -> "list[scbroker.Container[Any]]":
-    """Return what a link opens, or those containers that are named."""
+    """Return all containers that a link opens, or only the named ones."""
     if texts:
         return found_containers(run, texts, recursive=False)
     found = []

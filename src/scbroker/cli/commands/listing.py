@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, command
 from scbroker.cli.completion import complete_container, complete_holder
@@ -215,7 +215,7 @@ def _print_list(run: Run, found: Iterator[Entry], sort: Sort | None, *, long: bo
     if not (long and run.out.on_terminal):
         run.out.rows(rows, columns)
         return
-    for row in rows:  # a table of so many columns would fit no terminal
+    for row in rows:  # no terminal is wide enough for a table of all columns
         run.out.fields({key: row[key] for key in columns})
         run.out.line({}, "")
 
@@ -288,7 +288,7 @@ def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str]
         levels = [level for level in levels if level.userId != each.via]
     most = _NAMED_MEMBERS if run.out.on_terminal and not all else len(levels)
     if len(levels) == most + 1:
-        most += 1  # "1 more" is no shorter than a name
+        most += 1  # show the last name instead of "1 more", which is no shorter
     is_short = run.out.on_terminal and not all
     names = [run.people.of_level(level, is_short=is_short) for level in levels[:most]]
     return names + ([f"{len(levels) - most} more"] if len(levels) > most else [])

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import WATCHING, Yes, command, group
 from scbroker.cli.commands.listing import access_in_words, access_of
@@ -199,7 +199,7 @@ def sent(run: Run, container: ContainerArgument) -> None:
 
 
 def _use_store(run: Run, folder: Path | None) -> None:
-    """Have the session use the marks in a folder. A store is not made: a new one would know nothing."""
+    """Have the session use the marks in an existing folder: marks in a new one would be empty."""
     if folder is None:
         return
     if not folder.is_dir():

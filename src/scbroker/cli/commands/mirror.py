@@ -68,7 +68,7 @@ def mirror(
         raise errors.InvalidArgumentError(
             f"{name!r} does not end with a slash: name a folder of containers, such as photos/."
         )
-    if not folder:  # as a path, the current folder
+    if not folder:  # Path("") would be the current folder
         raise errors.InvalidArgumentError("FOLDER is empty: name a folder.")
     selection = Selection(
         user=run.profile.user_id,

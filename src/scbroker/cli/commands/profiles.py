@@ -48,7 +48,7 @@ def list_profiles(run: Run) -> None:
 
 
 def _is_kept(run: Run, profile: "Profile") -> bool | None:
-    """Return whether a session is kept on this device; None, and say why, if that cannot be read."""
+    """Return whether a session is kept on this device; warn and return None if that cannot be read."""
     try:
         with run.provider(profile) as provider:
             return profile.user_id in provider.getKeptSessions().result()

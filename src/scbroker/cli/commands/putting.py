@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli.command import CONTAINERS, Checksum, Yes, command
 from scbroker.cli.commands.getting import has_content
@@ -111,7 +111,7 @@ def put(
     """
     _check_options(files, name, type, share, to, into)
     if into is not None and files == [STREAM]:
-        name = "standard input"  # the container keeps its own
+        name = "standard input"  # only for messages: the container keeps its name
     found = find(files, name, recursive=recursive, skipped=run.out.say, failed=run.failed)
     if into is not None:
         work = _into(run, found, into, yes)
@@ -126,7 +126,7 @@ def put(
 
 @dataclass(slots=True)
 class Work:
-    """The files of a command, by what is done with them, and what new containers get."""
+    """The files to create, to update and to skip, with the type and access of new containers."""
 
     new: list[File] = field(default_factory=list)
     updates: list[tuple[File, scbroker.Container[Any]]] = field(default_factory=list)
@@ -208,7 +208,7 @@ def _access(
 
 
 def _planned(run: Run, files: list[File], *, update: bool, checksum: bool, yes: bool) -> Work:
-    """Compare the files with the user's containers of the same names.
+    """Sort the files into new, changed and unchanged, by the user's containers of the same names.
 
     Containers that other users created are left out. A member with Upload can give a container of the user
     the name of any file. So a file is unchanged only if the user wrote the container last, and an update of
@@ -272,7 +272,7 @@ def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: b
 
 
 def _tell_who_lacks(run: Run, work: Work, people: list[AnyHolder], team: AnyHolder | None) -> None:
-    """Say that `--share` and `--to` change nothing about containers that exist already."""
+    """Warn that `--share` and `--to` do not change access to containers that exist already."""
     wanted = {each.id for each in (*people, *([team] if team else []))}
     options = "--share is" if team is None else "--share and --to are" if people else "--to is"
     present = [container for _, container in (*work.unchanged, *work.updates)]
@@ -345,7 +345,7 @@ class Sending:
                 )
         try:
             results = self._together.wait(self._session.createContainers(list(new.values())))
-        except errors.InvalidArgumentError:  # of one file, which the others do not have to meet
+        except errors.InvalidArgumentError:  # only this file: the others may still be stored
             return [*failed, *(outcome for file in new for outcome in self._create(file))]
         for file in new:
             self._total.set(file.name, file.size or 0)
@@ -373,7 +373,7 @@ class Sending:
                     progress=self._total.of(file.name),
                 )
             )  # fmt: skip
-            if name_of(container) is None:  # the header of another program
+            if name_of(container) is None:  # another program wrote the header
                 return written
             header = file.header(header_of(container))
             return self._together.wait(
@@ -394,7 +394,7 @@ def _tried(file: File, status: str, work: Callable[[], scbroker.Metadata]) -> Ou
 
 
 def standard_input(together: Together) -> Iterator[bytes]:
-    """Yield what standard input gives; stop waiting for it when the command is interrupted."""
+    """Yield standard input in pieces; stop waiting for input when the command is interrupted."""
     descriptor = sys.stdin.fileno()
     while not together.is_over:
         # Windows can wait for sockets only: there, an interrupted command ends with the input.

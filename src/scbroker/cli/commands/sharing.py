@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-import scbroker  # loads its names when they are used: a command without a session needs few
+import scbroker  # lazy: each name is imported at its first use, so that commands start quickly
 from scbroker import errors
 from scbroker.cli import dates
 from scbroker.cli.command import SHARING, Yes, command
@@ -141,7 +141,7 @@ def revoke(
 def _still_reached(
     run: Run, members: Sequence[AnyHolder], containers: "Sequence[scbroker.Container[Any]]"
 ) -> str:
-    """Return a sentence for each group with access that some of these people are in; "" for none."""
+    """Return a sentence for each group through which these people still have access; "" for none."""
     people = {each.id: each.name for each in members if not each.is_group}
     taken = {each.id for each in members}
     listed = {each for container in containers for each in _levels(container)} - taken
@@ -265,7 +265,7 @@ def ids_of(
 def _named(
     run: Run, arguments: Sequence[str], people: Sequence[str] | None, option: str
 ) -> tuple[Sequence[str], list[AnyHolder]]:
-    """Return the containers' names and the people: all but the first argument, or those of the option."""
+    """Return container names and people: the people are the arguments after the first, or the option's."""
     texts, names = (arguments, people) if people else (arguments[:1], arguments[1:])
     if not names:
         raise errors.InvalidArgumentError(

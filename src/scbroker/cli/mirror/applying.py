@@ -60,7 +60,7 @@ class Applying:
         """Where a file was put, because something came into the way of its new name."""
 
     def look(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> Stamp | Other:
-        """Return which of these contents a file has, by size and time; by its bytes if the time differs."""
+        """Return which recorded content a file has: by size and time, or by hash if the time differs."""
         return self._look(path, stamps, exact=self._exact)
 
     def forget(self, step: Forget) -> None:
@@ -82,10 +82,10 @@ class Applying:
         self._state.put(step.path, ())
 
     def move(self, step: Move) -> None:
-        """Rename a file; if something is in the way of its new name, to a name beside that."""
+        """Rename a file; if its new name is taken, choose a name beside that."""
         seen = self.look(step.path, self._state.files.get(step.path, ()))
         if not isinstance(seen, Stamp):
-            return  # changed in this moment: the next comparison decides
+            return  # changed since the plan was made: the next comparison decides
         for target in _choices(step.target, step.remote):
             before = self._state.files.get(target, ())
             planned = msgspec.structs.replace(seen, modified=PLANNED)
@@ -143,7 +143,7 @@ class Applying:
         changed = fetch.remote.changed if version == fetch.remote.version else 0
         stamp = Stamp(fetch.remote.id, version, size, PLANNED, digest, changed=changed)
         if fetch.rival is not None and self._has(fetch.rival, size, digest):
-            # After damage to the record, a file with the container's content is taken for the mirror's.
+            # While the record is being rebuilt, a file with the container's content counts as the mirror's.
             self._adopt(fetch.rival, stamp, found=not self._state.is_rebuilt)
             return None
         path = self._elsewhere.pop(fetch.remote.id, fetch.path)
@@ -182,9 +182,7 @@ class Applying:
     ) -> Stamp | Other:
         try:
             status = self._folder.status(path)
-        except (
-            errors.BrokerError
-        ):  # no permission; or too long a name, which fails when it is written
+        except errors.BrokerError:  # no permission, or the name is too long: then writing it fails
             return Other.Foreign if stamps else Other.Missing
         if status is None:
             return Other.Missing
@@ -201,7 +199,7 @@ class Applying:
         if found is None:
             return Other.Foreign
         found = msgspec.structs.replace(found, modified=status.st_mtime_ns)
-        self._state.put(path, (found,))  # the next comparison need not read the file
+        self._state.put(path, (found,))  # so that the next comparison does not hash it again
         return found
 
     def _has(self, path: PurePosixPath, size: int, digest: bytes) -> bool:
@@ -222,7 +220,7 @@ class Applying:
 
 
 def _choices(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
-    """Yield the path, and some beside it."""
+    """Yield the path, then a few names beside it to use if it is taken."""
     return itertools.chain([path], itertools.islice(beside(path, remote), _CHOICES))
 
 

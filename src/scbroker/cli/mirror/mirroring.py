@@ -46,7 +46,7 @@ Event = scbroker.ContainerEvent | errors.BrokerError
 
 
 class Mirror:
-    """Makes a folder that of the selected containers. `status` is the exit status of the first failure."""
+    """Makes a folder equal to the selected containers. `status` is the exit status of the first failure."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Mirror:
         self._run, self._session = run, run.session
         self._folder, self._state = folder, state
         self._selection, self._keep, self._exact = selection, keep, checksum
-        with Folder(state.incoming) as own:  # what an interruption leaves there is removed
+        with Folder(state.incoming) as own:  # remove files that an interruption left there
             has_all = len(own.told_apart(_ALIKE)) == len(_ALIKE)
         self._key: Callable[[str], str] = str if has_all else collision_key
         self._applying = Applying(folder, state, self._tell, exact=checksum)
@@ -103,7 +103,7 @@ class Mirror:
                     has_compared, pause = True, _FIRST_PAUSE
                     self._apply_events(events)
             except errors.EventsExpiredError:
-                time.sleep(_FIRST_PAUSE)  # a broker could say so each time
+                time.sleep(_FIRST_PAUSE)  # a broker could always answer so
             except errors.BrokerUnavailableError as error:
                 if not has_compared:
                     raise
@@ -134,14 +134,14 @@ class Mirror:
         return {each.id for each in found if isinstance(each, scbroker.Group)}
 
     def _end_of_log(self, group: uuid.UUID | None = None) -> int:
-        """Return the id of the last event of a log, the user's own or a group's, by a few small requests."""
+        """Return the id of a log's last event, found by a binary search in a few small requests."""
 
         def exists(id: int) -> bool:
             try:
                 return bool(self._session.getEvents(startId=id, endId=id, groupId=group).result())
             except errors.EventsExpiredError:
                 return True
-            except errors.NotFoundError:  # the user was removed from the group meanwhile
+            except errors.NotFoundError:  # removed from the group meanwhile
                 return False
 
         low, high = 0, 1
@@ -199,9 +199,7 @@ class Mirror:
             self._left_out.discard(id)
         self._note(zip(ids, found, strict=True))
         self._say_left_out(said)
-        if before or self._placed(
-            ids
-        ):  # or each write of a stranger would have the whole folder planned
+        if before or self._placed(ids):  # else no plan: strangers' writes must not cost one each
             self._apply(touched=ids)
 
     def _placed(self, ids: set[uuid.UUID]) -> bool:
@@ -268,7 +266,7 @@ class Mirror:
         )
 
     def _apply(self, touched: set[uuid.UUID] | None) -> None:
-        """Apply the plan. With `touched`, files of other containers are taken to be as they were."""
+        """Apply the plan. With `touched`, files of other containers are assumed to be unchanged."""
 
         def look(path: PurePosixPath, stamps: tuple[Stamp, ...]) -> Stamp | Other:
             if touched is not None and len(stamps) == 1 and stamps[0].container not in touched:
@@ -316,7 +314,7 @@ class Mirror:
         for fetch, read in zip(fetches, containers, strict=True):
             with self._failing(fetch.remote.id, fetch.path):
                 if isinstance(read, _GONE):
-                    continue  # its event follows
+                    continue  # the event of its deletion follows
                 if isinstance(read, errors.BrokerError):
                     raise read
                 if read.content is None:
@@ -330,7 +328,7 @@ class Mirror:
         remote = fetch.remote
         source = self._state.incoming / remote.id.hex
         free = shutil.disk_usage(self._state.incoming).free
-        if remote.length > free:  # others choose the size, and the disk would be full for all files
+        if remote.length > free:  # other users choose the size: do not fill the disk
             raise errors.TooLargeError(
                 f"The content has {Size(remote.length).shown()}, and the disk has {Size(free).shown()} left."
             )
@@ -340,13 +338,13 @@ class Mirror:
                     remote.id, source, progress=lambda done, _: show(done)
                 ).result()
             except _GONE:
-                return  # its event follows
+                return  # the event of its deletion follows
             except errors.DiskFullError:
                 self._remove_downloads()
                 raise
         if saved is None:
             raise hidden_content()
-        # If a newer version was read, its event follows, and the file is found to have that version already.
+        # The download may be a newer version: then its event follows, and the comparison finds nothing to do.
         self._place([(fetch, source, remote.version)])
 
     def _place(self, downloaded: list[tuple[Fetch, Path, int]]) -> None:
@@ -355,7 +353,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def _failing(self, id: uuid.UUID, path: PurePosixPath) -> Iterator[None]:
-        """Report an error of one container, and continue; raise one that every container would meet."""
+        """Report an error of one container and continue; raise an error that would fail all containers."""
         try:
             yield
         except errors.BrokerError as error:
@@ -364,12 +362,13 @@ class Mirror:
     def _fail(self, id: uuid.UUID, path: PurePosixPath | None, error: errors.BrokerError) -> None:
         """Report that a container's file stays as it is; the next comparison tries it again.
 
-        Raises an error that every container would meet."""
+        Raises an error that would fail all containers.
+        """
         if isinstance(error, END_ALL):
             raise error
         self._remotes.pop(id, None)
         self._failed.add(id)
-        # An unsafe name is not a wrong use of the command.
+        # Not status_of: a ValueError about an unsafe name is not a wrong use of the command.
         self.status = self.status or (1 if isinstance(error, ValueError) else status_of(error))
         self._run.out.error(f"{id if path is None else path}: {error.message}")
 
@@ -385,7 +384,7 @@ class Mirror:
         self._run.out.line(row, text)
 
     def _remove_downloads(self) -> None:
-        """Remove downloads that were cut off, of containers that are gone by now."""
+        """Remove interrupted downloads of containers to which the user has lost access."""
         with translated(self._state.incoming):
             for each in self._state.incoming.iterdir():
                 if each.is_dir() and not each.is_symlink():

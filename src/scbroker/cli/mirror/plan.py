@@ -100,7 +100,7 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Remove a file whose container is gone, or that is the second one of its container."""
+    """Remove a file whose container is gone or has a second file."""
 
     path: PurePosixPath
     id: uuid.UUID
@@ -187,7 +187,7 @@ class _Plan:
             is_free = above.isdisjoint(files) and self._key(str(target)) not in in_the_way
             if path != target and is_free:
                 moves.append(Move(path, target, remote))
-            elif path != target:  # files that change places are read again
+            elif path != target:  # its new place is taken: remove it, and download it again
                 self._first.append(Remove(path, id, True))
             if not stamp.is_of(remote) or (path != target and not is_free):
                 fetches.append(Fetch(target, remote))
@@ -209,7 +209,7 @@ class _Plan:
         elif isinstance(seen, Stamp):
             self._first.append(Forget(path, id, "its container is gone"))
         elif not (written := [each for each in stamps if each.modified != PLANNED]):
-            self._first.append(Forget(path, id))  # somebody else's file, from after a crash
+            self._first.append(Forget(path, id))  # never written; the file is somebody else's
         elif remote and written[-1].is_of(remote) and not self._exact:
             self._edited.add(id)
         else:
@@ -251,7 +251,7 @@ class _Plan:
         return targets
 
     def _beside(self, place: PurePosixPath, remote: Remote, taken: _Taken) -> PurePosixPath:
-        """Return the path beside a place where the container has its file already, or the first free one."""
+        """Return the path next to `place` where the container already has its file, or the first free one."""
         own = {path for path, _ in self._written.get(remote.id, ())}
         near = itertools.islice(self._choices(place, remote), _NEAR)
         return next(
@@ -271,7 +271,7 @@ class _Plan:
         return (_tagged(place, position, tag) for tag in _tags(remote.id))
 
     def _blocked(self, place: PurePosixPath) -> int | None:
-        """Return the position of the first part where the mirror must keep a file, and needs a folder."""
+        """Return the position of the first part of a path that must be a folder and is a file to keep."""
         for position, above in enumerate(reversed(place.parents[:-1])):
             seen = self._seen_at(above)
             if seen is Other.Foreign or (
@@ -281,7 +281,7 @@ class _Plan:
         return None
 
     def _is_free(self, place: PurePosixPath, id: uuid.UUID) -> bool:
-        """Return whether nothing is at the path that the mirror must keep there.
+        """Return whether the path is free, or has only a file that the mirror may move or remove.
 
         A file of another container is moved or removed first, because this path is not its own.
         """
@@ -290,9 +290,7 @@ class _Plan:
             return False
         if isinstance(seen, Stamp):
             return seen.container not in self._failed
-        if (
-            seen is Other.Foreign
-        ):  # a file system that ignores case finds the file that is to be renamed
+        if seen is Other.Foreign:  # if case is ignored, this may be the file to be renamed
             keys = {self._key(str(path)) for path, _ in self._written.get(id, ())}
             return place not in self._files and self._key(str(place)) in keys
         return seen is Other.Missing or place in self._folders
@@ -347,7 +345,7 @@ class _Taken:
         return len(keys) - 1 if keys[-1] in self._folders else None
 
     def add(self, path: PurePosixPath) -> None:
-        """Take a path."""
+        """Mark a path as in use."""
         *folders, file = self._keys(path)
         self._files.add(file)
         self._folders.update(folders)
@@ -371,7 +369,7 @@ def _tags(id: uuid.UUID) -> Iterator[str]:
 
 
 def _tagged(path: PurePosixPath, position: int, tag: str) -> PurePosixPath:
-    """Put a tag in brackets into a part of a path, before the suffix of a file."""
+    """Add a tag in brackets to one part of a path, before a file's suffix."""
     parts = list(path.parts)
     part = PurePosixPath(parts[position])
     is_file = position == len(parts) - 1

@@ -61,7 +61,7 @@ class _DamagedError(Exception):
 
 
 class State:
-    """The record of one mirror, whose folder it locks. Raises `InvalidArgumentError` if it is another's."""
+    """The record of one mirror, whose folder it locks. Raises `InvalidArgumentError` for another mirror's."""
 
     def __init__(self, folder: Path, selection: Selection) -> None:
         self.files: dict[PurePosixPath, tuple[Stamp, ...]] = {}
@@ -126,7 +126,7 @@ class State:
     def _hold(self, folder: Path) -> Path:
         """Make a folder of the mirror's own and keep it open; return a path that always leads to this one.
 
-        Others who can write the mirrored folder may put another one in its place, with links in it.
+        Others who can write the mirrored folder could replace this one by a folder with links in it.
         """
         with contextlib.suppress(FileExistsError):
             folder.mkdir(mode=0o700)
@@ -147,7 +147,7 @@ class State:
                     f"Others can write the folder of the mirror: run chmod go-w {folder.parent}."
                 )
             return folder
-        # Always the same number: a download is resumed by the path that it is saved to.
+        # Always the same descriptor number: it is in the target's path, by which a download resumes.
         held = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
         self._held.callback(os.close, held)
         return _PROC / str(held)
@@ -170,7 +170,7 @@ class State:
                 _write(self._file, b"".join(self._lines))
                 os.fsync(self._file)
             except OSError:
-                os.ftruncate(self._file, end)  # no partial line
+                os.ftruncate(self._file, end)  # leave no partial line
                 raise
             self._written += len(self._lines)
             self._lines.clear()
@@ -202,7 +202,7 @@ class State:
             if not line.endswith(b"\n"):
                 if len(line) == _LONGEST_LINE:
                     raise _DamagedError
-                break  # the last one, which a crash cut off: its change was not started
+                break  # a crash cut off the last line before its change started
             said = decode(line)
             path = _checked(said.path)
             if said.stamps:

@@ -134,7 +134,7 @@ async def _contact_of(request: Request) -> scbroker.Contact:
 
 
 def _back(contact: scbroker.Contact, share: str) -> str:
-    """Return the path that a comparison returns to: the contact, or the container that is to be shared."""
+    """Return the path to open after a comparison: the contact, or the container to share."""
     if not share:
         return f"/contacts/{contact.userId}"
     return path_of(uuid_of(share), f"/people?person={contact.userId}")
@@ -145,7 +145,7 @@ async def _own_card(request: Request) -> scbroker.ContactCard:
 
 
 def _side(name: str, fingerprint: str, *, is_own: bool = False) -> dict[str, Any]:
-    """Return one of the two people who compare, with the fingerprint, four groups of digits in a row."""
+    """Return one person's side of a comparison: the name, and the fingerprint in rows of four groups."""
     groups = fingerprint.split()
     rows = [groups[at : at + 4] for at in range(0, len(groups), 4)]
     return {"name": name, "is_own": is_own, "rows": rows}

@@ -1,7 +1,7 @@
 """Show and download contents, and store files that the page's script sends.
 
-Anybody can share a hostile file. So a content never becomes active in the page: what is no image of a known
-kind and no PDF is shown as escaped text or not at all. Its first bytes decide, not its name or media type.
+Anybody can share a hostile file. So a content never becomes active in the page: unless it is a known kind of
+image or a PDF, it is shown as escaped text or not at all. Its first bytes decide, not its name or media type.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def text_of(head: bytes) -> str | None:
 
 
 def _attachment(run: Run, container: Container) -> str:
-    """Return the Content-Disposition of a download; a name that no file should get becomes the id."""
+    """Return a download's Content-Disposition; an unsafe file name is replaced by the container's id."""
     try:
         path = Strangers(run.session).path_of(container, name_of(container) or "", alone=True)
         safe = path.name
@@ -90,7 +90,7 @@ async def _download(request: Request) -> Response:
 
 
 async def _shown(request: Request, kind: str) -> Response:
-    """Return a content that begins like one of this kind. Raises `NotFoundError` for any other."""
+    """Return a content whose first bytes are of this media type. Raises `NotFoundError` for any other."""
     _, reader = await _open(request)
     media_type = media_type_of(await reader.readRange(0, _HEAD))
     if media_type is None or not media_type.startswith(kind) or reader.size > _IMAGE_BYTES:
@@ -194,7 +194,7 @@ async def _upload(request: Request) -> Response:
     except errors.BrokerError:
         with contextlib.suppress(
             ClientDisconnect, RuntimeError
-        ):  # RuntimeError: it was read to its end
+        ):  # RuntimeError: the body was already read to its end
             async for _ in request.stream():
                 pass
         raise
@@ -202,7 +202,7 @@ async def _upload(request: Request) -> Response:
 
 
 def _file(request: Request) -> File:
-    """Return the name and the time that the browser says of a file."""
+    """Return a file's name and modification time, as the browser sent them."""
     query = request.query_params
     try:
         modified = time_at(int(query.get("modified", "")) * 1000)

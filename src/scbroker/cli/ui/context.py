@@ -1,6 +1,6 @@
 """Give endpoints of the user's page the session, people and a container of a request.
 
-Also the words for people and containers, which other users may have chosen.
+Also format names of people and containers, which other users may have chosen.
 """
 
 from __future__ import annotations

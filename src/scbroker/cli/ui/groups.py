@@ -136,13 +136,13 @@ async def _add(request: Request) -> Response:
         "Add",
         _path_of(group),
         link=None if contact.verified else compare,
-        # The form compares it: another device may have replaced the contact meanwhile.
+        # The form's handler compares the fingerprint: another device may have replaced the contact meanwhile.
         hidden={"person": id, "fingerprint": contact.fingerprint, "role": role},
     )
 
 
 async def _change(request: Request) -> Response:
-    """Change the role and the place of a member, each only if the form has a new value."""
+    """Change whether a member manages, and the member's role, as far as the form has new values."""
     provider, group = provider_of(request), await _group_of(request)
     given = fields(request) if request.method == "POST" else request.query_params
     members = await provider.getGroupMembers(group)

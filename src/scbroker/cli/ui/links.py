@@ -42,7 +42,7 @@ async def _show(request: Request) -> Response:
 
 
 async def _make(request: Request) -> Response:
-    """Make a link. A form sends the password: it is in no URL."""
+    """Make a link. The form is a POST, so that the password is in no URL."""
     if request.method == "GET":
         container, people = await container_of(request), await people_of(request)
         return show_of(

@@ -47,7 +47,7 @@ _TITLES: Final = {
 
 
 class Wanted(NamedTuple):
-    """What the person looks for."""
+    """A search, filter, order and page of the list, as the query has them."""
 
     q: str
     type: str
@@ -74,16 +74,16 @@ class Wanted(NamedTuple):
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether it leaves out containers."""
+        """Whether a search or filter leaves out containers."""
         return bool(self.q or self.type or self.person)
 
     def link(self, **changed: object) -> str:
-        """Return the query of the same list with other values; the page begins anew unless it is given."""
+        """Return this list's query with changed values; it starts at page 1 unless `page` is given."""
         values = {**self._asdict(), "page": 1, **changed}
         return "?" + urlencode({name: str(value) for name, value in values.items() if value})
 
     def fits(self, each: Container) -> bool:
-        """Return whether a container is one that the person looks for."""
+        """Return whether a container matches the search and the filters."""
         words = _folded(self.q).split()
         text = _folded(f"{name_of(each) or ''} {each.type or ''} {each.id}")
         ids = {each.createdBy, *(level.userId for level in each.access or ())}
@@ -107,7 +107,7 @@ async def _list(request: Request) -> Response:
     def search() -> list[Container]:
         return sorted(filter(wanted.fits, visible), key=_SORTS[wanted.sort])
 
-    found = await asyncio.to_thread(search)  # in thousands of containers it takes a while
+    found = await asyncio.to_thread(search)  # thousands of containers take a while
     pages = max(1, -(-len(found) // _PAGE))
     page = min(wanted.page, pages)
     return show(
@@ -134,14 +134,14 @@ async def read(session: Session) -> list[Entry]:
     """Return all containers with their names, and errors in place of damaged ones."""
     run = session.run
     entries = await session.do(lambda run: [*all_containers(run.session)])
-    if session.holds(run):  # else the page was locked meanwhile
+    if session.holds(run):  # unless the page was locked meanwhile
         found = [each for each in entries if isinstance(each, scbroker.Container)]
         session.topics = {each.id: topic for each in found if (topic := _topic(each))}
     return entries
 
 
 def _topic(container: Container) -> str | None:
-    """Return what a view of events calls a container; None without a name."""
+    """Return the name for a container in views of events; None without one."""
     if container.isOwnDocument:
         return "Your links" if container.type == "scbroker.links" else "Your contacts"
     return shortened(name_of(container) or "") or None

@@ -132,7 +132,7 @@ async def _share(request: Request) -> Response:
         "Share",
         path_of(id, "/people"),
         link=(compare, "Compare fingerprints, then share") if who.kind == "contact" else None,
-        # The form compares the fingerprint: another device may have replaced the contact meanwhile.
+        # The handler compares the fingerprint: another device may have replaced the contact meanwhile.
         hidden={"person": str(who.id), "fingerprint": ref.fingerprint, "can": word, "until": until},
     )
 

@@ -51,7 +51,7 @@ def users_page(session: Session, access: Access, ends: dt.datetime) -> ASGIApp:
         return fault(request, error, START)
 
     async def unsettled(request: Request, error: errors.UnsettledAccessError) -> Response:
-        """Lead to the view that shows the change of access that has to be confirmed."""
+        """Redirect to the view of the change of access that has to be confirmed."""
         id = error.containerId
         return fault(request, error, HOME if id is None else path_of(id, "/people"))
 

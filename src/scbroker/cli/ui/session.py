@@ -1,7 +1,7 @@
 """Keep the session of the page's user: open it, lock it after a while without use, and end it.
 
 A locked page has no provider: its keys and all that was read are dropped. Python cannot overwrite memory, so
-who reads the memory of the process may find remains.
+somebody who reads the memory of the process may find remains.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Session:
             ) from None
 
     def holds(self, run: Run) -> bool:
-        """Return whether this run is that of the open session: what was read with another is dropped."""
+        """Return whether this run belongs to the open session; drop data that another run has read."""
         return self._run is run
 
     @property
@@ -202,7 +202,7 @@ class Session:
         if self.is_open and is_unused:
             self.lock()
         elif is_unused:
-            self.is_broker_away = False  # nobody resumes the session of somebody who has left
+            self.is_broker_away = False  # do not resume a session that was locked for lack of use
 
     async def lock_if_removed(self) -> None:
         """Lock the page if a command has removed the kept session or the profile, as `scbroker logout` does.
@@ -270,7 +270,7 @@ class Gate:
             await go(request, to)(scope, receive, send)
 
     async def _leads_to(self, path: str, *, is_person: bool) -> str | None:
-        """Return the path to go to in place of this one (both below the root); None to admit the request."""
+        """Return the path to redirect this one to (both below the root); None to admit the request."""
         session = self._session
         if is_person or path == STATE:
             await session.lock_if_removed()

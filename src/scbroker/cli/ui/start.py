@@ -42,7 +42,7 @@ async def _resume(request: Request) -> Response:
     """Resume the kept session if the broker was away when the page began, and never after a lock."""
     if session_of(request).is_broker_away:
         await asyncio.to_thread(session_of(request).resume)
-    return go(request, START)  # which leads home if it has worked
+    return go(request, START)  # START redirects to HOME if the session is open
 
 
 async def _log_in(request: Request) -> Response:
@@ -103,10 +103,10 @@ def _form(request: Request, template: str) -> Response:
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:
-    """Return fields of a form, with the exported API key if none was typed; keep those without a secret."""
+    """Return a form's fields, with the exported API key if none was typed; keep those without secrets."""
     given = {name: fields(request).get(name, "").strip() for name in names}
     typed = {name: given.get(name, "") for name in _FIELDS}
-    if "@" in given["server"]:  # a password may be before it
+    if "@" in given["server"]:  # a URL may have a password before the @
         typed["server"] = ""
     session_of(request).typed = typed
     return given | {"api_key": given["api_key"] or os.environ.get(_API_KEY, "")}

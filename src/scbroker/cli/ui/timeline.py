@@ -53,7 +53,7 @@ def _rows(
     """Return the events as the view shows them, the newest first."""
     found = []
     for each in reversed(events):
-        # To read a container now would cause an event: its name is known if the page has read it already.
+        # Use a name only if the page has read it already: reading the container now would cause an event.
         name = session_of(request).topics.get(each.containerId)
         if each.isOfGroup and each.containerId in people.groups:
             name = named(people.group(each.containerId))
@@ -83,7 +83,7 @@ async def _last_events(request: Request, people: People) -> list[Sequence[scbrok
             events = await provider.getEvents(startId=start, groupId=log)
         except errors.EventsExpiredError:
             events = await provider.getEvents(groupId=log)
-        except errors.NotFoundError:  # the user was removed from the group meanwhile
+        except errors.NotFoundError:  # removed from the group meanwhile
             events = []
         logs.append(events[-ROWS:])
         ends[log] = events[-1].id if events else 0
@@ -108,7 +108,7 @@ def _what(event: scbroker.ContainerEvent, people: People) -> str:
 
 
 def _what_of_group(event: scbroker.ContainerEvent, people: People) -> str:
-    """Return what happened to a group itself."""
+    """Return in words what happened to a group itself."""
     is_own = event.relatedUserId == people.own_id
     if event.eventType == scbroker.ContainerEventType.Added:
         return "made the group" if is_own else "added you to the group"

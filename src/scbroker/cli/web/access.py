@@ -1,8 +1,8 @@
 """Admit to a page only the browser of the person who started its command.
 
 The page listens on a loopback address. Others reach it there as well: users of the same machine, and sites in
-the person's browser. After the command has ended, another user's server may listen at the address. A view
-therefore asks for a proof of a secret that it has and that nobody sends. docs/security.md has the controls.
+the person's browser. After the command has ended, another user's server may listen at the address. A view has
+the server prove that it knows the view's secret, which neither sends. docs/security.md has the controls.
 """
 
 import hmac
@@ -67,16 +67,16 @@ class Access:
         return f"{self._name}={self._cookie}; Path={self.root}; HttpOnly; SameSite=Strict"
 
     def prove(self, nonce: str, state: str) -> str:
-        """Return what shows a view's script that this state is the command's answer to its nonce."""
+        """Return a MAC over state and nonce: it proves to a view's script that this command answered."""
         return hmac.digest(self.proof.encode(), f"{nonce} {state}".encode(), "sha256").hex()
 
     def refusal(self, request: Request) -> Response | None:
         """Return the answer to a request that is refused, or None if it is admitted."""
         headers, path = request.headers, str(request.scope["path"])
-        # A route of GET answers HEAD as well, which endpoints would take for their forms.
+        # Starlette sends HEAD to GET routes, whose endpoints would treat it as a form.
         if request.method not in ("GET", "POST"):
             return refuse(405, "A page has views and forms alone.")
-        # A name that an attacker's DNS server leads to the loopback address.
+        # Refuse DNS rebinding: an attacker's name that resolves to the loopback address.
         if headers.getlist("host") != [self.host]:
             return refuse(421, f"This page is at {self.origin} alone.")
         if path != "/" and headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
@@ -116,7 +116,7 @@ class Guard:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                # An answer with content of other users has a policy of its own, which is stricter.
+                # A response with other users' content sets a stricter policy itself.
                 policy = headers.get(_POLICY, _HEADERS[_POLICY])
                 headers.update({**_HEADERS, _POLICY: policy})
             await send(message)

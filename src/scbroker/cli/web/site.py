@@ -1,7 +1,7 @@
 """Answer the requests of a page with templates.
 
-A view answers a GET and changes nothing. A form is sent to the path of its view: it changes something, and
-leads to a view that says what was done.
+A view answers a GET and changes nothing. A form is posted to the path of its view: it changes something, and
+redirects to a view of the result.
 """
 
 import datetime as dt
@@ -111,7 +111,7 @@ class Site:
 
         `state` is what endpoints find as `request.app.state`.
         """
-        mimetypes.add_type("text/javascript", ".js")  # Windows may have another type for it
+        mimetypes.add_type("text/javascript", ".js")  # Windows may map it to another type
         packages = [_OWN, *([self._package] if self.styles else [])]
         found: dict[Any, Any] = {errors.BrokerError: _failed, HTTPException: self._refused}
         app = Starlette(
@@ -170,7 +170,7 @@ class Site:
         return RedirectResponse(first, HTTPStatus.SEE_OTHER, {"Set-Cookie": cookie})
 
     async def _state(self, request: Request) -> Response:
-        """Answer whether the page is open, and prove it to the script of a view."""
+        """Answer whether the page is open or locked, with a proof for the view's script."""
         state = "open" if self._is_open() else "locked"
         proof = self.access.prove(request.query_params.get("nonce", ""), state)
         return PlainTextResponse(state, headers={"X-Page-Proof": proof})
@@ -235,19 +235,19 @@ def fields(request: Request) -> dict[str, str]:
 def done(
     request: Request, text: str, path: str, *, is_fault: bool = False, in_new_session: bool = False
 ) -> Response:
-    """Lead to the view at a path below the root, which says what a form has done."""
+    """Redirect to the view at a path below the root, which shows the result of a form."""
     site = _site_of(request)
     site.keep(Done(text, is_fault), site.sessions if in_new_session else request.state.session)
     return go(request, path)
 
 
 def go(request: Request, path: str) -> Response:
-    """Lead to the view at a path below the root."""
+    """Redirect to the view at a path below the root."""
     return RedirectResponse(_site_of(request).access.root + path, HTTPStatus.SEE_OTHER)
 
 
 def fault(request: Request, error: errors.BrokerError, path: str) -> Response:
-    """Lead to the view at a path below the root, which says an error."""
+    """Redirect to the view at a path below the root, which shows an error."""
     if is_by_script(request):
         return refuse(_fault_of(error)[0], error.message)
     site = _site_of(request)
@@ -256,7 +256,7 @@ def fault(request: Request, error: errors.BrokerError, path: str) -> Response:
 
 
 def is_by_script(request: Request) -> bool:
-    """Return whether the page's script sends this in place of a form: it cannot be led to a view."""
+    """Return whether the page's script sent this in place of a form: it cannot follow a redirect."""
     return _FORM_HEADER in request.headers
 
 
@@ -270,7 +270,7 @@ async def _failed(request: Request, error: errors.BrokerError) -> Response:
     if is_by_script(request):
         return refuse(status, error.message)
     path, query = request.scope["path"], request.url.query
-    # The path of a form is that of its view.
+    # A form is posted to the path of its view, so that a GET of it shows the form again.
     can_repeat = (request.method == "POST" and isinstance(error, _OF_FORMS)) or error.retryable
     values = {
         "text": error.message,
@@ -320,7 +320,7 @@ def _environment(package: str) -> jinja2.Environment:
     made.filters.update(
         breakable=lambda text: Markup("/<wbr>").join(
             text.split("/")
-        ),  # a line may break after a slash
+        ),  # allow a line break after a slash
         short=_short,
         number=lambda number: "-" if number is None else f"{number:,.0f}",
         printable=printable,

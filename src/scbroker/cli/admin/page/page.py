@@ -30,7 +30,7 @@ _NAVIGATION: Final = {
 
 
 def operators_page(stores: Stores, watch: Watch, access: Access, ends: dt.datetime) -> ASGIApp:
-    """Return the application of the page of a broker that `watch` watches."""
+    """Return the ASGI application of the operator's page, with the figures of `watch`."""
     site = Site(access, "scbroker.cli.admin.page", _NAVIGATION, ends, refresh=SECONDS)
     routes = [
         Route("/overview", _overview),
@@ -63,7 +63,7 @@ async def _overview(request: Request) -> Response:
 
 
 def _load(first: Reading, last: Reading) -> dict[str, Any]:
-    """Return the requests between two readings: a second, slow ones, and those refused or failed by kind."""
+    """Return figures between two readings: requests a second, slow ones, refusals and failures by kind."""
     refusals = (
         ("refused at the head, because of overload", "scbroker_refused_total", "kind"),
         ("answered with an error", "scbroker_problems_total", "code"),

@@ -69,7 +69,7 @@ class Watch:
 
 def _is_ready(url: str) -> bool:
     with contextlib.suppress(OSError, http.client.HTTPException):
-        ready = f"{url}/health/ready"  # of the operator's own settings
+        ready = f"{url}/health/ready"  # the URL comes from the operator's own settings
         with urllib.request.urlopen(ready, timeout=SECONDS):  # noqa: S310
             return True
     return False
