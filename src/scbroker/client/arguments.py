@@ -102,7 +102,7 @@ def _event_types(name: str, value: Any) -> list[ContainerEventType]:
 
 
 def _header_type(name: str, value: Any) -> Any:
-    """Return a type that headers can be decoded into: one of msgspec's, or a model of pydantic's."""
+    """Check that headers can be decoded into a type: one that msgspec knows, or a pydantic model."""
     try:
         if not hasattr(value, "model_validate_json"):
             json_decoder(value)
@@ -114,7 +114,7 @@ def _header_type(name: str, value: Any) -> Any:
 
 
 def _progress(name: str, value: Any) -> Callable[[int, int | None], None]:
-    """Return a function that reports to the caller's and logs its errors: they must not end a transfer."""
+    """Wrap the caller's `progress` function: log its errors, which must not end a transfer."""
     if not callable(value):
         raise errors.InvalidArgumentError(
             f"{name} must be a function of two numbers, done and total, not {type(value).__name__}"
@@ -159,7 +159,7 @@ def _group_manager(name: str, value: Any) -> GroupManager:
 
 
 def _of_user(name: str, value: Any, kind: Callable[[Any], Listed]) -> Listed:
-    user_of(name, value)  # its error has the name of the argument
+    user_of(name, value)  # raises an error that names the argument
     return kind(value)
 
 

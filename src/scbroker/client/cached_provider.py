@@ -250,7 +250,7 @@ class CachedProvider(BaseProvider):
         work = body(self._provider, **given)
         if name == "logout":
             begun_work = begun(work)
-            self._stop()  # else the log-out would wait for a container that is read anew
+            self._stop()  # else the log-out would wait for a container that is being refreshed
             return _soon(begun_work)
         return self._noting(begun(work)) if name in ("register", "getReminder") else work
 
@@ -324,7 +324,7 @@ class CachedProvider(BaseProvider):
                 yield page
 
     def _read_either(self, body: Callable[..., Work[T]], given: dict[str, Any]) -> Work[T]:
-        """Return the work of an operation that the broker answers, or the cache while it is away."""
+        """Return the body of a read: the broker answers it, or the cache while the broker is away."""
         cached = self._cache()
 
         def offline() -> Work[T]:
@@ -369,7 +369,7 @@ class CachedProvider(BaseProvider):
             raise
 
     def _unless_away(self, name: str, work: Callable[[], Work[T]]) -> Work[T]:
-        """Return the work of an operation that needs the broker, or refuse it at once."""
+        """Return the body of an operation that needs the broker; it fails at once if the broker is away."""
         if self._reach.is_away:
             return self._refused(name)
         return self._noting(work())
@@ -397,7 +397,7 @@ class CachedProvider(BaseProvider):
     def _change(
         self, name: str, body: Callable[..., Work[Any]], given: dict[str, Any]
     ) -> Work[Any]:
-        """Return the work of an operation that needs the broker; read anew what it changed."""
+        """Return the body of a change, which needs the broker; changed containers are then read anew."""
         cached = self._cache()
 
         async def work(change: Work[T]) -> T:

@@ -82,7 +82,7 @@ class Source(NamedTuple):
         return await self.session.call("GET", "/v1/events", Events, query={**query, **self.query})
 
     def mark(self) -> tuple[bytes | None, Mark]:
-        """Return this device's mark of the log as it is stored, and decoded."""
+        """Return this device's mark of the log twice: as stored, and decoded."""
         stored = self.session.marks.get(_KIND, self._key)
         return stored, Mark() if stored is None else decoder(Mark).decode(stored)
 
@@ -200,7 +200,7 @@ async def reset_mark(source: Source, accept: Head | None) -> Heads:
 
 
 async def _read_afresh(source: Source, last: int) -> Mark:
-    """Read the log up to an id, as a device without a mark does, in parts; return the mark of that."""
+    """Read the log up to an id in parts, as a device without a mark would; return the resulting mark."""
     mark = (await _fetch(source, {"endId": "1"}, Mark())).before
     while mark.read < last:
         end = min(mark.read + _AT_ONCE, last)
@@ -216,8 +216,8 @@ async def _read_afresh(source: Source, last: int) -> Mark:
 async def _follow(source: Source, criteria: Criteria, begun: Mark, log: _Log) -> _Log:
     """Check a log without gaps against the mark, and raise the mark to the log's end.
 
-    Other operations and programs may share the mark and have read meanwhile: the log must agree with that. If
-    they read further than this log goes, it is read again.
+    Other operations and programs may have raised the mark meanwhile: the log must agree with it. If the mark
+    is beyond the log's end, the log is read again.
     """
     wanted = int(str(criteria.get("endId", _MAX_ID)))
     for _ in range(_ROUNDS):
@@ -276,14 +276,14 @@ async def _fetch(
         _check_order(ids, expected)
         _check_details(page.events)
         found += page.events
-        # Includes events that were dropped since: a broker that drops for ever must not keep this loop going.
+        # Count dropped events too: a broker that drops events for ever must not keep this loop going.
         count += len(ids)
         if count > _MOST:
             raise errors.TooLargeError(
                 f"More than {_MOST} events: ask for a range with startId and endId."
             )
         if len(ids) < MAX_PAGE or ids[-1] >= end:
-            some = [event for event in found if event.id <= end]  # newer ones are for the next call
+            some = [event for event in found if event.id <= end]  # newer ones: the next call
             return _Log(some, first, end, begun.firstId, begun.droppedDigest)
         expected = ids[-1] + 1
         query |= {"startId": str(expected), "endId": str(end)}
@@ -350,7 +350,7 @@ def _check_whole(log: _Log, begun: Mark, mark: Mark) -> None:
 
     `begun` is the mark as it was when the reading began: others may have raised it since.
     """
-    ids = range(log.first, log.end + 1)  # as long as the broker says: never made into a list
+    ids = range(log.first, log.end + 1)  # the broker sets its length: do not make it a list
     if len(log.events) != len(ids) or any(e.id != n for e, n in zip(log.events, ids, strict=True)):
         raise errors.IntegrityError("The broker withholds events.")
     is_same = True

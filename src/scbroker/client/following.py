@@ -76,7 +76,7 @@ async def follow(
     for group, first in group_starts.items():
         places[group] = first
     logs = Logs(session, places)
-    # Only the first attempt delays changes: each would wait for the whole of an outage otherwise.
+    # Changes wait only for the first attempt: otherwise each would wait until an outage ends.
     beginning: contextlib.AbstractContextManager[None] = session.beginning()
     try:
         while True:
@@ -160,11 +160,11 @@ class Logs:
                         self.places[group] = found[-1].id + 1
                         self._note(group, found)
                         return Source(self._session, group), found
-                    if group is None and self._has_offers:  # accepted on another device, perhaps
+                    if group is None and self._has_offers:  # another device may have accepted
                         self._moved.set()
 
     async def _wait(self, group: uuid.UUID | None, first: int) -> list[Event]:
-        """Wait for events of a log, for that of a group in its turn; none if the wait ended."""
+        """Wait for events of a log; a group's log waits for a free slot. Returns none if the wait ended."""
         source = Source(self._session, group)
         if group is None:
             return await _wait(source, first, _WAIT)
@@ -190,7 +190,7 @@ class Logs:
 
     @contextlib.asynccontextmanager
     async def _while_member(self, group: uuid.UUID | None) -> AsyncIterator[None]:
-        """Stop following a group whose log the broker denies, and list the groups: that exposes a lie."""
+        """Stop following a group whose log the broker denies; listing the groups exposes a false denial."""
         try:
             yield
         except errors.EventsExpiredError as error:

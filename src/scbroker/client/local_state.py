@@ -171,14 +171,14 @@ def transaction(connection: sqlite3.Connection, *, durable: bool = False) -> Ite
 
 def _set_up(connection: sqlite3.Connection) -> None:
     connection.text_factory = bytes  # a damaged text is not always UTF-8
-    # https://sqlite.org/security.html: of files that others may have written.
+    # https://sqlite.org/security.html: for files that others may have written.
     connection.execute("PRAGMA trusted_schema=OFF")
     connection.execute("PRAGMA cell_size_check=ON")
     connection.execute("PRAGMA synchronous=NORMAL")
     _use_wal(connection)
     if _missing(connection):
         with transaction(connection):
-            for table in _missing(connection):  # again: another process may have been quicker
+            for table in _missing(connection):  # check again: another process may have created them
                 connection.execute(table)
 
 
@@ -197,7 +197,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _missing(connection: sqlite3.Connection) -> list[str]:
-    """Return the tables that are to be made; a file with others, or with triggers, is refused."""
+    """Return the tables to create; raise `DamagedError` if the file has others, or triggers."""
     found = {
         sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
     }

@@ -21,7 +21,7 @@ from scbroker.folders import make_folder
 _FIRST_PAUSE: Final = 0.0005
 """Seconds. Most locks are released sooner."""
 _LONGEST_PAUSE: Final = 0.05
-# Do not follow a link, and do not wait at a pipe.
+# Follow no link, and do not block on opening a pipe.
 _OPEN_FLAGS: Final = (
     os.O_RDWR
     | getattr(os, "O_NOFOLLOW", 0)

@@ -1493,7 +1493,7 @@ class BrokerProvider(Operations, abc.ABC):
         try:
             await self._kept.keep(ring)
         except errors.SessionStoreError as error:
-            # Raised in place of the result: the user is registered, or logged in, nevertheless.
+            # Raised in place of the result, although the user is registered or logged in.
             failed = errors.SessionStoreError(
                 f"User {ring.userId} is logged in, but the session is not kept. {error}"
             )
@@ -1525,8 +1525,8 @@ class BrokerProvider(Operations, abc.ABC):
                 await begin(ring)
                 return kept.user_id
             except accounts.SupersededError as error:
-                # Only newer keys than those of the newest KeyRing prove that none of them is published. A
-                # refusal is the broker's word alone, and removes nothing: kept.py says why.
+                # Only published keys newer than the newest KeyRing's prove that no kept KeyRing is current. A
+                # refusal is the broker's word alone, and removes nothing (session_store.py).
                 if ring is kept.rings[0]:
                     await self._kept.forget_if(kept)
                     raise errors.NotAuthenticatedError(
@@ -1536,7 +1536,7 @@ class BrokerProvider(Operations, abc.ABC):
                 refused = error
             except errors.CredentialsError as error:
                 refused = error
-            except errors.OfflineError:  # the cache may have the public keys of the other
+            except errors.OfflineError:  # the cache may have the public keys of the other KeyRing
                 if ring is kept.rings[-1]:
                     raise
         raise errors.NotAuthenticatedError(

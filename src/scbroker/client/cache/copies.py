@@ -1,8 +1,8 @@
 """Copy what a session has verified into a cache's folder, and read it back.
 
 Only verified answers are copied, so a broker that lies cannot replace a good copy. A copy of a container is
-the view that the broker served, without what the mark of its head replaces: it has the governing record in
-force with its list, and the head. If entries of a list are hidden from the reader, the past is
+the view that the broker served, cut down to the governing record in force with its list, and the head; the
+head's mark replaces the rest. If entries of a list are hidden from the reader, the past is
 judged again at every reading (docs/spec/container.md, section 8): then all governing records are kept.
 
 A copy is verified again when it is served, as if a broker served it.
@@ -81,7 +81,7 @@ class Copy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     """When the broker denied the container. It is the broker's word, so the copy stays but is not served."""
 
     def lacks(self, role: Role) -> bool:
-        """Return whether the view lacks a part that the reader may read and that fits into a view."""
+        """Return whether the view lacks a small part that the reader may read."""
         body = (self.view.head or self.view.governing[-1].record).body
         part = parse_record(body).part(role)
         if part is None or not self.download:
@@ -122,7 +122,7 @@ class GroupCopy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
 
     @property
     def has_membership(self) -> bool:
-        """Return whether the membership is that of the head."""
+        """Return whether the copy has the membership as of the group's head."""
         return self.membership is not None and self.version == len(self.records)
 
     def view(self, since: int, *, membership: bool) -> GroupView:
@@ -177,7 +177,7 @@ class Copies:
             for number, segment in enumerate(sealed, first):
                 self.folder.write(SEGMENT, segment_key(path, number), segment)
 
-        if self.folder.has(HASHES, path.encode()):  # not for a content that is too large to be kept
+        if self.folder.has(HASHES, path.encode()):  # none if the content is too large for a cache
             await io_thread.in_pool(keep)
 
     async def keep_hashes(self, path: str, hashes: bytes) -> None:
@@ -190,7 +190,7 @@ class Copies:
             await io_thread.in_pool(self._keep_chains)
 
     async def ask(self, ids: Iterable[uuid.UUID]) -> None:
-        """Count copies as asked for, with the keys and groups by which they are verified."""
+        """Mark copies as requested by a program, with the keys and groups that verify them."""
         new = [each for each in ids if not self.folder.is_asked(CONTAINER, each.bytes)]
         if new:
             await io_thread.in_pool(self._ask, new)
@@ -202,7 +202,7 @@ class Copies:
                 self.folder.has(CONTAINER, each.bytes)
 
     def _use(self, view: ContainerView) -> None:
-        """Count the keys and groups by which a view is verified as asked for."""
+        """Mark the keys and groups that verify a view as requested by a program."""
         for item in view.keyChains:
             self.folder.has(USER, uuid.UUID(item.userId).bytes)
         for group in groups_named(view):
@@ -259,8 +259,8 @@ class Copies:
             records = [SignedObject.of(signed) for signed in chain.records]
             self._write(USER, user, Chain(records, deleted))
         with self._lock:
-            # Once for all pages of a group, and none that takes the place of much else: everybody can offer a
-            # group with a long history.
+            # Write a group once for all its pages, and no large one: everybody can offer a group with a long
+            # history.
             for group in dict.fromkeys(group for group, _ in groups):
                 copy = self.group(group) or GroupCopy([], [])
                 for view in (view for each, view in groups if each == group):
@@ -274,7 +274,7 @@ class Copies:
     def _keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
         # Chains first: after a crash a copy of a container without its author's keys would be useless.
         self._keep_chains()
-        self.folder.has(USER, self._session.userId.bytes)  # used: the user's own keys stay
+        self.folder.has(USER, self._session.userId.bytes)  # marks the user's own keys as used
         with self._lock:
             for container_id, outcome in outcomes.items():
                 if isinstance(outcome, Fetched):
@@ -289,7 +289,7 @@ class Copies:
         view = _cut(fetched)
         _, mark = mark_of(self._session, container_id.bytes)
         if view is None or (mark is not None and mark.version > fetched.state.record.version):
-            return  # in the second case another reading was newer, and may have been quicker
+            return  # else a concurrent reading has verified a newer version
         is_own = fetched.state.createdBy == self._session.fingerprint
         is_asked = is_own or self.folder.is_asked(CONTAINER, container_id.bytes)
         if is_asked:  # so that keys and groups are not evicted before the container
@@ -322,7 +322,7 @@ class Copies:
             self._fresh.popitem(last=False)
 
     def _is_fresh(self, container_id: uuid.UUID, outcome: object) -> bool:
-        """Return whether the copy was written less than a minute ago with all that was served now."""
+        """Return whether the copy is less than a minute old and has everything that was served now."""
         fresh = self._fresh.get(container_id)
         if fresh is None or not isinstance(outcome, Fetched):
             return False
@@ -349,13 +349,13 @@ class Copies:
             self.remove_content(container_id, copy.part)
 
     def _write(self, kind: str, key: uuid.UUID, copy: object, *, asked: bool = False) -> None:
-        """Write a copy, which counts as asked for if the one before did."""
+        """Write a copy; it counts as requested if the former copy did."""
         asked = asked or self.folder.is_asked(kind, key.bytes)
         self.folder.write(kind, key.bytes, msgspec.msgpack.encode(copy), asked=asked)
 
 
 def _parts(fetched: Fetched) -> tuple[_Head, bool, bool]:
-    """Return the head that was served, and whether header and content came with it."""
+    """Return the served head, and whether header and content were served with it."""
     view, state = fetched.view, fetched.state
     head = state.head.hash, state.governing.left
     return head, view.header is not None, view.content is not None
@@ -374,7 +374,7 @@ def _decoded(data: bytes | None, kind: type[S]) -> S | None:
 
 
 def _same(part: Part | None, sealed: bytes | None) -> bytes | None:
-    """Return an earlier copy of a sealed part if the record still names it."""
+    """Return a sealed part of the earlier copy if the new record still names it."""
     if part is None or sealed is None:
         return None
     try:
@@ -385,7 +385,7 @@ def _same(part: Part | None, sealed: bytes | None) -> bytes | None:
 
 
 def _cut(fetched: Fetched) -> ContainerView | None:
-    """Return the view without what the mark of its head replaces; None if it cannot be verified alone.
+    """Return the view without the records that its head's mark proves; None if it cannot be verified alone.
 
     Such a view has only the first page of a long history. The next reading begins from a mark behind that
     page, unless entries are hidden from the reader.

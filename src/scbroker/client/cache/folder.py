@@ -1,7 +1,7 @@
 """Keep sealed files in a folder, bounded in bytes: the least recently used go first.
 
-Before them go files that nobody asked for, such as copies of what a list has: others decide how much that is.
-Their times lie twenty years back, and stay there until a file is asked for.
+Files that no program requested by id go first, such as copies of listed containers: others decide how many
+these are. Their times lie twenty years back, until a program requests them.
 
 Each user has a subfolder at each broker. Names are keyed hashes and contents are sealed under a key that is
 derived from the KeyRing, so that the folder shows numbers, sizes and times of files only. A file that was
@@ -111,7 +111,7 @@ class CacheFolder:
         except FileNotFoundError:
             return None
         except (OSError, DecryptionError) as error:
-            if getattr(error, "errno", None) in _SHORTAGES:  # says nothing about the file
+            if getattr(error, "errno", None) in _SHORTAGES:  # the file may be whole
                 return None
             _log.warning(
                 "A file of the cache is damaged or not this user's, and is removed: %s", path
@@ -126,14 +126,14 @@ class CacheFolder:
         """
         path = self._path(kind, key)
         sealed = seal(self._secret, _context(path), data)
-        if len(sealed) > _LONGEST:  # `read` would find it damaged
+        if len(sealed) > _LONGEST:  # `read` would cut it off, and find it damaged
             self._unlink(path)
             return
         try:
             self._reserve(len(sealed))
             with temporary_file(path, sealed, durable=False) as temporary:
                 _use(temporary, asked=asked)
-                self._unlink(path)  # ext4 syncs a file that replaces another: 2 ms
+                self._unlink(path)  # else the rename makes ext4 sync the file: 2 ms
                 temporary.replace(path)
         except OSError as error:
             if not self._has_warned:
@@ -141,7 +141,7 @@ class CacheFolder:
             self._has_warned = True
 
     def has(self, kind: str, key: bytes, *, touch: bool = True) -> bool:
-        """Return whether a file exists, which may be damaged. With `touch` it counts as asked for now."""
+        """Return whether a file exists; it may be damaged. `touch` marks it as requested now."""
         path = self._path(kind, key)
         if not touch:
             return path.exists()
@@ -152,7 +152,7 @@ class CacheFolder:
         return True
 
     def is_asked(self, kind: str, key: bytes) -> bool:
-        """Return whether a file exists that was asked for."""
+        """Return whether a file exists that a program has requested."""
         try:
             return _is_asked(self._path(kind, key).stat())
         except OSError:
@@ -217,7 +217,7 @@ def _own(folder: Path, name: re.Pattern[str]) -> Iterator[os.DirEntry[str]]:
 
 
 def _use(path: Path, *, asked: bool = True) -> None:
-    """Note that a file is used now, among those that were asked for or before them."""
+    """Set a file's time of last use, twenty years back unless a program has requested it."""
     moment = time.time_ns() - (0 if asked else _UNASKED)
     os.utime(path, ns=(moment, moment))
 

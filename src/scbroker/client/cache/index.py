@@ -1,4 +1,4 @@
-"""Keep on this device what a list shows of the user's containers: a name then costs what one container costs.
+"""Keep an index of the user's containers on this device, so that finding one by name reads one container.
 
 Events since the last reading decide which containers are read again, and each is verified as in a list. So is
 a container of which this device has verified a later version, or which the index lacks: a broker that
@@ -6,8 +6,8 @@ withholds events can hide no more than in a list.
 
 The index is in two rows of the state file: one with all containers, and one with what changed since. They are
 sealed under a key of the user and the broker. A row that is missing, damaged or older costs only reading:
-events are read again, or the containers listed. If the log has another event than the last one that was read,
-the containers are listed: after a restored backup, a log can have grown beyond this place again.
+events are read again, or the containers listed. If the log has a different event at the place that was read
+last, the containers are listed: a log that was restored from a backup can have grown beyond this place again.
 """
 
 from __future__ import annotations
@@ -122,14 +122,14 @@ _LAYOUT: Final = ",".join(_Row.__struct_fields__)
 
 
 class _Place(msgspec.Struct, array_like=True, frozen=True):
-    """The id of the next event of a log, and the hash of the event before; nothing without one."""
+    """The id of a log's next event, and the hash of the event before it (empty if none was read)."""
 
     id: int = 1
     last: bytes = b""
 
 
 class _Stored(msgspec.Struct, array_like=True):
-    """All containers, or those that changed since the row with this number was written."""
+    """A row of the index: all containers, or the changes since the row of all with the same number."""
 
     layout: str
     """That of the rows; an index of another version of this program is made again."""
@@ -187,7 +187,7 @@ class Index:
         return found, damaged
 
     def _own_and_few(self, twins: list[uuid.UUID]) -> list[uuid.UUID]:
-        """Return the containers that the user has created, as their ids prove, and few of the others."""
+        """Return the containers that the user created, as their ids prove, and a few others."""
         rows = self._rows([each.bytes for each in twins])
         own = {key for key, row in rows.items() if row.createdBy == self._session.userId}
         others = [each for each in twins if each.bytes not in own]
@@ -207,7 +207,7 @@ class Index:
             return await io_thread.in_pool(lambda: list(self._entries(keys, fresh)))
 
     def _shown(self, is_wanted: Callable[[str], bool]) -> list[bytes]:
-        """Return the containers whose name is wanted, or that have none because they cannot be read."""
+        """Return the containers with a wanted name, and those without one because they cannot be read."""
         slots = self._slots.items()
         return sorted(
             key
@@ -217,7 +217,7 @@ class Index:
         )
 
     def _entries(self, keys: list[bytes], fresh: _Fresh) -> Iterator[Container[Any] | BrokerError]:
-        """Yield what was read just now, and the rows of all others without those whose access has ended."""
+        """Yield containers: those read just now, the others from their rows, none with expired access."""
         time = moment(now())
         for key in keys:
             container_id, slot = uuid.UUID(bytes=key), self._slots[key]
@@ -238,14 +238,14 @@ class Index:
         is_shown: Callable[[str], bool] | None = None,
         named: Collection[str] = (),
     ) -> _Fresh:
-        """Bring the index up to date, and return what was read, also of shown names what it cannot show.
+        """Bring the index up to date; return the containers that were read for it, or their errors.
 
-        Containers that had one of these names when they could be read last are read again.
+        Also reads shown containers without a row, and unreadable ones whose last name is in `named`.
         """
         try:
             return await self._brought_up(stale, is_shown, named)
         except BaseException:
-            # The places may be ahead of what was read: the next call begins with the rows.
+            # The places may be ahead of what was read: have the next call load the stored rows.
             self._number = b""
             raise
 
@@ -282,10 +282,7 @@ class Index:
         return fresh
 
     def _is_late(self, key: bytes, named: Collection[str]) -> bool:
-        """Return whether other names can be found without reading this container.
-
-        A stranger can make a container with a long past, and change it again and again.
-        """
+        """Return whether to read a container last, because a stranger may have given it a long history."""
         mark, slot = fetching.mark_of(self._session, key)[1], self._slots.get(key)
         if mark is None or mark.complete or mark.governingVersion <= _LONG:
             return False
@@ -293,7 +290,7 @@ class Index:
         return not is_own and slot is not None and slot.name not in named
 
     async def _changed(self) -> set[bytes]:
-        """Return the containers of which the logs have new events.
+        """Return the containers that have new events in the logs.
 
         What a user reaches through a group has its events in the group's log alone. So the log of a group
         that the user has accepted since is read from its first event on.
@@ -336,7 +333,7 @@ class Index:
         return {key: _ROW.decode(slot.row) for key, slot in slots if slot.row != _NOTHING}
 
     def _unshown(self, is_shown: Callable[[str], bool]) -> set[bytes]:
-        """Return the containers that have to be read to be shown.
+        """Return the containers whose rows are not enough to show them.
 
         The log of a group of others does not tell whether a modifier is still a member.
         """
@@ -372,7 +369,7 @@ class Index:
         """Read all containers, and begin the index with them."""
         listed = await self._session.groups.listed()
         logs: list[Log] = [None, *(each.group_id for each in listed if each.accepted)]
-        # Places before the list: what changes meanwhile has an event that is read the next time.
+        # Note the places before listing: changes made meanwhile have events after these places.
         self._places, self._marks = {}, (0, b"")
         for log in logs:
             with contextlib.suppress(errors.NotFoundError):  # the membership has just ended
@@ -399,7 +396,7 @@ class Index:
         return found
 
     async def _read(self, stale: Collection[bytes]) -> _Fresh:
-        """Read containers again; return each, or its error. A denied one stays, for lists to ask for it."""
+        """Read containers again; return each, or its error. A denied one stays: lists request it again."""
         ids = [uuid.UUID(bytes=key) for key in sorted(stale)]
         read = await contents.get_each(self._session, ids, _open_header, (Role.Header,))
         fresh: _Fresh = {}
@@ -473,7 +470,7 @@ class Index:
             with self._state as connection:
                 row = self._name(part), sealed
                 connection.execute("REPLACE INTO names VALUES (?, ?)", row)
-        except errors.TrustStoreError as error:  # it is written again later
+        except errors.TrustStoreError as error:  # the next refresh writes it again
             _log.warning("The index of names is not kept: %s", error)
 
     def _name(self, part: str) -> bytes:
@@ -488,7 +485,7 @@ _ENCODER: Final = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 
 def _is_other(slot: _Slot, head: _Head) -> bool:
-    """Return whether a mark is of another version than a slot, or of one with another history."""
+    """Return whether a mark's version or history differs from the slot's."""
     if slot.head:
         return slot.head != head.hash[:_HASH]
     return slot.version < head.version
@@ -517,7 +514,7 @@ def index_of(session: Session) -> Index | None:
 
 
 def _open_header(data: bytes | None) -> Header[Any] | None:
-    """Return a header with the name alone, in NFC: others choose the size of the rest."""
+    """Return a header with only the name, in NFC: other users choose the size of the other fields."""
     if data is None:
         return None
     found = decode_header(data, Any)

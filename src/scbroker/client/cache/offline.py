@@ -65,7 +65,7 @@ class OfflineSession(Session):
         elif isinstance(message, GroupViewsRequest):
             found = await io_thread.in_pool(self._groups, message)
         elif (match := _PART.fullmatch(path)) and match[2] == "transfers":
-            found = Transfers(transfers=[], seconds=0)  # no presigned URL: `send` has the segments
+            found = Transfers(transfers=[], seconds=0)  # no URLs: `send` returns the segments
         if not isinstance(found, answer):
             raise errors.OfflineError
         return found

@@ -42,7 +42,7 @@ _LONGEST_PAUSE: Final = 30.0
 
 
 class Reach:
-    """True while the broker answers. Set on scbroker's thread, and read on any."""
+    """Whether the broker answers. Changed on the I/O thread only, and read on any thread."""
 
     def __init__(self) -> None:
         self._away_since: int | None = None
@@ -163,7 +163,7 @@ class Refresh:
     async def follow(self) -> None:
         """Follow the event logs. Runs as long as the session."""
         stored = await io_thread.in_pool(self._copies.folder.read, _PLACE, b"")
-        with contextlib.suppress(msgspec.DecodeError):  # another version of this program wrote it
+        with contextlib.suppress(msgspec.DecodeError):  # written by another version of this program
             self._places = {} if stored is None else _PLACES.decode(stored)
         logs = following.Logs(self._session, self._places, self._begun)
         try:
@@ -202,18 +202,18 @@ class Refresh:
             for group in groups:
                 await self._group_changed(group)
         except errors.BrokerError:
-            logs.places[source.group] = found[0].id  # these events are read again
+            logs.places[source.group] = found[0].id  # so that these events are read again
             raise
         self._places = dict(logs.places)
         await self._keep_place()
 
     async def _begun(self, logs: set[uuid.UUID | None]) -> None:
-        """Read anew what was read before these logs begin: of all groups, if the user's own is among them."""
+        """Read anew the containers reached through these groups; None, the user's own log, means all."""
         via = None if None in logs else {str(group) for group in logs}
         self.changed(await io_thread.in_pool(self._cached, via))
 
     async def _group_changed(self, group: uuid.UUID) -> None:
-        """Read a group anew; if the user is not a member any more, also what was read through it."""
+        """Read a group anew; if the user is no longer a member, also the containers read through it."""
         try:
             await self._session.groups.opened(group, fresh=True)
         except (errors.NotFoundError, errors.DeletedError):
@@ -238,7 +238,7 @@ class Refresh:
                 if error.retryable:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
-                # An answer that refuses must not end what asks an absent broker again.
+                # A refusal must not end this loop, which asks an absent broker again.
                 _ = self._session.keys.ring  # raises if the session ended
                 _log.warning("Cached containers could not be read anew: %s", error)
                 await asyncio.sleep(_PAUSE)
@@ -287,7 +287,7 @@ class Refresh:
             )
             for container_id, outcome in zip(some, outcomes, strict=True):
                 if isinstance(outcome, Fetched) and (content or container_id in whole):
-                    with tasks.alone(lambda _: None):  # it is read anew when the program reads it
+                    with tasks.alone(lambda _: None):  # it stays stale until the program reads it
                         await self._download(outcome, some[container_id])
 
     async def _download(self, fetched: Fetched, before: Copy) -> None:

@@ -68,7 +68,7 @@ def _do(future: concurrent.futures.Future[T], work: Callable[[], T]) -> None:
         result = work()
     except BaseException as error:
         future.set_exception(error)
-        del future, work  # the error's frames would keep what the error is kept by
+        del future, work  # the error's frames would reference the future that has the error
     else:
         future.set_result(result)
 

@@ -37,7 +37,7 @@ class MainQueue(concurrent.futures.Executor):
         self._clear()
 
     def _clear(self) -> None:
-        """Drop every job. Called in the child of a fork, whose parent runs them."""
+        """Drop every job in the child of a fork: the parent runs them."""
         self._changed = threading.Condition()
         self._jobs: collections.deque[tuple[str, Callable[[], None]]] = collections.deque()
         self._expected: collections.Counter[str] = collections.Counter()
@@ -95,7 +95,7 @@ class MainQueue(concurrent.futures.Executor):
         try:
             found = asyncio.get_running_loop()
         except RuntimeError:
-            return  # a loop that was noted before may run again
+            return  # keep the known loop, which may run again
         with self._changed:
             before, self._loop = self._loop, found
             if self._jobs and found is not before:
@@ -125,7 +125,7 @@ class MainQueue(concurrent.futures.Executor):
                 if left is not None and left <= 0:
                     return False
                 if not self._jobs:
-                    # An interrupt that comes just before the wait is seen only when the wait ends.
+                    # Wait in short steps: an interrupt just before a wait is handled only after it.
                     self._changed.wait(_LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
 
     def _warn_of_waiting(self) -> None:
@@ -152,7 +152,7 @@ class MainQueue(concurrent.futures.Executor):
             return
         try:
             self._loop.call_soon_threadsafe(self._run_queued)
-        except RuntimeError:  # closed: the next loop, or run(), takes the job
+        except RuntimeError:  # the loop was closed: the next loop, or run(), runs the job
             self._loop = None
 
 

@@ -116,7 +116,7 @@ class Promise(Coroutine[Any, None, T_co]):
             done = loop.create_future()
 
             def wake(_: object) -> None:
-                with contextlib.suppress(RuntimeError):  # that loop has ended, and the wait with it
+                with contextlib.suppress(RuntimeError):  # that loop is closed: nothing waits
                     loop.call_soon_threadsafe(_set, done)
 
             future.add_done_callback(wake)
@@ -175,7 +175,7 @@ class Promise(Coroutine[Any, None, T_co]):
 
 
 def would_block_loop() -> bool:
-    """Return whether a task of an event loop called this. A cell of a notebook may block its kernel's."""
+    """Return whether a task of a running event loop calls this, except a notebook's cell: it may block."""
     try:
         return asyncio.current_task() is not None and not hasattr(builtins, "__IPYTHON__")
     except RuntimeError:  # no loop runs on this thread
@@ -329,19 +329,19 @@ def _call(
 
 
 class _Called:
-    """The end of what the call itself does."""
+    """Awaited once by a body, where the call returns to its caller."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
 
 
 def called() -> _Called:
-    """Return what the body of an operation awaits before anything else: there the call returns."""
+    """Return the awaitable that separates a body's steps at the call from the rest."""
     return _Called()
 
 
 def begun(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """Run a coroutine to its first `await` on this thread; return the coroutine of the rest."""
+    """Run a coroutine to its first `await` on this thread; return a coroutine that runs the rest."""
     try:
         step = work.send(None)
     except StopIteration as ended:
@@ -407,7 +407,7 @@ class Parameters:
         return {key: check_of(hints[key]) for key in self._defaults}
 
     def checked(self, args: Args, kwargs: Kwargs) -> dict[str, Any]:
-        """Return the arguments by name, checked; those that are a parameter's default are left out."""
+        """Return the checked arguments by name, without those that are their parameter's default."""
         given = dict(zip(self._by_position, args, strict=False)) | kwargs
         if len(given) < len(args) + len(kwargs) or not given.keys() <= self._defaults.keys():
             self._refuse(args, kwargs)
@@ -489,7 +489,7 @@ class _Handlers:
         except BaseException as error:
             self._submit(self._error, public_error(error))
         else:
-            # Only one of logIn's forms is Void: its result is None.
+            # `logIn` returns a value in one of its forms; in the other, its result is None.
             nothing = self._is_void and result is None
             self._submit(self.completion, *(() if nothing else (result,)))
         if isinstance(self._queue, MainQueue):

@@ -63,11 +63,11 @@ class EventHandlers(TypedDict, Generic[T]):
 
 
 class _EndedError(Exception):
-    """The stream has no further item."""
+    """Raised by `take`: the stream has no further item."""
 
 
 class _NotYetError(Exception):
-    """No item has arrived: wait for a wake-up, and take again."""
+    """Raised by `take`: no item has arrived yet, so wait for a wake-up and take again."""
 
 
 class _Feed(Generic[T]):
@@ -153,13 +153,13 @@ class _Feed(Generic[T]):
 
     def forget(self, wake: Callable[[], object]) -> None:
         """Remove the wake-up of a consumer that waits no longer."""
-        with self._lock, contextlib.suppress(ValueError):  # it was called already
+        with self._lock, contextlib.suppress(ValueError):  # `wake` was called and removed already
             self._wakers.remove(wake)
 
     def close(self) -> None:
         """Drop what has arrived, wake all consumers, and cancel the work."""
         if self._process != os.getpid():
-            return  # the parent's, whose threads may have locked it at the fork
+            return  # the parent's feed: its lock may have been held at the fork
         with self._lock:
             self._is_closed = True
             self._begun.clear()
@@ -312,7 +312,7 @@ class _Handlers(Generic[T]):
 def stream_operation(
     body: Callable[Concatenate[S, P], Pages[T]],
 ) -> Callable[Concatenate[S, P], Stream[T]]:
-    """Make an operation that returns a Stream of its body, which returns the generator of pages at once."""
+    """Make an operation of a body that returns a generator of pages; callers get a Stream of their items."""
     parameters = Parameters(body, _HANDLERS)
     name = parameters.name
 

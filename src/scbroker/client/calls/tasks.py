@@ -56,7 +56,7 @@ class Shared:
         """Wait until it ends; raise its error without the frames of other waiting tasks."""
         self.waiting += 1
         try:
-            await asyncio.wait([self._task])  # does not cancel it if this task is cancelled
+            await asyncio.wait([self._task])  # cancelling this task does not cancel the shared one
         finally:
             self.waiting -= 1
             if not self.waiting:

@@ -103,7 +103,7 @@ class Swap(Merge):
 
 
 def _both(grant: Grant, other: Grant | None) -> Grant:
-    """Return a grant with the permissions of both, which lasts until the later of their ends."""
+    """Return a grant with both permissions and the later expiry."""
     if other is None:
         return grant
     ends = (grant.expiresAt, other.expiresAt)
@@ -153,12 +153,12 @@ class Change:
         return (self.header if role is Role.Header else self.content) is KEEP
 
     def carries(self, role: Role) -> bool:
-        """Return whether this part stays while the other one is replaced: the result then holds both."""
+        """Return whether this part stays while the other one is replaced: the result holds both."""
         return self.keeps(role) and not all(self.keeps(each) for each in Role)
 
     @property
     def may_renew(self) -> bool:
-        """Return whether the record leaves access as it is and may still need a new key (rule 5)."""
+        """Return whether this record may have to renew the container key, though access stays (rule 5)."""
         seals = self.renews or not all(self.keeps(role) for role in Role)
         return not self.delete and self.grants is KEEP and seals
 
@@ -371,7 +371,7 @@ def _fields(header: Any) -> object:
 
 
 def _lost(value: object, found: object) -> str | None:
-    """Return which value comes back as another one, by its type; None if everything comes back equal."""
+    """Describe by its type the first value that does not come back equal from JSON; None if all do."""
     pairs: Iterable[tuple[object, object]]
     if isinstance(value, dict) and isinstance(found, dict):
         if lost := [key for key in value if key not in found]:

@@ -62,7 +62,7 @@ async def get_each(
                 continue
             opened, small = outcome
             with tasks.alone(partial(found.__setitem__, container_id)):
-                if small.content is None and with_content:  # absent, or large
+                if small.content is None and with_content:  # absent, or too large for a view
                     content = await read(session, opened, no_progress)
                     if content is not None:
                         small = opening.container(
@@ -108,7 +108,7 @@ async def reader(session: Session, opened: Opened) -> ContentReader | None:
         return None
     container_id, version = opened.container_id, opened.state.record.version
     if isinstance(found, Download) and session.is_offline:
-        # A content that the cache lacks is an error here. A broker is asked by the first read.
+        # Fail now if the cache lacks the content; online, the first read requests it.
         await found.hashes()
     return ContentReader(session, container_id, version, found)
 

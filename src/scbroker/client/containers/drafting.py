@@ -174,7 +174,7 @@ def via_at(group: OpenGroup, time: int) -> Via:
 
 
 def acting_by(group: OpenGroup, via: Via) -> Acting:
-    """Return the user's own membership. It needs no proof: this device has verified all leaves."""
+    """Return the user's own membership, without a proof: this device has verified all leaves."""
     chain = group.chain
     since = chain.moments[via.version].time
     return Acting(via.group, group.role, since, chain.end_of(via.epoch), chain.ended)
@@ -208,7 +208,7 @@ def changes_nothing(state: State, change: Change, time: int) -> bool:
 
 
 def _has(entry: Entry | None, grant: Grant) -> bool:
-    """Return whether a user has this access, and the fingerprint, if the caller gave it."""
+    """Return whether an entry gives exactly this access, to this fingerprint if the caller gave one."""
     return (
         entry is not None
         and (entry.permissions, entry.expiresAt) == (grant.permissions, grant.expiresAt)
@@ -217,7 +217,7 @@ def _has(entry: Entry | None, grant: Grant) -> bool:
 
 
 def time_after(fetched: Fetched, key: KnownKey, time: int) -> int:
-    """Return the time of a record that follows this state; `time` is the clock's."""
+    """Return `time`, the clock's, or the earliest later time that a record after this state may have."""
     state, group = fetched.state, fetched.group
     after = max(time, key.introduced, state.record.time, state.governing.record.time)
     if group is None:
@@ -226,7 +226,7 @@ def time_after(fetched: Fetched, key: KnownKey, time: int) -> int:
 
 
 def members_of(state: State) -> dict[uuid.UUID, Entry]:
-    """Return the entries in force by the id of their user or group. Those who were deleted have no keys."""
+    """Return the entries in force by user or group id. Deleted users and groups among them have no keys."""
     return {user_id_of(name): entry for name, entry in state.governing.access.entries.items()}
 
 
@@ -274,7 +274,7 @@ def beyond_own_access(error: errors.IntegrityError) -> errors.PermissionDeniedEr
 
 
 def _asked(state: State, grants: Grants | Merge, time: int) -> Grants:
-    """Return the whole list that a change makes; an empty one gives access to the creator.
+    """Return the whole access list after a change; an empty one gives access to the creator.
 
     Raises `ClockError` for access that ends before `time`, which is never before the newest record's.
     """

@@ -1,6 +1,6 @@
 """Fetch containers, judge them by `history` and `judging`, and keep their marks.
 
-One container and a batch take the same way; they differ in the request for the views. A view leaves further
+One container and a batch run the same code, except for the request for the views. A view leaves further
 pages, record bodies and authors' keys to be fetched, which `history` asks for.
 Spec: docs/spec/container.md, section 8; docs/spec/protocol.md, section 5.
 """
@@ -92,7 +92,7 @@ async def fetch_many(
     any_keys: bool = False,
     vias: Vias = _ANY,
 ) -> list[Fetched | BrokerError]:
-    """Return each container as `fetch` does, or its error; one request is for many views."""
+    """Return each container as `fetch` does, or its error; a request asks for many views."""
     ask = partial(_ask_for_many, vias=vias, header=header, content=content, recipients=recipients)
     return await _fetch_each(session, ids, ask, any_keys=any_keys)
 
@@ -125,7 +125,7 @@ async def fetch_after(session: Session, container_id: uuid.UUID, mark: Mark | No
 
 
 def mark_of(session: Session, container_id: bytes) -> tuple[bytes | None, Mark | None]:
-    """Return the device's mark of a container as it is stored, and decoded."""
+    """Return the device's mark of a container twice: as stored, and decoded."""
     stored = session.marks.get(KIND, container_id)
     return stored, None if stored is None else Mark.decode(stored)
 
@@ -184,7 +184,7 @@ def _settled(kept: "_KeptMarks", fetched: Found) -> Found:
 
 
 class _KeptMarks:
-    """The device's marks of some containers: as a reading found them, and as it raises them."""
+    """The device's marks of some containers, as a reading has found or raised them."""
 
     def __init__(
         self, session: Session, ids: Sequence[uuid.UUID], known: StoredMarks = MappingProxyType({})
@@ -196,7 +196,7 @@ class _KeptMarks:
         self.marks: _Marks = {each: mark for each, (_, mark) in found.items()}
 
     def raise_to(self, container_id: uuid.UUID, state: State, mark: Mark) -> bool:
-        """Raise a mark, and note what the state says of sent records; return False if the mark was moved."""
+        """Raise a mark and settle sent records by the state; return False if another operation raised it."""
         old, new = self._stored[container_id], mark.encode()
         if new == old:
             return True
@@ -240,7 +240,7 @@ async def _judge_views(
             continue
         with tasks.alone(partial(found.__setitem__, each)):
             if len(views) == 1 and _meets_group(view, versions):
-                # The keys of the signers arrive while the group is read.
+                # Fetch the signers' keys while the group is being read.
                 async with tasks.all_or_first_error() as beside:
                     beside.create_task(_prefetch_keys(session, views, marks))
                     group = await _reading_group(session, view, versions)
@@ -301,7 +301,7 @@ async def _reading_group(
     }
     group = None
     if view.via is not None and not _is_deleted(view):
-        # First, because the answer to a member also has the chain, so it is not requested twice.
+        # This group first: its answer includes the chain, which is then not requested again.
         group_id = uuid.UUID(view.via)
         group = await _opened(session, group_id, stated.get(group_id, 0))
     with recipients.groups_exist():
@@ -345,7 +345,7 @@ async def _opened(session: Session, group_id: uuid.UUID, version: int) -> OpenGr
 
 
 def _is_deleted(view: ContainerView) -> bool:
-    """Return whether a view is that of a deleted container, of which nothing is opened."""
+    """Return whether a view is of a deleted container: then nothing of it is opened."""
     return view.head is not None and parse_bare(view.head.body).tombstone
 
 
@@ -376,7 +376,7 @@ async def _ask_for_one(
 def _as_asked(
     view: ContainerView | BrokerError, via: uuid.UUID | None
 ) -> ContainerView | BrokerError:
-    """Return a view, or an error if the broker answered through another group than the requested one."""
+    """Return the view, or an error if the broker answered through a group that was not requested."""
     if via is not None and isinstance(view, ContainerView) and view.via != str(via):
         return errors.IntegrityError(
             "The broker answered through another group than was requested."
@@ -388,7 +388,7 @@ async def _ask_for_many(
     session: Session, marks: _Marks, *, vias: Vias = _ANY, **wanted: bool
 ) -> Views:
     """Request views until the broker has answered for each: an answer holds as many as fit."""
-    if session.is_offline:  # a cache answers at once, and its errors are not of the protocol
+    if session.is_offline:  # no batches: a cache answers each request at once
         alone = [
             await _ask_for_one(session, {each: marks[each]}, vias=vias, **wanted) for each in marks
         ]

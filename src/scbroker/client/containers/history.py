@@ -2,8 +2,8 @@
 
 A view leaves further pages, record bodies and authors' keys to be fetched. `evidence` is a generator: it
 yields what it needs next, and its caller fetches that and sends it in (`fetching`). It asks for no more
-records before members' signatures verified on what was served: a broker alone could otherwise answer at once
-and without end.
+records before members' signatures verified on what was served: a broker without a member's keys could
+otherwise keep a client fetching for ever.
 
 A long history is judged in memory that does not depend on its length. After each piece the mark can be
 raised, so that a reading that is cut off goes on from there. Spec: docs/spec/container.md, section 8.
@@ -34,7 +34,7 @@ _MAX_WALK: Final = 1_000_000
 
 
 class Keys(NamedTuple):
-    """Needs the key chains and groups that a piece is judged by: `Proofs`."""
+    """Needs `Proofs`: the key chains and groups by which a piece is judged."""
 
     signers: Mapping[uuid.UUID, int]
     """The sequence of the key chain that is needed of each."""
@@ -69,14 +69,14 @@ class Bodies(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Needs a call of `judge`, which verifies so many signatures and more: the `State` that it returns."""
+    """Needs the `State` that `judge` returns; the call verifies this number of signatures, and more."""
 
     judge: Callable[[], State]
     size: int
 
 
 class Raise(NamedTuple):
-    """Offers to raise the device's mark after a piece: whether that was done."""
+    """Offers to raise the device's mark after a piece; the caller sends in whether it did."""
 
     state: State
     mark: Mark
@@ -141,7 +141,7 @@ def evidence(
 
 
 def first_keys(view: ContainerView, mark: Mark | None) -> Keys:
-    """Return what the whole view needs: so that the keys of several views can be fetched by one request."""
+    """Return the keys that the whole view needs, so that one request can fetch those of several views."""
     return _keys(view, view.governing, resumed=since_of(mark) is not None, is_last=True)
 
 
@@ -153,10 +153,10 @@ def since_of(mark: Mark | None) -> int | None:
 def _keys(
     view: ContainerView, views: Sequence[GoverningView], *, resumed: bool, is_last: bool
 ) -> Keys:
-    """Return what a piece needs. The record of a mark was judged before (`resumed`), its departures were not.
+    """Return the keys that a piece needs; if `resumed`, its first record was judged with the mark.
 
-    Somebody who left after the view was served, with a new key perhaps, is not named: their latest chain is
-    needed.
+    The departures from that record's list are new. The view does not say which key signed them, so the latest
+    chains of their users are needed.
     """
     bodies = [item.record.body for item in views[resumed:]]
     if view.head is not None and is_last:
@@ -185,7 +185,7 @@ def _groups(records: Iterable[ContainerRecord]) -> dict[uuid.UUID, int]:
 
 
 def _pieces(views: Sequence[GoverningView]) -> list[Sequence[GoverningView]]:
-    """Cut a page so that a piece has few signers; a single list may have as many as it has entries."""
+    """Cut a page into pieces with few signers each; a single list may have as many as it has entries."""
     starts, signers = [0], set[bytes]()
     for position, view in enumerate(views):
         leavers = {departure.fingerprint for departure in _departures([view])}

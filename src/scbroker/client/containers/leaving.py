@@ -48,7 +48,7 @@ async def leave(session: Session, container_id: uuid.UUID, *, abandon: bool) -> 
 
 @dataclass(slots=True)
 class _Leaving:
-    """A departure on its way to the broker."""
+    """The state of leaving a container, in one or several attempts."""
 
     session: Session
     container_id: uuid.UUID
@@ -61,7 +61,7 @@ class _Leaving:
         try:
             fetched = await fetching.fetch(session, self.container_id, any_keys=True)
         except errors.NotFoundError:
-            # A denial is the broker's word. Without a departure that was sent, the user has to insist.
+            # A denial is only the broker's word: accept it after a sent departure, or if the user insists.
             if self.abandon or self.sent_for is not None:
                 _note(session, self.container_id)
             raise
@@ -72,7 +72,7 @@ class _Leaving:
             )
         in_force = fetched.state.governing
         if self.sent_for != in_force.governing.accessVersion:
-            self.sent_for = None  # what was sent is void for every other list
+            self.sent_for = None  # the departure that was sent is void for another list
         await _check_others(session, fetched, abandon=self.abandon)
         key = await session.signing_key()
         signed = _departure(session, fetched, key)
@@ -137,7 +137,7 @@ def _may_change_access(entry: Entry) -> bool:
 
 
 def _note(session: Session, container_id: uuid.UUID) -> None:
-    """Note in the mark that no list has to contain the container; a verified view of it clears this."""
+    """Note in the mark that a list may lack the container, until a view of it is verified again."""
 
     def decide(stored: bytes | None) -> bytes | None:
         return None if stored is None else replace(Mark.decode(stored), left=True).encode()

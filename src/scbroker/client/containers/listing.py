@@ -1,4 +1,4 @@
-"""List the containers that the session's user has access to, and verify each as if it was read alone.
+"""List the containers that the session's user has access to, and verify each as a single read does.
 
 The broker serves pages of views in the order of container ids. A request has the device's first marks after
 the cursor, so that the broker serves a known container from its mark on. The marks also show which containers

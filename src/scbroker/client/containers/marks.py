@@ -45,9 +45,9 @@ async def reset(session: Session, container_id: uuid.UUID, accept: Head | None) 
 
 
 def _settle(session: Session, state: State, mark: Mark | None) -> None:
-    """Note what became of open entries above the mark, before an accepted head takes the mark's place.
+    """Settle the open entries above the mark, before an accepted head replaces it.
 
-    The state was verified from the first record on, so its follower is not that of the mark's record.
+    The state was verified from record 1 on, so `follower` is not the record after the mark.
     """
     if mark is None:
         sent.settle(session, state, 0)

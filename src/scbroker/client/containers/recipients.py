@@ -1,7 +1,7 @@
 """Find the keys that container keys are wrapped to, of users and of groups, and notice outdated ones.
 
 An id does not say whether it is a user's or a group's: the chain that the broker serves for it proves it.
-The broker names the groups of a list. That is a hint, which spares a request that fails.
+The broker names the groups of a list. That is only a hint, which saves a failing request.
 Spec: docs/spec/container.md, 7 and 9; docs/spec/groups.md, 1, 5 and 7.
 """
 
@@ -26,7 +26,7 @@ _log = logging.getLogger("scbroker")
 
 @dataclass(frozen=True, slots=True)
 class Holders:
-    """Users and groups whom an access list is to name, and what is known of them before."""
+    """The users and groups of a new access list: its grants, the present members, and the known groups."""
 
     ids: Collection[uuid.UUID]
     members: Collection[uuid.UUID] = ()
@@ -41,7 +41,7 @@ class Holders:
         members: Collection[uuid.UUID] = (),
         named: Collection[str] = (),
     ) -> Self:
-        """Return those of a list's grants; `named` are the groups that a view names."""
+        """Return the users and groups of some grants; `named` are ids that the broker says are groups."""
         given = {each for each, grant in grants.items() if grant.is_group}
         return cls(grants, members, given.union(map(uuid.UUID, named)))
 
@@ -158,7 +158,7 @@ def _is_ahead(session: Session, entry: Entry) -> bool:
 def _epoch_of(session: Session, entry: Entry, *, whole: bool = False) -> int | None:
     """Return the latest epoch of the group of an entry, as this device knows it; None for a user.
 
-    A program that was started again knows it by the device's pin, and need not have read the group. With
+    It is known from the device's pin, even if this program has not read the group yet. With
     `whole`, None also for a group of which this device may know an old epoch only.
     """
     if session.directory.knows(uuid8(entry.fingerprint)):
@@ -189,5 +189,5 @@ async def meet_groups(session: Session, named: Collection[str]) -> None:
 
 
 def _is_pinned(session: Session, holder: uuid.UUID) -> bool:
-    """Return whether an id is known to be a group's. Users that the session knows are not looked up."""
+    """Return whether this device has pinned a group of this id. Skips the lookup for known users."""
     return not session.directory.knows(holder) and session.groups.known(holder) is not None

@@ -130,7 +130,7 @@ class Sending(Generic[A]):
         self.uncertain.append(attempt)
 
     def refuse_sent(self, session: Session, error: BrokerError) -> None:
-        """End with the error of a request; forget the record if it surely never left this device."""
+        """End with the error of a request; forget the record if the request was not sent."""
         self.refuse(error)
         if error.outcome is WriteOutcome.NotStored:
             sent.forget(session, self.container_id, self.attempt.hash)
@@ -144,7 +144,7 @@ class Sending(Generic[A]):
         self.is_stored = True
 
     def settle(self, session: Session) -> None:
-        """Apply what verified readings have shown about the records that were sent."""
+        """Settle the sent records by what verified readings have shown."""
         if not self.uncertain:
             return
         fates = {each.hash: each.fate for each in sent.entries(session, self.container_id)}
@@ -154,13 +154,13 @@ class Sending(Generic[A]):
         self.uncertain = [a for a in self.uncertain if fates.get(a.hash) != sent.Fate.Voided]
 
     def say_outcome(self) -> None:
-        """Say in the error whether the change may have taken effect."""
+        """Set in the error whether the change may have taken effect."""
         if self.error is None:
             return
         if self.uncertain:
             self.error.outcome = WriteOutcome.Uncertain
             self.error.containerId = uuid.UUID(bytes=self.container_id)
-        elif self.error.outcome is WriteOutcome.Uncertain:  # others have its version by now
+        elif self.error.outcome is WriteOutcome.Uncertain:  # other records have its versions
             self.error.outcome = WriteOutcome.NotStored
 
 
@@ -183,7 +183,7 @@ async def outcomes_said(session: Session, items: Sequence[Sending[Any]]) -> Asyn
                 if not item.is_done and (item.error is None or len(items) == 1):
                     item.fail(error)
         for item in items:
-            with contextlib.suppress(BrokerError):  # the outcome stays uncertain
+            with contextlib.suppress(BrokerError):  # then the outcome stays uncertain
                 await _find_out(session, item)
             item.say_outcome()
     finally:

@@ -59,7 +59,7 @@ def remember(session: Session, container_id: bytes, version: int, record_hash: b
     """
     entry = Sent(version, record_hash)
     if version == 1 and session.marks.swap(KIND, container_id, None, _encoded([entry])):
-        return False  # a new container, of which nothing has to be read first
+        return False  # a new container has no other records of this version
     has_rivals = False
 
     def decide(stored: bytes | None) -> bytes:

@@ -58,7 +58,7 @@ _MERGES: Final = 16
 
 @dataclass(slots=True)
 class Attempt:
-    """A record that a reader would accept once it is signed, with what its result is made of."""
+    """A record that a reader would accept once it is signed, with the data for the operation's result."""
 
     draft: Draft
     state: State
@@ -98,7 +98,7 @@ class Attempt:
         )
 
     def result(self, session: Session) -> SecuredContainer:
-        """Return the container as its author would be served it after this record."""
+        """Return the container as the broker would serve it to the author after this record."""
         fetched, entry = self.fetched, self.state.entry
         can_open = entry is not None and entry.wrapHash is not None
         length = self.draft.length if can_open else None
@@ -178,15 +178,15 @@ class Writing(Sending[Attempt]):
         await fetching.fetch(session, container_id)
         self.settle(session)
         for attempt in list(self.uncertain):
-            # Another program of this device has raised the mark to the attempt's version, or beyond it. Which
-            # record has that version is shown by the history from the record before.
+            # Another program of this device has raised the mark to the attempt's version or beyond. The
+            # history from the record before the attempt shows which record has that version.
             mark = None if attempt.fetched is None else attempt.fetched.state.mark
             follower = (await fetching.fetch_after(session, container_id, mark)).state.follower
             if follower not in (None, attempt.hash):
                 version, hash_ = attempt.version, attempt.hash
                 known = {version: follower}.get
                 sent.settle_by(session, self.container_id, known, version - 1, version, [hash_])
-                self.uncertain.remove(attempt)  # the other program may have dropped its entry
+                self.uncertain.remove(attempt)  # settled, also if its entry was dropped
 
     async def keep(self, session: Session) -> None:
         attempt = self.attempt
@@ -223,7 +223,7 @@ async def create_each(
     size = tasks.group_size(len(items), containers.MAX_BATCH)
 
     def entries(item: Writing) -> int:
-        # A group of the smallest weight has `size` containers, or a few more.
+        # Weigh a container so that a group of the lightest ones has about `size`.
         return max(len(item.change.recipients), containers.MAX_BATCH_ENTRIES // size)
 
     groups = cut(items, entries, containers.MAX_BATCH_ENTRIES)
@@ -387,7 +387,7 @@ def _holders(fetched: Fetched, grants: Grants | None) -> Holders:
 
 
 def _wanted(change: Change) -> dict[str, bool]:
-    """Return what a change needs of a view, as `fetching.fetch` names it."""
+    """Return the arguments of `fetching.fetch` for the parts that a change needs."""
     return {
         "header": change.carries(Role.Header),
         "content": change.carries(Role.Content),
@@ -443,7 +443,7 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
     commitment = None if grants else state.governing.governing.keyCommitment
     verify = partial(recipients_of, session, _holders(fetched, grants))
     await seal_parts(session, change, item.container_id, commitment, verify, fetched.query)
-    # An upload may have taken hours. A reading meanwhile would leave the record's outcome open for ever.
+    # An upload may have taken hours. A reading meanwhile would leave this record's outcome unknown for ever.
     _, mark = fetching.mark_of(session, item.container_id)
     if mark is not None and mark.version > state.record.version:
         item.refuse(errors.ConflictError("The container was changed meanwhile: read it again."))
@@ -509,7 +509,7 @@ async def _allowed(session: Session, item: Writing, fetched: Fetched) -> Fetched
 async def _accepted(session: Session, fetched: Fetched) -> Fetched:
     """Raise `PermissionDeniedError` if the user reads through a group that they have not accepted."""
     group = fetched.group
-    if group is not None and not group.accepted:  # on another device, perhaps, since it was read
+    if group is not None and not group.accepted:  # another device may have accepted it since
         group = await session.groups.opened(group.group_id, fresh=True)
         if not group.accepted:
             raise errors.PermissionDeniedError(
@@ -629,7 +629,7 @@ async def _keep_own(session: Session, before: State | None, own: State) -> None:
     |                                       | and from the mark. `ForkError` if the two heads differ;  |
     |                                       | if the head moved in between, begin again.               |
 
-    Raises `ConflictError` if others change the container faster than this can be told. The change is stored
+    Raises `ConflictError` if others change the container faster than it is read. The change is stored
     in every case.
     """
     container_id = uuid.UUID(bytes=own.container_id)

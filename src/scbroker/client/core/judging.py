@@ -248,7 +248,7 @@ class Evidence:
                 if judge.judge_next(known, judged, None, parent, self.now, acting) is not judged:
                     raise IntegrityError(_HIDDEN_GOVERNING)
             elif judged.known.hash != mark.governingHash:
-                # The head was judged when the mark was made: it follows from the mark's governing record.
+                # The head was judged with the mark, so the mark's governing record must be in force.
                 raise IntegrityError(_OTHER_GOVERNING)
         if source := mark or before:
             created = source.createdBy, source.createdAt

@@ -113,8 +113,8 @@ class GroupDirectory:
     def _owes(self, opened: OpenGroup) -> bool:
         """Return whether a group owes an epoch.
 
-        A batch asks this for each of its containers. The answer holds until the group is read again, or the
-        session learns of another key: a group may have a thousand members whose keys are known.
+        Cached until the group is read again or the session adds a key: a batch asks for each of its
+        containers, and a group may have a thousand members.
         """
         group, changes, owes = self._owed_by.get(opened.group_id, (None, 0, False))
         if group is not opened or changes != self._users.changes:
@@ -187,7 +187,7 @@ class GroupDirectory:
         return {chain.name: chain for chain in known.values()}
 
     def _at_hand(self, group_id: uuid.UUID, version: int) -> GroupChain | None:
-        """Return the chain in memory; None if it lacks this version, or that of the device's mark.
+        """Return the chain in memory; None if it lacks this version or the version of the device's mark.
 
         Another process of this device may have read the group further, and seen a removal.
         """
@@ -196,7 +196,7 @@ class GroupDirectory:
         return None if chain is None or chain.version < least else chain
 
     async def among(self, ids: Iterable[uuid.UUID]) -> set[uuid.UUID]:
-        """Return which of these ids are those of groups, by their verified chains; 16 ids a request."""
+        """Return the ids that are groups', as their verified chains prove; 16 ids a request."""
         found = await self._read(ids)
         for outcome in found.values():
             if not isinstance(outcome, errors.NotFoundError):
@@ -321,7 +321,7 @@ class GroupDirectory:
                     kept.keep_verified(self._marks, group_id, own, opened.leaves)
                     self._keep_opened(opened)
                 return
-            await self._read([group_id])  # another process has read further
+            await self._read([group_id])  # another process has raised the mark further
         raise errors.ConflictError(_BUSY)
 
     async def served(self, group_id: uuid.UUID) -> GroupChain:
@@ -458,7 +458,7 @@ class GroupDirectory:
                 wire.GroupViewRequest(
                     groupId=str(each),
                     since=1 if (chain := bases[each].chain) is None else chain.version,
-                    # A cache needs what members are served of the version that it has.
+                    # A cache stores the members' part together with the records of the same version.
                     membership=membership or (self.keep is not None and each in self._opened),
                 )
                 for each in some
@@ -479,7 +479,7 @@ class GroupDirectory:
                         view = msgspec.structs.replace(view, records=view.records[:1], last=1)
                     if (
                         view.last > _MOST_RECORDS
-                    ):  # the broker's own users may sign them without end
+                    ):  # a broker's own users can sign any number of records
                         raise errors.TooLargeError(
                             f"A group of {view.last} records is served, and a broker keeps at most "
                             f"{_MOST_RECORDS}: ask its operator."

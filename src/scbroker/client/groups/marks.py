@@ -61,12 +61,12 @@ class Verified(msgspec.Struct, array_like=True, frozen=True):
 
     @property
     def before(self) -> tuple[Roster, Mapping[bytes, Member]]:
-        """Return what C9 compares the members of a later roster with."""
+        """Return roster and members with which C9 compares those of a later roster."""
         found = map(roster.parse_member, self.members)
         return roster.parse_roster(self.roster), {each.fingerprint: each for each in found}
 
     def has_left(self, fingerprint: bytes) -> bool:
-        """Return whether the member with this fingerprint, the user, has left from the leaf kept here."""
+        """Return whether the user, with this fingerprint, has left by a departure from the kept leaf."""
         return self.departed > 0 and self.departed == self.before[1][fingerprint].version
 
     def has_member(self, fingerprint: bytes) -> bool:

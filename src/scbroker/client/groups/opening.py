@@ -86,7 +86,7 @@ class Roll:
 
     @property
     def via(self) -> Via:
-        """Return what a record names that the user makes through this group now."""
+        """Return the via of a record that the user makes through this group now."""
         known = self.chain.in_force.known
         return Via(self.chain.name, self.epoch, known.record.version, known.hash)
 
@@ -102,7 +102,7 @@ class OpenGroup(Roll):
 
     @property
     def has_all_secrets_in_info(self) -> bool:
-        """Return whether the info lacks none of the secrets that the user has (3.4)."""
+        """Return whether the info has all secrets that the user has (3.4)."""
         return all(
             self.secrets.get(epoch) in (None, secret)
             for epoch, secret in enumerate(self.info.secrets)
@@ -174,7 +174,7 @@ def _secrets(roll: Roll, info: Info, unwrap: Unwrap, kept: Kept) -> dict[int, by
                     roll.name, epoch, signed, member, wrapped[1], unwrap
                 )
             except BrokerError:
-                continue  # it was made for a key that this KeyRing does not have any more
+                continue  # wrapped to a key that this KeyRing no longer has
     return found
 
 
@@ -255,7 +255,7 @@ class MembershipJudge:
     def _denied(
         self, group_id: uuid.UUID, chain: GroupChain, before: kept.Verified | None
     ) -> BrokerError:
-        """Return why the broker serves no membership: the user has none, or is denied it (section 12)."""
+        """Return the error for a membership that the broker does not serve: ended, or denied (section 12)."""
         if chain.ended is not None:
             return errors.DeletedError("The group was deleted.")
         if before is not None:
@@ -292,7 +292,7 @@ class MembershipJudge:
         left: frozenset[bytes],
         stated: Sequence[KeyChainState],
     ) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
-        """Return for whom an epoch is owed (3.5), who of them was deleted, and for whom that is not proved.
+        """Return the users for whom an epoch is owed (3.5), the deleted ones, and the unproved ones.
 
         What the broker states is a hint: key chains and departures decide, and that a user was deleted is the
         broker's word unless their chain is closed. The chains that this session knows count as well.

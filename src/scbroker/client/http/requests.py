@@ -101,7 +101,7 @@ class Taken:
         self._count = 0
 
     async def take(self) -> memoryview:
-        """Return a buffer; wait while all are in use. Transfers that wait take turns."""
+        """Return a buffer; wait while all are in use. Waiting transfers are served in order."""
         await self._available.acquire()
         self._count += 1
         return self._free.pop() if self._free else memoryview(bytearray(self._size))
@@ -114,7 +114,7 @@ class Taken:
         self._available.release()
 
     def end(self) -> None:
-        """Let others allocate in place of the buffers that were not given back."""
+        """Let other transfers allocate new buffers in place of those that were not given back."""
         while self._count:
             self.give_back(None)
 
@@ -556,7 +556,7 @@ async def _pieces(body: memoryview, moved: Moved | None) -> AsyncIterator[memory
     total = len(body)
     size = PIECE if moved is None else min(PIECE, max(total // _PIECES, _SMALLEST_PIECE))
     for start in range(0, total, size):
-        # Not bytes: asyncio would copy what a write leaves over once more.
+        # A memoryview, because asyncio would copy the unwritten rest of bytes.
         yield memoryview(bytes(body[start : start + size]))
         if moved is not None:  # the transport has given the piece to the connection
             moved(min(start + size, total))

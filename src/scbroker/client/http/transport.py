@@ -42,7 +42,7 @@ class Response:
 
 
 class Transport(Protocol):
-    """What sends requests of one purpose; it is used on scbroker's I/O thread."""
+    """Sends requests, either to a broker or to object stores; used on scbroker's I/O thread."""
 
     def request(
         self, method: str, url: URL, headers: Mapping[str, str], body: Body

@@ -224,7 +224,7 @@ class Meter:
 
     def _report(self) -> None:
         now = self._done + sum(self._on_the_wire.values())
-        # The sum falls when a chunk is sent again, and stays when a chunk has only padding.
+        # Report growth only: the sum falls when a chunk is sent again, and stays after one of padding alone.
         if now > self._reported:
             self._reported = now
             self._progress(now, self._total)

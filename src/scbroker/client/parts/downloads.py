@@ -137,7 +137,7 @@ class Download:
             target = memoryview(bytearray(SEGMENT))
             return target[: open_run(self.opened, first + number, sealed, hashes, target)]
 
-        # A thread for each: hashing takes longer than what the broker does.
+        # One thread for each segment: opening them takes longer than fetching them.
         plain = await asyncio.gather(*(io_thread.in_pool(opened, n) for n in range(count)))
         await self._keep(first, received)
         self._spare = buffer
@@ -371,7 +371,7 @@ class _Partial:
         with self._lock:
             self._file.close()
             if self._is_whole:
-                # The runs that it records were renamed away: a journal that stays does no harm.
+                # The partial file is renamed: a journal that stays records nothing that exists.
                 with suppress(TrustStoreError):
                     self._journal.end(durably=False)
             else:

@@ -31,7 +31,7 @@ _PREFETCHED: Final = 16
 # The length of a stream is unknown: ask only for chunks that are on the wire at once.
 _PREFETCHED_OF_STREAM: Final = 2
 _KEPT: Final = 64
-_USED_LIFETIME: Final = 0.9  # a part of the time that a URL is valid
+_USED_LIFETIME: Final = 0.9  # the share of a URL's lifetime in which it is used
 _RETRYING: Final = tenacity.AsyncRetrying(
     retry=tenacity.retry_if_exception_type(StoreError),
     stop=tenacity.stop_after_attempt(4),

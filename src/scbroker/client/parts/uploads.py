@@ -181,7 +181,7 @@ async def send(
     urls = PresignedUrls(session, path, upload.query, chunks, upload.sent)
 
     if content.total is not None and content.total - done > RUN:
-        # One question, before more is sealed and sent than fits.
+        # Ask once for the quota, before sealing and sending more than it allows.
         await accounts.check_free(session, content.total - done)
 
     is_begun = False
@@ -198,7 +198,7 @@ async def send(
         meter.complete(chunk.number, chunk.length)
 
     if content.waits:
-        # The caller's code may wait for another transfer, which then must not lack memory.
+        # Use no pool thread: the caller's code may wait for another transfer, which needs the pool.
         run = io_thread.in_own_thread
         memory = Buffers(CHUNKS_AT_ONCE + 1, MAX_CHUNK, kept_seconds=0)
     else:
@@ -213,7 +213,7 @@ async def send(
                         break
                     sending.create_task(put(chunk, buffer, buffers))
     except BaseException as error:
-        # Without a journal this upload cannot be resumed. If the broker did not answer, this would fail too.
+        # Drop an upload that cannot be resumed, unless the broker did not answer: dropping would fail too.
         if (
             is_begun
             and not upload.journal.is_kept
@@ -225,7 +225,7 @@ async def send(
 
 
 async def _drop(session: Session, path: str, query: Query) -> None:
-    """Have the broker delete a part that was given up; if this fails, its `upload_seconds` delete it."""
+    """Have the broker delete an abandoned part; if this fails, it is deleted after `upload_seconds`."""
     with suppress(BrokerError, TimeoutError):
         async with asyncio.timeout(_DROP_SECONDS):
             await session.send("DELETE", path, query=query)

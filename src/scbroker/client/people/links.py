@@ -65,7 +65,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     createdAt: dt.datetime
 
     def __repr__(self) -> str:
-        return "_Entry(…)"  # with URL and keys, a report of an error would have them
+        return "_Entry(…)"  # no fields: URL and keys would get into error reports
 
 
 class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,7 +107,7 @@ def checked(
             "expiresAt is missing: every link ends by itself. Pass an aware datetime, such as "
             "datetime.now(UTC) + timedelta(days=7)"
         )
-    AccessLevel(uuid.UUID(int=0), permissions, expires_at)  # checks what every access level needs
+    AccessLevel(uuid.UUID(int=0), permissions, expires_at)  # raises for an invalid access level
     if expires_at <= dt.datetime.now(dt.UTC):
         raise errors.InvalidArgumentError("expiresAt of a link must be in the future.")
     if name is not None:
@@ -180,7 +180,7 @@ async def revoke(provider: BaseProvider, user_id: uuid.UUID) -> None:
     is_deleted = await _delete_user(provider._session(), _ring_of(entry.keys))
     for container, result in zip(entry.containers, results, strict=True):
         if isinstance(result, errors.NotFoundError) and not is_deleted:
-            # The broker's word alone, for a link that its holder can still open.
+            # Only the broker says so, and the holder of the link can still open it.
             raise errors.RollbackError(
                 f"The broker denies container {container} and keeps user {user_id} of the link, whose access "
                 "is not revoked: ask its operator, then call revokeLink again."
@@ -221,7 +221,7 @@ async def _check_can_share(provider: BaseProvider, new: NewLink) -> None:
 
 
 def _permissions(container: Container[Any], user: uuid.UUID) -> ContainerAccessLevel:
-    """Return what the user may do if they were in all listed groups; the change of access checks which."""
+    """Return an upper bound: the user's permissions if they were in every listed group."""
     found = ContainerAccessLevel(0)
     for level in container.access or ():
         if level.userId == user or level.isGroup:

@@ -114,7 +114,7 @@ class OwnDocument(Generic[D]):
             except errors.DeletedError:
                 known = _Stored(fingerprint, known.number + 1, 0, b"", self._kind())
             except errors.NotFoundError:
-                break  # not stored yet
+                break  # no document of this number exists yet
         self._known = known
         return known
 
@@ -194,7 +194,7 @@ class OwnDocument(Generic[D]):
                     _create,
                     {"content": content, "type": self._type, "nonce": nonce},
                 )
-            except errors.AlreadyExistsError as error:  # another device was faster
+            except errors.AlreadyExistsError as error:  # another device has created it first
                 conflict = errors.ConflictError(str(error))
                 conflict.outcome = error.outcome
                 raise conflict from None

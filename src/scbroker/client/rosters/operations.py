@@ -50,7 +50,7 @@ def checked_creation(
     description: str,
     managers: Sequence[GroupManager],
 ) -> Intents:
-    """Return what creates a group with the session's user as an owner."""
+    """Return the change that creates a group with the session's user as an owner."""
     roster.check_texts(name, description)
     check_new("name", name)
     roles = {session.userId: Wish(GroupRole.Sharer), **_roles(members, "members")}
@@ -77,7 +77,7 @@ def checked_roles(roles: Sequence[MemberRole]) -> Intents:
 
 
 def checked_managers(managers: Sequence[GroupManager]) -> Intents:
-    """Return what replaces the list of managers, of whom one has to be an owner."""
+    """Return the change that replaces the list of managers; one of them must be an owner."""
     if not any(each.owner for each in managers):
         raise errors.InvalidArgumentError(
             "managers must name an owner: GroupManager(user, owner=True)"
@@ -167,7 +167,7 @@ async def renew(
 
 @contextlib.contextmanager
 def _is_stored(group_id: uuid.UUID) -> Iterator[None]:
-    """Note in an error of the renewal that the broker has stored the change of the group."""
+    """Set in errors of the block, a renewal, that the change of the group is already stored."""
     try:
         yield
     except BrokerError as error:
@@ -311,7 +311,7 @@ async def leave(session: Session, group_id: uuid.UUID, *, abandon: bool) -> None
 
 @dataclass(slots=True)
 class _Leaving:
-    """A departure on its way to the broker."""
+    """The state of leaving a group, in one or several attempts."""
 
     session: Session
     group_id: uuid.UUID
@@ -324,7 +324,7 @@ class _Leaving:
         roll = await session.groups.roll(group_id)
         leaf = roll.members[session.fingerprint].version
         if self.sent_for != leaf:
-            self.sent_for = 0  # what was sent is void for every other leaf
+            self.sent_for = 0  # the departure that was sent is void for another leaf
         _check_others(roll, abandon=self.abandon)
         key = await session.signing_key()
         request = GroupDepartureRequest(
@@ -340,7 +340,7 @@ class _Leaving:
         except errors.BrokerError as error:
             if error.outcome is WriteOutcome.NotStored:  # the request has not left this device
                 self.sent_for = before
-            if isinstance(error, errors.RejectedError):  # the others may have gone meanwhile
+            if isinstance(error, errors.RejectedError):  # perhaps the others have left
                 _check_others(await session.groups.roll(group_id), abandon=self.abandon)
             raise
 

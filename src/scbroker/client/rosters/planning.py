@@ -52,7 +52,7 @@ class Intents:
 
     @property
     def replaces_texts(self) -> bool:
-        """Return whether nothing of the info before is needed."""
+        """Return whether all texts of the former info are replaced."""
         return self.name is not None and self.description is not None
 
     def texts(self, group: OpenGroup) -> Texts:

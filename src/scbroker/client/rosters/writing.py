@@ -302,7 +302,7 @@ class RosterWriting(Sending[RosterAttempt]):
         return self.nonce is None
 
     def is_told_by_reading(self, error: errors.BrokerError) -> bool:
-        """Return whether the group can be read: its chain is served to former managers as well."""
+        """Return whether reading the group shows the outcome: its chain is served to former managers too."""
         return self.nonce is None and not isinstance(error, tasks.EVERYTHING)
 
     async def read(self, session: Session) -> None:
@@ -414,7 +414,7 @@ async def _attempt_tombstone(session: Session, items: Sequence[RosterWriting]) -
 
 
 async def _take_deletion(session: Session, item: RosterWriting) -> None:
-    """End with success if the group is deleted, as the broker says that refused the tombstone.
+    """After a refused tombstone, end with success if the group is deleted.
 
     Either an answer got lost, or another device of the owner was first. The broker keeps no record of a group
     that nothing names: then it may have stored this tombstone, which becomes the mark.

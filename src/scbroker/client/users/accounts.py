@@ -341,7 +341,7 @@ async def _open(
 ) -> tuple[KeyRing, bool]:
     """Open a KeyFile with its password, and tell whether it is sealed under this passphrase too."""
     opening = (open_key_file, key_file, session.userId)
-    # Another passphrase, unless the password is wrong as well.
+    # The passphrase differs; a wrong password raises below.
     with suppress(errors.DecryptionError):
         return await io_thread.in_pool(*opening, keys, password), True
     try:
@@ -380,7 +380,7 @@ async def _state(session: Session) -> wire.KeyFileState:
 
 
 async def _published(session: Session) -> tuple[KeyChain, wire.KeyFileState]:
-    """Return what is about to be replaced; the published keys must be those of the session."""
+    """Return chain and KeyFile state before a change; raise unless the session has the published keys."""
     chain = await session.directory.latest_own()
     session.keys.ring.check_chain(chain)
     return chain, await _state(session)
@@ -389,7 +389,7 @@ async def _published(session: Session) -> tuple[KeyChain, wire.KeyFileState]:
 def _check_not_older(
     session: Session, chain: KeyChain, state: wire.KeyFileState, ring: KeyRing, digest: bytes
 ) -> None:
-    """Raise unless the KeyFile has the published keys, and is the newest or follows it."""
+    """Raise unless the KeyFile has the published keys, and is the newest known KeyFile or a later one."""
     ring.check_chain(chain)
     if ring.generation < state.generation:
         raise errors.RollbackError(
@@ -416,7 +416,7 @@ async def _store(
     """Store a KeyFile and publish its new keys, use its KeyRing from now on, and return its bytes."""
     records = ring.next_records(chain, now())
     if records:
-        # The process may end before it has the answer: the present keys alone would not resume then.
+        # Keep both KeyRings before sending: if the process ends without an answer, either may be current.
         await kept.renew(session.keys.ring, ring)
     unsigned = wire.KeyFileStoring(
         keyFile=key_file,

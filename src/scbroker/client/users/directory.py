@@ -1,6 +1,6 @@
 """Fetch users' key chains, verify them from the user id on, and compare them with this device's marks.
 
-A user id is only a question. The answer is a chain of key records whose first key hashes to that id.
+The client asks by user id, and verifies that the first key of the chain in the answer hashes to that id.
 Spec: docs/spec/ids.md, section 4.
 """
 
@@ -273,7 +273,7 @@ class Directory:
         chain = _verified_chain(user, base, records)
         known = self._chains.get(user)
         if known is not None and known.hashes[: len(chain.hashes)] == chain.hashes:
-            chain = known  # a request that ran at the same time got a longer chain
+            chain = known  # a concurrent request has fetched a longer chain
         check_mark(self._marks, chain)
         self.changes += known is None or known.sequence != chain.sequence
         self._chains.pop(user, None)  # the dict is ordered by last use

@@ -77,7 +77,7 @@ class Keys:
 
     def unwrap_by(self, key: DecryptionKey, wrap: bytes, info: bytes) -> bytes:
         """Return the key wrapped to a key of the user or of a group; the last 1,024 are cached."""
-        # The cache first: if forget() runs meanwhile, the key goes to a cache that nothing reads any more.
+        # Get the cache before the ring: after a concurrent forget() the key goes to a discarded cache.
         unwrap, _ = self._unwrap, self.ring
         return unwrap(key, wrap, info)
 
@@ -119,7 +119,7 @@ class Token:
                 await renewal.wait()
             finally:
                 if renewal.is_over and renewal is self.renewal:
-                    self.renewal = None  # its error holds frames
+                    self.renewal = None  # drop the task: its error references frames
         return self.value or ""
 
     async def other_than(self, token: str) -> str:
@@ -141,7 +141,7 @@ class Token:
             "POST", "/v1/session-challenges", wire.Challenge, message=wire.ChallengeRequest()
         )
         ring, origin = self._keys.ring, self._requests.endpoint.origin
-        index = len(ring.signing) - 1  # the latest (ids.md, 4)
+        index = len(ring.signing) - 1  # the latest signing key (ids.md, 4)
         statement = encode_object(kind(origin, ring.rawFingerprint, index, challenge.nonce, *more))
         return statement, ring.signing[index].sign(label, statement)
 
@@ -228,7 +228,7 @@ class Session:
         """Return the published key to sign with; `NotAuthenticatedError` if the KeyRing does not have it."""
         known = self.directory.own.latest(KeyType.Signing)
         if known.index >= len(self.keys.ring.signing):
-            async with self.changing_keys:  # this session's own change of keys may bring it
+            async with self.changing_keys:  # a change of keys that is under way may add the key
                 pass
         if known.index >= len(self.keys.ring.signing):
             raise errors.NotAuthenticatedError(REPLACED)

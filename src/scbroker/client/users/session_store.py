@@ -239,7 +239,7 @@ class KeychainSessionStore(_Folder):
         try:
             return base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            return b""  # opens nothing: the kept session is damaged
+            return b""  # a key that opens nothing: reported as a damaged session
 
     def _set_key(self, origin: str, user_id: uuid.UUID, key: bytes | None) -> None:
         entry = _entry(origin, user_id)
@@ -251,7 +251,7 @@ class KeychainSessionStore(_Folder):
 
 
 def _entry(origin: str, user_id: uuid.UUID) -> tuple[str, str]:
-    """Return service and name of an entry. Windows keeps one entry for a service: each has its own."""
+    """Return a keychain entry's service and name. Windows has one entry a service, so each user has one."""
     return f"scbroker {origin} {user_id}", str(user_id)
 
 
@@ -268,7 +268,7 @@ def _keychain() -> Iterator[Any]:
             yield found
             return
         name = type(found).__module__
-    except Exception as error:  # each platform's library has errors of its own
+    except Exception as error:  # each platform's library raises its own errors
         raise SessionStoreError(
             f"The operating system's keychain failed ({type(error).__name__}): unlock it and try again, or "
             "pass sessionStore= the path of a folder, in which the key is kept in a file."
@@ -280,7 +280,7 @@ def _keychain() -> Iterator[Any]:
 
 
 def checked_session_store(sessionStore: object) -> SessionStore:
-    """Return the session store that an argument is, one in the folder that it names, or the default one."""
+    """Return the argument as a session store: itself, a folder's, or the default store for None."""
     if sessionStore is None:
         return KeychainSessionStore()
     if isinstance(sessionStore, str | os.PathLike) and sessionStore != "":

@@ -55,7 +55,7 @@ class Marks(Protocol):
 
 @runtime_checkable
 class LoggedMarks(Marks, Protocol):
-    """Marks of which a program can tell later what has changed."""
+    """Marks with a log, so that a program can find those that changed since it looked last."""
 
     def set_since(
         self, kind: str, position: Position
@@ -198,7 +198,7 @@ class FileTrustStore:
 
 
 def checked_trust_store(trustStore: object) -> TrustStore:
-    """Return the trust store that an argument is, one in the folder that it names, or the default one."""
+    """Return the argument as a trust store: itself, a folder's, or the default store for None."""
     if trustStore is None:
         return FileTrustStore(platform_folder("state", ", or pass another trustStore"))
     if isinstance(trustStore, str | os.PathLike) and trustStore != "":
@@ -277,14 +277,14 @@ class _FileMarks:
                     return False
             self._add(position, entry)
             if len(self._entries) > max(_COMPACT_AT, len(self._values) // 32):
-                with suppress(sqlite3.Error):  # the mark is set: the next one tries again
+                with suppress(sqlite3.Error):  # the mark is stored: the next `swap` compacts again
                     self._compact(connection)
             return True
 
     def _read(self, connection: sqlite3.Connection, *, is_whole: bool = True) -> bool:
         """Read the entries that were appended, if any, which must continue those that were read before.
 
-        Unless it `is_whole`, what is in memory needs an entry that has all marks.
+        Unless `is_whole`, memory lacks marks: then the log must have an entry with all of them.
         """
         last = connection.execute(_LAST, self._ids).fetchone()
         if is_whole and (last or (0, b"")) == self._position:
@@ -335,7 +335,7 @@ class _FileMarks:
         last = self._position[0]
         with transaction(connection):
             position = self._append(connection, _Entry(_ALL, b"", self._values.encode()))
-            if position is None:  # another process has read as much
+            if position is None:  # another process was quicker
                 return
             id = self._ids[0] + last
             connection.execute(_DROP_BODIES, (id - len(self._entries), id))
