@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, StorageState, ViewportSize
 
 TARGET: Final = Path(__file__).parents[1] / "docs" / "images" / "operators-page.png"
-_WIDE: Final[ViewportSize] = {"width": 1120, "height": 900}
+_WIDE: Final[ViewportSize] = {"width": 1120, "height": 600}
 _PHONE: Final[ViewportSize] = {"width": 390, "height": 844}
 _LOAD_SECONDS: Final = 70
 _USERS: Final = 8
