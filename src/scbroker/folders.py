@@ -1,6 +1,6 @@
 """Know the platform's folders for this program's files, and make folders; open files of the user.
 
-Nothing looks for a folder before one is needed.
+A folder is looked up only when it is needed.
 """
 
 from __future__ import annotations

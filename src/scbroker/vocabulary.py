@@ -40,7 +40,7 @@ class GroupRole(enum.IntEnum):
 
     @property
     def permissions(self) -> ContainerAccessLevel:
-        """Return what the role allows. Of these, a member has the permissions that the group's entry has."""
+        """Return the role's permissions. A member has those of them that the group's entry has too."""
         level = ContainerAccessLevel
         reader = level.DefaultUserPermissions | level.ReceiveAccessEvents
         by_role = {

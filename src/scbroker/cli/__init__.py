@@ -127,7 +127,7 @@ def status_of(error: errors.BrokerError) -> int:
 
 
 def sentence(error: errors.BrokerError) -> str:
-    """Return the message of an error, with what to do, and the id of a request that the broker failed at."""
+    """Return an error's message with advice, and after a fault of the broker the request's id."""
     text = error.message
     more = _MORE.get(error.code)
     if more and "`scbroker" not in text:

@@ -92,7 +92,7 @@ def _without_secrets() -> Iterator[None]:
 
 
 class Command(TyperCommand):
-    """A command whose help and conversion of values are those of this program."""
+    """A command with this program's help and conversion of values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _convert_quickly(self.get_params(ctx))

@@ -62,7 +62,7 @@ def complete_container(ctx: Any, incomplete: str) -> list[str]:
 
 
 def complete_folder(ctx: Any, incomplete: str) -> list[str]:
-    """Return the beginnings of containers' names, up to a slash, that complete a word."""
+    """Return the folders in containers' names, up to a slash, that complete a word."""
     at = len(incomplete)
     names = complete_container(ctx, incomplete)
     return sorted({each[: each.index("/", at) + 1] for each in names if "/" in each[at:]})

@@ -35,7 +35,7 @@ def label_of(container: scbroker.Container[Any]) -> str:
 
 
 class Names:
-    """The user's containers by id and name, each time as they are now."""
+    """The user's containers by id and name. Each call reads their present state."""
 
     def __init__(
         self,

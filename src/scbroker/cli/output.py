@@ -158,7 +158,7 @@ class Output:
             self._print(printable(text))
 
     def done(self, row: Row, text: str) -> None:
-        """Say what a command has done: as a JSON object on standard output, or as a message."""
+        """Report a command's result: as a JSON object on standard output, or as a message."""
         if self.as_json:
             _print_json(row)
         else:

@@ -325,7 +325,7 @@ def _sync_folder(folder: int | None) -> None:
 
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
-    """Raise errors of the command line in place of those of the operating system."""
+    """Turn the operating system's errors in the block into errors of the library."""
     try:
         yield
     except FileExistsError:

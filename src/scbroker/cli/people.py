@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
     @property
     def ref(self) -> scbroker.Group | uuid.UUID:
-        """The group, so that the library compares its whole fingerprint, or the id if it cannot be read."""
+        """The argument for the library: the group, whose whole fingerprint it compares, or else the id."""
         return self.entry if isinstance(self.entry, scbroker.Group) else self.id
 
     @property
@@ -89,7 +89,7 @@ class Found(NamedTuple):
 
 
 def warning_of(holder: AnyHolder) -> str | None:
-    """Return a warning that says how to make sure who a person is; None for a verified contact."""
+    """Return a warning that says how to verify a person; None for a verified contact."""
     if isinstance(holder.who, scbroker.Contact):
         if holder.who.verified:
             return None
@@ -109,7 +109,7 @@ def warning_of(holder: AnyHolder) -> str | None:
 
 
 def warn(run: Run, people: Sequence[AnyHolder]) -> None:
-    """Say how to make sure who these people are, except for verified contacts."""
+    """Say how to verify these people, except for verified contacts."""
     for each in people:
         if (text := warning_of(each)) is not None:
             run.out.say(text)
@@ -304,7 +304,7 @@ def _label(who: Somebody, *, is_short: bool = False) -> str:
 
 
 def tell_offers(run: Run) -> None:
-    """Say that groups are offered to the user, if any are, at the end of a command about something else."""
+    """At the end of another command, tell the user about offered groups, if there are any."""
     if run.out.quiet or run.out.as_json:
         return
     with contextlib.suppress(errors.BrokerError):

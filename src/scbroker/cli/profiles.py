@@ -127,8 +127,8 @@ def find(name: str | None) -> Profile | None:
 def _found(name: str | None, file: File) -> Profile | None:
     """Return a profile of the file.
 
-    A SCBROKER_SERVER_URL that names another broker is an error without a name: to ignore it could store data
-    at a broker that the person does not expect.
+    Without a profile's name, a SCBROKER_SERVER_URL of another broker is an error: ignoring it could store
+    data at a broker that the person does not expect.
     """
     found = file.profiles.get(file.default if name is None else name)
     other = os.environ.get("SCBROKER_SERVER_URL")

@@ -131,7 +131,7 @@ def _read(what: str, file: Path) -> bytes:
                     f"Other users of this machine can read {file}: run `chmod 600 {shlex.quote(str(file))}`."
                 )
             return opened.read(_LONGEST + 1)
-    except errors.InvalidArgumentError:  # is a ValueError as well
+    except errors.InvalidArgumentError:  # before ValueError, of which it is a subclass
         raise
     except (OSError, ValueError) as error:  # ValueError for a NUL in the path
         why = error.strerror if isinstance(error, OSError) else error

@@ -438,7 +438,7 @@ async def begin(session: Session, offline: OfflineSession) -> None:
 
 
 async def _soon(work: Work[T]) -> T:
-    """Log out without waiting for a broker that is away: the token expires by itself."""
+    """Log out without waiting for an absent broker: the token expires by itself."""
     await called()
     with answered_soon():
         return await work

@@ -1502,7 +1502,7 @@ class BrokerProvider(Operations, abc.ABC):
         return result
 
     def _session_of(self, ring: KeyRing) -> Session:
-        """Return a session with these keys, before anything is requested from the broker."""
+        """Return a session with these keys, without a request to the broker."""
         return accounts.session_of(self._requests, self._trust_store, ring)
 
     async def _adopt(self, beginning: Work[tuple[Session, T]]) -> T:

@@ -1,4 +1,4 @@
-"""Say who is who: the user, contacts, groups, links, and users whom nobody here knows."""
+"""Find who an id is: the user, a contact, a group, a link or a stranger."""
 
 from __future__ import annotations
 

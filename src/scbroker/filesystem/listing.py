@@ -123,7 +123,7 @@ class Listing:
             part, slash, _ = names[at].removeprefix(begin).partition("/")
             child = begin + part
             found.append(_folder(child) if slash else self._file(child))
-            at = bisect_left(names, f"{child}0") if slash else at + 1  # "0" follows "/"
+            at = bisect_left(names, f"{child}0") if slash else at + 1  # as "0" follows "/"
         return found if found or not path else None
 
     def changed(self, container_id: uuid.UUID, path: str, new: str, entry: Entry | None) -> Listing:

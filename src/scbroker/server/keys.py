@@ -48,7 +48,7 @@ SHARE_CHECK: Final = sql.FIND_CHECK.with_for_update(read=True)
 
 
 def hash_of_key(key: bytes) -> bytes:
-    """Return what the database stores of a key, to recognise it."""
+    """Return the hash by which the database recognises a key."""
     return keyed_hash(key, "key-check")
 
 
@@ -68,7 +68,7 @@ class Keys:
         return seal_stored(self.next or self.active, name, user_id, data)
 
     def open(self, name: str, user_id: bytes, stored: bytes) -> bytes:
-        """Return what was sealed; raise `IntegrityError` if it is damaged or under another key."""
+        """Unseal data; raise `IntegrityError` if it is damaged or sealed under another key."""
         if self.next is not None:
             with contextlib.suppress(IntegrityError):
                 return open_stored(self.next, name, user_id, stored)

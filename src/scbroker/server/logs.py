@@ -81,7 +81,7 @@ class _OfLibraries(logging.Handler):
 
 
 class _OfTraces(logging.Handler):
-    """Writes what OpenTelemetry logs, such as that its receiver is away, into the broker's log."""
+    """Writes OpenTelemetry's messages, such as one about an absent receiver, into the broker's log."""
 
     def emit(self, record: logging.LogRecord) -> None:
         _traces.info("traces", text=record.getMessage())

@@ -169,7 +169,7 @@ def page() -> bytes:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:  # the counters of ended workers stay in the sums
-            with contextlib.suppress(FileNotFoundError):  # another request does the same
+            with contextlib.suppress(FileNotFoundError):  # a concurrent request did the same
                 multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]
     registry = prometheus.CollectorRegistry()
     multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]

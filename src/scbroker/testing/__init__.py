@@ -76,7 +76,7 @@ class Broker:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Start the broker; `unreachableError` says what it wrote if it does not start."""
+        """Start the broker; `unreachableError` has its output if it does not start."""
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scbroker-")))
             self.url = self._start(folder, stack)

@@ -87,7 +87,7 @@ class ASGITransport:
     async def request(
         self, method: str, url: URL, headers: Mapping[str, str], body: Body
     ) -> AsyncIterator[Response]:
-        """Call the application, and provide what it answers."""
+        """Call the application, and provide its response."""
         if self._has_ended:
             raise _refused(url)
         lines = {"host": url.host_port_subcomponent or "", **headers}

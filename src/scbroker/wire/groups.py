@@ -19,7 +19,7 @@ MAX_ACCEPTED: Final = 1024
 
 
 class GroupRecord(Message, frozen=True, kw_only=True):
-    """A record of a group, with what it changes: None for a list or a type with its roster that it keeps."""
+    """A group's record with its new list, and its new type with roster; None for each that it keeps."""
 
     record: SignedRecord
     accessList: ListView | None
@@ -28,7 +28,7 @@ class GroupRecord(Message, frozen=True, kw_only=True):
 
 
 class GroupMembership(Message, frozen=True, kw_only=True):
-    """What the broker serves to members alone."""
+    """The part of a group's view that the broker serves only to members."""
 
     leaves: Annotated[list[Leaf], Members]
     wrap: Wrap | None

@@ -58,7 +58,7 @@ class Membership(Message, frozen=True, kw_only=True):
 
 
 class RosterRequest(Message, frozen=True, kw_only=True):
-    """A new roster, with what differs from the one before."""
+    """A new roster, with the leaves and wraps that differ from the former roster."""
 
     roster: RosterBytes
     removed: Annotated[list[Bin32], Members] = []

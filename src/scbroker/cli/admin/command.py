@@ -40,7 +40,7 @@ Url = Annotated[
 
 
 class Admin(BaseRun):
-    """One run of an operator's command, beside the broker."""
+    """One run of an operator's command, in a process of its own beside the broker's."""
 
     def __init__(self, data_dir: str | None, out: Output) -> None:
         super().__init__(out)

@@ -83,7 +83,7 @@ def _delete(
 
 
 def deletion_question(run: Run, containers: list[scbroker.Container[Any]]) -> str:
-    """Return the question that says what is deleted, and who loses it."""
+    """Return the question before a deletion: the containers, and the people who lose access."""
     what = some(repr(label_of(each)) for each in containers)
     others = [run.people.others_of(container) for container in containers]
     people = {name for each in others for name in each or []}

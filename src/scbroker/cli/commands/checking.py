@@ -44,7 +44,7 @@ class _Report:
         }
 
     def note(self, id: uuid.UUID | None, result: _Entry) -> None:
-        """Add what reading a container gave."""
+        """Add the result of reading a container."""
         if isinstance(result, errors.DeletedError):  # since it was listed: the tombstone proves it
             self.row["containers"] -= 1
         elif isinstance(result, errors.BrokerUnavailableError):
@@ -140,7 +140,7 @@ def _length(container: _Container) -> int:
 
 
 def _read(run: Run, together: Together, total: Total, some: Sequence[_Container]) -> _Results:
-    """Read headers and contents, and keep none of them."""
+    """Read headers and contents, which verifies them, without keeping them in memory."""
     ids = [each.id for each in some]
     results = together.wait(run.session.getContainers(ids))
     for each in some:

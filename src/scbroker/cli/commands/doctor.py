@@ -43,7 +43,7 @@ class Finding(NamedTuple):
 
 
 def found(name: str, check: Callable[[], str]) -> Finding:
-    """Return what a check finds: its text, or the text of the error that it raises."""
+    """Run a check; return its finding: the text that it returns, or that of its error."""
     try:
         return Finding(name, "ok", check(), 0)
     except DoubtfulError as doubt:
@@ -145,7 +145,7 @@ class _Doctor:
         except errors.SessionStoreError as error:
             if self.profile is not None:
                 raise
-            raise DoubtfulError(sentence(error)) from None  # --session-folder may name another
+            raise DoubtfulError(sentence(error)) from None  # --session-folder may help
 
     def _provider(self, api_key: str) -> scbroker.ServerProvider:
         return scbroker.ServerProvider(

@@ -113,7 +113,7 @@ def found_containers(
 def containers_below(
     run: Run, texts: Sequence[str], *, everyone: bool, known: Collection[uuid.UUID] = ()
 ) -> list[scbroker.Container[Any]]:
-    """Return the containers below folders; without `everyone`, say how many strangers' are left out."""
+    """Return the containers below folders; without `everyone`, leave out strangers' and say how many."""
     found = {each.id: each for text in texts for each in run.names.below(text, known)}.values()
     if everyone:
         return list(found)
@@ -127,7 +127,7 @@ def without(
     is_left_out: Callable[[scbroker.Container[Any]], bool],
     why: str,
 ) -> list[scbroker.Container[Any]]:
-    """Return the containers that are not left out, and say how many others there are."""
+    """Return the containers without those to leave out, and say how many were left out."""
     kept, left_out = list[scbroker.Container[Any]](), list[scbroker.Container[Any]]()
     for each in found:
         (left_out if is_left_out(each) else kept).append(each)
@@ -172,7 +172,7 @@ class _Target:
 
     @classmethod
     def of(cls, output: str | None, is_folder: bool, how: str, strangers: Strangers) -> _Target:
-        """Return what `--output` names; a folder that does not exist is made."""
+        """Return the target that `--output` names; create a folder that does not exist."""
         path = Path(output or ".")
         try:
             is_folder = is_folder or path.is_dir() or str(output).endswith("/")

@@ -367,7 +367,7 @@ def access_in_words(run: Run, levels: Sequence[scbroker.AccessLevel]) -> list[st
 
 
 def _seen_by_the_broker(found: scbroker.Container[Any]) -> list[str]:
-    """Return what the broker knows of a container; docs/security.md has the list."""
+    """Return the facts about a container that the broker knows (docs/what-the-broker-sees.md)."""
     sizes = [
         what for what, has in (("content", found.hasContent), ("header", found.hasHeader)) if has
     ]

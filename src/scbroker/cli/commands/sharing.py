@@ -314,7 +314,7 @@ def _check_keeps(
 def _warn(
     run: Run, person: AnyHolder, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]
 ) -> None:
-    """Say how to make sure who a person is, unless they have been verified or have access already."""
+    """Say how to verify a person, unless they are verified or have access already."""
     if any(person.id in _levels(each) for each in found.values()):
         return
     if isinstance(person.who, scbroker.Group):

@@ -82,7 +82,7 @@ class Applying:
         self._state.put(step.path, ())
 
     def move(self, step: Move) -> None:
-        """Rename a file; if its new name is taken, choose a name beside that."""
+        """Rename a file; if the new name is taken, choose a similar free one."""
         seen = self.look(step.path, self._state.files.get(step.path, ()))
         if not isinstance(seen, Stamp):
             return  # changed since the plan was made: the next comparison decides
@@ -137,7 +137,7 @@ class Applying:
     def _start(
         self, fetch: Fetch, source: Path, version: int
     ) -> tuple[PurePosixPath, Stamp] | None:
-        """Choose the path and record the content for it; None if a file has the content already."""
+        """Choose a path and record the content for it; None if a file with the content exists already."""
         with source.open("rb") as file:
             size, digest = os.fstat(file.fileno()).st_size, _digest(file.fileno())
         changed = fetch.remote.changed if version == fetch.remote.version else 0
@@ -220,7 +220,7 @@ class Applying:
 
 
 def _choices(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
-    """Yield the path, then a few names beside it to use if it is taken."""
+    """Yield the path, then a few similar ones to use if it is taken."""
     return itertools.chain([path], itertools.islice(beside(path, remote), _CHOICES))
 
 

@@ -75,7 +75,7 @@ class Mirror:
         self.status: int = 0
 
     def compare(self) -> None:
-        """Read all containers and apply what differs in the folder."""
+        """Read all containers, and change the folder where it differs."""
         self._strangers = Strangers(self._session)
         self._groups = self._accepted()
         self._remotes.clear()
@@ -189,7 +189,7 @@ class Mirror:
         return event.groupId not in {None, *self._groups}
 
     def _refresh(self, ids: set[uuid.UUID]) -> None:
-        """Read these containers again, and apply what differs in the folder."""
+        """Read these containers again, and change the folder where it differs."""
         found = self._session.getContainers(list(ids), content=False).result()
         self._strangers, said = Strangers(self._session), {*self._left_out}
         before = self._placed(ids)
@@ -199,7 +199,7 @@ class Mirror:
             self._left_out.discard(id)
         self._note(zip(ids, found, strict=True))
         self._say_left_out(said)
-        if before or self._placed(ids):  # else no plan: strangers' writes must not cost one each
+        if before or self._placed(ids):  # strangers' writes must not each cause a plan
             self._apply(touched=ids)
 
     def _placed(self, ids: set[uuid.UUID]) -> bool:
@@ -219,7 +219,7 @@ class Mirror:
             )
 
     def _note(self, read: Iterable[tuple[uuid.UUID | None, Entry]]) -> None:
-        """Note the containers that the folder should have, those left out, and those that cannot be read."""
+        """Sort containers into those the folder should have, those left out, and unreadable ones."""
         damaged = dict[uuid.UUID, errors.BrokerError]()
         for id, each in read:
             if id is None or isinstance(each, _GONE):
@@ -239,7 +239,7 @@ class Mirror:
                 self._fail(id, None, why)
 
     def _remote(self, container: scbroker.Container[Any]) -> Remote | None:
-        """Return what the folder should have of a container; None if it is not selected."""
+        """Return the file that the folder should have for a container; None if it is not selected."""
         wanted = self._selection.type
         name = name_of(container)
         below = self._selection.name

@@ -194,7 +194,7 @@ class _Plan:
         return [*self._first, *moves, *fetches]
 
     def _sort(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> None:
-        """Assign a recorded path to its container, or decide what becomes of it."""
+        """Assign a recorded path to its container, or plan to remove or forget it."""
         seen, newest = self._seen[path], stamps[-1]
         id = seen.container if isinstance(seen, Stamp) else newest.container
         remote = self._remotes.get(id)
@@ -232,7 +232,7 @@ class _Plan:
         ]
 
     def _targets(self, places: Mapping[uuid.UUID, PurePosixPath]) -> dict[uuid.UUID, PurePosixPath]:
-        """Return the path for each container: that of its name, or one beside a file that is in the way."""
+        """Return the path for each container: its name's, or a similar one if another file is in the way."""
         targets: dict[uuid.UUID, PurePosixPath] = {}
         crowded = []
         for id, place in places.items():
@@ -356,7 +356,7 @@ class _Taken:
 
 
 def beside(path: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
-    """Yield, without end, paths beside one that another file has; they have the version in the name."""
+    """Yield endlessly paths to use in place of a taken one, with the version in the file name."""
     version = f"version {remote.version}"
     tags = (f"{version}, {tag}" for tag in _tags(remote.id))
     return (_tagged(path, len(path.parts) - 1, tag) for tag in itertools.chain([version], tags))

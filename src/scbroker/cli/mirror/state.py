@@ -124,7 +124,7 @@ class State:
         self._held.close()
 
     def _hold(self, folder: Path) -> Path:
-        """Make a folder of the mirror's own and keep it open; return a path that always leads to this one.
+        """Create the mirror's own folder and keep it open; return a path that always leads to this folder.
 
         Others who can write the mirrored folder could replace this one by a folder with links in it.
         """
@@ -147,7 +147,7 @@ class State:
                     f"Others can write the folder of the mirror: run chmod go-w {folder.parent}."
                 )
             return folder
-        # Always the same descriptor number: it is in the target's path, by which a download resumes.
+        # Use a fixed descriptor number: it is in the path /proc/self/fd/N, and downloads resume by path.
         held = fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
         self._held.callback(os.close, held)
         return _PROC / str(held)

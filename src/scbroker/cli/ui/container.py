@@ -99,7 +99,7 @@ async def _delete(request: Request) -> Response:
 
 
 def _also_lost_by(others: Sequence[Somebody] | None) -> str:
-    """Say who else loses a container that is deleted."""
+    """Return a sentence about the other people who lose a deleted container."""
     if others is None:
         return "Members whom you cannot see lose it too."
     if not others:
@@ -152,7 +152,7 @@ def _shown_fields(header: object) -> list[tuple[str, str]]:
 
 
 def _sealed(octets: bytes | None) -> dict[str, object]:
-    """Return the size and the first bytes of a part as the broker has it; the size is None without it."""
+    """Return a sealed part's size and first bytes at the broker; the size is None without a part."""
     if octets is None:
         return {"size": None, "excerpt": ""}
     more = "…" if len(octets) > _EXCERPT else ""

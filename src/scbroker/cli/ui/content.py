@@ -59,7 +59,7 @@ def media_type_of(head: bytes) -> str | None:
 
 
 def text_of(head: bytes) -> str | None:
-    """Return the beginning of a text in UTF-8, with escapes for what could deceive; else None."""
+    """Return the start of a UTF-8 text, with deceptive characters escaped; None for other content."""
     try:
         # The last character may be cut.
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
@@ -144,7 +144,7 @@ class _Stream(StreamingResponse):
 
 
 def _reader(run: Run, container: Container) -> scbroker.ContentReader:
-    """Open a content in the container's version. Raises `NotFoundError` if it has none, or hides it."""
+    """Open a content in the container's version. Raises `NotFoundError` if it has none or it is hidden."""
     reader = run.session.openContainerContent(container.id).result()
     if reader is None:
         raise errors.NotFoundError("The container has no content that you can read.")

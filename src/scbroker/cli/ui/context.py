@@ -84,7 +84,7 @@ async def first_result(batch: Awaitable[list[Any]]) -> Any:
 
 
 def named(who: Somebody) -> str:
-    """Return the name of a user or a group for a list, which says the kind beside it."""
+    """Return a user's or group's name for a list that shows the kind in another column."""
     if who.kind == "you":
         return "You"
     return shortened(who.name or ("without a name" if who.kind == "link" else str(who.id)))

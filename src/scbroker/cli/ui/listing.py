@@ -167,7 +167,7 @@ def _by_kind(people: People, visible: Iterable[Container]) -> dict[str, list[Som
 
 
 def _is_image(each: Container, people: People) -> bool:
-    """Return whether the gallery asks for a picture, by the name; the content may be none.
+    """Return whether the gallery loads a picture for this name; the content may not be a picture.
 
     Browsers decode pictures of any size: those that strangers made or changed are loaded by a click alone.
     """

@@ -136,7 +136,7 @@ class Session:
             self.lock_if_unused()
 
     def resume(self) -> None:
-        """Open the session that this device keeps for the profile's user, if any; else `fault` says why."""
+        """Open the kept session of the profile's user, if any; if that fails, `fault` has the reason."""
         if self.profile is None:
             return
         run = self._new_run()

@@ -111,7 +111,7 @@ class CacheFolder:
         except FileNotFoundError:
             return None
         except (OSError, DecryptionError) as error:
-            if getattr(error, "errno", None) in _SHORTAGES:  # the file may be whole
+            if getattr(error, "errno", None) in _SHORTAGES:  # out of memory or descriptors
                 return None
             _log.warning(
                 "A file of the cache is damaged or not this user's, and is removed: %s", path

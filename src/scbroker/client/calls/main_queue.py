@@ -83,7 +83,7 @@ class MainQueue(concurrent.futures.Executor):
             self._expected[name] += 1
 
     def arrived(self, name: str) -> None:
-        """Take back one `expect(name)`: its handler was submitted."""
+        """Undo one `expect(name)`, because its handler was submitted."""
         with self._changed:
             self._expected -= collections.Counter((name,))
             self._changed.notify_all()

@@ -364,7 +364,7 @@ def _check_comes_back(header: object, data: bytes) -> None:
 
 
 def _fields(header: Any) -> object:
-    """Return the fields of an object as they are written, but with types that JSON does not have."""
+    """Return an object's fields as its JSON has them, but with dates and other types unconverted."""
     if hasattr(header, "model_dump"):
         return header.model_dump()
     return msgspec.to_builtins(header, builtin_types=_KEPT_TYPES)

@@ -41,7 +41,7 @@ MANY_WRAPS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A record that is ready to be signed, with what is sent beside it."""
+    """A record that is ready to be signed, with the data that is sent with it."""
 
     record: ContainerRecord
     access: NewAccess | None

@@ -419,8 +419,8 @@ async def _ask_for_many(
 async def _prefetch(session: Session, served: Views, marks: _Marks) -> None:
     """Fetch the keys of all signers by one request, and the groups for which they acted by another.
 
-    If one fails, it is repeated where the key or group is needed. A group through which the user reads is
-    left out: it is opened later, which takes more than its chain.
+    If one fails, it is repeated where the key or group is needed. The group through which the user reads is
+    left out: it is fetched later, together with its members.
     """
     await _prefetch_keys(session, served, marks)
     groups = dict[uuid.UUID, int]()

@@ -69,7 +69,7 @@ class Bodies(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Needs the `State` that `judge` returns; the call verifies this number of signatures, and more."""
+    """Needs the `State` that `judge` returns; `size` is about how many signatures the call verifies."""
 
     judge: Callable[[], State]
     size: int

@@ -141,7 +141,7 @@ async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) ->
 
 
 def _of_marks(known: fetching.StoredMarks, after: uuid.UUID | None, limit: int) -> _Served:
-    """Return a page of a cache, which cannot list: each container that has a mark is requested by its id."""
+    """Return a page offline: a cache cannot list, so request each container with a mark by its id."""
     if not known and after is None:
         raise errors.OfflineError(
             "The cache has no container, and the broker is away: list again when it is back."

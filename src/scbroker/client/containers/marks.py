@@ -98,7 +98,7 @@ async def _unsettled(session: Session, fetched: Fetched, unsettled: Link) -> Uns
 
 
 async def sent_changes(session: Session, container_id: uuid.UUID) -> list[SentChange]:
-    """Read the container, and return what became of changes that were not confirmed when they were sent."""
+    """Read the container; return whether changes that were sent without confirmation took effect."""
     with contextlib.suppress(NotFoundError, DeletedError):
         await fetching.fetch(session, container_id)
     _, mark = fetching.mark_of(session, container_id.bytes)

@@ -48,7 +48,7 @@ class Fetched:
 
     @property
     def query(self) -> Query:
-        """Return the query for requests about the container's records and parts: the group, if any."""
+        """Return the query of further requests: it names the group through which the user reads, if any."""
         return query_of(self.view.via)
 
 
@@ -251,7 +251,7 @@ def _is_member(session: Session, record: ContainerRecord, group: OpenGroup | Non
 
 
 def _availability(state: State, role: Role, found: object, *, hidden: bool) -> Availability:
-    """Return whether a result holds a part; `hidden` says that permissions are why it does not."""
+    """Return whether a result holds a part; with `hidden`, permissions are the reason if not."""
     if state.record.part(role) is None:
         return Availability.Absent
     if found is not None:

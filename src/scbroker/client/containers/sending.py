@@ -78,7 +78,7 @@ class Sending(Generic[A]):
 
     @abstractmethod
     async def read(self, session: Session) -> None:
-        """Read and verify the container, so that `sent` says what became of the records that were sent."""
+        """Read and verify the container, so that `sent` knows whether the sent records took effect."""
 
     @abstractmethod
     async def keep(self, session: Session) -> None:
@@ -229,7 +229,7 @@ async def until_signed(session: Session, attempt: Callable[[], Awaitable[None]])
             if attempts == _DEPARTURES:
                 raise
         except errors.RejectedError:
-            async with session.changing_keys:  # read which own key is the latest
+            async with session.changing_keys:  # a change of keys may be under way
                 index = session.directory.own.latest(KeyType.Signing).index
                 latest = (await session.directory.latest_own()).latest(KeyType.Signing)
             if latest.index == index or attempts == _DEPARTURES:

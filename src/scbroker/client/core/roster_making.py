@@ -49,7 +49,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Present:
-    """The roster in force, with what the next one takes over."""
+    """The roster in force, with the leaves and the sealed info that the next one may keep."""
 
     roster: Roster
     leaves: Sequence[SaltedMember]
@@ -59,7 +59,7 @@ class Present:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class NewRoster:
-    """A roster that no record has introduced yet, with what is sent beside it."""
+    """A new roster, not in a record yet, with the data that is sent with it."""
 
     roster: Roster
     data: bytes

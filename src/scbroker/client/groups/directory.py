@@ -376,7 +376,7 @@ class GroupDirectory:
                     )
 
     async def _rolls(self, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Roll | BrokerError]:
-        """Read groups with what is served to members, and judge it.
+        """Read groups with their members' parts, and judge both.
 
         A broker forgets a deleted group that nothing names. A device that has not seen the tombstone cannot
         tell this from a broker that withholds the group: then it warns, once.

@@ -161,7 +161,7 @@ def _with_info(
 
 
 def _secrets(roll: Roll, info: Info, unwrap: Unwrap, kept: Kept) -> dict[int, bytes]:
-    """Return the earlier secrets of the info, and in place of missing or wrong ones those kept here."""
+    """Return the earlier secrets: the info's, or where one is missing or wrong, the one kept here."""
     found: dict[int, bytes] = {}
     for epoch, secret in enumerate(info.secrets):
         signed = roll.chain.keys[epoch]
@@ -179,7 +179,7 @@ def _secrets(roll: Roll, info: Info, unwrap: Unwrap, kept: Kept) -> dict[int, by
 
 
 class Answer(NamedTuple):
-    """A group up to its head, with what is served to its members."""
+    """A group up to its head, with the part that is served to members."""
 
     chain: GroupChain
     membership: GroupMembership | None
@@ -200,7 +200,7 @@ class MembershipJudge:
         self._marks, self._users, self._fingerprint = marks, users, fingerprint
 
     async def judge(self, group_id: uuid.UUID, answer: Answer) -> Roll:
-        """Judge what is served to a member (C7 to C10, departures), and keep it for C9."""
+        """Judge the members' part of a group's view (C7 to C10, departures), and keep it for C9."""
         chain, membership = answer.chain, answer.membership
         before = kept.verified_of(self._marks, group_id)
         if membership is None or not answer.is_of_member:

@@ -71,7 +71,7 @@ class Buffers:
 
     @contextlib.contextmanager
     def transfer(self) -> Iterator[Taken]:
-        """Let one transfer take buffers; what it has not given back at the end is replaced by new memory."""
+        """Let one transfer take buffers; others may replace those that it has not given back at its end."""
         taken, loop = Taken(self._available, self._free, self._size), asyncio.get_running_loop()
         self._transfers += 1
         if self._freeing is not None:

@@ -218,7 +218,7 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class _Start(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The first entry of a save's journal: which content is saved, and the key of the checksums."""
+    """The first entry of a save's journal: the content's identity, and the key of the checksums."""
 
     content: bytes
     key: bytes

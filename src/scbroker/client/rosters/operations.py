@@ -400,7 +400,7 @@ async def reset(session: Session, group_id: uuid.UUID, accept: Head | None) -> H
 
 
 async def sent_changes(session: Session, group_id: uuid.UUID) -> list[SentChange]:
-    """Read the group, and return what became of changes that were not confirmed when they were sent."""
+    """Read the group; return whether changes that were sent without confirmation took effect."""
     with contextlib.suppress(NotFoundError):
         settle(session, group_id, await session.groups.chain(group_id, fresh=True))
     mark = session.groups.mark_of(group_id)

@@ -72,7 +72,7 @@ class RosterAttempt:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Draft:
-    """A record that is ready to be signed, with what is sent beside it."""
+    """A record that is ready to be signed, with the data that is sent with it."""
 
     record: ContainerRecord
     access: NewAccess | None = None
@@ -213,7 +213,7 @@ def _access(
 def _following(
     session: Session, group: OpenGroup, key: KnownKey, time: int, *, tombstone: bool
 ) -> ContainerRecord:
-    """Return a record after the group's head that governs nothing yet."""
+    """Return a record after the group's head, still without a governing field."""
     chain = group.chain
     return ContainerRecord(
         containerId=group.group_id.bytes,
@@ -324,7 +324,7 @@ class RosterWriting(Sending[RosterAttempt]):
 
 
 def settle(session: Session, group_id: uuid.UUID, chain: GroupChain) -> None:
-    """Note what a group's verified chain says of the records that were sent and not confirmed."""
+    """Settle records that were sent without confirmation, by a group's verified chain."""
     sent.settle_by(session, group_id.bytes, chain.hash_at, 0, chain.version)
 
 

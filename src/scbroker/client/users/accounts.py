@@ -177,7 +177,7 @@ async def fetch_reminder(requests: Requests, user_id: uuid.UUID) -> str:
 
 
 def session_of(requests: Requests, store: TrustStore, ring: KeyRing) -> Session:
-    """Return a session with these keys, before anything is requested from the broker."""
+    """Return a session with these keys, without a request to the broker."""
     state = LocalState(store.directory) if isinstance(store, FileTrustStore) else None
     marks = store.open(ring.userId, ring.signing[0].derive("trust-store"))
     return Session(requests, ring, marks, state)

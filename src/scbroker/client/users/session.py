@@ -1,8 +1,8 @@
-"""An authenticated session: a user's keys, their token at the broker, and what this device knows.
+"""An authenticated session: a user's keys, their token at the broker, and this device's marks.
 
 An operation takes the session that is current when it is called and keeps it to its end: a log-out
-meanwhile changes nothing for operations under way. `Keys` has the KeyRing, `Token` what the broker gave for
-it, and `Session` all that operations need. Spec: docs/spec/protocol.md, section 3.
+meanwhile changes nothing for operations under way. `Keys` has the KeyRing, `Token` the broker's token, and
+`Session` everything that operations need. Spec: docs/spec/protocol.md, section 3.
 """
 
 import asyncio

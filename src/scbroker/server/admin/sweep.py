@@ -2,7 +2,7 @@
 
 An unreferenced object, which no row names and which is not pending deletion, exists after the database was
 put back to an earlier state. Uploads make none: their names are pending deletion from before the bytes are
-stored until a row names them. Only unreferenced objects that are an hour old are deleted all the same.
+stored until a row names them. To be safe, only unreferenced objects that are an hour old are deleted.
 """
 
 import datetime

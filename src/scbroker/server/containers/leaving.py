@@ -108,7 +108,7 @@ async def _leave(
     verify: Callable[..., int | None],
     store: Callable[..., None],
 ) -> None:
-    """Store a departure that `verify` accepts for the number of key records that it returns.
+    """Store a departure that `verify` accepts; it returns how many key records the user has.
 
     `verify` returns None for a departure that is stored already.
     """

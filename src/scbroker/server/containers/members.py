@@ -43,7 +43,7 @@ ID_SIZE: Final = 16
 Users = Mapping[bytes, Row]
 """Rows of users by fingerprint."""
 
-# Which of some users have blocked a user.
+# The users, among some, who have blocked a user.
 BLOCKING: Final = sa.select(t.blocks.c.user_id).where(
     sql.among(t.blocks.c.user_id), t.blocks.c.blocked_id == b("blocked")
 )

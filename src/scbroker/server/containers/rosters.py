@@ -155,7 +155,7 @@ def check(
     after: ChangedGroup,
     users: lists.Users,
 ) -> None:
-    """Compare a judged record with the users whom it names, and with what is stored of the group."""
+    """Check a judged record against the users whom it names and the stored group."""
     people = {name: user for name, user in users.items() if user.group_version is None}
     if incoming.access is not None:
         known = before.stored.in_force.access if before else None
@@ -299,7 +299,7 @@ def write(
     new: NewRows,
     charges: Charges,
 ) -> None:
-    """Write what a group has besides its record and its list of managers; add its events to `new`."""
+    """Write a group's roster, leaves, members and info; add its events to `new`."""
     record, connection, group_id = incoming.record, tx.connection, incoming.container_id
     request, text = incoming.message.roster, incoming.message.type
     stored_groups.add_events(incoming, before, after, new, tx.moment)

@@ -466,7 +466,7 @@ def _store_record(
         if stored.row.creator_id != user.id and stored.head.record.author != user.fingerprint:
             new.add(sql.ADD_AUTHOR, [{"container": record.containerId, "user": user.id}])
         head, via = stored.head.record, record.via
-        # The head's author is among those whose membership readers verify already.
+        # Readers verify the membership of the head's author anyway.
         if via is not None and (
             head.author != user.fingerprint or head.via is None or head.via.group != via.group
         ):

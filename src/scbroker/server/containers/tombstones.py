@@ -165,7 +165,7 @@ async def purge_all(broker: Broker, pending: Any, purge: Purge, deadline: float)
 
 
 async def purge_each(broker: Broker, purge: Purge, ids: Iterable[bytes], deadline: float) -> None:
-    """Purge what has these ids, in short transactions; the background purges what is left."""
+    """Purge the containers or groups with these ids, in short transactions; background work does the rest."""
     for each in ids:
         while time.monotonic() < deadline and await _purge_one(broker, purge, each):
             pass
@@ -271,7 +271,7 @@ def _credit(body: bytes, size: int, charges: Charges) -> None:
 
 @dataclass(slots=True)
 class _Kept:
-    """What readers need to verify a tombstone."""
+    """The authors, groups and names of entries that readers need to verify a tombstone."""
 
     authors: set[bytes] = field(default_factory=set)
     """User ids of the authors of remaining records."""

@@ -28,7 +28,7 @@ _CACHED_LEAVES: Final = 16_384
 _MOST_LEAVES: Final = 8_192
 """Leaves that are read and hashed for one answer, in about 60 ms."""
 
-# Which of some groups owe an epoch and have the user as a manager.
+# The groups, among some, that owe an epoch and have the user as a manager.
 _MANAGER: Final = t.group_members.alias("manager")
 OWING: Final = (
     sa.select(_MANAGER.c.group_id)
@@ -112,7 +112,7 @@ class TreeCache:
 
 
 def leaves_at(connection: Connection, group_id: bytes, version: int) -> list[Leaf]:
-    """Return the leaves of the roster that was in force at a version, as members are served them."""
+    """Return the leaves of the roster that was in force at a version, in the form of the protocol."""
     leaves = _trees.get(connection, group_id, version).leaves
     return [leaf for leaf in leaves if leaf is not None]
 
@@ -131,7 +131,7 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Proofs:
-    """What an answer needs to know of groups, read once for each group."""
+    """The states and proofs of groups that an answer needs, read once for each group."""
 
     connection: Connection
     reader: UserId

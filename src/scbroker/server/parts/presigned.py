@@ -41,7 +41,7 @@ async def to_send(broker: Broker, call: Call, message: wire.TransfersRequest) ->
     names = [new_blob_name(upload.part_id, until) for _ in message.chunks]
 
     def reserve(connection: Connection) -> None:
-        """Charge a full chunk for each URL: the broker does not see what is put to it.
+        """Charge a full chunk for each URL: the broker does not see the upload.
 
         The charge of an unused URL ends when its object can no longer be put, and is deleted.
         """

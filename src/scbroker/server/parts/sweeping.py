@@ -28,7 +28,7 @@ _CHUNKS: Final = 2_000
 _BLOBS: Final = 256
 # Microseconds after which a name is due: longer than storing a chunk may take.
 DUE_AFTER: Final = 3_600 * SECOND
-# How long a request sweeps at most.
+# The longest time for which a request sweeps.
 _REQUEST_SECONDS: Final = 10.0
 
 DROP_CHUNKS: Final = sa.delete(t.chunks).where(sql.among(t.chunks.c.part_id, "gone"))

@@ -92,7 +92,7 @@ ADD_API_KEY: Final = sa.insert(t.api_keys)
 # A group has a row of `users` as well. Statements about people leave it out.
 IS_USER: Final = t.users.c.group_version.is_(None)
 FIND_USER: Final = sa.select(t.users).where(t.users.c.id == b("id"), IS_USER)
-# Users and groups: what access lists name.
+# Users and groups, both of which access lists name.
 FIND_USERS: Final = sa.select(t.users).where(among(t.users.c.id, "ids"))
 LOCK_USER: Final = FIND_USER.with_for_update()
 # A shared lock: until the transaction ends, these users are not deleted and their keys do not change. Several

@@ -219,12 +219,12 @@ def check_reminder(reminder: str | None) -> None:
 
 
 def verifier_of(keys: Keys, user_id: UserId, auth: bytes) -> bytes:
-    """Return what is stored of a passphrase's proof: useless without a key of the broker."""
+    """Return the stored hash of a passphrase's proof: useless without a key of the broker."""
     return keyed_hash(keys.first, "verifier", user_id, auth)
 
 
 def _opened_verifier(keys: Keys, user_id: UserId, stored: bytes | None) -> bytes:
-    """Return the stored hash of a proof; zeros if it is damaged, and, after the same work, without one."""
+    """Return the stored hash of a proof; zeros, after the same work, if it is damaged or missing."""
     decoy = bytes(_SEALED_VERIFIER if keys.is_rotated else HASH_SIZE)
     try:
         return keys.open_verifier(user_id, decoy if stored is None else stored)

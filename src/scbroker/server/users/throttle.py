@@ -93,7 +93,7 @@ def buckets_of(broker: Broker, user_id: UserId) -> list[bytes]:
 
 
 def address_block(address: str) -> bytes:
-    """Return what is counted as one address: an IPv4 address, or the first 64 bits of an IPv6 address."""
+    """Return the unit that is counted: an IPv4 address, or the first 64 bits of an IPv6 address."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
