@@ -94,7 +94,7 @@ class ContainerAccessLevel(enum.IntFlag, boundary=enum.STRICT):
 
     @functools.cache
     def missing(self) -> ContainerAccessLevel:
-        """Return the permissions that these also need; none if the combination is allowed."""
+        """Return the permissions to add to make the combination allowed; none if it is."""
         needed = ContainerAccessLevel(0)
         if self & (ContainerAccessLevel.ModifyAccess | ContainerAccessLevel.ModifyType):
             needed |= ContainerAccessLevel.Upload

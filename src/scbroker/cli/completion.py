@@ -96,7 +96,6 @@ complete_offer: Final = _completing(_offers)
 
 
 def complete_profile(incomplete: str) -> list[str]:
-    """Return the profiles that complete a word."""
     from scbroker.cli import profiles
 
     try:

@@ -88,7 +88,6 @@ class Folder:
         self.close()
 
     def close(self) -> None:
-        """Close the folder."""
         if self._root is not None:
             os.close(self._root)
             self._root = None

@@ -47,7 +47,6 @@ class Holder(NamedTuple, Generic[W]):
 
     @property
     def is_group(self) -> bool:
-        """Whether this is a group."""
         return isinstance(self.who, scbroker.Group)
 
     @property

@@ -154,14 +154,12 @@ class Run(BaseRun):
 
     @cached_property
     def names(self) -> Names:
-        """The names of the user's containers."""
         from scbroker.cli.names import Names
 
         return Names(self.session, self.failed, self.out.error)
 
     @cached_property
     def people(self) -> People:
-        """The user's contacts."""
         from scbroker.cli.people import People
 
         return People(self.session)

@@ -249,7 +249,7 @@ class User:
         return users.Registration(keyRecords=signed, keyFile=self.key_file, auth=self.auth)
 
     def log_in_request(self, **changes: Any) -> users.SessionRequest:
-        """Return a log-in; `changes` are to the fields of its statement."""
+        """Return a log-in; `changes` replace fields of its statement."""
         body = encode_object(users.Statement(**self._fields(changes)))
         signature = self.ring.signing[-1].sign(users.SESSION_LABEL, body)
         return users.SessionRequest(statement=body, signature=signature)
@@ -262,7 +262,7 @@ class User:
     def order(
         self, action: str, digest: bytes = users.NO_DIGEST, **changes: Any
     ) -> users.Authorization:
-        """Return an order over a fresh nonce; `changes` are to its fields."""
+        """Return a signed order with a fresh nonce; `changes` replace fields of it."""
         fields = self._fields({"action": action, "digest": digest, **changes})
         body = encode_object(users.Order(**fields))
         signature = self.ring.signing[-1].sign(users.ORDER_LABEL, body)
@@ -299,7 +299,7 @@ class User:
         return KeyChain.verify(self.ring.first_records(clock()), clock())
 
     def departure(self, box: "Box", seen: int = 0, **changes: Any) -> containers.DepartureRequest:
-        """Return a departure from the container's list in force; `changes` are to its fields."""
+        """Return a departure from the container's list in force; `changes` replace fields of it."""
         governing = box.governing
         fields: dict[str, Any] = {
             "containerId": box.id.bytes, "accessVersion": governing.accessVersion,

@@ -47,14 +47,14 @@ def _header(name: str, value: str | None) -> Callable[[Request], Iterable[Spoile
 
 
 def _in_session(change: Callable[[str], str | None]) -> Callable[[Request], Iterable[Spoiled]]:
-    """Return a fault of the session's token, for operations that need a session."""
+    """Return a fault that changes the session's token, for operations that need a session."""
     return lambda request: (
         [Spoiled(request, None, {"Authorization": change(request.token)})] if request.token else []
     )
 
 
 def _path(change: Callable[[str], str]) -> Callable[[Request], Iterable[Spoiled]]:
-    """Return a fault of the path, for requests whose path it changes."""
+    """Return a fault that changes the path of a request."""
 
     def spoil(request: Request) -> Iterable[Spoiled]:
         path = change(request.path)
@@ -65,7 +65,7 @@ def _path(change: Callable[[str], str]) -> Callable[[Request], Iterable[Spoiled]
 
 
 def _bytes(change: Callable[[bytes], Iterable[bytes]]) -> Callable[[Request], Iterable[Spoiled]]:
-    """Return a fault of the encoded message."""
+    """Return a fault that changes the encoded message."""
 
     def spoil(request: Request) -> Iterable[Spoiled]:
         if isinstance(request.message, codec.Message):
@@ -78,7 +78,7 @@ def _bytes(change: Callable[[bytes], Iterable[bytes]]) -> Callable[[Request], It
 def _fields(
     change: Callable[[dict[str, Any], str], dict[str, Any]], *, required: bool = False
 ) -> Callable[[Request], Iterable[Spoiled]]:
-    """Return a fault of each field of the message in turn, or of each required one."""
+    """Return a fault that applies to each field of the message in turn, or to each required field."""
 
     def spoil(request: Request) -> Iterable[Spoiled]:
         if isinstance(request.message, codec.Message):

@@ -1,4 +1,4 @@
-"""Questions about groups, asked in the course of short stories as those of `stories`."""
+"""Questions about groups, in the order of short stories, as in `stories`."""
 
 # Each question is one or two lines; the formatter would give each argument a line of its own.
 # fmt: off

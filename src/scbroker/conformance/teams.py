@@ -191,7 +191,7 @@ class Team(Box):
         return self
 
     def read(self, reader: User, **options: Any) -> groups.GroupView:
-        """Return what a reader is served of the group."""
+        """Return the group's view, as the broker serves it to a reader."""
         asked = groups.GroupViewRequest(groupId=str(self.id), membership=True, **options)
         message = groups.GroupViewsRequest(groups=[asked])
         answer = reader.send("POST", "/v1/groups/views", message).message(groups.GroupViews)
@@ -201,7 +201,7 @@ class Team(Box):
         return found.view
 
     def departure(self, user: User, seen: int = 0, **changes: Any) -> groups.GroupDepartureRequest:
-        """Return a user's departure; `changes` are to its fields."""
+        """Return a user's departure; `changes` replace fields of it."""
         member = self.state.made.members.get(user.name)
         fields: dict[str, Any] = {
             "group": self.name, "version": member.version if member else 1, "fingerprint": user.name,

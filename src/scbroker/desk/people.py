@@ -66,7 +66,6 @@ class People:
 
     @cached_property
     def own_id(self) -> uuid.UUID:
-        """The user's own id."""
         return self._provider.getUserId().result()
 
     @cached_property
@@ -76,7 +75,7 @@ class People:
 
     @cached_property
     def links(self) -> dict[uuid.UUID, scbroker.Link]:
-        """The links by the ids of their users; none if their document is damaged, as lists of links say."""
+        """The links by the ids of their users; none if the document with them is damaged."""
         try:
             return {each.userId: each for each in self._provider.getLinks().result()}
         except DAMAGED:

@@ -204,7 +204,7 @@ def _discard_all() -> None:
 def _discard_at_exit() -> None:
     """Discard unclosed files at exit: otherwise the library would wait for the rest of their contents.
 
-    The hook is private to CPython; atexit would be too late. Hooks run in the reverse order: this one is
-    made after that of the library's I/O thread, with the first file.
+    The hook is private to CPython; atexit would be too late. Hooks run in reverse order of registration: this
+    one is registered with the first file, after the hook of the library's I/O thread, and so runs before it.
     """
     getattr(threading, "_register_atexit", atexit.register)(_discard_all)

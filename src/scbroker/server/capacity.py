@@ -183,8 +183,6 @@ class Gate:
 
 
 class Connection(HttpToolsProtocol):
-    """One client connection."""
-
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._gate: Gate = self.app_state["gate"]

@@ -37,8 +37,6 @@ Handler = Callable[[Broker, Call, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of the protocol."""
-
     method: str
     path: str
     handler: Handler

@@ -79,7 +79,6 @@ async def refused(request: Request, error: Exception) -> Response:
 
 
 async def perform(operation: Operation, request: Request) -> Response:
-    """Perform an operation for a request."""
     if (entry := logs.current()) is not None:
         entry.path = operation.path
     broker: Broker = request.app.state.broker

@@ -60,7 +60,6 @@ class _Report:
             self.row["length"] += _length(result)
 
     def end(self) -> None:
-        """Write the report."""
         denied, length = self.row["leftOut"], Size(self.row["length"]).shown()
         if denied:
             self._run.out.error(

@@ -357,7 +357,6 @@ def _author(
 
 
 def access_in_words(run: Run, levels: Sequence[scbroker.AccessLevel]) -> list[str]:
-    """Return an access list in words."""
     return [
         f"{run.people.of_level(level)} ({in_words(level.permissions)}"
         + (f" until {local(level.expiresAt):%Y-%m-%d %H:%M}" if level.expiresAt else "")

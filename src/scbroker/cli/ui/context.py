@@ -28,7 +28,6 @@ _LONGEST: Final = 120
 
 
 def session_of(request: Request) -> Session:
-    """Return the session of the page."""
     session: Session = request.app.state.session
     return session
 

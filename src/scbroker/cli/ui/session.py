@@ -43,8 +43,6 @@ _ANSWER_SECONDS: Final = 10.0
 
 
 class Session:
-    """The session of a page."""
-
     def __init__(
         self,
         profile: str | None,

@@ -209,7 +209,6 @@ class _Forms:
 
 
 def show(request: Request, template: str, **values: object) -> Response:
-    """Return a view."""
     return _site_of(request).show(request, template, values)
 
 

@@ -335,7 +335,7 @@ class Index:
     def _unshown(self, is_shown: Callable[[str], bool]) -> set[bytes]:
         """Return the containers whose rows are not enough to show them.
 
-        The log of a group of others does not tell whether a modifier is still a member.
+        Logs of other people's groups are not readable: only a reading shows if a modifier still is a member.
         """
         keys = set(self._shown(is_shown))
         rows = self._rows(keys)

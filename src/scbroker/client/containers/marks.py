@@ -58,7 +58,7 @@ def _settle(session: Session, state: State, mark: Mark | None) -> None:
 async def confirm(
     session: Session, container_id: uuid.UUID, accept: Head | None
 ) -> UnsettledAccess | None:
-    """Return the newest unsettled access (groups.md, 7), or None; settle it if it is `accept`."""
+    """Return the newest unsettled access (groups.md, 7), or None; settle it if `accept` has its version."""
     fetched = await fetching.fetch(session, container_id, any_keys=True)
     stored, mark = fetching.mark_of(session, container_id.bytes)
     if mark is None or mark.unsettled is None:

@@ -236,7 +236,6 @@ class ObjectStore:
         self._transport: Transport = AiohttpTransport(endpoint, 16, self.unsent_headers)
 
     async def close(self) -> None:
-        """Close the connections to object stores."""
         await self._transport.close()
 
     async def put(self, url: URL, body: memoryview, moved: Moved | None = None) -> None:

@@ -60,7 +60,6 @@ class LinkUrl:
 
     @property
     def text(self) -> str:
-        """Return the URL."""
         fields = _LinkBytes(self.secret, self.fingerprint, self.apiKey.bytes, self.hasPassword)
         body = encode_object(fields)
         return f"{self.serverUrl}{_MARK}{encode_base64(body + _checksum(self.serverUrl, body))}"

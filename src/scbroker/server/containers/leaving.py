@@ -121,7 +121,7 @@ async def _leave(
 
 
 def _check_dated(leaving: _Leaving[D, M], since: int) -> None:
-    """Raise unless the departure is dated now, or not after the list or leaf that it leaves."""
+    """Raise unless the departure is dated within five minutes; its list or leaf may be dated later."""
     time, moment = leaving.departure.time, leaving.call.now
     if not moment - CLOCK_TOLERANCE <= time <= max(moment + CLOCK_TOLERANCE, since):
         raise errors.ClockError(

@@ -230,7 +230,7 @@ def _check_wraps(request: RosterRequest, stored: Mapping[bytes, Row], after: Cha
 
 
 def _check_info(request: RosterRequest, before: Roster | None, after: Roster) -> None:
-    """Check the sealed info: that it comes if it is new, its hash, and that its size is possible."""
+    """Check the sealed info: it must be sent if it is new, have the signed hash, and a possible size."""
     if (request.info is not None) != (before is None or before.info != after.info):
         raise errors.InvalidArgumentError(
             "The request must have an info exactly if its roster names another one than before."

@@ -567,7 +567,7 @@ class _Served:
                 record = grammar.parse_bare(row.body)
                 if len(records) < _PAGE_RECORDS:
                     records.append(record)
-                else:  # on a later page, but the authors' entries are disclosed in the lists before it
+                else:  # on a later page; but this page's lists disclose the author's entry too
                     later |= {actor_of(record), access_actor_of(record)}
                     authors.add(record.author)
             rows = (self.stored(record.version) for record in records)

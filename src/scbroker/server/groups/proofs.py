@@ -181,7 +181,7 @@ class Proofs:
         return [_state(group, owed=False) for group in found if group is not None]
 
     def states_of(self, groups: Iterable[Group | Row]) -> list[GroupState]:
-        """Return version and epoch of groups, and whether they owe one to the reader, a manager."""
+        """Return groups' versions and epochs, and whether they owe an epoch and the reader manages them."""
         some = list(groups)
         owing = self.owing([group.id for group in some])
         return [_state(group, owed=group.id in owing) for group in some]

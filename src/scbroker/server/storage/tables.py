@@ -180,7 +180,7 @@ Index(
     "records_governing",
     records.c.container_id,
     records.c.version,
-    # As in queries: SQLAlchemy would write a lone column without = 1.
+    # Write `= 1` as queries do, or SQLite would not use the index: SQLAlchemy leaves it out.
     sqlite_where=text("governing = 1"),
     postgresql_where=text("governing"),
 )
