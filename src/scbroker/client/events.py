@@ -96,7 +96,7 @@ class Source(NamedTuple):
 
 @dataclass(slots=True)
 class _Ends:
-    """The lowest and the highest id of the log, as far as the mark or a page of this reading named them."""
+    """The lowest and the highest id of the log, known from the mark or from a page of this reading."""
 
     first: int
     last: int

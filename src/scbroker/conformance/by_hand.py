@@ -69,7 +69,7 @@ class Answer:
     fault: str = ""
 
     def __str__(self) -> str:
-        """Return the status and the error code, and what breaks section 1 of the protocol."""
+        """Return the status, the error code, and breaches of section 1 of the protocol."""
         return " ".join(filter(None, [str(self.status or ""), self.code, self._breach]))
 
     @property

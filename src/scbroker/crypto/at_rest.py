@@ -27,7 +27,7 @@ def seal_stored(broker_key: bytes, name: str, user_id: bytes, data: bytes) -> by
 
 
 def open_stored(broker_key: bytes, name: str, user_id: bytes, sealed: bytes) -> bytes:
-    """Return what was sealed; raise `IntegrityError` for damaged data, another key, name or user."""
+    """Unseal data; raise `IntegrityError` for damaged data, another key, name or user."""
     try:
         return _cipher(broker_key, name, user_id).decrypt(sealed[:_NONCE], sealed[_NONCE:], user_id)
     except (InvalidTag, ValueError):  # the latter for a nonce that was cut off

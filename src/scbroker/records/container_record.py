@@ -226,7 +226,7 @@ def check_type(text: str | None) -> None:
 
 
 def wrap_info(container_id: bytes, governing: Governing, recipient: bytes, key_index: int) -> bytes:
-    """Return what a wrap of the container key is bound to (section 3)."""
+    """Return the info that binds a wrap of the container key to its place (section 3)."""
     return (
         label("wrap")
         + container_id
@@ -238,14 +238,14 @@ def wrap_info(container_id: bytes, governing: Governing, recipient: bytes, key_i
 
 
 def part_key_context(container_id: bytes, part_id: bytes, role: Role, author: bytes) -> bytes:
-    """Return what a sealed part key is bound to (section 3)."""
+    """Return the context that binds a sealed part key to its place (section 3)."""
     return label("part-key") + container_id + part_id + bytes([role]) + author
 
 
 def segment_context(
     container_id: bytes, part_id: bytes, role: Role, author: bytes, index: int, last: bool
 ) -> bytes:
-    """Return what a sealed segment is bound to (section 6)."""
+    """Return the context that binds a sealed segment to its place (section 6)."""
     return (
         label("segment")
         + container_id

@@ -31,7 +31,7 @@ _BLOCK: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A governing record of a group, as far as records made through the group need it."""
+    """The fields of a group's governing record that records made through the group depend on."""
 
     hash: bytes
     time: int

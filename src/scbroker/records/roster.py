@@ -119,7 +119,7 @@ class GroupDeparture(Row, frozen=True):
 
 
 class Info(Row, frozen=True):
-    """What the members of a group share beside its key, sealed under a key of the epoch."""
+    """Name, description and earlier secrets of a group, sealed under a key of the epoch."""
 
     name: str
     description: str
@@ -207,7 +207,7 @@ def parse_leaves(roster: Roster, leaves: Sequence[SaltedMember]) -> dict[bytes, 
 
 
 def cut(permissions: int, role: int) -> int:
-    """Return what a member with this role may do by a group's entry with these permissions."""
+    """Return the permissions of a group's entry that a member with this role may use."""
     return permissions & MASKS[GroupRole(role)]
 
 
@@ -224,7 +224,7 @@ def commitment_of(group: bytes, epoch: int, secret: bytes) -> bytes:
 def wrap_info(
     group: bytes, epoch: int, commitment: bytes, recipient: bytes, key_index: int
 ) -> bytes:
-    """Return what a wrap of an epoch's secret is bound to (3.3)."""
+    """Return the info that binds a wrap of an epoch's secret to its place (3.3)."""
     return (
         label("group-wrap")
         + group
@@ -236,7 +236,7 @@ def wrap_info(
 
 
 def info_context(group: bytes, epoch: int) -> bytes:
-    """Return what a sealed info is bound to (3.4)."""
+    """Return the context that binds a sealed info to its epoch (3.4)."""
     return label("group-info") + group + epoch.to_bytes(4, "big")
 
 

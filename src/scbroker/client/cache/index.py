@@ -73,7 +73,7 @@ class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A container as it was read last, with its name in NFC. The row is decoded when it is needed."""
+    """The last reading of a container, with its name in NFC. The row is decoded when it is needed."""
 
     version: int
     head: bytes
@@ -99,7 +99,7 @@ class _Level(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
-    """What a list shows of a container, by the names of the fields of `Container`."""
+    """The fields of `Container` that a list shows."""
 
     type: str | None
     length: int | None

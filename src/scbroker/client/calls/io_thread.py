@@ -33,7 +33,7 @@ class Closable(Protocol):
 
 
 def check_process(process: int) -> None:
-    """Raise `InvalidArgumentError` in another process than the one of this id: this one was forked."""
+    """Raise `InvalidArgumentError` unless this process has this id: otherwise it is a fork's child."""
     if process != os.getpid():
         raise errors.InvalidArgumentError(
             "The process was forked after this provider was made: make a new provider in the child process."

@@ -359,7 +359,7 @@ async def _with_epoch(session: Session, group: OpenGroup, epoch: int) -> OpenGro
 async def _ask_for_one(
     session: Session, marks: _Marks, *, vias: Vias = _ANY, **wanted: bool
 ) -> Views:
-    """Request the view of the only container, with what is wanted of header, content and recipients."""
+    """Request the view of the only container, with the wanted ones of header, content and recipients."""
     [(container_id, mark)] = marks.items()
     via = vias.get(container_id)
     query = {**query_of(via), **{name: "1" for name, is_wanted in wanted.items() if is_wanted}}
@@ -457,7 +457,7 @@ async def _collect(
     group: OpenGroup | None,
     keep: _Keep | None,
 ) -> Evidence:
-    """Fetch what a view leaves to be fetched; return its last piece, which is left to be judged.
+    """Fetch the pages, bodies and keys that a view lacks; return the last piece, for the caller to judge.
 
     `keep` raises the mark after each other piece.
     """

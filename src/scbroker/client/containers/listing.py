@@ -201,7 +201,7 @@ async def _verified(session: Session, wanted: Wanted, served: _Served) -> Contai
         elif each in served.missing and not session.is_offline:
             _log.warning("The broker's list leaves out container %s, which it serves.", each)
         entries.append(outcome)
-    # Marks have no type, so nobody knows what a list of one type lacks.
+    # Marks have no type, so a list of one type cannot be checked for missing containers.
     left_out = denied if wanted.type is None else []
     return ContainerPage(entries, served.next, left_out, _as_of(session, entries))
 

@@ -80,7 +80,7 @@ async def confirm(
 
 
 async def _unsettled(session: Session, fetched: Fetched, unsettled: Link) -> UnsettledAccess:
-    """Read what an unsettled access changed; the hashes prove that these are the records and their lists."""
+    """Read an unsettled change's record, and the access lists before and after it, proved by hashes."""
     record, after = await fetching.governing_at(session, fetched, unsettled)
     before = None
     if record.link is not None:

@@ -105,7 +105,7 @@ async def is_outdated(session: Session, access: AccessList, view: ContainerView)
 
 
 async def _raise_owed(session: Session, access: AccessList, stated: Sequence[GroupState]) -> None:
-    """Raise the epochs that listed groups owe, as far as the broker says so or this session knows it."""
+    """Begin the epochs that listed groups owe, by the broker's word or this session's knowledge."""
     if session.groups.raise_owed is None:
         return
     epochs = {uuid.UUID(each.groupId): each.epoch for each in stated if each.owed}

@@ -92,7 +92,7 @@ class Sending(Generic[A]):
         return type(error) in (errors.ConflictError, errors.AlreadyExistsError)
 
     def before_send(self) -> None:
-        """Drop what must not be used any more once the record has left this device."""
+        """Drop state that must not be used again once the record has left this device."""
 
     def fail(self, error: BrokerError) -> None:
         """End with an error, kept without its traceback, which would keep the content in memory."""

@@ -137,7 +137,7 @@ def settle_by(
 
 
 def entries(session: Session, container_id: bytes) -> list[Sent]:
-    """Return what is remembered of a container, oldest first."""
+    """Return a container's entries, oldest first."""
     return _decoded(session.marks.get(KIND, container_id))
 
 

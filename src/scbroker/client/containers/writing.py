@@ -117,7 +117,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """A reading of a container, and what its next record is drafted with."""
+    """A reading of a container, and the signing key, time and access list of its next record."""
 
     fetched: Fetched
     key: KnownKey
@@ -256,7 +256,7 @@ async def update(
 async def append(
     session: Session, container_id: uuid.UUID, change: Change, if_version: int | None
 ) -> Writing:
-    """Append a change, on top of what others changed of other fields meanwhile."""
+    """Append a change; if others change other fields meanwhile, append it after their records."""
     try:
         item = Writing(change, container_id.bytes, if_version=if_version)
         async with outcomes_said(session, [item]):
@@ -419,7 +419,7 @@ async def _read_each(session: Session, items: Sequence[Writing]) -> list[tuple[W
 
 
 async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Basis | None:
-    """Check a change and seal its new parts; None if there is nothing to write, or it is outdated."""
+    """Check a change and seal its new parts; None if it changes nothing or is outdated."""
     change = item.change
     _check_unchanged(item, fetched)
     allowed = await _allowed(session, item, fetched)

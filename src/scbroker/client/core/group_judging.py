@@ -38,7 +38,7 @@ def _other_history(group_id: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What this device knows of a group before it reads the next page of its records."""
+    """This device's knowledge of a group before it reads the next page of records."""
 
     group_id: bytes
     chain: GroupChain | None

@@ -155,7 +155,7 @@ def keep_verified(
 
 
 def note(marks: Marks, group_id: uuid.UUID, **changes: int) -> None:
-    """Change `departed`, `denied` or `unknown` of what is kept of the members."""
+    """Change `departed`, `denied` or `unknown` of the kept `Verified`."""
 
     def decide(stored: bytes | None) -> bytes | None:
         if not stored:

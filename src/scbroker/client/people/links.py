@@ -92,7 +92,7 @@ def checked(
     name: str | None,
     api_key: uuid.UUID | None,
 ) -> NewLink:
-    """Return the arguments of `createLink`; `InvalidArgumentError` for those that a link cannot have."""
+    """Return the arguments of `createLink`; `InvalidArgumentError` for invalid ones."""
     if not 1 <= len(containers) <= MAX_CONTAINERS:
         raise errors.InvalidArgumentError(
             f"containerIds must name 1 to {MAX_CONTAINERS} containers, not {len(containers)}"

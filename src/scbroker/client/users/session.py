@@ -179,7 +179,7 @@ class Keeper(Protocol):
 
 
 class Session:
-    """Keys, token and marks of an authenticated user, and what sends their requests."""
+    """Keys, token and marks of an authenticated user, and the client that sends their requests."""
 
     is_offline: ClassVar[bool] = False
     """Whether a cache answers the requests in the broker's place."""
@@ -237,7 +237,7 @@ class Session:
     async def order(
         self, action: wire.Action, digest: bytes = wire.NO_DIGEST
     ) -> wire.Authorization:
-        """Sign an order for what a token alone does not permit; it is valid once, for two minutes."""
+        """Sign an order for an action that needs more than a token; it is valid once, for two minutes."""
         order, signature = await self.token.sign(wire.ORDER_LABEL, wire.Order, action, digest)
         return wire.Authorization(order=order, signature=signature)
 
