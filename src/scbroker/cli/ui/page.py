@@ -20,6 +20,7 @@ from scbroker.cli.ui import (
     members,
     start,
     timeline,
+    upload,
 )
 from scbroker.cli.ui.context import in_text, named, path_of, shortened
 from scbroker.cli.ui.session import HOME, START, Gate, Session
@@ -55,7 +56,7 @@ def users_page(session: Session, access: Access, ends: dt.datetime) -> ASGIApp:
         id = error.containerId
         return fault(request, error, HOME if id is None else path_of(id, "/people"))
 
-    parts = (listing, content, container, members, groups, links, contacts, timeline, start)
+    parts = (listing, content, upload, container, members, groups, links, contacts, timeline, start)
     return site.application(
         [route for part in parts for route in part.routes],
         [Middleware(Gate, session=session, root=access.root)],
