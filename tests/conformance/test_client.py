@@ -41,6 +41,7 @@ def test_our_client_plays_every_scene_as_expected() -> None:
                 "a shorter log than the device has seen",
                 "another event than the device has seen",
                 "a membership that is denied",
+                "a change of access by a former member of a group",
                 "a group that the list of groups leaves out",
                 "an older KeyFile than the device has seen",
             },

@@ -42,7 +42,7 @@ ACTS: Final[dict[str, tuple[str, Callable[[Page], object]]]] = {
     "a link is followed": ("/containers", lambda tab: tab.get_by_text("Links").click()),
     "a form is sent": ("/containers", lambda tab: tab.get_by_role("button", name="Lock").click()),
     "a file is dropped": ("/containers", lambda tab: tab.evaluate(DROP)),
-    "its history goes on": ("/history", lambda _: None),
+    "it is read again": ("/history", lambda _: None),
     "the passphrase is typed": ("/start", _unlock),
 }
 """What happens to an open view, by its path, after another server has taken its command's place."""
@@ -81,7 +81,7 @@ def check_dropped(tab: Page, got: list[str]) -> None:
         return [each for each in got if not each.startswith(ICON)]
 
     wait_until(asked)
-    assert asked()[0].split()[1].partition("?")[0].endswith(("/state", "/new")), got
+    assert asked()[0].split()[1].partition("?")[0].endswith(("/state", "/history")), got
     tab.get_by_text("its command has ended").wait_for()
     tab.wait_for_function("() => document.body.childElementCount === 1")
     before = asked()
@@ -89,7 +89,7 @@ def check_dropped(tab: Page, got: list[str]) -> None:
     assert tab.evaluate("() => fetch('/last', { redirect: 'manual' }).then(() => true)")
     assert asked()[len(before)].startswith("GET /last "), "the script asks no more"
     own = [each.split()[1].partition("?")[0].rpartition("/")[2] for each in before]
-    assert set(own) <= {"state", "new"}, got
+    assert set(own) <= {"state", "history"}, got
     assert not [each for each in got if PASSPHRASE in each or "Dear Bob" in each]
 
 

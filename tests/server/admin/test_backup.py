@@ -27,6 +27,12 @@ OWNER = ContainerAccessLevel.DefaultOwnerPermissions
 
 
 @pytest.fixture
+def engine() -> str:
+    """SQLite: backups of PostgreSQL are its own."""
+    return "sqlite"
+
+
+@pytest.fixture
 def served(start_broker: StartBroker) -> BrokerProcess:
     return start_broker(part_grace_seconds=1)
 
