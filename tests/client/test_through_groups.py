@@ -17,7 +17,6 @@ from scbroker import (
     ContainerAccessLevel,
     Group,
     MemberRole,
-    MemoryTrustStore,
     NewContainer,
     Promise,
     SecuredContainer,
@@ -260,7 +259,7 @@ def test_a_link_shares_what_its_maker_reaches_through_a_group(
     box = shared(alice, group)
     until = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
     link = bob.createLink(box, expiresAt=until).result(PATIENCE)
-    with openLink(link, trustStore=MemoryTrustStore()).result(PATIENCE) as opened:
+    with openLink(link).result(PATIENCE) as opened:
         assert opened.getContainerContent(box).result(PATIENCE) == b"content"
         assert get(alice, box).modifiedVia == group.id
         bob.revokeLink(link).result(PATIENCE)

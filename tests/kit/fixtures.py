@@ -89,6 +89,14 @@ def _stretched_quickly() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A device without a folder of its own keeps its state here, not in the home of the caller."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def real_argon2id() -> Iterator[None]:
     """For modules whose KeyFiles another implementation opens or makes."""

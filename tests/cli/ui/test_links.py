@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from scbroker import BrokerError, MemoryTrustStore, ServerProvider, openLink
+from scbroker import BrokerError, ServerProvider, openLink
 from tests.kit.pages import UsersPage
 from tests.kit.people import damage_links, put
 
@@ -30,7 +30,7 @@ def test_a_link_with_a_password_is_made_opens_and_is_revoked(
     found = re.search(r"<textarea[^>]*>([^<]+)</textarea>", shown.text)
     assert found is not None
     url = html.unescape(found[1])
-    with openLink(url, password, trustStore=MemoryTrustStore()).result() as opened:
+    with openLink(url, password).result() as opened:
         assert opened.getContainerContent(made).result() == b"the plan"
     [link] = session.getLinks().result()
     assert "For the bank" in page.get("/links").words
@@ -40,7 +40,7 @@ def test_a_link_with_a_password_is_made_opens_and_is_revoked(
     assert "opens nothing any more" in page.post(f"/links/{link.userId}/revoke").words
     assert session.getLinks().result() == []
     with pytest.raises(BrokerError):
-        openLink(url, password, trustStore=MemoryTrustStore()).result()
+        openLink(url, password).result()
 
 
 @pytest.mark.long
