@@ -143,7 +143,7 @@ def disclosed(rights: acts.Rights, names: Collection[bytes]) -> ListView:
 class Node(Planted):
     history: History
     may_follow: bool
-    """Whether its author might write it after the governing record before it."""
+    """True if the governing record before it allows this change by its author."""
 
     @cached_property
     def is_believable(self) -> bool:

@@ -22,7 +22,7 @@ _PEOPLE: Final = 3
 
 @dataclass
 class Part:
-    """What is one manager's part of the group."""
+    """A manager, and what this manager alone changes in the group."""
 
     ring: KeyRing
     people: list[KeyRing]
@@ -33,7 +33,7 @@ class Part:
     """Those of the people who are members now, and the manager."""
     content: bytes = b"0"
     changes: int = 0
-    """How many acknowledged changes of members there are: each is one record of the group."""
+    """The number of acknowledged changes of members. Each is one record of the group."""
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, Cro
 
 
 def test_the_inspection_finds_an_event_that_a_log_has_twice(lived: tuple[Scene, Crowd]) -> None:
-    """What else can be wrong with rows and objects, `scbroker admin check` finds."""
+    """`scbroker admin check` finds all other damage of rows and objects."""
     scene, crowd = lived
     inspection, url = Inspection(scene, crowd), scene.database_url
     assert inspection.of_everything() == []

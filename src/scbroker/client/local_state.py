@@ -1,7 +1,7 @@
 """The SQLite file in which a device keeps what it must know after a restart: `state.db`.
 
-It is in the folder of a trust store. Nothing that is read from it is trusted: whoever writes a row
-authenticates it.
+The file is in the folder of a trust store. No row is trusted: the module that keeps its rows in a table
+authenticates them when it reads them.
 
 The file is in WAL mode: a commit is one write without a sync, a kill leaves all or nothing of it, and after a
 power cut the last commits may be missing. A file system without shared memory has no WAL mode; there SQLite
@@ -35,7 +35,7 @@ _TABLES: Final = (
     "CREATE TABLE names (part BLOB PRIMARY KEY, sealed BLOB) WITHOUT ROWID",
 )
 _SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
-"""Of the files that SQLite opens."""
+"""Suffixes of the names of the files that SQLite opens."""
 LOCK_SECONDS: float = 10.0
 """Seconds that a process waits for another one's transaction."""
 _PAUSE: Final = 0.005
