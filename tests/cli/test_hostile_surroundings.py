@@ -16,14 +16,14 @@ NAME = "O'$(touch pwned)"
 
 @pytest.mark.sampled
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no umask")
-@pytest.mark.parametrize("arguments", [["--install-completion", "bash"], ["profiles", "use", "x"]])
+@pytest.mark.parametrize("arguments", [["--install-completion"], ["profiles", "use", "x"]])
 def test_no_file_or_folder_is_open_to_others_whatever_the_umask(
     arguments: list[str], stranger: Person
 ) -> None:
     """Another user who could write .bashrc, or the script that it reads, would run commands."""
-    code = "import os, sys; os.umask(0); os.execv(sys.argv[1], sys.argv[1:])"
+    # A shell that waits for its child: completion is installed for the shell that runs the program.
     done = subprocess.run(
-        [sys.executable, "-c", code, *command(*arguments)],
+        ["bash", "-c", 'umask 0; "$@"; exit', "bash", *command(*arguments)],
         env=stranger.environment, cwd=stranger.home, check=False, capture_output=True,
     )  # fmt: skip
     made = list(stranger.home.rglob("*"))
