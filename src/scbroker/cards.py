@@ -148,7 +148,7 @@ def _encoded(data: bytes) -> str:
 
 
 def _decoded(digits: str) -> bytes:
-    """Return the bytes of base32 without padding, in its one form."""
+    """Decode base32 without padding; refuse any text but the one that `_encoded` writes for these bytes."""
     try:
         data = base64.b32decode(digits + "=" * (-len(digits) % 8))
     except ValueError:

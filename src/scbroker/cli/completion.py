@@ -81,7 +81,7 @@ def _offers(run: Run) -> Iterable[str]:
 
 
 def _completing(*lists: Callable[[Run], Iterable[str]]) -> Callable[[Any, str], list[str]]:
-    """Return a function that returns the names of these lists that complete a word."""
+    """Return a completion function for typer: it offers the names of these lists that begin with the word."""
 
     def complete(ctx: Any, incomplete: str) -> list[str]:
         return _names(ctx, incomplete, lambda run: chain.from_iterable(e(run) for e in lists))

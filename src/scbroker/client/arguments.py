@@ -84,7 +84,7 @@ def _one_or_list_of(kind: str, one: type | tuple[type, ...], check_item: Check) 
     several = _list_of(kind, check_item)
 
     def check(name: str, value: Any) -> Any:
-        # A Container in place of its id is one item, so that the error says to pass its id.
+        # Take a Container for one item: the error then says to pass its id, not that it is not a list.
         is_one = isinstance(value, one) or isinstance(getattr(value, "id", None), uuid.UUID)
         return several(name, [value] if is_one else value)
 

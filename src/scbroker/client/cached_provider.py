@@ -397,7 +397,7 @@ class CachedProvider(BaseProvider):
     def _change(
         self, name: str, body: Callable[..., Work[Any]], given: dict[str, Any]
     ) -> Work[Any]:
-        """Return the body of a change, which needs the broker; changed containers are then read anew."""
+        """Return an operation's body that fails while the broker is away, and refreshes changed copies."""
         cached = self._cache()
 
         async def work(change: Work[T]) -> T:

@@ -1412,7 +1412,7 @@ class BrokerProvider(Operations, abc.ABC):
         return session
 
     def _how_to_begin(self) -> str:
-        """Return why there is no session and how to begin one; "" for the error's own message."""
+        """Return the message of the error for a missing session; "" for the default of its class."""
         return ""
 
     def _update(

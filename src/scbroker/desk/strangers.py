@@ -1,9 +1,8 @@
-"""Decide which containers of other people a folder, a list, a link or a table of the user leaves out.
+"""Decide which containers are left out when a command works on many, because strangers can change them.
 
-A container is judged by the people who can change it, not by its creator alone: a member with Upload replaces
-the content, and chooses the name, and so the folder that it belongs to. People whom the user knows are their
-contacts, those whom a command names, and the members of groups that they have accepted and that they or a
-contact have made.
+Not the creator alone counts, but everybody who can change the container: a member with Upload replaces the
+content and the name, and with it the folder. Everybody is a stranger but the user's contacts, people whom a
+command names, and members of groups that the user has accepted and that the user or a contact has made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keep the names of a session's containers, and show them as folders and files.
 
-The broker cannot search for names, so one listing has all containers, by the index that the device keeps. All
-filesystems of a provider share it.
+The broker cannot search names. So a listing has the names of all containers, read from the index that the
+device keeps. All filesystems of a provider share one listing.
 """
 
 from __future__ import annotations

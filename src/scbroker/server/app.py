@@ -40,7 +40,7 @@ _CHECK: Final = 1.0
 _KEYS: Final = 5.0  # admin.rotation waits for twice as long
 _MINUTE: Final = 60 * SECOND
 _AT_ONCE: Final = ("check the clock", "measure storage", "read the broker's key")
-"""Work that does not wait for its first round."""
+"""Background work that runs when the broker starts; other work waits for its interval first."""
 _FRONT_PAGE: Final = b"""\
 <!doctype html>
 <html lang="en">

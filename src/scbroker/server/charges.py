@@ -61,7 +61,7 @@ class Charges:
 
 
 def _charged(connection: Connection, user_id: bytes, total: Counter[Resource]) -> Row:
-    """Change a user's row, which the user's first charge inserts; return it with the quotas in force."""
+    """Add to a user's row of `usage`, inserted at the first charge; return it with the quotas in force."""
     values = {f"more_{resource}": total[resource] for resource in RESOURCES}
     row = sql.one(connection, sql.CHARGE, user=user_id, **values)
     if row is None:

@@ -121,7 +121,7 @@ class BrokerKeys:
         seen, keys = self._seen
         if rows == seen:
             return keys
-        # A rotation may rename its file between the transaction's start and the reading of files.
+        # Offer the keys in memory too: a rotation may have renamed its file since this transaction began.
         known = [key for key in (keys.active, keys.next, self._replaced) if key]
         try:
             found = _choose(rows, self._settings, known)

@@ -168,7 +168,9 @@ def page() -> bytes:
     for pid in _pids(Path(folder)):
         try:
             os.kill(pid, 0)
-        except ProcessLookupError:  # the counters of ended workers stay in the sums
+        except (
+            ProcessLookupError
+        ):  # drop the gauges of an ended worker; its counters stay in the sums
             with contextlib.suppress(FileNotFoundError):  # a concurrent request did the same
                 multiprocess.mark_process_dead(pid)  # type: ignore[no-untyped-call]
     registry = prometheus.CollectorRegistry()

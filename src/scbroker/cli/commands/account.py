@@ -184,7 +184,8 @@ def login(
         draft = profiles.changed(stored, api_key=api_key, card_name=name)
     draft = profiles.changed(draft, session_folder=folders[0], trust_folder=folders[1])
     provider = provider_of(run, draft)
-    if stored is None:  # warn: a card may come from anybody, and names the broker
+    # Show the address before secrets are typed: it may come from a contact card that somebody else made.
+    if stored is None:
         run.out.say(f"Logging in as user {user_id} at {provider.serverUrl}.")
     if given is None:
         log_in(provider, user_id, secret("passphrase", passphrase_file))

@@ -290,7 +290,8 @@ class _Plan:
             return False
         if isinstance(seen, Stamp):
             return seen.container not in self._failed
-        if seen is Other.Foreign:  # if case is ignored, this may be the file to be renamed
+        if seen is Other.Foreign:
+            # Where the file system ignores case, this can be the container's own file under its old spelling.
             keys = {self._key(str(path)) for path, _ in self._written.get(id, ())}
             return place not in self._files and self._key(str(place)) in keys
         return seen is Other.Missing or place in self._folders

@@ -294,7 +294,7 @@ def _description(request: Request) -> str:
 
 
 def _dropped(group: scbroker.Group, people: People) -> str:
-    """Return a sentence that names the members whom a change removed by the broker's word alone; else ""."""
+    """Return a sentence with the members whose deletion the broker said and did not prove; "" if none."""
     if not group.dropped:
         return ""
     names = ", ".join(in_text(people.user(each)) for each in group.dropped)

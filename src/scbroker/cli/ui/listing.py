@@ -167,9 +167,10 @@ def _by_kind(people: People, visible: Iterable[Container]) -> dict[str, list[Som
 
 
 def _is_image(each: Container, people: People) -> bool:
-    """Return whether the gallery loads a picture for this name; the content may not be a picture.
+    """Return whether the gallery loads this content as a thumbnail, which the name says is a picture.
 
-    Browsers decode pictures of any size: those that strangers made or changed are loaded by a click alone.
+    Only if the user or contacts wrote every part of it: a browser decodes a picture of any size. Pictures of
+    other people are loaded after a click.
     """
     media_type, _ = mimetypes.guess_type(name_of(each) or "")
     authors = {each.createdBy, each.modifiedBy, each.contentBy, each.headerBy} - {None}

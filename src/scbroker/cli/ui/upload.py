@@ -20,7 +20,7 @@ from scbroker.desk.names import check_free
 from scbroker.desk.paths import relative_path
 
 _STALL_SECONDS: Final = 300.0
-"""Seconds without a piece of a file that the browser sends."""
+"""Seconds to wait for the next piece of a file from the browser; then the upload fails."""
 
 
 async def _upload(request: Request) -> Response:

@@ -186,9 +186,10 @@ class Site:
 
 
 class _Forms:
-    """ASGI middleware: only what this page sent reaches the endpoint of a form.
+    """ASGI middleware against CSRF: answer 403 to a POST without the page's secret.
 
-    The page's script sends the secret of forms in a header, and the endpoint reads the body itself.
+    A form has the secret in a field, so its body is parsed here. The page's script sends the secret in a
+    header: then the endpoint reads the body itself.
     """
 
     def __init__(self, app: ASGIApp, site: Site) -> None:

@@ -385,10 +385,11 @@ def _same(part: Part | None, sealed: bytes | None) -> bytes | None:
 
 
 def _cut(fetched: Fetched) -> ContainerView | None:
-    """Return the view without the records that its head's mark proves; None if it cannot be verified alone.
+    """Return the view as the cache stores it; None if it could not be verified from the cache alone.
 
-    Such a view has only the first page of a long history. The next reading begins from a mark behind that
-    page, unless entries are hidden from the reader.
+    With a complete mark, the governing record in force is enough: the mark proves the earlier ones. If the
+    broker hides entries from the reader, all governing records are needed. None if the view ends before the
+    record in force, as the first page of a long history does.
     """
     view, governing = fetched.view, fetched.view.governing
     if _version(governing[-1]) != fetched.state.governing.record.version:

@@ -48,7 +48,7 @@ from scbroker.wire.events import MAX_PAGE, Event
 LONGEST_NAME: Final = 1024
 """Characters. The time to normalize a name grows with the square of its length."""
 _MOST_TWINS: Final = 64
-"""Containers of other people that a name finds: anybody can share thousands with a name of the user's."""
+"""Other people's containers returned for one name: anybody can share thousands under a name that you use."""
 _MOST_PAGES: Final = 100
 """Pages of events after which the containers are listed instead. A broker could serve events without end."""
 _FEWEST_CHANGES: Final = 256
@@ -56,7 +56,7 @@ _FEWEST_CHANGES: Final = 256
 _LONG: Final = 64
 """Versions of a container. If a list hides entries, each reading judges all governing records again."""
 _MAX_BYTES: Final = 256 * 1_048_576
-"""Bytes of a row. With more containers they are listed instead."""
+"""Bytes of a sealed row. A larger index is not stored, and the next process lists all containers instead."""
 _HASH: Final = 8
 _ALL, _CHANGES = "index", "index-changes"
 _NOTHING: Final = msgspec.Raw(b"\xc0")

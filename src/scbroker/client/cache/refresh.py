@@ -194,7 +194,7 @@ class Refresh:
             if event.containerType == GROUP_TYPE:
                 groups.add(uuid.UUID(event.containerId))
             elif event.eventType != ContainerEventType.Accessed:
-                # A departure changes access and no version.
+                # A member who leaves changes access without a new version: 0 has the copy read in any case.
                 is_update = event.eventType == ContainerEventType.Updated
                 has_version = is_update and "access" not in event.changes
                 self.changed([uuid.UUID(event.containerId)], event.version if has_version else 0)

@@ -474,7 +474,7 @@ class _Handlers:
         self._queue = checked_queue(queue)
 
     def fail(self, error: Exception) -> None:
-        """Give `errorHandler` an error of the call itself."""
+        """Pass `errorHandler` an error from before the operation started, such as a wrong argument."""
         self._submit(self._error, public_error(error))
 
     def follow(self, future: concurrent.futures.Future[Any]) -> None:

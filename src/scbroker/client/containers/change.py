@@ -115,7 +115,7 @@ NO_QUERY: Final[Query] = MappingProxyType({})
 _MAX_DEPTH: Final = 100
 _DIGITS: Final = bytes(ord("0" if chr(each) in "0123456789" else " ") for each in range(256))
 _MANY_DIGITS: Final = b"0" * 309
-"""Integers of fewer digits never overflow a double."""
+"""The shortest run of digits (each mapped to "0") that can overflow a double: the largest has 309 digits."""
 Verify = Callable[[], Awaitable[object]]
 """Verify the recipients' keys. Awaited before any of a large content is uploaded."""
 

@@ -155,7 +155,7 @@ def _no_tombstone() -> errors.IntegrityError:
 async def _fetch_each(
     session: Session, ids: Sequence[uuid.UUID], ask: _Ask, *, any_keys: bool = False
 ) -> list[Fetched | BrokerError]:
-    """Fetch until each container failed, or was verified against a mark that is still the device's."""
+    """Fetch and verify containers; fetch those again whose mark another operation changed meanwhile."""
     found: Found = {}
     left = ids
     for _ in range(ROUNDS):

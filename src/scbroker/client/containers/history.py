@@ -153,10 +153,11 @@ def since_of(mark: Mark | None) -> int | None:
 def _keys(
     view: ContainerView, views: Sequence[GoverningView], *, resumed: bool, is_last: bool
 ) -> Keys:
-    """Return the keys that a piece needs; if `resumed`, its first record was judged with the mark.
+    """Return the keys that are needed to verify a piece of the history.
 
-    The departures from that record's list are new. The view does not say which key signed them, so the latest
-    chains of their users are needed.
+    If `resumed`, the mark proves the piece's first record: the keys of its author are not needed. Departures
+    from its list may be newer than the mark. Unless the view states a leaver's latest key record, the
+    leaver's latest chain is needed.
     """
     bodies = [item.record.body for item in views[resumed:]]
     if view.head is not None and is_last:

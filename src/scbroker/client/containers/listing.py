@@ -1,8 +1,9 @@
 """List the containers that the session's user has access to, and verify each as a single read does.
 
-The broker serves pages of views in the order of container ids. A request has the device's first marks after
-the cursor, so that the broker serves a known container from its mark on. The marks also show which containers
-the broker leaves out: the client requests these by their ids. Spec: docs/spec/protocol.md, section 5.
+The broker serves pages of views in the order of container ids. A request names the next containers
+after the cursor that this device has verified, with their versions: the broker then sends only newer records.
+If a page lacks a container that this device has verified, the client requests it by its id.
+Spec: docs/spec/protocol.md, section 5.
 """
 
 import asyncio

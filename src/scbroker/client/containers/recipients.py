@@ -105,7 +105,10 @@ async def is_outdated(session: Session, access: AccessList, view: ContainerView)
 
 
 async def _raise_owed(session: Session, access: AccessList, stated: Sequence[GroupState]) -> None:
-    """Begin the epochs that listed groups owe, by the broker's word or this session's knowledge."""
+    """Make new keys (epochs) for groups in a list that need one, if the session's user manages them.
+
+    A group needs one if the broker says so, or if the members that this session has read show it.
+    """
     if session.groups.raise_owed is None:
         return
     epochs = {uuid.UUID(each.groupId): each.epoch for each in stated if each.owed}

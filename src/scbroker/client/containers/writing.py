@@ -397,7 +397,10 @@ def _wanted(change: Change) -> dict[str, bool]:
 
 
 async def _read_each(session: Session, items: Sequence[Writing]) -> list[tuple[Writing, Fetched]]:
-    """Read the containers of changes of the same fields; return those that still have to be changed."""
+    """Read the containers of these changes, which are all of the same fields.
+
+    Leave out those that cannot be read, and those whose earlier attempt turns out to be stored.
+    """
     wanted = _wanted(items[0].change)
     ids = [uuid.UUID(bytes=item.container_id) for item in items]
     found: Sequence[Fetched | BrokerError] = ()

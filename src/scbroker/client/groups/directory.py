@@ -458,7 +458,7 @@ class GroupDirectory:
                 wire.GroupViewRequest(
                     groupId=str(each),
                     since=1 if (chain := bases[each].chain) is None else chain.version,
-                    # A cache stores the members' part together with the records of the same version.
+                    # A cache needs both at the same version, so fetch the members' part of an open group too.
                     membership=membership or (self.keep is not None and each in self._opened),
                 )
                 for each in some

@@ -211,7 +211,7 @@ class MembershipJudge:
         members = group_judging.judge_members(chain, membership.leaves)
         if self._fingerprint not in members:
             raise errors.IntegrityError("The broker serves a group without a leaf of this member.")
-        # The members of the same roster are the same: its tree proves it.
+        # An unchanged roster has unchanged members: it contains the Merkle root of their leaves.
         is_known = before is not None and before.roster == chain.roster_bytes
         if (
             before is not None

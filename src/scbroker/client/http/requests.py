@@ -600,10 +600,10 @@ def _request_id(response: Response) -> str | None:
 
 
 def _unmarked(response: Response, url: str, size: int, has_answered: bool) -> errors.BrokerError:
-    """Return the error for an answer to `size` bytes that lacks the header of every answer of a broker.
+    """Return the error for an answer without the protocol's header, so not of a broker.
 
-    `has_answered` is whether a broker has answered at this address before: then another program on the way
-    to it did now. One that is overloaded, or that misses the broker, is retried in either case.
+    `size` is the length of the request's body. If a broker `has_answered` at this address before, a proxy
+    answered now; otherwise the address may be wrong. 429, 408 and 5xx are retried in either case.
     """
     status, wait = response.status, seconds_of(response.headers.get("Retry-After"))
     proxy = f"A proxy in between answered {status}"

@@ -150,7 +150,8 @@ class AiohttpTransport:
 
 
 async def _pieces(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    # `iter_any` would join what has arrived first, and `iter_chunks` never ends for the second empty body.
+    # Not `iter_any`, which joins the pieces that have arrived. Not `iter_chunks`: aiohttp has one object for
+    # all empty bodies, and its iterator ends only once, so that the second empty body would never end.
     content = response.content
     while not content.at_eof():
         piece, _ = await content.readchunk()

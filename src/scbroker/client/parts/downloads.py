@@ -308,7 +308,7 @@ class _Partial:
         return os.fdopen(open_own(self._path, os.O_CREAT | os.O_EXCL), "r+b", buffering=0)
 
     def resume(self, opened: OpenPart) -> set[int]:
-        """Return the runs of this content that an earlier save wrote and that have not changed since."""
+        """Return the numbers of the runs (`RUN` bytes each) of an earlier save that are still intact."""
         length = opened.length.to_bytes(8, "big")
         content = sha256(opened.container_id + opened.part.partId + opened.part.segments + length)
         items = self._journal.items(_Start, _Saved)

@@ -1,1 +1,1 @@
-"""Know other people: contacts, and documents that a user keeps for all of their devices."""
+"""Documents that a user keeps for all of their devices: links, and the base of the address book."""

@@ -167,7 +167,7 @@ async def renew(
 
 @contextlib.contextmanager
 def _is_stored(group_id: uuid.UUID) -> Iterator[None]:
-    """Set in errors of the block, a renewal, that the change of the group is already stored."""
+    """Mark errors of a renewal in the block: the change of the group before it is stored."""
     try:
         yield
     except BrokerError as error:
@@ -346,7 +346,7 @@ class _Leaving:
 
 
 def _departure(session: Session, roll: Roll, leaf: int, key: KnownKey) -> Signed:
-    """Sign a departure; readers refuse one that is older than the leaf."""
+    """Sign a departure with a time not before the leaf's: readers refuse an older one."""
     since = roll.chain.moments[leaf].time
     departure = GroupDeparture(
         group=roll.name,

@@ -341,7 +341,7 @@ async def _open(
 ) -> tuple[KeyRing, bool]:
     """Open a KeyFile with its password, and tell whether it is sealed under this passphrase too."""
     opening = (open_key_file, key_file, session.userId)
-    # The passphrase differs; a wrong password raises below.
+    # Passphrase or password is wrong. The second attempt needs the password alone, and so tells which.
     with suppress(errors.DecryptionError):
         return await io_thread.in_pool(*opening, keys, password), True
     try:

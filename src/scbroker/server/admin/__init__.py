@@ -1,1 +1,1 @@
-"""Administer a broker: check, sweep, backup, restore. `commands` offers them to the command line."""
+"""Administer a broker: check, sweep, backup, restore. `cli.admin` has the commands and the page."""

@@ -152,7 +152,7 @@ def _locked(connection: Connection) -> Sequence[Row]:
 
 
 def _find_valid(connection: Connection, text: str) -> Row:
-    """Return the row of the valid API key that has a name, or whose hash begins with these digits.
+    """Return the row of the valid API key with this name, or whose hash begins with these digits.
 
     Raises `NotFoundError` if no key matches, and `InvalidArgumentError` if several valid keys match or the
     only match was revoked or has expired.

@@ -358,6 +358,6 @@ def _hash_of(path: Path) -> str:
 
 
 def _sync_folders(root: Path) -> None:
-    """Sync a folder and all folders in it."""
+    """Fsync a folder and all folders in it, so that the names of their files survive a power cut."""
     for folder, _, _ in os.walk(root):
         sync(Path(folder))

@@ -229,7 +229,10 @@ def provision(connection: Connection, settings: Settings) -> bytes:
 
 
 def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
-    """Record the first use of a database, or of a version of scbroker; brokers that start wait here."""
+    """Record that a database is new, or that this version of scbroker uses it for the first time.
+
+    Locks the key's row first, so that of several brokers that start at once only one records it.
+    """
     sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)
     last = sql.one(connection, sql.LAST_AUDIT_OF, actions=[_CREATED, _NEW_VERSION])
     version = importlib.metadata.version("scbroker")

@@ -188,7 +188,7 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
 
 
 def _rows(connection: Connection, statement: Select[Any], **last: Any) -> Iterator[Row]:
-    """Yield the rows behind the values `last` of some columns, a page at a time."""
+    """Yield the rows of a paged statement; `last` is its cursor, with values before the first row."""
     while rows := connection.execute(statement, {**last, "count": _PAGE}).all():
         yield from rows
         last = {name: getattr(rows[-1], name) for name in last}

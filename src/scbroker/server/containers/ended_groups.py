@@ -180,7 +180,7 @@ def _number_some(connection: Connection, group_id: bytes, charges: Charges) -> b
 def _empty_leaves(
     connection: Connection, found: Iterable[Row], group_id: bytes, charges: Charges
 ) -> None:
-    """Delete salts and members of users who signed no record for the group that a container still has."""
+    """Empty these leaves, unless a container still has a record that the member signed for the group."""
     kept = set(connection.execute(sql.AUTHORS_OF_GROUP, {"group": group_id}).scalars())
     for leaf in found:
         if leaf.member is None or stored_user_id(parse_member(leaf.member).fingerprint) in kept:

@@ -245,7 +245,10 @@ def _drop_members(
     changed: Mapping[bytes, Mapping[str, Any]],
     charges: Charges,
 ) -> None:
-    """Delete rows of members, and release the keys of deleted users whose departures go with them."""
+    """Delete rows of members, and credit the authors of their wraps.
+
+    A deleted user's keys were kept to verify the departure in the row: now they may be deleted too.
+    """
     released = []
     for member in dropped:
         after = changed.get(member.user_id)

@@ -508,7 +508,7 @@ def _store_members(
             "key_index": entry.keyIndex,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
-            # Nobody reads the log of a deleted group: its row only says that the list has its entry.
+            # A deleted group gets no event of its expiry, so it counts as recorded: nobody reads its log.
             "expiry_recorded": users[fingerprint].deleted or entry.is_expired(tx.moment),
             "type": text if entry.allows(ContainerAccessLevel.ViewType) else None,
         }

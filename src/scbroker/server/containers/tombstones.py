@@ -67,7 +67,7 @@ EMPTY_MEMBERS: Final = sql.change(
     wrap=None,
     type=None,
 )
-# The groups of a list that still have a row of `members`: their members get the tombstone.
+# The groups of a deleted container that still have a row of `members`: the tombstone is served through them.
 GROUPS_AMONG_MEMBERS: Final = (
     sa.select(t.members.c.user_id)
     .join(t.users, t.users.c.id == t.members.c.user_id)
@@ -276,7 +276,7 @@ class _Kept:
     authors: set[bytes] = field(default_factory=set)
     """User ids of the authors of remaining records."""
     acted: set[tuple[bytes, bytes]] = field(default_factory=set)
-    """The groups for which they acted, with the user id of each author."""
+    """Pairs (group id, user id): the authors of remaining records who acted for a group."""
     names: set[bytes] = field(default_factory=set)
     """The names whose entries are needed: authors, or the groups for which they acted."""
 

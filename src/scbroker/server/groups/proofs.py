@@ -138,7 +138,7 @@ class Proofs:
     _groups: dict[bytes, Group | Row | None] = field(default_factory=dict)
     """By group id."""
     _owing: dict[bytes, bool] = field(default_factory=dict)
-    """Whether each group owes an epoch and has the reader as a manager."""
+    """By group id: whether the group owes an epoch (a new key) that the reader, as a manager, can make."""
     _leaves: int = 0
     """The number of leaves that were read and hashed for the answer."""
 

@@ -67,8 +67,8 @@ def _reserved(condition: sa.ColumnElement[bool]) -> Any:
     return found.scalar_subquery()
 
 
-# A user's unfinished uploads with objects that running sessions may be storing, and those of one session
-# among them.
+# The count and the bytes of a user's unfinished uploads, in all and by one session. Objects that sessions
+# may still be storing count as bytes.
 UNFINISHED_PARTS: Final = sa.select(
     sa.func.count().label("parts"),
     (

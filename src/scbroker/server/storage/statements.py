@@ -203,7 +203,7 @@ EXPIRED: Final = (
 FIND_MEMBER: Final = sa.select(t.members).where(of(t.members, "container", "user"))
 _MEMBERSHIP: Final = t.group_members.alias("membership")
 _THROUGH: Final = t.users.alias("through")
-# The permissions of a group's entry that a member's role leaves; all of them if there is no membership.
+# The permissions of an entry that the user's role in the group allows; ALL if it is the user's own entry.
 _MASK: Final = sa.case(
     *((_MEMBERSHIP.c.role == int(role), mask) for role, mask in MASKS.items()),
     else_=sa.literal(ALL),
