@@ -1,8 +1,9 @@
 """Check and copy the arguments of public operations, once and before anything is sent.
 
-The parameters of an operation's body are annotated with the types below: each says what callers may give, and
-has the check that returns what the body gets. Other functions check what a type cannot say. Every error names
-the argument. Callers have times as datetimes; records and messages have them as microseconds since 1970, UTC.
+The bodies of operations annotate their parameters with the types below. Each type states what callers may
+pass, and holds the check that converts it to what the body receives. The other functions check what a type
+cannot express. Every error names the argument. Callers pass times as datetimes; records and messages hold
+them as microseconds since 1970, UTC.
 """
 
 import dataclasses
@@ -84,7 +85,8 @@ def _one_or_list_of(kind: str, one: type | tuple[type, ...], check_item: Check) 
     several = _list_of(kind, check_item)
 
     def check(name: str, value: Any) -> Any:
-        # Take a Container for one item: the error then says to pass its id, not that it is not a list.
+        # A single Container counts as one item: its error then says to pass the id, and not that a list is
+        # needed.
         is_one = isinstance(value, one) or isinstance(getattr(value, "id", None), uuid.UUID)
         return several(name, [value] if is_one else value)
 
@@ -159,7 +161,7 @@ def _group_manager(name: str, value: Any) -> GroupManager:
 
 
 def _of_user(name: str, value: Any, kind: Callable[[Any], Listed]) -> Listed:
-    user_of(name, value)  # raises an error that names the argument
+    user_of(name, value)  # before `kind`, whose error would not name the argument
     return kind(value)
 
 

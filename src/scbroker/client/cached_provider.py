@@ -219,7 +219,7 @@ class CachedProvider(BaseProvider):
         return self._cache().session
 
     def _cache(self) -> _Cached:
-        """Return the cache of the provider's session, which begins with the session's first operation."""
+        """Return the cache of the provider's session, which is made at the session's first operation."""
         session = self._provider._session()
         cached = self._cached
         if cached is None or cached.session is not session:
@@ -236,7 +236,7 @@ class CachedProvider(BaseProvider):
         return CacheFolder(self._root, session.keys.ring, origin, self._max)
 
     def _perform(self, name: str, body: Callable[..., Any], given: dict[str, Any]) -> Any:
-        """Run an operation of the provider, or of the cache, by the group that it belongs to."""
+        """Run an operation with the broker or the cache, as the tables above say."""
         if name in ANSWERED:
             return self._read_either(body, given)
         if name in REFUSED:
@@ -272,7 +272,7 @@ class CachedProvider(BaseProvider):
         return await self._provider._resume(user_id, begin)
 
     async def _begin(self, ring: KeyRing) -> None:
-        """Begin a session with a KeyRing; if the broker is away, by the public keys in the cache."""
+        """Begin a session with a KeyRing; if the broker is away, check it against cached public keys."""
 
         def prepare() -> tuple[Session, Copies]:
             session = self._provider._session_of(ring)
@@ -307,9 +307,9 @@ class CachedProvider(BaseProvider):
         return self._pages(offline if self._reach.is_away else online, offline)
 
     async def _pages(self, pages: Pages[Any], offline: Pages[Any]) -> Pages[Any]:
-        """Yield pages of the broker, or of the cache if the first of them gets no answer.
+        """Yield the broker's pages, or those of the cache if the request for the first page gets no answer.
 
-        A list that the broker began is not continued by the cache: the two may have other containers.
+        The cache never continues a list that the broker began: the two may have other containers.
         """
         try:
             with answered_soon() if pages is not offline else contextlib.nullcontext():
@@ -345,7 +345,8 @@ class CachedProvider(BaseProvider):
     ) -> T:
         """Run an operation; if the broker does not answer, run it from the cache.
 
-        If the cache lacks a requested container, the broker gets a minute, as without a cache.
+        If the cache lacks a requested container, the client waits up to a minute for the broker, as without a
+        cache.
         """
         await called()
         is_cached = all(each is None or cached.copies.has(each, touch=False) for each in asked)
@@ -369,13 +370,13 @@ class CachedProvider(BaseProvider):
             raise
 
     def _unless_away(self, name: str, work: Callable[[], Work[T]]) -> Work[T]:
-        """Return the body of an operation that needs the broker; it fails at once if the broker is away."""
+        """Return an operation that needs the broker; while the broker is away, it fails at once."""
         if self._reach.is_away:
             return self._refused(name)
         return self._noting(work())
 
     async def _noting(self, work: Work[T]) -> T:
-        """Run work; note whether the broker answered. A broker that is away is tried shortly."""
+        """Run work; note whether the broker answered. A broker that is away gets little time to answer."""
         await called()
         try:
             with answered_soon() if self._reach.is_away else contextlib.nullcontext():
@@ -397,7 +398,7 @@ class CachedProvider(BaseProvider):
     def _change(
         self, name: str, body: Callable[..., Work[Any]], given: dict[str, Any]
     ) -> Work[Any]:
-        """Return an operation's body that fails while the broker is away, and refreshes changed copies."""
+        """Return an operation that fails at once while the broker is away, and refreshes changed copies."""
         cached = self._cache()
 
         async def work(change: Work[T]) -> T:
@@ -428,7 +429,7 @@ async def begin(session: Session, offline: OfflineSession) -> None:
         chain = await offline.directory.latest_own()
         accounts.check_published(session.keys.ring, chain)
         session.directory.set_own(chain)
-    except accounts.SupersededError:  # the user's own key records prove it, also from a cache
+    except accounts.SupersededError:  # proved by the user's own key records, even from a cache
         raise
     except errors.UntrustedError as error:
         raise errors.OfflineError(

@@ -1,15 +1,16 @@
 """Copy what a session has verified into a cache's folder, and read it back.
 
 Only verified answers are copied, so a broker that lies cannot replace a good copy. A copy of a container is
-the view that the broker served, cut down to the governing record in force with its list, and the head; the
-head's mark replaces the rest. If entries of a list are hidden from the reader, the past is
-judged again at every reading (docs/spec/container.md, section 8): then all governing records are kept.
+the served view, cut down to the head and the governing record in force with its access list: the device's
+mark proves the earlier records. If entries of a list are hidden from the reader, the mark is not complete and
+each reading judges all governing records again (docs/spec/container.md, section 8): then the copy keeps them
+all.
 
 A copy is verified again when it is served, as if a broker served it.
 
-Others decide how many containers a list has, and how large their headers are. So copies of containers that
-others created go first when the folder is full, with their keys and groups, until a program asks for one of
-them by its id.
+Other users decide how many containers a list has, and how large their headers are. So when the folder is
+full, copies of containers that others created are evicted first, with their keys and groups, unless a program
+has asked for them by id.
 """
 
 import threading
@@ -50,9 +51,10 @@ from scbroker.wire.users import KeyChainState
 
 S = TypeVar("S", bound=msgspec.Struct)
 _Head = tuple[bytes, frozenset[bytes]]
-"""The hash of a head, and the users who have left its list: a departure changes no record."""
+"""A head's hash, and the users who have left the access list: a departure changes the list, but not the
+head."""
 _FRESH_SECONDS: Final = 60.0
-"""Seconds in which a container that is read again unchanged is not written again."""
+"""Seconds after a copy was written in which reading the unchanged container again does not write it again."""
 _FRESH: Final = 4096
 CONTAINER: Final = "container"
 USER: Final = "user"
@@ -78,7 +80,8 @@ class Copy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=T
     part: bytes | None = None
     """The id of a content that is too large for the view."""
     denied: int | None = None
-    """When the broker denied the container. It is the broker's word, so the copy stays but is not served."""
+    """When the broker denied the container. Nothing proves the denial, so the copy stays, but is not
+    served."""
 
     def lacks(self, role: Role) -> bool:
         """Return whether the view lacks a small part that the reader may read."""
@@ -177,7 +180,7 @@ class Copies:
             for number, segment in enumerate(sealed, first):
                 self.folder.write(SEGMENT, segment_key(path, number), segment)
 
-        if self.folder.has(HASHES, path.encode()):  # none if the content is too large for a cache
+        if self.folder.has(HASHES, path.encode()):  # `keep_hashes` skips content that is too large
             await io_thread.in_pool(keep)
 
     async def keep_hashes(self, path: str, hashes: bytes) -> None:
@@ -202,7 +205,7 @@ class Copies:
                 self.folder.has(CONTAINER, each.bytes)
 
     def _use(self, view: ContainerView) -> None:
-        """Mark the keys and groups that verify a view as requested by a program."""
+        """Mark the keys and groups that verify a view as requested, so that they are evicted after it."""
         for item in view.keyChains:
             self.folder.has(USER, uuid.UUID(item.userId).bytes)
         for group in groups_named(view):
@@ -242,7 +245,7 @@ class Copies:
     def clear(self) -> None:
         self._fresh.clear()
         self.folder.clear()
-        self._session.groups.forget()  # so that they are read again, and copied again
+        self._session.groups.forget()  # so that groups are fetched again, and copied again
         self._session.directory.keep_all()
         self._keep_chains()
 
@@ -259,8 +262,8 @@ class Copies:
             records = [SignedObject.of(signed) for signed in chain.records]
             self._write(USER, user, Chain(records, deleted))
         with self._lock:
-            # Write a group once for all its pages, and no large one: everybody can offer a group with a long
-            # history.
+            # Write a group once, after merging its pages. Skip a large one: any user can offer a membership
+            # in a group with a long history.
             for group in dict.fromkeys(group for group, _ in groups):
                 copy = self.group(group) or GroupCopy([], [])
                 for view in (view for each, view in groups if each == group):
@@ -274,7 +277,7 @@ class Copies:
     def _keep_containers(self, outcomes: Mapping[uuid.UUID, object]) -> None:
         # Chains first: after a crash a copy of a container without its author's keys would be useless.
         self._keep_chains()
-        self.folder.has(USER, self._session.userId.bytes)  # marks the user's own keys as used
+        self.folder.has(USER, self._session.userId.bytes)  # keeps the user's own keys from eviction
         with self._lock:
             for container_id, outcome in outcomes.items():
                 if isinstance(outcome, Fetched):
@@ -289,10 +292,10 @@ class Copies:
         view = _cut(fetched)
         _, mark = mark_of(self._session, container_id.bytes)
         if view is None or (mark is not None and mark.version > fetched.state.record.version):
-            return  # else a concurrent reading has verified a newer version
+            return  # it cannot be served, or a concurrent read verified a newer version
         is_own = fetched.state.createdBy == self._session.fingerprint
         is_asked = is_own or self.folder.is_asked(CONTAINER, container_id.bytes)
-        if is_asked:  # so that keys and groups are not evicted before the container
+        if is_asked:  # then keys and groups must not be evicted before the container
             self._use(served)
         record, before = fetched.state.record, self.find(container_id)
         own = fetched.state.own_entry
@@ -349,7 +352,7 @@ class Copies:
             self.remove_content(container_id, copy.part)
 
     def _write(self, kind: str, key: uuid.UUID, copy: object, *, asked: bool = False) -> None:
-        """Write a copy; it counts as requested if the former copy did."""
+        """Write a copy, marked as requested by a program if the earlier copy was."""
         asked = asked or self.folder.is_asked(kind, key.bytes)
         self.folder.write(kind, key.bytes, msgspec.msgpack.encode(copy), asked=asked)
 
@@ -374,7 +377,7 @@ def _decoded(data: bytes | None, kind: type[S]) -> S | None:
 
 
 def _same(part: Part | None, sealed: bytes | None) -> bytes | None:
-    """Return a sealed part of the earlier copy if the new record still names it."""
+    """Return the earlier copy's sealed part if its hash matches the new record's part; else None."""
     if part is None or sealed is None:
         return None
     try:
@@ -385,11 +388,11 @@ def _same(part: Part | None, sealed: bytes | None) -> bytes | None:
 
 
 def _cut(fetched: Fetched) -> ContainerView | None:
-    """Return the view as the cache stores it; None if it could not be verified from the cache alone.
+    """Return the view as the cache stores it; None if the cache alone could not verify it.
 
-    With a complete mark, the governing record in force is enough: the mark proves the earlier ones. If the
-    broker hides entries from the reader, all governing records are needed. None if the view ends before the
-    record in force, as the first page of a long history does.
+    With a complete mark, only the governing record in force is stored: the mark proves the earlier ones. If
+    the broker hides entries from the reader, all governing records are needed. None also if the view ends
+    before the record in force, as the first page of a long history does.
     """
     view, governing = fetched.view, fetched.view.governing
     if _version(governing[-1]) != fetched.state.governing.record.version:

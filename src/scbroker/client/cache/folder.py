@@ -1,18 +1,19 @@
-"""Keep sealed files in a folder, bounded in bytes: the least recently used go first.
+"""Keep sealed files in a folder of bounded size: the least recently used files are evicted first.
 
-Files that no program requested by id go first, such as copies of listed containers: others decide how many
-these are. Their times lie twenty years back, until a program requests them.
+Files that no program requested by id, such as copies of listed containers, are evicted before all others:
+other users decide how many these are. Their modification times are set back twenty years until a program
+requests them.
 
-Each user has a subfolder at each broker. Names are keyed hashes and contents are sealed under a key that is
-derived from the KeyRing, so that the folder shows numbers, sizes and times of files only. A file that was
-changed, moved or written by another version does not open: it is removed and counts as missing.
+A user has one subfolder for each broker. Names are keyed hashes, and contents are sealed under a key derived
+from the KeyRing, so that the folder reveals only number, sizes and times of files. A file that was changed,
+moved or written by another version does not open: it is removed and counts as missing.
 
 Files are renamed into place and read whole. So neither a crash nor another process that writes or evicts at
 the same time leaves half a file, and no lock is needed: at worst a file is missing. Files are not synced: a
 power cut may damage some, which then count as missing as well.
 
-Considered: diskcache stores pickles and clear keys; a file of sqlite3 is parsed before anything of it is
-verified, and a user's files in it cannot be removed while another process is reading.
+Rejected: diskcache stores pickles and plaintext keys; SQLite parses its file before anything in it is
+verified, and a user's entries cannot be removed while another process is reading.
 """
 
 import errno
@@ -35,22 +36,24 @@ from scbroker.keys import KeyRing
 SMALLEST: Final = 16 * 1_048_576
 """Bytes."""
 _BLOCK: Final = 4096
-"""Bytes by which a file's size on disk grows."""
+"""Block size in bytes: a file is counted in whole blocks, as it takes them on disk."""
 _FORMAT: Final = b"\x01"
 _NAME: Final = 32
 _PREFIX: Final = "scbroker-"
 _FOLDER: Final = re.compile(_PREFIX + "[0-9a-f]{32}")
-"""Names of the cache's folders. Other programs may name theirs by a hash alone."""
+"""Names of the cache's subfolders. The prefix tells them from folders that other programs name by a hash
+alone."""
 _FILE: Final = re.compile(r"[0-9a-f]{32}(\.\w+)?")
-"""Names of files in them, and of those that a crash left: no other file is removed."""
+"""Names of cache files, and of temporary files that a crash left in the subfolders. No other file is
+removed."""
 _UNASKED: Final = 20 * 365 * 86_400 * 1_000_000_000
-"""Nanoseconds by which the times of files that nobody asked for are set back."""
+"""Nanoseconds by which the modification times of files that no program has requested are set back."""
 _LONGEST: Final = 40 * 1_048_576
-"""Bytes of a file that is read. The hashes of the largest content have 32 MiB."""
+"""Size in bytes of the largest file. The hashes of the largest content take 32 MiB."""
 _PARTS: Final = 16
-"""A process scans the folder before it has written a sixteenth of its bound."""
+"""A process may write 1/16 of the folder's bound before it scans the folder again."""
 _LARGEST: Final = 4
-"""A content may take a quarter of the folder's bound."""
+"""One content, or one group, may take a quarter of the folder's bound."""
 _SHORTAGES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _log = logging.getLogger("scbroker")
 
@@ -84,7 +87,7 @@ class CacheFolder:
 
     def __init__(self, root: Path, ring: KeyRing, origin: str, max_bytes: int) -> None:
         secret = ring.signing[0].derive("offline-cache")
-        # Another broker's files have other names and another key.
+        # The origin makes the file names and the sealing key different at each broker.
         self._secret = keyed_hash(secret, "cache-key", origin.encode())
         self._root, self._max = root, max_bytes
         name = keyed_hash(secret, "cache-folder", origin.encode()).hex()[:_NAME]
@@ -104,14 +107,14 @@ class CacheFolder:
         path = self._path(kind, key)
         try:
             with os.fdopen(open_own(path), "rb") as file:
-                sealed = file.read(_LONGEST)  # a longer file is cut off, and does not open
+                sealed = file.read(_LONGEST)  # a longer file is cut off, and then does not open
                 asked = _is_asked(os.fstat(file.fileno()))
             _use(path, asked=asked)
             return unseal(self._secret, _context(path), sealed)
         except FileNotFoundError:
             return None
         except (OSError, DecryptionError) as error:
-            if getattr(error, "errno", None) in _SHORTAGES:  # out of memory or descriptors
+            if getattr(error, "errno", None) in _SHORTAGES:  # the file may be intact
                 return None
             _log.warning(
                 "A file of the cache is damaged or not this user's, and is removed: %s", path
@@ -126,7 +129,7 @@ class CacheFolder:
         """
         path = self._path(kind, key)
         sealed = seal(self._secret, _context(path), data)
-        if len(sealed) > _LONGEST:  # `read` would cut it off, and find it damaged
+        if len(sealed) > _LONGEST:  # `read` would cut it off and take it for damaged
             self._unlink(path)
             return
         try:
@@ -174,7 +177,7 @@ class CacheFolder:
             path.unlink()
 
     def _reserve(self, size: int) -> None:
-        """Make space for a file. Another process may write a sixteenth of the bound before it scans too."""
+        """Reserve space for a file, evicting others if needed. A process scans once per 1/16 of the bound."""
         needed = _on_disk(size)
         with self._lock:
             if needed > self._room:
@@ -183,9 +186,10 @@ class CacheFolder:
             self._room -= needed
 
     def _evict(self, needed: int) -> int:
-        """Remove the least recently used files of all users until a new one fits; return the bytes left.
+        """Remove the least recently used files of all users until a new one fits; return the bytes in use.
 
-        Temporary files that a crash left are among them. A file that is being read stays readable to its end.
+        Temporary files that a crash left are removed too. A file that is being read stays readable to its
+        end.
         """
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
@@ -211,7 +215,7 @@ class CacheFolder:
 
 
 def _own(folder: Path, name: re.Pattern[str]) -> Iterator[os.DirEntry[str]]:
-    """Yield the cache's folders or files in a folder, by their names; none if somebody removed it."""
+    """Yield the entries of a folder whose names match; none if the folder was removed meanwhile."""
     with suppress(FileNotFoundError):
         yield from (entry for entry in os.scandir(folder) if name.fullmatch(entry.name))
 
@@ -231,5 +235,5 @@ def _on_disk(size: int) -> int:
 
 
 def _context(path: Path) -> bytes:
-    """Return the context of a file: under another name, or in another format, it does not open."""
+    """Return what a file's seal is bound to: a file of another name or format does not open."""
     return label("cache-file") + _FORMAT + path.name.encode()

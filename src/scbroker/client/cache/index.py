@@ -1,13 +1,13 @@
 """Keep an index of the user's containers on this device, so that finding one by name reads one container.
 
-Events since the last reading decide which containers are read again, and each is verified as in a list. So is
-a container of which this device has verified a later version, or which the index lacks: a broker that
-withholds events can hide no more than in a list.
+A container is read again, and verified as in a list, if the event log has news of it, or if this device has
+verified a version that the index lacks. So a broker that withholds events can hide no more than by leaving
+containers out of a list.
 
 The index is in two rows of the state file: one with all containers, and one with what changed since. They are
-sealed under a key of the user and the broker. A row that is missing, damaged or older costs only reading:
-events are read again, or the containers listed. If the log has a different event at the place that was read
-last, the containers are listed: a log that was restored from a backup can have grown beyond this place again.
+sealed under a key of the user and the broker. A row that is missing, damaged or outdated costs only reading:
+events are read again, or the containers listed. The containers are also listed if the log has another event
+at the place that was read last: a log that was restored from a backup may have grown beyond this place again.
 """
 
 from __future__ import annotations
@@ -48,13 +48,16 @@ from scbroker.wire.events import MAX_PAGE, Event
 LONGEST_NAME: Final = 1024
 """Characters. The time to normalize a name grows with the square of its length."""
 _MOST_TWINS: Final = 64
-"""Other people's containers returned for one name: anybody can share thousands under a name that you use."""
+"""Limit of other users' containers returned for one name: anybody can share thousands under a name that you
+use."""
 _MOST_PAGES: Final = 100
-"""Pages of events after which the containers are listed instead. A broker could serve events without end."""
+"""Pages of new events after which the containers are listed instead. A broker could serve events without
+end."""
 _FEWEST_CHANGES: Final = 256
-"""Containers that the row of changes may have; a thirty-second of all if that is more."""
+"""Changes after which the row of all containers is written again; 1/32 of all containers if that is more."""
 _LONG: Final = 64
-"""Versions of a container. If a list hides entries, each reading judges all governing records again."""
+"""Governing versions of a stranger's container above which it is read last, if entries of its list are
+hidden: each reading then judges all of them again."""
 _MAX_BYTES: Final = 256 * 1_048_576
 """Bytes of a sealed row. A larger index is not stored, and the next process lists all containers instead."""
 _HASH: Final = 8
@@ -66,24 +69,24 @@ Log = uuid.UUID | None
 
 
 class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The beginning of a stored mark."""
+    """The first fields of a stored mark, decoded alone to save time."""
 
     version: int
     hash: bytes
 
 
 class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The last reading of a container, with its name in NFC. The row is decoded when it is needed."""
+    """What the last reading of a container found. The name is in NFC; the row is decoded when needed."""
 
     version: int
     head: bytes
-    """The first bytes of that version's hash; nothing if this device has verified a later one meanwhile."""
+    """The first bytes of that version's hash; empty if this device has verified a later version meanwhile."""
     name: str | None = None
     row: msgspec.Raw = _NOTHING
-    """Nothing if the container has to be read again to be shown: it is damaged or denied."""
+    """Empty if the container is damaged or denied: it has to be read again before it is shown."""
     damaged: bool = False
     denied: bool = False
-    """The name is that of before: a denial or an error may be one of the moment."""
+    """A damaged or denied container keeps its earlier name, because the error may be temporary."""
 
     @property
     def has_failed(self) -> bool:
@@ -95,7 +98,7 @@ class _Level(msgspec.Struct, array_like=True, frozen=True, gc=False):
     permissions: int
     expiresAt: dt.datetime | None
     fingerprint: str | None
-    """That of a group."""
+    """The group's fingerprint; None for a user."""
 
 
 class _Row(msgspec.Struct, array_like=True, frozen=True):
@@ -129,17 +132,18 @@ class _Place(msgspec.Struct, array_like=True, frozen=True):
 
 
 class _Stored(msgspec.Struct, array_like=True):
-    """A row of the index: all containers, or the changes since the row of all with the same number."""
+    """A row of the state file: all containers, or the changes since. Both rows have the same `number`."""
 
     layout: str
-    """That of the rows; an index of another version of this program is made again."""
+    """The fields of `_Row`. An index written with others, by another version of this program, is made
+    again."""
     number: bytes
     places: dict[Log, _Place]
     marks: Position
-    """Up to where the slots were compared with the device's marks."""
+    """The position in the log of marks up to which the slots were compared with the device's marks."""
     slots: dict[bytes, _Slot | None]
     late: set[bytes] = set()
-    """Changed containers of others that were not read again, because of their long past."""
+    """Changed containers of other users that are not read again yet, because their histories are long."""
 
 
 class Index:
@@ -153,7 +157,7 @@ class Index:
         self._places: dict[Log, _Place] = {}
         self._marks: Position = 0, b""
         self._is_far = False
-        """True if so many marks were set since the rows were written that they are written again."""
+        """True if many marks were set since the rows were written: then the rows are written again."""
         self._slots: dict[bytes, _Slot] = {}
         self._late: set[bytes] = set()
         self._changes: set[bytes] = set()
@@ -187,7 +191,7 @@ class Index:
         return found, damaged
 
     def _own_and_few(self, twins: list[uuid.UUID]) -> list[uuid.UUID]:
-        """Return the containers that the user created, as their ids prove, and a few others."""
+        """Return the containers that the user created, as their ids prove, and 64 others."""
         rows = self._rows([each.bytes for each in twins])
         own = {key for key, row in rows.items() if row.createdBy == self._session.userId}
         others = [each for each in twins if each.bytes not in own]
@@ -217,7 +221,7 @@ class Index:
         )
 
     def _entries(self, keys: list[bytes], fresh: _Fresh) -> Iterator[Container[Any] | BrokerError]:
-        """Yield containers: those read just now, the others from their rows, none with expired access."""
+        """Yield containers as this refresh read them, else from their rows; skip expired access."""
         time = moment(now())
         for key in keys:
             container_id, slot = uuid.UUID(bytes=key), self._slots[key]
@@ -240,12 +244,14 @@ class Index:
     ) -> _Fresh:
         """Bring the index up to date; return the containers that were read for it, or their errors.
 
-        Also reads shown containers without a row, and unreadable ones whose last name is in `named`.
+        Reads the containers in `stale` again; those that `is_shown` wants by name and whose row is not enough
+        to show them; and those in `named` that could not be read before.
         """
         try:
             return await self._brought_up(stale, is_shown, named)
         except BaseException:
-            # The places may be ahead of what was read: have the next call load the stored rows.
+            # The places may be past events whose containers were not read: the next call loads the stored
+            # rows again.
             self._number = b""
             raise
 
@@ -292,8 +298,8 @@ class Index:
     async def _changed(self) -> set[bytes]:
         """Return the containers that have new events in the logs.
 
-        What a user reaches through a group has its events in the group's log alone. So the log of a group
-        that the user has accepted since is read from its first event on.
+        Events of a container that the user reaches through a group are in that group's log alone. So the log
+        of a newly accepted group is read from its first event on.
         """
         async with tasks.all_or_first_error() as both:
             listing_groups = both.create_task(self._session.groups.listed())
@@ -324,7 +330,7 @@ class Index:
         if event.containerType == GROUP_TYPE or event.eventType == ContainerEventType.Accessed:
             return False
         slot = self._slots.get(uuid.UUID(event.containerId).bytes)
-        # A departure changes access and no version.
+        # A departure changes access without a new version: an access event always counts.
         is_update = event.eventType == ContainerEventType.Updated and "access" not in event.changes
         return not (slot is not None and is_update and 0 < event.version <= slot.version)
 
@@ -335,7 +341,8 @@ class Index:
     def _unshown(self, is_shown: Callable[[str], bool]) -> set[bytes]:
         """Return the containers whose rows are not enough to show them.
 
-        Logs of other people's groups are not readable: only a reading shows if a modifier still is a member.
+        The log of a group that is not the user's is not readable: only reading the container shows whether
+        its modifier still is a member.
         """
         keys = set(self._shown(is_shown))
         rows = self._rows(keys)
@@ -366,7 +373,7 @@ class Index:
         raise errors.EventsExpiredError("The log has too many new events.", firstId=place.id)
 
     async def _list(self) -> None:
-        """Read all containers, and begin the index with them."""
+        """Make the index anew by listing all containers."""
         listed = await self._session.groups.listed()
         logs: list[Log] = [None, *(each.group_id for each in listed if each.accepted)]
         # Note the places before listing: changes made meanwhile have events after these places.
@@ -396,7 +403,7 @@ class Index:
         return found
 
     async def _read(self, stale: Collection[bytes]) -> _Fresh:
-        """Read containers again; return each, or its error. A denied one stays: lists request it again."""
+        """Read containers again; return each, or its error. Keeps denied ones: lists request them again."""
         ids = [uuid.UUID(bytes=key) for key in sorted(stale)]
         read = await contents.get_each(self._session, ids, _open_header, (Role.Header,))
         fresh: _Fresh = {}

@@ -1,7 +1,7 @@
 """Answer a session's requests from the copies of a cache, in the broker's place.
 
-The session that asks verifies the answers as those of a broker: by the rules, by the authors' key chains
-and by the device's marks. A request that the copies cannot answer fails with `OfflineError`.
+The session verifies these answers like a broker's: by the rules of validity, the authors' key chains and the
+device's marks. A request that the copies cannot answer fails with `OfflineError`.
 """
 
 import datetime as dt

@@ -1,11 +1,11 @@
-"""Read cached containers anew after others changed them, so that the cache has the newest while it can.
+"""Read cached containers again after others changed them, so that the cache is current in an outage.
 
-The client follows the event log. An event is the broker's word: it only decides which containers are
-read, and each of them is verified. Containers are read a few at a time with a pause, also after a long
-absence. The cache stores the place in the log once all changes up to it were read.
+The client follows the event log. An event proves nothing: it only decides which containers are read, and each
+of them is verified. Containers are read a few at a time with a pause, also after a long absence. The cache
+stores the place in the log once all changes up to it were read.
 
 After one request without an answer the broker counts as away, and no operation waits for it any more. A probe
-asks the broker in growing pauses, and soon after an operation needed it.
+asks the broker after growing pauses, and soon after an operation needed it.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.containers import MAX_INLINE
 
 _FIRST_PAUSE: Final = 0.5
-"""Seconds."""
+"""Seconds before the first probe of an absent broker, less random jitter; each further pause doubles."""
 _LONGEST_PAUSE: Final = 30.0
 
 
@@ -131,7 +131,7 @@ async def _ask(session: Session) -> None:
 
 _AT_ONCE: Final = 16
 _PAUSE: Final = 0.2
-"""Seconds before each request, in which further events are gathered."""
+"""Seconds to wait before each request, so that it covers further events."""
 _RETRY_SECONDS: Final = 10.0
 _PLACE: Final = "place"
 _PLACES: Final = msgspec.msgpack.Decoder(dict[uuid.UUID | None, int | None])
@@ -144,9 +144,9 @@ class Refresh:
     def __init__(self, session: Session, copies: Copies, reach: Reach) -> None:
         self._session, self._copies, self._reach = session, copies, reach
         self._stale: dict[uuid.UUID, int] = {}
-        """By container: the version that the copy must have; 0 if any answer of the broker will do."""
+        """By container: the version that the copy must reach; 0 means read it in any case."""
         self._changed = set[uuid.UUID]()
-        """Containers that changed since `read` last chose which ones to read."""
+        """Containers marked as stale since `read` last chose which ones to read: these stay stale."""
         self._is_stale = asyncio.Event()
         self._places: dict[uuid.UUID | None, int | None] = {}
         """The ids of the next events, as `following.Logs` has them."""
@@ -202,18 +202,18 @@ class Refresh:
             for group in groups:
                 await self._group_changed(group)
         except errors.BrokerError:
-            logs.places[source.group] = found[0].id  # so that these events are read again
+            logs.places[source.group] = found[0].id  # reads these events again next time
             raise
         self._places = dict(logs.places)
         await self._keep_place()
 
     async def _begun(self, logs: set[uuid.UUID | None]) -> None:
-        """Read anew the containers reached through these groups; None, the user's own log, means all."""
+        """Mark the containers read through these groups as stale; None, the user's own log, means all."""
         via = None if None in logs else {str(group) for group in logs}
         self.changed(await io_thread.in_pool(self._cached, via))
 
     async def _group_changed(self, group: uuid.UUID) -> None:
-        """Read a group anew; if the user is no longer a member, also the containers read through it."""
+        """Read a group again; if the user is no longer a member, mark containers read through it as stale."""
         try:
             await self._session.groups.opened(group, fresh=True)
         except (errors.NotFoundError, errors.DeletedError):
@@ -238,7 +238,7 @@ class Refresh:
                 if error.retryable:
                     await asyncio.sleep(_RETRY_SECONDS)
                     continue
-                # A refusal must not end this loop, which asks an absent broker again.
+                # An error would end the task group, and with it the probes of an absent broker.
                 _ = self._session.keys.ring  # raises if the session ended
                 _log.warning("Cached containers could not be read anew: %s", error)
                 await asyncio.sleep(_PAUSE)
@@ -250,7 +250,7 @@ class Refresh:
             await self._keep_place()
 
     def _next(self) -> list[uuid.UUID]:
-        """Return up to 16 stale containers; forget those without a copy that come first."""
+        """Return up to 16 stale containers; drop those without a copy that come before them."""
         some = list[uuid.UUID]()
         for container_id in list(self._stale):
             if not self._copies.has(container_id, touch=False):
@@ -262,7 +262,7 @@ class Refresh:
         return some
 
     async def _read(self, ids: list[uuid.UUID]) -> None:
-        """Read containers with the parts that their copies have; the session's keeper copies them."""
+        """Read containers with the parts that their copies have; the session's keeper stores the answers."""
         copies = {}
         for container_id in ids:
             copy = await io_thread.in_pool(self._copies.find, container_id)
@@ -287,11 +287,11 @@ class Refresh:
             )
             for container_id, outcome in zip(some, outcomes, strict=True):
                 if isinstance(outcome, Fetched) and (content or container_id in whole):
-                    with tasks.alone(lambda _: None):  # it stays stale until the program reads it
+                    with tasks.alone(lambda _: None):  # an error only leaves the cache incomplete
                         await self._download(outcome, some[container_id])
 
     async def _download(self, fetched: Fetched, before: Copy) -> None:
-        """Download a large content whose former version the cache had whole."""
+        """Download a large content that replaces one in the cache."""
         opened = opening.open_fetched(self._session, fetched)
         part = opened.part(Role.Content)
         if part is None or part.part.partId == before.part:
@@ -315,7 +315,7 @@ class Refresh:
         return [each for each, copy in copies if copy is not None and copy.view.via in via]
 
     async def _keep_place(self) -> None:
-        """Store the place, unless containers are still stale."""
+        """Store the places in the logs once nothing is stale: after a crash, later events are read again."""
         if self._stale:
             return
         place = msgspec.msgpack.encode(self._places)

@@ -68,7 +68,7 @@ def _do(future: concurrent.futures.Future[T], work: Callable[[], T]) -> None:
         result = work()
     except BaseException as error:
         future.set_exception(error)
-        del future, work  # the error's frames would reference the future that has the error
+        del future, work  # else a cycle: the error's frames reference the future that has it
     else:
         future.set_result(result)
 
@@ -83,7 +83,7 @@ class IOThread:
         self._reset()
 
     def _reset(self) -> None:
-        self._lock = threading.RLock()  # a finalizer may submit while this very thread starts
+        self._lock = threading.RLock()  # a finalizer may call `submit` inside `_started`
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pool: _Pool | None = None

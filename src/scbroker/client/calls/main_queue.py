@@ -37,7 +37,7 @@ class MainQueue(concurrent.futures.Executor):
         self._clear()
 
     def _clear(self) -> None:
-        """Drop every job in the child of a fork: the parent runs them."""
+        """Reset the state. In the child of a fork this drops the jobs: the parent runs them."""
         self._changed = threading.Condition()
         self._jobs: collections.deque[tuple[str, Callable[[], None]]] = collections.deque()
         self._expected: collections.Counter[str] = collections.Counter()

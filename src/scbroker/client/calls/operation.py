@@ -116,7 +116,7 @@ class Promise(Coroutine[Any, None, T_co]):
             done = loop.create_future()
 
             def wake(_: object) -> None:
-                with contextlib.suppress(RuntimeError):  # that loop is closed: nothing waits
+                with contextlib.suppress(RuntimeError):  # the waiting task's event loop was closed
                     loop.call_soon_threadsafe(_set, done)
 
             future.add_done_callback(wake)
@@ -329,7 +329,7 @@ def _call(
 
 
 class _Called:
-    """Awaited once by a body, where the call returns to its caller."""
+    """Awaited once by a body, at the point where the call returns and scbroker's thread takes over."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield
@@ -362,7 +362,7 @@ async def _rest(work: Coroutine[Any, Any, T]) -> T:
 
 @types.coroutine
 def _resumed(work: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
-    """Go on with a coroutine that has begun, which `await` refuses."""
+    """Continue a coroutine that is suspended already: `await` would raise a RuntimeError for it."""
     result: T = yield from work
     return result
 
@@ -489,7 +489,7 @@ class _Handlers:
         except BaseException as error:
             self._submit(self._error, public_error(error))
         else:
-            # `logIn` returns a value in one of its forms; in the other, its result is None.
+            # `logIn` has a result in one form only: without one, the handler is called without an argument.
             nothing = self._is_void and result is None
             self._submit(self.completion, *(() if nothing else (result,)))
         if isinstance(self._queue, MainQueue):

@@ -71,7 +71,7 @@ class _NotYetError(Exception):
 
 
 class _Feed(Generic[T]):
-    """The items of the page that is read and of one prefetched page; wakes producer and consumers."""
+    """The rest of the current page and one prefetched page; wakes the producer and the consumers."""
 
     def __init__(self) -> None:
         self._begun: collections.deque[T] = collections.deque()
@@ -274,7 +274,6 @@ class _Handlers(Generic[T]):
         self._queue = checked_queue(queue)
 
     def follow(self, stream: Stream[T], feed: _Feed[T]) -> None:
-        """Run the handlers for the results of a stream."""
         self._stream: Stream[T] | None = stream
         self._feed = feed
         if isinstance(self._queue, MainQueue):

@@ -1,4 +1,4 @@
-"""Run several coroutines, or the work of several items, at the same time on scbroker's thread."""
+"""Run several coroutines, or one function for several items, concurrently on behalf of scbroker's thread."""
 
 import asyncio
 import contextlib
@@ -112,7 +112,7 @@ async def a_few_at_once(works: Iterable[Work] | AsyncIterable[Work]) -> None:
         left = _each(works)
         while True:
             await slots.acquire()
-            # After `acquire`: if that raised, a coroutine taken before it would never be awaited.
+            # After `acquire`: if it were cancelled, a coroutine taken before it would never be awaited.
             work = await anext(left, None)
             if work is None:
                 return
