@@ -44,12 +44,12 @@ _MORE: Final = {
     errors.TrustStoreError.code: "`scbroker login --trust-folder FOLDER` chooses another folder.",
     errors.UnsettledAccessError.code: "`scbroker mark access` shows the change, and accepts or undoes it.",
 }
-"""The advice at the command line by the code of an error, whose message is for programs too."""
+"""Advice that the command line adds to a message, by error code: messages themselves are for programs too."""
 
 
 def main() -> None:
     """Run the `scbroker` command; print an error without its traceback, and exit with its status."""
-    os.umask(os.umask(0o077) | 0o022)  # nothing that a shell reads is writable by others
+    os.umask(os.umask(0o077) | 0o022)  # others must not write files that a shell runs
     try:
         _complete_streams()
         from scbroker.cli.app import program
@@ -57,7 +57,7 @@ def main() -> None:
         try:
             program(sys.argv[1:])()
         finally:
-            sys.stdout.flush()  # here, because nothing handles an error at exit
+            sys.stdout.flush()  # now: nothing handles an error of the flush at interpreter exit
     except ModuleNotFoundError as error:
         sys.exit(f"scbroker: {_what_to_install(error)}")
     except scbroker.BrokerError as error:

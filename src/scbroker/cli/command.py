@@ -33,7 +33,7 @@ PANELS: Final = (ACCOUNT, CONTAINERS, SHARING, WATCHING, BROKER)
 _PLAIN: Final[dict[object, Callable[[str], object]]] = {
     str: str, list[str]: str, Path: Path, list[Path]: Path,
 }  # fmt: skip
-"""Types of parameters with the conversion of each value."""
+"""Types of parameters that are converted here, with the function that converts a value."""
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[
@@ -57,9 +57,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 def _convert_quickly(parameters: list[Any]) -> None:
-    """Leave to Typer's conversion only numbers, dates and choices.
+    """Convert texts and paths here, and leave only numbers, dates and choices to Typer.
 
-    To convert any value, Typer imports pydantic, which takes longer than all that a command without the
+    To convert a value, Typer imports pydantic, which takes longer than all that a command without the
     network imports.
     """
     for each in parameters:
@@ -86,7 +86,7 @@ def _without_secrets() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if hasattr(error, "format_message"):  # the parser's error class is not public
+        if hasattr(error, "format_message"):  # the parser's errors: their class is not public
             error.__dict__["message"] = masked(error.__dict__["message"])
         raise
 
@@ -108,7 +108,7 @@ class Group(TyperGroup):
 
 
 class _Panels(Group):
-    """A group whose help lists the commands by panel, without the time that importing rich takes."""
+    """A group whose help lists the commands by panel; Typer's own panels would import rich, which is slow."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
         with _without_secrets():
@@ -199,7 +199,7 @@ def _start(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> Run:
-    """Start a command of users, all of which have these options."""
+    """Start a user's command: the parameters are the options that all these commands have."""
     return Run(profile, Output(as_json=as_json, quiet=quiet))
 
 
@@ -214,7 +214,7 @@ def _with_options(function: Function, start: Start) -> Function:
 
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
     parameters = [*own, *common.values()]
-    # Typer reads the arguments and options from these, and the help from name and docstring.
+    # Typer reads arguments and options from signature and annotations, the help from name and docstring.
     run_command.__dict__["__signature__"] = inspect.Signature(
         [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
     )

@@ -1,7 +1,7 @@
 """Complete names of containers, people, groups and profiles on a command line, by Typer's scripts for shells.
 
 Other users choose these names, and Typer's scripts have the shell evaluate some of them: the one for zsh runs
-what a name such as `x\\$(rm *)` contains. So only names that every shell takes as they are get offered.
+what a name such as `x\\$(rm *)` contains. So names with characters that a shell interprets are not offered.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from scbroker.cli.run import Run
 
 _SECONDS: Final = 2.0
-"""The time to read names from the broker; then those that were read are offered."""
+"""Time limit for reading names from the broker; at its end those read so far are offered."""
 _MOST: Final = 1000
 _PLAIN: Final = re.compile(r"[\w./+,][\w ./+,-]*")
 
 
 def _names(ctx: Any, incomplete: str, read: Callable[[Run], Iterable[str]]) -> list[str]:
-    """Return the names that begin with a word and were read in two seconds; none after a failure."""
+    """Return the names that begin with a word and were read in two seconds, or before a failure."""
     import scbroker
     from scbroker.cli.output import Output
     from scbroker.cli.run import Run
@@ -49,7 +49,7 @@ def _names(ctx: Any, incomplete: str, read: Callable[[Run], Iterable[str]]) -> l
     reader.start()
     reader.join(_SECONDS)
     names = sorted(set(found))
-    if os.environ.get("_SCBROKER_COMPLETE") == "complete_bash":  # bash does not escape names
+    if os.environ.get("_SCBROKER_COMPLETE") == "complete_bash":  # bash does not escape spaces
         return [each.replace(" ", "\\ ") for each in names]
     return names
 

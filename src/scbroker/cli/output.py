@@ -26,14 +26,14 @@ _INVISIBLE: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 """Unicode's categories of characters that could steer a terminal or hide a part of a text."""
 _MARKS: Final = ("Mn", "Me")
 _MOST_MARKS: Final = 4
-"""Marks over one letter, as Unicode Technical Standard 39, 5.4, advises: more draw over other rows."""
+"""Maximum combining marks on a letter (Unicode TS 39, 5.4): more would draw over other rows."""
 SHORT_ID: Final = 8
 _SECRETS: Final = re.compile(
     r"(scbroker-link(?::|%3a))\s*[^\s'\"]+|(\w://)[^\s'\"]*@|(extra argument(?:s|\(s\))?) \(.*\)",
     re.IGNORECASE | re.DOTALL,
 )
-"""Secrets that a person may have typed in a wrong place: that of a link, the password before a host, or a
-word after the arguments of a command."""
+"""Secrets that a person may have typed in a wrong place: the key in a link's URL, the password before the
+host of a URL, and words after the last argument of a command."""
 
 
 class Size(int):
@@ -232,7 +232,7 @@ class Output:
             print(text, flush=True)
 
     def _table(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
-        """Write a table. A terminal wraps lines that are too long for it: half an id would be of no use."""
+        """Write a table. The terminal wraps long lines: cut ones could end in half an id."""
         from rich.cells import cell_len
 
         listed = [[row[key] for key in columns] for row in rows]
@@ -253,7 +253,7 @@ class Output:
 
 
 def _as_json(value: Any) -> str:
-    import json  # not needed for the help of a command
+    import json  # lazy: the help of a command does not need it
 
     return json.dumps(_plain(value))
 
@@ -269,7 +269,7 @@ _PLAIN: Final = (str, type(None), int, bool, float)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it."""
+    """Convert a value of a row to one that `json` can encode."""
     if type(value) in _PLAIN:
         return value
     if isinstance(value, Mapping):

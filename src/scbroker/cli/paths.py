@@ -309,7 +309,7 @@ def _finished(path: Path, modified: dt.datetime | None, *, sync: bool) -> os.sta
             # Whole numbers: a float would be off by a microsecond.
             time = (modified - _EPOCH) // dt.timedelta(microseconds=1) * 1000
             at = file.fileno() if _HAS_UTIME_FD else path
-            with contextlib.suppress(OverflowError, OSError):  # no file can have this time
+            with contextlib.suppress(OverflowError, OSError):  # a time that the system cannot store
                 os.utime(at, ns=(time, time))
         if sync:
             os.fsync(file.fileno())

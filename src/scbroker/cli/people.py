@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CARD_PREFIX: Final = "scbroker-contact:"
 _OFFER_SECONDS: Final = 2.0
-"""Time limit for offers that the command does not need: the history of an offered group can be long."""
+"""Time limit for reading offers, which only add a hint: the history of an offered group can be long."""
 _MOST_LISTED: Final = 10
 Who: TypeAlias = "scbroker.Contact | scbroker.ContactCard | uuid.UUID"
 Entry: TypeAlias = "scbroker.Group | errors.BrokerError"
@@ -152,7 +152,7 @@ class People(desk.People):
         Raises `NotFoundError`, which suggests similar names, for an unknown name.
         """
         if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
-            card = scbroker.ContactCard.parse(text)  # raises for a link, without repeating it
+            card = scbroker.ContactCard.parse(text)  # raises for a link, but does not repeat it
             contact = self.contacts.get(card.userId)
             return card if contact is None or contact.fingerprint != card.fingerprint else contact
         try:
@@ -185,7 +185,7 @@ class People(desk.People):
             return holder_of(group.readable())
         if group is None:
             return person
-        if isinstance(person.who, uuid.UUID):  # the text is a whole id: a group's
+        if isinstance(person.who, uuid.UUID):  # the text is a whole id, that of a group
             return holder_of(group.readable())
         raise errors.InvalidArgumentError(
             f"{text!r} is a contact and a group: use the id, {person.id} for the contact or {group.id} for "

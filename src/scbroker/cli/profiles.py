@@ -210,7 +210,7 @@ def _text() -> str:
     API keys.
     """
     try:
-        # A pipe in place of the file would wait for a writer.
+        # O_NONBLOCK: otherwise opening a pipe in place of the file would wait for a writer.
         with os.fdopen(os.open(path(), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             state = os.fstat(file.fileno())
             if not stat.S_ISREG(state.st_mode):

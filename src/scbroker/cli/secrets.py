@@ -20,7 +20,7 @@ from scbroker import errors
 
 _LARGEST_KEY_FILE: Final = 65_536
 _LONGEST: Final = 4096
-"""Bytes of a file with a secret: more is a wrong file."""
+"""Maximum bytes of a file with a secret: a longer one is the wrong file."""
 
 
 def _file_option(what: str) -> Any:
@@ -110,7 +110,7 @@ def _from_file(what: str, file: Path) -> str:
     else:
         text, shown = _read(what, file), str(file)
     try:
-        # utf-8-sig drops the mark that editors on Windows write before the text.
+        # utf-8-sig drops the byte order mark that editors on Windows write before the text.
         line = text.decode("utf-8-sig").partition("\n")[0].removesuffix("\r")
     except UnicodeDecodeError:
         line = ""
@@ -122,7 +122,7 @@ def _from_file(what: str, file: Path) -> str:
 
 
 def _read(what: str, file: Path) -> bytes:
-    """Read a file. An error does not repeat its name, which may be the secret itself."""
+    """Read a file. If it cannot be opened, the error omits its name, which may be the secret itself."""
     try:
         with file.open("rb") as opened:
             mode = os.fstat(opened.fileno()).st_mode

@@ -128,7 +128,7 @@ def verify(
 
 
 def _row(run: Admin, entry: Entry) -> dict[str, Any]:
-    """Return an entry; for a person its details as name=value, and as JSON a text with spaces."""
+    """Return a row; without --json, details are name=value, and a value that is not one word is JSON."""
     row = row_of(entry)
     if run.out.as_json:
         return row

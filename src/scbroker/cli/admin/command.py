@@ -82,7 +82,7 @@ class Admin(BaseRun):
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, and return its result. An error of a store names its cause."""
-        import asyncio  # not needed for the help of a command
+        import asyncio  # lazy: the help of a command does not need it
 
         try:
             return asyncio.run(work)
@@ -120,5 +120,5 @@ def listing(of: typer.Typer) -> Callable[[Function], Function]:
 
 
 def _start(data_dir: DataDir = None, as_json: AsJson = False, quiet: Quiet = False) -> Admin:
-    """Start a command of an operator, all of which have these options."""
+    """Start an operator's command: the parameters are the options that all these commands have."""
     return Admin(data_dir, Output(as_json=as_json, quiet=quiet))

@@ -403,7 +403,7 @@ def _hint(provider: "scbroker.ServerProvider", user_id: uuid.UUID) -> str:
 def _opened(
     key_file: "scbroker.KeyFile", password_file: Path | None, passphrase_file: Path | None
 ) -> "scbroker.KeyRing":
-    """Open a KeyFile with the password, or with the passphrase if one is in a file."""
+    """Open a KeyFile with the passphrase if --passphrase-file is given, otherwise with the password."""
     if passphrase_file is not None:
         secrets = {"passphrase": secret("passphrase", passphrase_file)}
     else:

@@ -19,7 +19,7 @@ from scbroker.desk.people import counted
 from scbroker.desk.strangers import Strangers
 
 _SMALL: Final = 1_048_576
-"""Bytes of a content that is read together with others."""
+"""Bytes: contents up to this size are read in batches."""
 _ATTEMPTS: Final = 3
 if TYPE_CHECKING:
     _Container = scbroker.Container[Any]
@@ -45,7 +45,7 @@ class _Report:
 
     def note(self, id: uuid.UUID | None, result: _Entry) -> None:
         """Add the result of reading a container."""
-        if isinstance(result, errors.DeletedError):  # since it was listed: the tombstone proves it
+        if isinstance(result, errors.DeletedError):  # since it was listed, as a tombstone proves
             self.row["containers"] -= 1
         elif isinstance(result, errors.BrokerUnavailableError):
             raise result
@@ -118,7 +118,7 @@ def verify(run: Run, containers: AnyContainers = None, everyone: Everyone = Fals
 
 
 def _all(run: Run, report: _Report) -> Iterator[_Entry]:
-    """Yield the metadata of all containers, and count those to which the broker denies access."""
+    """Yield the metadata of all containers; add to the report the ids that the broker denies now."""
     start: uuid.UUID | None = None
     while True:
         page = run.session.listContainers(startAfter=start, headers=False).result()
@@ -139,7 +139,7 @@ def _length(container: _Container) -> int:
 
 
 def _read(run: Run, together: Together, total: Total, some: Sequence[_Container]) -> _Results:
-    """Read headers and contents, which verifies them, without keeping them in memory."""
+    """Read headers and contents of a batch, which verifies them."""
     ids = [each.id for each in some]
     results = together.wait(run.session.getContainers(ids))
     for each in some:
@@ -148,7 +148,7 @@ def _read(run: Run, together: Together, total: Total, some: Sequence[_Container]
 
 
 def _read_large(run: Run, together: Together, total: Total, container: _Container) -> _Results:
-    """Read a large content piece by piece, again if it is replaced meanwhile."""
+    """Read a large content piece by piece; retry if it is replaced meanwhile."""
     found: _Entry = container
     for _ in range(_ATTEMPTS):
         reading = run.session.getContainers([container.id], content=False)

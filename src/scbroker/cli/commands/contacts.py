@@ -51,7 +51,7 @@ def add(
         raise errors.InvalidArgumentError(
             f"This is your own card: give it to others, and add theirs (profile {run.profile.name})."
         )
-    adding = run.people.book.add(parsed, name)  # raises at once for an invalid name
+    adding = run.people.book.add(parsed, name)  # outside the `try`: raises for an invalid name
     try:
         contact = adding.result()
     except errors.InvalidArgumentError:

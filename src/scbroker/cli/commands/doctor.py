@@ -145,7 +145,7 @@ class _Doctor:
         except errors.SessionStoreError as error:
             if self.profile is not None:
                 raise
-            raise DoubtfulError(sentence(error)) from None  # --session-folder may help
+            raise DoubtfulError(sentence(error)) from None  # a warning: --session-folder may help
 
     def _provider(self, api_key: str) -> scbroker.ServerProvider:
         return scbroker.ServerProvider(

@@ -37,7 +37,7 @@ _SMALL: Final = 65_536
 """Bytes: contents up to this size are read in batches."""
 _PIECE: Final = 8_388_608
 _HARMLESS: Final = re.compile("[\t\n\u00ad\u200c\u200d\ufeff]|\r\n")
-"""Characters of plain texts that `harmless` would escape: line ends, joiners and hyphenation."""
+"""Characters that `harmless` escapes and plain text may have: tab, line end, joiner, soft hyphen, BOM."""
 
 Force = Annotated[bool, typer.Option("--force", "-f", help="Overwrite files that exist.")]
 
@@ -233,7 +233,7 @@ class _Item:
         return self.container.length or 0
 
     def outcome(self, status: str, result: int | errors.BrokerError) -> Outcome:
-        """Return the outcome of saving this number of bytes."""
+        """Return the outcome of saving the content; `result` is its number of bytes, or the error."""
         if isinstance(result, errors.BrokerError):
             return Outcome(self.name, result)
         row = {"name": name_of(self.container), "status": status, "id": self.container.id}
@@ -278,10 +278,10 @@ def _with_own_paths(
 ) -> Iterator[_Item]:
     """Yield the containers with their paths, each path once.
 
-    Anybody can share a container with any name. So if several containers have the same path, or one that
-    differs in invisible characters alone, only the one that the user created gets it, or the newest of those
-    that only the user can have named; without such a one, each is an error. If names differ only in case,
-    they are written if the folder distinguishes case.
+    Anybody can share a container with any name. So if several containers have the same path, or paths that
+    differ only in invisible characters, only the one that the user created and named is written (with
+    `recursive`, the newest of several that nobody else can have named); each of the others is an error. Paths
+    that differ only in case are all written if the folder distinguishes case.
     """
     user = run.session.getUserId().result()
     paths: dict[str, list[_Item]] = {}
@@ -297,7 +297,7 @@ def _with_own_paths(
         own = [item for item in items if is_own(item.container, user)]
         if (
             recursive and len({each.path for each in own}) == 1
-        ):  # whole paths are equal, not only the file names
+        ):  # the whole names are equal: without `recursive`, only their last parts
             left = run.names.without_twins(str(items[0].path), [each.container for each in own])
             own = [each for each in own if each.container in left]
             items = [each for each in items if not is_own(each.container, user) or each in own]
@@ -326,7 +326,7 @@ def _with_own_paths(
 
 
 def _is_there(run: Run, item: _Item, folder: Folder, *, force: bool, checksum: bool) -> bool:
-    """Return whether the file exists with the content's size and time, or with its bytes.
+    """Return whether the file exists with the content's size and time, or, with `checksum`, with its bytes.
 
     Raises `AlreadyExistsError` for a different file, unless `force` is set, which replaces it.
     """
@@ -401,7 +401,7 @@ class _Receiving:
         return item.outcome("saved", len(result.content))
 
     def save(self, item: _Item) -> list[Outcome]:
-        """Save a large content under a name that the next run has too, so that it can resume."""
+        """Save a large content through a temporary file whose name lets the next run resume the download."""
         container, temporary = item.container, self._folder.path / f"{OWN}-{item.container.id.hex}"
         try:
             progress = self._total.of(item.path)

@@ -174,7 +174,7 @@ def _names(run: Run, links: "Sequence[scbroker.Link]") -> dict[uuid.UUID, str]:
 
 
 def _find(run: Run, text: str) -> "scbroker.Link":
-    """Return the link of a user id or a name. Raises `InvalidArgumentError` if several have the name."""
+    """Return the link with this user id, name or URL. Raises `InvalidArgumentError` for a name of several."""
     links = run.session.getLinks().result()
     found = [
         each for each in links if text in (str(each.userId), each.userId.hex, each.name, each.url)

@@ -199,7 +199,7 @@ def sent(run: Run, container: ContainerArgument) -> None:
 
 
 def _use_store(run: Run, folder: Path | None) -> None:
-    """Have the session use the marks in an existing folder: marks in a new one would be empty."""
+    """Have the session use the trust store in `folder`, which must exist: a new one would have no marks."""
     if folder is None:
         return
     if not folder.is_dir():

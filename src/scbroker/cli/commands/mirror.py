@@ -94,5 +94,5 @@ def mirror(
 
 
 def _interrupt(*_: object) -> None:
-    """End as Ctrl-C does."""
+    """Handle SIGTERM like Ctrl-C."""
     raise KeyboardInterrupt

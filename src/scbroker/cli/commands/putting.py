@@ -160,8 +160,8 @@ def _into(run: Run, files: list[File], text: str, yes: bool) -> Work:
         )
     container = run.names.container(text)
     if not is_whole(text, container.id):
-        # Anybody can share a container with any name, and choose the beginning of its id. A member with
-        # Upload can rename a container of the user.
+        # Ask unless the whole id was given: anybody can share a container with any name and any beginning of
+        # an id, and a member with Upload can rename a container of the user.
         if container.createdBy != run.people.own_id:
             creator = run.people.name_of(container.createdBy)
             run.confirm(
@@ -335,7 +335,7 @@ class Sending:
             content: scbroker.ContentSource = self._content(file)
             try:
                 if isinstance(content, Path):
-                    # The library would hand each small file to a thread of its pool.
+                    # Read it in this thread: given a path, the library would use a thread of its pool.
                     content = read_small(content, _SMALL)
             except errors.BrokerError as error:
                 failed.append(Outcome(file.name, error))
@@ -345,7 +345,7 @@ class Sending:
                 )
         try:
             results = self._together.wait(self._session.createContainers(list(new.values())))
-        except errors.InvalidArgumentError:  # only this file: the others may still be stored
+        except errors.InvalidArgumentError:  # one may be invalid: send each alone
             return [*failed, *(outcome for file in new for outcome in self._create(file))]
         for file in new:
             self._total.set(file.name, file.size or 0)
@@ -364,7 +364,10 @@ class Sending:
         return [_tried(file, "stored", create)]
 
     def _update(self, file: File, container: scbroker.Container[Any]) -> list[Outcome]:
-        """Write a new version: the content first, so that after a crash the header differs from the file."""
+        """Write a new version: content, then header.
+
+        After a crash in between, the old time in the header makes the next `put --update` write both again.
+        """
 
         def update() -> scbroker.Metadata:
             written: scbroker.Metadata = self._together.wait(
@@ -373,7 +376,7 @@ class Sending:
                     progress=self._total.of(file.name),
                 )
             )  # fmt: skip
-            if name_of(container) is None:  # another program wrote the header
+            if name_of(container) is None:  # leave a header that another program wrote
                 return written
             header = file.header(header_of(container))
             return self._together.wait(
@@ -397,7 +400,7 @@ def standard_input(together: Together) -> Iterator[bytes]:
     """Yield standard input in pieces; stop waiting for input when the command is interrupted."""
     descriptor = sys.stdin.fileno()
     while not together.is_over:
-        # Windows can wait for sockets only: there, an interrupted command ends with the input.
+        # On Windows, select() takes sockets only: there, an interrupted command ends with its input.
         if os.name == "nt" or select.select([descriptor], [], [], _POLL_SECONDS)[0]:
             try:
                 piece = os.read(descriptor, _READ)

@@ -265,7 +265,7 @@ def ids_of(
 def _named(
     run: Run, arguments: Sequence[str], people: Sequence[str] | None, option: str
 ) -> tuple[Sequence[str], list[AnyHolder]]:
-    """Return container names and people: the people are the arguments after the first, or the option's."""
+    """Return container names and people: without the option, the first argument is the only container."""
     texts, names = (arguments, people) if people else (arguments[:1], arguments[1:])
     if not names:
         raise errors.InvalidArgumentError(
@@ -300,7 +300,7 @@ def _check_keeps(
     ids: Mapping[uuid.UUID, str],
     members: Sequence[AnyHolder],
 ) -> None:
-    """Raise `InvalidArgumentError` if somebody would lose permissions that the person has not named."""
+    """Raise `InvalidArgumentError` if `share` without --can would take permissions from somebody."""
     for container_id, container in found.items():
         for each in members:
             level = _levels(container).get(each.id)
@@ -314,7 +314,7 @@ def _check_keeps(
 def _warn(
     run: Run, person: AnyHolder, found: Mapping[uuid.UUID, "scbroker.Container[Any]"]
 ) -> None:
-    """Say how to verify a person, unless they are verified or have access already."""
+    """Say how to verify a person, or who is in a group, unless they have access to a container already."""
     if any(person.id in _levels(each) for each in found.values()):
         return
     if isinstance(person.who, scbroker.Group):

@@ -42,7 +42,8 @@ def ui(
     from scbroker.cli.web import serving
 
     folders = folders_of(session_folder, trust_folder)
-    if profiles.find(run.profile_name) is None:  # the page would ask for every secret first
+    # Without a profile, check the folders now: the page would fail only after asking for every secret.
+    if profiles.find(run.profile_name) is None:
         profiles.check_device(*folders)
 
     async def show() -> None:

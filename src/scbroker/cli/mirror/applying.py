@@ -35,7 +35,7 @@ from scbroker.cli.paths import Folder
 
 _PIECE: Final = 2**20
 _CHOICES: Final = 3
-"""Paths to try after the planned one: a plan knows what is in the way, except for what came since."""
+"""Similar paths to try if a file was put at the planned one after the plan was made."""
 
 
 class Change(NamedTuple):
@@ -57,7 +57,7 @@ class Applying:
     ) -> None:
         self._folder, self._state, self._tell, self._exact = folder, state, tell, exact
         self._elsewhere: dict[uuid.UUID, PurePosixPath] = {}
-        """Where a file was put, because something came into the way of its new name."""
+        """By container id, where a file was moved to because its planned path was taken meanwhile."""
 
     def look(self, path: PurePosixPath, stamps: tuple[Stamp, ...]) -> Stamp | Other:
         """Return which recorded content a file has: by size and time, or by hash if the time differs."""
@@ -182,7 +182,7 @@ class Applying:
     ) -> Stamp | Other:
         try:
             status = self._folder.status(path)
-        except errors.BrokerError:  # no permission, or the name is too long: then writing it fails
+        except errors.BrokerError:  # no permission, or a name too long: a write reports it
             return Other.Foreign if stamps else Other.Missing
         if status is None:
             return Other.Missing

@@ -30,13 +30,13 @@ from scbroker.desk.people import counted
 from scbroker.desk.strangers import Strangers, is_own
 
 _ALIKE: Final = [PurePosixPath(each) for each in ("a", "A", "a\u200d")]
-"""Names of which some folders have one at a time; the names of containers are composed alike already."""
+"""Names that some file systems take for the same. They do not test composition: container names are NFC."""
 _SMALL: Final = 65536
-"""Bytes of a content that the broker sends together with others."""
+"""Bytes: contents up to this size are fetched in batches."""
 _BATCH: Final = 64
 _MOST_AT_ONCE: Final = 1000
 _COMPARE_AGAIN: Final = 3600.0
-"""Seconds until all containers are compared again: events are only the broker's word."""
+"""Seconds until all containers are compared again: nobody signs events, so the broker can leave some out."""
 _READ_GROUPS: Final = 30.0
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
@@ -61,7 +61,8 @@ class Mirror:
         self._run, self._session = run, run.session
         self._folder, self._state = folder, state
         self._selection, self._keep, self._exact = selection, keep, checksum
-        with Folder(state.incoming) as own:  # remove files that an interruption left there
+        # Test in `incoming`: `_remove_downloads` removes what an interrupted test leaves there.
+        with Folder(state.incoming) as own:
             has_all = len(own.told_apart(_ALIKE)) == len(_ALIKE)
         self._key: Callable[[str], str] = str if has_all else collision_key
         self._applying = Applying(folder, state, self._tell, exact=checksum)
@@ -69,7 +70,10 @@ class Mirror:
         self._failed: set[uuid.UUID] = set()
         self._strangers = Strangers(run.session)
         self._left_out: set[uuid.UUID] = set()
-        """Containers that strangers can change, and hidden files that others can change: their files stay."""
+        """Containers left out because strangers can change them, or anybody else if the file is hidden.
+
+        Files that the mirror wrote for them before stay.
+        """
         self._groups: set[uuid.UUID] = set()
         """The groups that the user had accepted at the last comparison."""
         self.status: int = 0
@@ -103,7 +107,7 @@ class Mirror:
                     has_compared, pause = True, _FIRST_PAUSE
                     self._apply_events(events)
             except errors.EventsExpiredError:
-                time.sleep(_FIRST_PAUSE)  # a broker could always answer so
+                time.sleep(_FIRST_PAUSE)  # no busy loop if the broker always answers so
             except errors.BrokerUnavailableError as error:
                 if not has_compared:
                     raise
@@ -155,8 +159,8 @@ class Mirror:
     def _apply_events(self, events: queue.SimpleQueue[Event]) -> None:
         """Apply changes until everything must be compared again: after a while, or when the groups change.
 
-        No event says that the user has accepted a group. So the groups are read every half minute without an
-        event.
+        No event says that the user has accepted a group. So the groups are read after each half minute
+        without an event.
         """
         end = time.monotonic() + _COMPARE_AGAIN
         while (seconds := end - time.monotonic()) > 0:
@@ -199,7 +203,7 @@ class Mirror:
             self._left_out.discard(id)
         self._note(zip(ids, found, strict=True))
         self._say_left_out(said)
-        if before or self._placed(ids):  # strangers' writes must not each cause a plan
+        if before or self._placed(ids):  # no plan for each write of a stranger
             self._apply(touched=ids)
 
     def _placed(self, ids: set[uuid.UUID]) -> bool:
@@ -314,7 +318,7 @@ class Mirror:
         for fetch, read in zip(fetches, containers, strict=True):
             with self._failing(fetch.remote.id, fetch.path):
                 if isinstance(read, _GONE):
-                    continue  # the event of its deletion follows
+                    continue  # an event will report its deletion
                 if isinstance(read, errors.BrokerError):
                     raise read
                 if read.content is None:
@@ -338,7 +342,7 @@ class Mirror:
                     remote.id, source, progress=lambda done, _: show(done)
                 ).result()
             except _GONE:
-                return  # the event of its deletion follows
+                return  # an event will report its deletion
             except errors.DiskFullError:
                 self._remove_downloads()
                 raise
@@ -384,7 +388,7 @@ class Mirror:
         self._run.out.line(row, text)
 
     def _remove_downloads(self) -> None:
-        """Remove interrupted downloads of containers to which the user has lost access."""
+        """Remove all interrupted downloads, also of containers to which the user has lost access."""
         with translated(self._state.incoming):
             for each in self._state.incoming.iterdir():
                 if each.is_dir() and not each.is_symlink():

@@ -27,7 +27,7 @@ OWN_FOLDER: Final = PurePosixPath(f"{OWN}-mirror")
 _LONGEST_PART: Final = 255
 _LONGEST_SUFFIX: Final = 32
 _NEAR: Final = 100
-"""Paths beside a place where a file is in the way: a container's file that has one of them stays there."""
+"""How many similar paths are tried to find a container's file, which stays if its own path is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class _Plan:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
 
     def _holders(self) -> dict[uuid.UUID, set[PurePosixPath]]:
-        """Return the paths that each container has a file at, or had one that is missing now."""
+        """Return the paths of each container's recorded files, also missing ones, but not those to drop."""
         left = {each.path for each in self._first if self._seen[each.path] is not Other.Missing}
         found: dict[uuid.UUID, set[PurePosixPath]] = defaultdict(set)
         for path, stamps in self._files.items():
@@ -264,7 +264,7 @@ class _Plan:
         )
 
     def _choices(self, place: PurePosixPath, remote: Remote) -> Iterator[PurePosixPath]:
-        """Yield paths to use instead of one where a file is in the way, or in the way of a folder of it."""
+        """Yield similar paths for a path that is taken, or one of whose folders is a file to keep."""
         position = self._blocked(place)
         if position is None:
             return beside(place, remote)

@@ -32,12 +32,12 @@ _FIRST_DESCRIPTOR: Final = 200
 INCOMING: Final = OWN_FOLDER / "incoming"
 """The folder of downloads."""
 _LONGEST: Final = 2**30
-"""Bytes of the record: about a million files."""
+"""Maximum bytes of the record: enough for about a million files."""
 _LONGEST_LINE: Final = 16384
 _LONGEST_PATH: Final = 2048
-"""Bytes: a name of the greatest length, with what the mirror adds to paths that collide."""
+"""Maximum bytes of a path: the longest name, with what the mirror adds to paths that collide."""
 _SPARE: Final = 10_000
-"""Superseded lines, above which the record is rewritten."""
+"""Superseded lines, beyond one for each file, above which the record is rewritten."""
 
 
 class Selection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

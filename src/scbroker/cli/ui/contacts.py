@@ -53,9 +53,9 @@ async def _add(request: Request) -> Response:
 
 
 async def _compare(request: Request) -> Response:
-    """Show both fingerprints, in the same order on the screens of both people; mark the contact as verified.
+    """Show both fingerprints, in the same order on both people's screens; a POST marks the contact verified.
 
-    The form has the fingerprint that the view showed.
+    The form sends the fingerprint that the view showed: the contact may have been replaced meanwhile.
     """
     contact = await _contact_of(request)
     if request.method == "POST":

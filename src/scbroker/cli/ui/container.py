@@ -34,7 +34,7 @@ from scbroker.desk.people import People, Somebody, modifier_is_member, some
 from scbroker.vocabulary import ContainerAccessLevel
 
 _EXCERPT: Final = 32
-"""Bytes of a sealed part that the view of the broker's side shows."""
+"""How many bytes of each sealed part are shown in the view of what the broker sees."""
 _FIELDS: Final = 12
 _LONGEST: Final = 80
 

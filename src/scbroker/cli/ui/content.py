@@ -42,7 +42,7 @@ _KINDS: Final = (
 _POLICY: Final = (
     "sandbox; default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""No script, style, frame, form or request, and an origin of its own."""
+"""The policy for contents: no script, style, frame, form or request, and an origin of its own."""
 
 
 def media_type_of(head: bytes) -> str | None:
@@ -53,7 +53,7 @@ def media_type_of(head: bytes) -> str | None:
 def text_of(head: bytes) -> str | None:
     """Return the start of a UTF-8 text, with deceptive characters escaped; None for other content."""
     try:
-        # The last character may be cut.
+        # Incremental, because the end may cut a character.
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(head)
     except UnicodeDecodeError:
         return None

@@ -24,7 +24,7 @@ from scbroker.desk.people import People, Somebody, contact_in_text
 
 Container: TypeAlias = scbroker.Container[Any]
 _LONGEST: Final = 120
-"""Characters of a name on the page. Other users choose the names of what they share."""
+"""Maximum characters of a name on the page: other users choose the names of what they share."""
 
 
 def session_of(request: Request) -> Session:

@@ -294,7 +294,7 @@ def _description(request: Request) -> str:
 
 
 def _dropped(group: scbroker.Group, people: People) -> str:
-    """Return a sentence with the members whose deletion the broker said and did not prove; "" if none."""
+    """Return a sentence with the members removed as deleted on the broker's unproven claim; "" if none."""
     if not group.dropped:
         return ""
     names = ", ".join(in_text(people.user(each)) for each in group.dropped)

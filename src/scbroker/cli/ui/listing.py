@@ -28,7 +28,7 @@ _DIGITS: Final = 6
 _LONGEST: Final = 200
 _THUMBNAIL_BYTES: Final = 4_194_304
 _OPTIONS: Final = 100
-"""Types, and people of each kind, that the filters offer. Other users choose what they share."""
+"""Maximum types, and people of each kind, that the filters offer: other users could share any number."""
 _SORTS: Final[dict[str, Callable[[Container], Any]]] = {
     "name": lambda each: (name_of(each) is None, (name_of(each) or "").casefold(), each.id),
     "changed": lambda each: (-each.modifiedAt.timestamp(), each.id),
@@ -152,7 +152,7 @@ def _folded(text: str) -> str:
 
 
 def _by_kind(people: People, visible: Iterable[Container]) -> dict[str, list[Somebody]]:
-    """Return who has created or can access a container, by kind, each sorted by name."""
+    """Return the users and groups that created or can access a container, by heading, sorted by name."""
     shown: dict[uuid.UUID, Somebody] = {}
     for each in visible:
         shown.setdefault(each.createdBy, people.user(each.createdBy))
@@ -167,10 +167,10 @@ def _by_kind(people: People, visible: Iterable[Container]) -> dict[str, list[Som
 
 
 def _is_image(each: Container, people: People) -> bool:
-    """Return whether the gallery loads this content as a thumbnail, which the name says is a picture.
+    """Return whether the gallery loads a content as a thumbnail: by its name a picture, and not too large.
 
-    Only if the user or contacts wrote every part of it: a browser decodes a picture of any size. Pictures of
-    other people are loaded after a click.
+    The user or contacts must have written every part of it, because a browser decodes pictures of any width
+    and height. Pictures of other people are loaded after a click.
     """
     media_type, _ = mimetypes.guess_type(name_of(each) or "")
     authors = {each.createdBy, each.modifiedBy, each.contentBy, each.headerBy} - {None}

@@ -35,7 +35,7 @@ _HEAD: Final = re.compile("([0-9]{1,16}):([0-9a-f]{64})")
 
 
 async def _show(request: Request) -> Response:
-    """Show the members, and a change of access by a former member of a group; accept the shown one."""
+    """Show the members, and a change of access by a former member of a group; a POST accepts that change."""
     provider = provider_of(request)
     if request.method == "POST":
         head = _HEAD.fullmatch(fields(request).get("head", ""))

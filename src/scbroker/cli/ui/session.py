@@ -37,7 +37,7 @@ UPLOAD: Final = "/upload"
 _FREE: Final = (START, RESUME, LOG_IN, REGISTER)
 """The paths that need no session."""
 _UNCHECKED: Final = (*_FREE, LOCK, LOG_OUT, STATE, UPLOAD)
-"""The paths that need no broker, and that of an upload, which reads its body before an error."""
+"""Paths for which `Gate` does not check the broker: they need none, or the endpoint checks it (UPLOAD)."""
 _POLL_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 10.0
 
@@ -200,7 +200,7 @@ class Session:
         if self.is_open and is_unused:
             self.lock()
         elif is_unused:
-            self.is_broker_away = False  # do not resume a session that was locked for lack of use
+            self.is_broker_away = False  # now only the passphrase opens the session
 
     async def lock_if_removed(self) -> None:
         """Lock the page if a command has removed the kept session or the profile, as `scbroker logout` does.

@@ -98,12 +98,15 @@ def _form(request: Request, template: str) -> Response:
     session = session_of(request)
     typed, session.typed = dict.fromkeys(_FIELDS, "") | session.typed, {}
     typed["server"] = typed["server"] or os.environ.get(_SERVER, "")
-    # A locked page shows these forms too, so the exported key is used but never in them.
+    # A locked page shows these forms too: they must not contain the API key of the environment.
     return show(request, template, typed=typed, has_key=bool(os.environ.get(_API_KEY)))
 
 
 def _given(request: Request, *names: str) -> dict[str, str]:
-    """Return a form's fields, with the exported API key if none was typed; keep those without secrets."""
+    """Return a form's fields, with the environment's API key if none was typed.
+
+    Fields without a secret are remembered: after an error, the form shows them again.
+    """
     given = {name: fields(request).get(name, "").strip() for name in names}
     typed = {name: given.get(name, "") for name in _FIELDS}
     if "@" in given["server"]:  # a URL may have a password before the @

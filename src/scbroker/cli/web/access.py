@@ -1,8 +1,9 @@
 """Admit to a page only the browser of the person who started its command.
 
 The page listens on a loopback address. Others reach it there as well: users of the same machine, and sites in
-the person's browser. After the command has ended, another user's server may listen at the address. A view has
-the server prove that it knows the view's secret, which neither sends. docs/security.md has the controls.
+the person's browser. After the command has ended, another user's server may listen at the address. So the
+script of a view has the server prove, by a MAC, that it knows the secret in the view. docs/security.md has
+the controls.
 """
 
 import hmac

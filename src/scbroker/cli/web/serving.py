@@ -104,7 +104,7 @@ async def serve(app: ASGIApp, bound: socket.socket, seconds: float) -> None:
             proxy_headers=False,
             lifespan="off",
             ws="none",
-            http="h11",  # limits the head of a request
+            http="h11",  # can limit the size of a request's head
             h11_max_incomplete_event_size=_MAX_HEAD,
             limit_concurrency=_MAX_CONNECTIONS,
             timeout_graceful_shutdown=_GRACE_SECONDS,
@@ -133,7 +133,7 @@ def opened_in_browser(url: str, failed: Callable[[], None]) -> Iterator[None]:
         if not webbrowser.open(file.as_uri()):
             failed()
 
-    # Without a display, a browser of the terminal would take the terminal over.
+    # Without a display, a text browser could be started, which would take over the terminal.
     if sys.platform == "linux" and not (os.environ.keys() & {"DISPLAY", "WAYLAND_DISPLAY"}):
         failed()
         yield

@@ -34,7 +34,7 @@ from scbroker.cli.web.access import ENTER, STATE, STATIC, Access, Guard, refuse
 _OWN: Final = "scbroker.cli.web"
 """The package with the folders of common templates and static files."""
 _FORM_HEADER: Final = "x-page-form"
-"""The header in which the page's script sends the secret of forms. Another site cannot set it."""
+"""The header in which the page's script sends the CSRF secret of forms. Another site cannot set it."""
 _MAX_FORM: Final = 8192
 _MAX_FIELDS: Final = 16
 _FAILED: Final = "This did not work"
@@ -57,7 +57,7 @@ _FAULTS: Final[tuple[tuple[type[errors.BrokerError], int, str], ...]] = (
 )
 """The status and the heading of an error's view, by the first class that fits."""
 _OF_FORMS: Final = (errors.InvalidArgumentError, errors.AlreadyExistsError, errors.ConflictError)
-"""Errors that a form with other values may not have."""
+"""Errors that other values in the form may avoid: their view leads back to the form."""
 Handler = Callable[[Request, Any], Awaitable[Response]]
 
 
@@ -344,7 +344,7 @@ def qr_code(text: str, label: str) -> Markup:
     drawn = segno.make_qr(text, error="m").svg_inline(
         scale=1, border=4, dark="#000", light="#fff", svgclass="qr", lineclass=None, omitsize=True
     )
-    # The drawing has numbers and colours only: the text is in none of its attributes.
+    # No escaping: the drawing has numbers and colours only, and the text in none of its attributes.
     return Markup('<svg role="img" aria-label="{}" ').format(label) + Markup(  # noqa: S704
         drawn.removeprefix("<svg ")
     )

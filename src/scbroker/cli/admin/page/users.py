@@ -17,7 +17,7 @@ from scbroker.server.admin.stores import Stores
 
 _COUNT: Final = 50
 _DIGITS: Final = 9
-"""Most digits of `after`, the number of users on the pages before."""
+"""Maximum number of digits of the parameter `after`: how many users the earlier pages show."""
 _ACTS: Final = 20
 _Quotas = dict[usage.Resource, int | None]
 
@@ -123,7 +123,7 @@ def _number(text: str) -> int:
 
 
 def _quotas(given: Mapping[str, str]) -> _Quotas:
-    """Return the quotas that a form sets. An empty field sets none; `default` removes the user's own."""
+    """Return the quotas that a form changes. Empty fields change none; `default` removes the user's own."""
     found: _Quotas = {}
     if size := given.get("bytes", "").strip():
         found["bytes"] = None if size.lower() == usage.DEFAULT else size_of(size)

@@ -16,7 +16,7 @@ from scbroker.server.admin.stores import Stores
 
 SECONDS: Final = 5.0
 _READINGS: Final = 13
-"""Readings of the last minute."""
+"""Number of readings kept: those of a minute, at one every SECONDS."""
 
 
 class Watch:
@@ -52,7 +52,7 @@ class Watch:
             await self._read()
 
     async def _read(self) -> None:
-        """Read metrics and stores; a failure of one is kept as its fault."""
+        """Read metrics and stores; keep the message of a failure in `fault` or `stores_fault`."""
         try:
             self.readings.append(await asyncio.to_thread(read, self.url))
             self.is_ready = await asyncio.to_thread(_is_ready, self.url)
