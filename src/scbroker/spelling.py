@@ -20,7 +20,7 @@ _BLANK: Final = frozenset("\u2800\U00013441\U00013442\U00016fe4\U0001d159")
 """Symbols and letters that draw nothing. Unicode has no property for them."""
 _FIRST_IGNORABLE: Final = "\u00ad"
 _ID: Final = re.compile(r"(?=.*[0-9]|.{8})[0-9a-f]{4}[0-9a-f-]{,32}")
-"""An id, or the beginning of one: with a digit, because Ebba is a name, or as long as lists show it."""
+"""An id or its beginning: with a decimal digit, because Ebba is a name, or of 8 or more, as lists show it."""
 
 
 def is_invisible(character: str) -> bool:
@@ -39,12 +39,12 @@ def comparable(name: str) -> str:
     It ignores case, kinds of composition and width, the length of white space, and invisible characters.
     Letters of two scripts that look alike have different texts.
     """
-    if name.isascii():  # a tenth of the time, with the same result
+    if name.isascii():  # the same result in a tenth of the time
         return " ".join(name.casefold().split())
     seen = without_invisible(name)
     try:
         return _nickname().enforce(seen)
-    except UnicodeEncodeError:  # a name from before such names were refused
+    except UnicodeEncodeError:  # a name older than `check_new`, which refuses it
         folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", seen).casefold())
         return " ".join(without_invisible(folded).split())
 

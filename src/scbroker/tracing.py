@@ -19,7 +19,7 @@ _API: Final = "opentelemetry.trace"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADER: Final = "traceparent"
 _PROTOCOL: Final = "/v1/"
-"""Other paths of a broker are for operators, whose monitors ask for them every second."""
+"""The beginning of traced paths. The others are for operators, whose monitors read them every second."""
 T = TypeVar("T")
 _stop: list[Callable[[], None]] = []
 
@@ -127,7 +127,7 @@ class _Sent(_Span):
         if self._headers is not None:
             carrier: dict[str, str] = {}
             _propagator().inject(carrier)
-            if _HEADER in carrier:  # not tracestate and baggage, which may have the program's data
+            if _HEADER in carrier:  # no tracestate or baggage, which may be private
                 self._headers[_HEADER] = carrier[_HEADER]
         return self
 
@@ -140,7 +140,7 @@ def _propagator() -> Any:
 
 
 class _NoSpan:
-    """Does nothing."""
+    """A span that does nothing, for a program without OpenTelemetry."""
 
     def __enter__(self) -> Self:
         return self

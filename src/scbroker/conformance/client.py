@@ -24,7 +24,7 @@ _IDS: Final = ("containerId", "groupId", "userId")
 
 
 class _StepError(Exception):
-    """A step ended otherwise than the scene expects."""
+    """A step did not end as the scene expects."""
 
 
 def scenes() -> list[dict[str, Any]]:
@@ -116,7 +116,7 @@ class _Stage:
         self._names: dict[str, str] = {}
 
     def play(self, scene: dict[str, Any]) -> None:
-        """Play a scene; raise `_StepError` at the first step that ends otherwise."""
+        """Play a scene; raise `_StepError` at the first step that does not end as expected."""
         self._broker.honest()
         self._broker.breaches.clear()
         for step in scene["steps"]:
@@ -156,7 +156,7 @@ class _Stage:
             self._names["$" + step["as"]] = named
 
     def _filled(self, value: Any) -> Any:
-        """Replace every `$name` by the id that a step named so."""
+        """Replace every `$name` by the id that an earlier step stored under this name, by `as`."""
         if isinstance(value, dict):
             return {name: self._filled(each) for name, each in value.items()}
         if isinstance(value, list):

@@ -19,7 +19,7 @@ from scbroker.wire import codec, containers, groups, parts, users
 
 _SOMEBODY: Final = "00000000-0000-8000-8000-000000000000"
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
-# The limits of protocol.md, sections 1 and 4, as numbers, so that a changed constant of ours is noticed.
+# The limits of protocol.md, sections 1 and 4, as numbers, to detect a change of our own constants.
 _LARGE: Final = 4_194_304
 _SMALL: Final = 131_072
 _APPLICATION: Final = 256
@@ -193,7 +193,7 @@ def every_operation(probe: Probe) -> None:
         (204, "PUT", f"{part_path}/chunks/0", sealed),
         (200, "GET", f"{part_path}/chunks?first=0", None),
         (200, "POST", f"{part_path}/transfers", parts.TransfersRequest(chunks=[1])),
-        (None, "POST", f"{part_path}/chunks", report),  # an operation for brokers with an object store
+        (None, "POST", f"{part_path}/chunks", report),  # only a broker with an object store accepts it
         (201, "PUT", put, upload.draft(content=part)),
         (204, "DELETE", dropped, None),
         (200, "GET", f"{part_path}/hashes", None),

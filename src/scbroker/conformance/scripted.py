@@ -34,7 +34,7 @@ T = TypeVar("T")
 _PATIENCE: Final = 30.0
 _PIECE: Final = 1_048_576
 _ENDLESS: Final = 64 * _PIECE
-"""Twice what a client may read of any answer (docs/spec/protocol.md, section 4)."""
+"""Bytes of an endless answer: twice what a client may read of any (docs/spec/protocol.md, section 4)."""
 _FORWARDED: Final = ("content-type", "retry-after", codec.PROTOCOL_HEADER.lower())
 _ERRORS: Final = {kind.code: kind for kind in STATUS}
 
@@ -106,7 +106,7 @@ class ScriptedBroker:
         self.lies.append(Lie(operation, change, times))
 
     def _start(self, stack: ExitStack, folder: Path) -> str:
-        """Start the broker behind the layer and return its URL."""
+        """Start the real broker, to which the layer forwards requests, and return its URL."""
         settings = {k: v for k, v in os.environ.items() if not k.startswith("SCBROKER_")}
         settings |= {"SCBROKER_API_KEY": str(self.api_key), "SCBROKER_ORIGINS": self.url}
         log = stack.enter_context((folder / "log").open("wb"))
@@ -182,7 +182,7 @@ class ScriptedBroker:
         async with self._client.request(
             request.method,
             URL(self._behind + request.raw_path, encoded=True),
-            data=io.BytesIO(body) if body else None,  # aiohttp warns of large bytes
+            data=io.BytesIO(body) if body else None,  # aiohttp warns of large `bytes`
             headers=headers,
             allow_redirects=False,
             skip_auto_headers=["Content-Type", "User-Agent", "Accept", "Accept-Encoding"],
@@ -191,7 +191,7 @@ class ScriptedBroker:
             return _Reply(came.status, found, await came.read())
 
     def _swallow(self, operation: str, body: bytes) -> _Reply | None:
-        """Answer a record as if it were stored, if a lie says so; the broker behind never gets it."""
+        """Answer a record as if it were stored, if a lie says so; the real broker never gets it."""
         for lie in self.lies:
             if lie.operation == operation and "swallow" in lie.change and lie.times:
                 lie.times -= 1

@@ -35,10 +35,10 @@ _KEPT: Final[Mapping[User, Any]] = MappingProxyType({})
 
 @dataclass
 class _State:
-    """A group after one of its records."""
+    """The members and secrets of a group after one of its records."""
 
     members: dict[User, int]
-    """Their roles."""
+    """The members with their roles."""
     secrets: list[bytes]
     made: NewRoster
 

@@ -28,7 +28,7 @@ Entry: TypeAlias = "scbroker.Container[Any] | errors.BrokerError"
 LONGEST_NAME: Final = 1024
 """Characters. Names of files are shorter; the time to normalize grows with the square of the length."""
 _LONGEST: Final = LONGEST_NAME + 1
-"""Characters of a name that the index has."""
+"""The index cuts names after so many characters, so that a name that is too long stays too long."""
 _ROUNDS: Final = 3
 _GONE: Final = (errors.NotFoundError, errors.DeletedError)
 _REFUSED: Final = (errors.UntrustedError, errors.BrokerFaultError)
@@ -193,7 +193,7 @@ def _read(provider: scbroker.BrokerProvider, ids: list[uuid.UUID]) -> list[Entry
 def _asked(
     provider: scbroker.BrokerProvider, ask: Callable[[Index], Coroutine[Any, Any, T]]
 ) -> T | None:
-    """Query the provider's index; return None without one, or, with one warning, if it cannot be used."""
+    """Query the provider's index. Return None if it has none, or, after a warning, if it cannot be used."""
     from scbroker.client.cache.index import index_of
     from scbroker.client.calls.io_thread import io_thread
 

@@ -19,14 +19,14 @@ from scbroker.spelling import is_invisible, without_invisible
 ID: Final = "id:"
 """The beginning of a path in a filesystem that names a container by its id."""
 _PATTERN: Final = re.compile(r"[*?\[]")
-"""The characters with which fsspec begins a pattern."""
+"""The characters that make a path a glob pattern for fsspec."""
 _MOST_PARTS: Final = 64
-"""Each is a folder to make and to sync, and others choose the names."""
+"""Maximum parts of a path: each is a folder to make and to sync, and other users choose the names."""
 OWN: Final = ".scbroker"
 """The beginning of names that no container's file gets: those of the program's own files."""
 _LONGEST_PART: Final = 255
 _LONGEST_PATH: Final = 1024
-"""Bytes in UTF-8."""
+"""Maximum bytes of a path, in UTF-8."""
 _WRITTEN: Final = frozenset("\u061c\u200c\u200d\u200e\u200f\ufe0f")
 """Invisible characters that people's own files have in their names: marks of direction, joiners, emoji."""
 _CONTROLS: Final = ("Cc", "Cs", "Zl", "Zp")
@@ -44,7 +44,7 @@ def relative_path(name: str, longest: int = _LONGEST_PATH) -> PurePosixPath:
     Raises `InvalidArgumentError` with the reason for a name that no file gets: it would lead out of the
     folder, deceive a person who reads it, or have another meaning on another system.
     """
-    # The time to normalize grows with the square of the length.
+    # Normalizing takes time quadratic in the length: skip it for a name that is refused as too long.
     found = unicodedata.normalize("NFC", name) if len(name) <= 4 * _LONGEST_PATH else name
     try:
         parts = found.split("/")

@@ -18,13 +18,13 @@ from scbroker.vocabulary import AccessLevel, ContainerAccessLevel, GroupManager
 
 Container: TypeAlias = "scbroker.Container[Any]"
 _NAMED: Final = 3
-"""The most names that a message lists; of more it says the number."""
+"""Maximum names that a message lists; it counts the others."""
 DAMAGED: Final = (errors.UntrustedError, errors.UnsupportedVersionError)
 """Errors of a list of links that this version cannot read. The ids of their users are shown then."""
 _OWN_WORDS: Final = (
     "group ", "link ", "the contact ", "the group ", "the link ", "the user ",
 )  # fmt: skip
-"""Beginnings of the words of command line and page for users and groups."""
+"""Prefixes by which command line and page tell users and groups apart: a contact's name must not fake one."""
 
 
 PREFIX: Final = re.compile(r"(?=(?:-*[0-9a-fA-F]){4})[0-9a-fA-F-]{4,36}")

@@ -101,7 +101,7 @@ class Strangers:
     def _groups(self) -> set[uuid.UUID]:
         """The groups that the user has accepted, and that the user or a contact has made.
 
-        That the user has accepted one is only the broker's word, and strangers can offer groups.
+        Acceptance alone does not count: the broker could invent it, and strangers can offer groups.
         """
         try:
             found = self._provider.getGroups(offered=False).result()
@@ -174,7 +174,8 @@ def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:
 def _authors(container: Container) -> set[uuid.UUID]:
     """Return all who can change a container, or have made its present version, name or content.
 
-    A member's name stays when their access ends, and the change of access is the user's.
+    Not by `modifiedBy` alone: after the user has ended a member's access, the newest version is the user's,
+    and the name and content may still be the member's.
     """
     found = {container.modifiedBy, container.contentBy, container.headerBy, *_writers(container)}
     return {each for each in found if each is not None}

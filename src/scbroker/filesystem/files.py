@@ -161,7 +161,7 @@ class ContainerFile(AbstractBufferedFile):
             self.discard()
             _log.warning(_NEVER_CLOSED, self.path)
         elif (error := sys.exception()) is not None and error is not self._error:
-            # fsspec.open and pandas do not tell a file why they close it.
+            # fsspec.open and pandas close a file after an error as well, and do not pass the error to it.
             self.discard()
             _log.warning(
                 "%r was closed while a %s was handled: nothing of it is stored.",
@@ -191,7 +191,7 @@ class ContainerFile(AbstractBufferedFile):
 
 
 _unfinished: Final[weakref.WeakValueDictionary[int, ContainerFile]] = weakref.WeakValueDictionary()
-"""Writers by `id`: fsspec hashes a file by what the filesystem says of its path."""
+"""Writers by `id`, not in a set: fsspec hashes a file opened with "x" by the details of its path."""
 
 
 def _discard_all() -> None:

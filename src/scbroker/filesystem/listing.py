@@ -123,7 +123,8 @@ class Listing:
             part, slash, _ = names[at].removeprefix(begin).partition("/")
             child = begin + part
             found.append(_folder(child) if slash else self._file(child))
-            at = bisect_left(names, f"{child}0") if slash else at + 1  # as "0" follows "/"
+            # "0" follows "/" in ASCII: this skips all names below the folder.
+            at = bisect_left(names, f"{child}0") if slash else at + 1
         return found if found or not path else None
 
     def changed(self, container_id: uuid.UUID, path: str, new: str, entry: Entry | None) -> Listing:

@@ -26,7 +26,7 @@ _OTHERWISE: Final = (
 _Key = tuple[int | str | None, ...]
 _sessions: Final[dict[_Key, scbroker.ServerProvider]] = {}
 _locks: Final[dict[int, threading.Lock]] = {}
-"""By process id: a thread of the parent may hold the lock when a child is forked."""
+"""Locks by process id: one that a thread of the parent held at a fork would stay locked in the child."""
 
 
 def kept_session(

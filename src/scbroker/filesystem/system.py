@@ -34,7 +34,7 @@ _GENERIC: Final = {
     "cache_type", "default_cache_type", "cache_options", "default_cache_options", "fill_cache",
     "default_fill_cache",
 }  # fmt: skip
-"""Options that programs pass to any filesystem. As in fsspec's own synchronous ones they change nothing."""
+"""Options that programs pass to any filesystem. As in fsspec's own synchronous ones, they have no effect."""
 
 
 class ContainerFileSystem(AbstractFileSystem):
@@ -54,8 +54,8 @@ class ContainerFileSystem(AbstractFileSystem):
     """
 
     protocol = "scbroker"
-    # fsspec compares options by their text, in which two providers may be equal. What is worth keeping, the
-    # session and its listing, is shared by sessions.py and listing.py.
+    # fsspec's cache of filesystems compares options by their text, in which two providers may be equal.
+    # sessions.py and listing.py share what is worth keeping: the session and its listing.
     cachable = False
 
     def __init__(
@@ -90,7 +90,7 @@ class ContainerFileSystem(AbstractFileSystem):
         expiry = _EXPIRY_SECONDS if listings_expiry_time is None else listings_expiry_time
         self._max_age = expiry if use_listings_cache else 0.0
 
-    @property  # fsspec's asynchronous wrapper reads all other attributes, in its loop
+    @property  # not cached_property, which fsspec's asynchronous wrapper would read in its loop
     def provider(self) -> scbroker.BrokerProvider:
         """The session that the filesystem uses."""
         if self._provider is None or (self._given is None and self._process != os.getpid()):
@@ -102,7 +102,7 @@ class ContainerFileSystem(AbstractFileSystem):
         if isinstance(path, list):
             return [cls._strip_protocol(each) for each in path]
         path = super()._strip_protocol(path)
-        # The time to normalize grows with the square of the length.
+        # Normalizing takes time quadratic in the length: skip it for a path longer than any container's.
         normal = path if len(path) > LONGEST_NAME else unicodedata.normalize("NFC", path)
         return normal.lstrip("/")
 
@@ -289,7 +289,7 @@ class ContainerFileSystem(AbstractFileSystem):
         return self._each([path], [id], headers=headers)[0]
 
     def _each(self, paths: list[str], ids: list[uuid.UUID], *, headers: bool) -> list[Container]:
-        """Return the containers with these ids, which have these paths."""
+        """Return the containers with these ids; errors name their paths."""
         read: list[Any] = (
             containers_of(self.provider, ids)
             if headers
@@ -317,8 +317,8 @@ class ContainerFileSystem(AbstractFileSystem):
     def _changeable(self, *paths: str, exact: bool = True) -> list[Container]:
         """Read the containers of these paths again; raise unless each may be changed by its path.
 
-        Another user can choose the name of a container that this user meets: as its creator, or as a member
-        with Upload, who can rename it. A path with an id is the user's own choice.
+        Another user can give a container any name: as its creator, or as a member with Upload. So a path with
+        a name means only containers that this user alone can have named; a path with an id means any.
         """
         all_found = self._each(
             list(paths), [self._container(path, exact=exact).id for path in paths], headers=True
@@ -360,12 +360,12 @@ class ContainerFileSystem(AbstractFileSystem):
     def _send(
         self, path: str, target: Container | None, content: Content, *, exclusive: bool = False
     ) -> scbroker.Promise[scbroker.SecuredContainer]:
-        """Create a container, or replace the content of one in one version.
+        """Create a container, or replace the content of `target`.
 
-        The header of `scbroker put` has the time of the file. That time is removed before the update, because
-        `put` skips a file whose time and size are equal.
+        A header that `scbroker put` wrote has the time of the file. It is removed before the update:
+        otherwise `put` would skip a file of that time if the new content has the same size.
         """
-        if target is None and listings_of(self.provider).knows(path):  # made since
+        if target is None and listings_of(self.provider).knows(path):  # created since
             target = self._target(path, exclusive=exclusive)
         elif target is not None:  # others may have renamed it since this file was opened
             [target] = self._changeable(path, exact=False)

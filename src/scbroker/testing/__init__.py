@@ -50,9 +50,9 @@ main()
 _OF_ONE_ADDRESS: Final = dict.fromkeys(
     ("registrations_address", "guesses_address", "reminders_address"), 1_000_000
 )
-"""The limits of an address, which all users of all tests share."""
+"""Settings that raise the rate limits of an address: all users of all tests share one address."""
 _ports: Final = itertools.count(65_535, -1)
-"""Of brokers in this process, at which nothing listens: an origin of its own for each."""
+"""Ports in the URLs of brokers in this process. Nothing listens there: each only gets another origin."""
 
 
 class Broker:
@@ -120,7 +120,7 @@ class Broker:
         return provider
 
     def _start(self, folder: Path, stack: ExitStack) -> str:
-        """Start the broker on a folder, stop it with the stack, and return its address."""
+        """Start the broker with this data folder, have `stack` stop it, and return its address."""
         raise NotImplementedError
 
 
@@ -140,14 +140,14 @@ class LocalBroker(Broker):
             stdout=subprocess.PIPE,
             stderr=stack.enter_context(log.open("wb")),
             text=True,
-            # Ctrl-C is for the test runner, which then ends the broker.
+            # Ctrl-C must end the test runner only, which then ends the broker.
             start_new_session=True,
         )
         stack.enter_context(process)
         stack.callback(_end, process)
         patience = threading.Timer(_START_SECONDS, process.kill)
         patience.start()
-        # The broker greets in a few lines and writes nothing else there: the pipe never fills.
+        # The broker writes only a few lines to standard output, at its start: the pipe never fills.
         first = process.stdout.readline() if process.stdout else ""
         patience.cancel()
         if not first.startswith("scbroker serves "):

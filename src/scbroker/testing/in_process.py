@@ -34,7 +34,7 @@ def serving(variables: Mapping[str, str], folder: Path, url: str) -> Iterator[AS
     started: Future[ASGITransport] = Future()
     stop = asyncio.Event()
 
-    async def serve() -> None:  # start and stop in one task, as under uvicorn
+    async def serve() -> None:  # one task starts and stops the broker, as uvicorn's
         from scbroker.server.commands import in_process
 
         try:
