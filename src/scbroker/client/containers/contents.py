@@ -32,7 +32,7 @@ from scbroker.wire.parts import CHUNK_SEGMENTS
 
 OpenHeader = Callable[[bytes | None], Header[Any] | None]
 _CACHED: Final = 2
-"""Segments."""
+"""Segments that a reader keeps in memory: small reads in a row then download none twice."""
 
 
 async def get_each(
@@ -183,7 +183,7 @@ class ContentReader(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1, /) -> bytes:
-        # The base class reads into a buffer of its own and copies that.
+        # Override: the base class would read into a buffer of its own and copy that.
         if size is None or size < 0:
             return self.readall()
         found = self.readRange(self._position, size).result()

@@ -1,7 +1,7 @@
-"""Fetch containers, judge them by `history` and `judging`, and keep their marks.
+"""Fetch containers, verify them with `history` and `judging`, and raise their marks.
 
-One container and a batch run the same code, except for the request for the views. A view leaves further
-pages, record bodies and authors' keys to be fetched, which `history` asks for.
+One container and a batch run the same code, except for the request for the views. `history` asks for what a
+view does not contain: further pages, record bodies and authors' keys.
 Spec: docs/spec/container.md, section 8; docs/spec/protocol.md, section 5.
 """
 
@@ -41,9 +41,9 @@ from scbroker.wire.problems import result_of
 
 KIND: Final = "container"
 _MANY_VIEWS: Final = 32
-"""More governing records than this are judged in the pool: each takes a signature's verification."""
+"""More governing records than this are judged in the thread pool: each needs a signature verified."""
 _MANY_SIGNATURES: Final = 16
-"""More signatures than this are verified on all cores. Those of a batch are the same, and verified once."""
+"""More signatures than this are verified on all cores. Those of a batch are one, which is verified once."""
 ROUNDS: Final = 5
 _BUSY: Final = "The container is changed faster than it can be read: try again."
 _Marks = Mapping[uuid.UUID, Mark | None]
@@ -52,14 +52,14 @@ Vias = Mapping[uuid.UUID, uuid.UUID]
 of a group which the user has accepted."""
 _ANY: Final[Vias] = MappingProxyType({})
 _Versions = Mapping[uuid.UUID, int]
-"""The versions of groups that this session had verified before it sent a request."""
+"""By group: the version that this session had verified before it sent the request for views."""
 StoredMarks = Mapping[uuid.UUID, tuple[bytes, Mark]]
 """Marks as they are stored, and decoded."""
 Views = Mapping[uuid.UUID, ContainerView | BrokerError]
 Found = dict[uuid.UUID, Fetched | BrokerError]
 _Ask = Callable[[Session, _Marks], Awaitable[Views]]
 _Keep = Callable[[uuid.UUID, State, Mark], bool]
-"""Raise the device's mark after a state was verified; return False if it was moved meanwhile."""
+"""Raise the device's mark after a state was verified; return False if it was changed meanwhile."""
 
 
 async def fetch(
@@ -169,17 +169,17 @@ async def _fetch_each(
 
 
 def _settled(kept: "_KeptMarks", fetched: Found) -> Found:
-    """Raise the marks; return the containers and errors that are final."""
+    """Raise the marks of fetched containers; return the outcomes that need not be fetched again."""
     found: Found = {}
     for each, outcome in fetched.items():
         if isinstance(outcome, Fetched):
-            # The mark is not raised if another operation moved it meanwhile.
+            # Not raised if another operation changed the mark meanwhile: then the container is fetched again.
             if kept.raise_to(each, outcome.state, outcome.state.mark):
                 is_deleted = outcome.state.record.tombstone
                 found[each] = errors.DeletedError() if is_deleted else outcome
         elif not isinstance(outcome, errors.ConflictError):
             found[each] = outcome
-        # After a ConflictError read it again: it was changed or deleted between two pages of its records.
+        # After a ConflictError it is fetched again: it was changed or deleted between two pages of records.
     return found
 
 
@@ -196,7 +196,7 @@ class _KeptMarks:
         self.marks: _Marks = {each: mark for each, (_, mark) in found.items()}
 
     def raise_to(self, container_id: uuid.UUID, state: State, mark: Mark) -> bool:
-        """Raise a mark and settle sent records by the state; return False if another operation raised it."""
+        """Raise a mark, after noting which sent records took effect; False if another operation raised it."""
         old, new = self._stored[container_id], mark.encode()
         if new == old:
             return True
@@ -227,7 +227,7 @@ async def _judge_views(
 ) -> Found:
     """Judge served views against the marks that they were requested with.
 
-    `keep` is called after each piece of a long history.
+    `keep` raises the mark after each piece of a long history.
     """
     if len(views) > 1:
         await _prefetch(session, views, marks)
@@ -285,9 +285,9 @@ def _meets_group(view: ContainerView, versions: _Versions) -> bool:
 async def _reading_group(
     session: Session, view: ContainerView, versions: _Versions
 ) -> OpenGroup | None:
-    """Read the groups of a view that have changed; return the one by whose entry the broker answered, opened.
+    """Read the groups of a view that have changed; return, opened, the one through which the user reads.
 
-    Raises `RollbackError` for a group that the broker names at a lower version than this session had verified
+    Raises `RollbackError` if the broker names a group at a lower version than this session had verified
     before the request, and `ConflictError` if others may have changed the group since.
     """
     if not view.groupChains and view.via is None:
@@ -332,7 +332,7 @@ def groups_named(view: ContainerView) -> set[uuid.UUID]:
 
 
 async def _opened(session: Session, group_id: uuid.UUID, version: int) -> OpenGroup:
-    """Return the group by whose entry the broker answered; `NotFoundError` if the user is not a member now.
+    """Return the group through which the user reads; `NotFoundError` if the user is not a member now.
 
     Raises `IntegrityError` if the broker does not know the group.
     """
@@ -350,7 +350,7 @@ def _is_deleted(view: ContainerView) -> bool:
 
 
 async def _with_epoch(session: Session, group: OpenGroup, epoch: int) -> OpenGroup:
-    """Return the group; read it again if a container's list names a later epoch than the latest one."""
+    """Return the group; read it again if the container's access list names a later epoch than it has."""
     if epoch <= group.epoch:
         return group
     return await session.groups.opened(group.group_id, fresh=True)
@@ -419,8 +419,8 @@ async def _ask_for_many(
 async def _prefetch(session: Session, served: Views, marks: _Marks) -> None:
     """Fetch the keys of all signers by one request, and the groups for which they acted by another.
 
-    If one fails, it is repeated where the key or group is needed. The group through which the user reads is
-    left out: it is fetched later, together with its members.
+    If a request fails, it is repeated where the key or group is needed. The group through which the user
+    reads is left out: it is fetched later, together with its members.
     """
     await _prefetch_keys(session, served, marks)
     groups = dict[uuid.UUID, int]()
@@ -511,8 +511,9 @@ async def _bodies(
 async def _chains_of(session: Session, need: history.Keys) -> Mapping[bytes, KeyChain]:
     """Return the key chains of signers by fingerprint.
 
-    A single list may have a thousand leavers with long chains: of users who are no authors, only the keys
-    that signed departures are kept, and only a few whole chains are in memory at once.
+    The departures from one list may come from a thousand users with long chains. Unless these users are
+    authors too, only the keys that signed departures are kept, and only a few whole chains are in memory at
+    once.
     """
     leavers = [user for user in need.signers if user not in need.authors]
     found: dict[bytes, KeyChain] = {}
@@ -526,7 +527,7 @@ async def _chains_of(session: Session, need: history.Keys) -> Mapping[bytes, Key
 
 
 async def _chains(session: Session, signers: Mapping[uuid.UUID, int]) -> Mapping[bytes, KeyChain]:
-    """Return the key chains of signers by fingerprint."""
+    """Return the key chains of signers by fingerprint; `IntegrityError` if the broker does not know one."""
     try:
         chains = await session.directory.at_least(signers)
     except errors.NotFoundError:

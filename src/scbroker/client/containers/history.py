@@ -1,12 +1,12 @@
-"""Verify a history as a broker serves it, piece by piece. Without I/O and without a clock.
+"""Verify a container's history, piece by piece as a broker serves it, without I/O and without a clock.
 
-A view leaves further pages, record bodies and authors' keys to be fetched. `evidence` is a generator: it
-yields what it needs next, and its caller fetches that and sends it in (`fetching`). It asks for no more
-records before members' signatures verified on what was served: a broker without a member's keys could
-otherwise keep a client fetching for ever.
+A view does not contain everything: further pages, record bodies and authors' keys have to be fetched.
+`evidence` is a generator that yields what it needs next; its caller (`fetching`) fetches that and sends it
+in. It asks for more records only after members' signatures on the served ones verified: a broker without a
+member's keys could otherwise keep a client fetching for ever.
 
-A long history is judged in memory that does not depend on its length. After each piece the mark can be
-raised, so that a reading that is cut off goes on from there. Spec: docs/spec/container.md, section 8.
+Memory does not grow with the length of a history. After each piece the mark can be raised, so that an
+interrupted reading continues from there. Spec: docs/spec/container.md, section 8.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from scbroker.wire.containers import MAX_SKIPPED, ContainerView, GoverningView
 PIECE_SIGNERS: Final = 32
 """Users whose signatures a piece has. Their key chains are in memory at once, of up to 1,024 records each."""
 _MAX_WALK: Final = 1_000_000
-"""Versions from the mark to the head (section 8)."""
+"""Most versions between the mark and the head that a client fetches (section 8)."""
 
 
 class Keys(NamedTuple):
@@ -155,9 +155,9 @@ def _keys(
 ) -> Keys:
     """Return the keys that are needed to verify a piece of the history.
 
-    If `resumed`, the mark proves the piece's first record: the keys of its author are not needed. Departures
-    from its list may be newer than the mark. Unless the view states a leaver's latest key record, the
-    leaver's latest chain is needed.
+    If `resumed`, the mark proves the piece's first record, so the keys of its author are not needed; but
+    departures from its list may be newer than the mark. The newest chain of a user who left is needed, unless
+    the view states the user's latest key record.
     """
     bodies = [item.record.body for item in views[resumed:]]
     if view.head is not None and is_last:
@@ -186,7 +186,7 @@ def _groups(records: Iterable[ContainerRecord]) -> dict[uuid.UUID, int]:
 
 
 def _pieces(views: Sequence[GoverningView]) -> list[Sequence[GoverningView]]:
-    """Cut a page into pieces with few signers each; a single list may have as many as it has entries."""
+    """Cut a page into pieces with few signers each. One record may have many, by departures from its list."""
     starts, signers = [0], set[bytes]()
     for position, view in enumerate(views):
         leavers = {departure.fingerprint for departure in _departures([view])}
@@ -210,7 +210,7 @@ def _next_page(
 
 
 def _walked(found: Evidence, view: ContainerView) -> Generator[Need, Any, Walk | None]:
-    """Verify every body from the mark's record to the head, from the view and from further pages.
+    """Verify that the bodies from the mark's record to the head form a chain; ask for missing ones.
 
     None without a mark, if the head is not newer than the mark, or if the head is a tombstone: the broker
     then keeps only the bodies of governing records.
@@ -258,7 +258,7 @@ def _version(view: GoverningView) -> int:
 
 
 def _departures(views: Iterable[GoverningView]) -> list[Departure]:
-    """Return the departures that are served with lists; nothing of them is verified."""
+    """Return the departures that are served with lists; nothing in them is verified yet."""
     return [
         parse_departure(item.body)
         for view in views

@@ -1,7 +1,7 @@
 """Leave a container: verify it, sign a departure from the list in force, send it.
 
-Nothing is opened, so a member without Decrypt or Download can leave. Spec: docs/spec/container.md, sections
-4.1 and 9.
+Nothing is decrypted, so a member without Decrypt or Download can leave. Spec: docs/spec/container.md,
+sections 4.1 and 9.
 """
 
 import uuid
@@ -54,14 +54,14 @@ class _Leaving:
     container_id: uuid.UUID
     abandon: bool
     sent_for: int | None = None
-    """The version of the list in force, if a departure from it was sent."""
+    """The version of the list from which a departure was sent, while that list is in force; else None."""
 
     async def attempt(self) -> None:
         session = self.session
         try:
             fetched = await fetching.fetch(session, self.container_id, any_keys=True)
         except errors.NotFoundError:
-            # A denial is only the broker's word: accept it after a sent departure, or if the user insists.
+            # Nothing proves the broker's denial: accept it only after a sent departure, or with `abandon`.
             if self.abandon or self.sent_for is not None:
                 _note(session, self.container_id)
             raise
@@ -72,7 +72,7 @@ class _Leaving:
             )
         in_force = fetched.state.governing
         if self.sent_for != in_force.governing.accessVersion:
-            self.sent_for = None  # the departure that was sent is void for another list
+            self.sent_for = None  # a new list voids the departure that was sent
         await _check_others(session, fetched, abandon=self.abandon)
         key = await session.signing_key()
         signed = _departure(session, fetched, key)
@@ -89,7 +89,7 @@ class _Leaving:
 
 
 def _departure(session: Session, fetched: Fetched, key: KnownKey) -> Signed:
-    """Sign a departure from the list in force; readers refuse one that is older than the list."""
+    """Sign a departure from the list in force, dated not before the list: readers refuse an older one."""
     in_force = fetched.state.governing
     departure = Departure(
         containerId=fetched.state.container_id,
@@ -104,9 +104,9 @@ def _departure(session: Session, fetched: Fetched, key: KnownKey) -> Signed:
 
 
 async def _check_others(session: Session, fetched: Fetched, *, abandon: bool) -> None:
-    """Raise `InvalidArgumentError` if nobody would have access, or nobody could change it any more.
+    """Raise `InvalidArgumentError` if afterwards nobody would have access, or nobody could change access.
 
-    A reader who may not see the access list cannot tell; the broker refuses the last member.
+    Only a reader who may see the whole access list can check this here; the broker refuses the last member.
     """
     state = fetched.state
     if not state.governing.access.complete:
@@ -137,7 +137,7 @@ def _may_change_access(entry: Entry) -> bool:
 
 
 def _note(session: Session, container_id: uuid.UUID) -> None:
-    """Note in the mark that a list may lack the container, until a view of it is verified again."""
+    """Note in the mark that the broker's lists may lack the container until a view is verified again."""
 
     def decide(stored: bytes | None) -> bytes | None:
         return None if stored is None else replace(Mark.decode(stored), left=True).encode()

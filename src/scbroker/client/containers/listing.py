@@ -35,7 +35,7 @@ _MISORDERED: Final = (
     "containers than requested."
 )
 _DENIED: Final = (errors.NotFoundError, errors.UnreachableError)
-"""Errors of containers for `leftOut`: the broker denies the container, or the cache lacks it."""
+"""Errors that put a container into `leftOut`: the broker denies the container, or the cache lacks it."""
 LEFT_OUT: Final = (
     "The broker leaves out containers that this device has read: %d, the first is %s. listContainers names "
     "them in leftOut."
@@ -101,12 +101,12 @@ def _begun(session: Session, wanted: Wanted, after: uuid.UUID | None) -> asyncio
 
 
 async def _request(session: Session, wanted: Wanted, after: uuid.UUID | None) -> _Served:
-    """Request a page with the first marks after the cursor.
+    """Request a page; name in the request the first marks after the cursor.
 
     The marks are read before the request, so that a container that this device creates meanwhile does not
-    count as missing. If `limit` marks were found, there may be more after them: then a page without type ends
-    at the last of them, so that at most `limit` containers are missing. Marks have no type, so a page of a
-    type has no missing containers.
+    count as missing. If `limit` marks were found, there may be more after them: then a page of all types is
+    cut at the last of them, so that at most `limit` containers are missing. Marks have no type, so a page of
+    one type has no missing containers.
     """
     known = _marks_after(session, after, wanted.limit)
     if session.is_offline:
@@ -208,7 +208,7 @@ async def _verified(session: Session, wanted: Wanted, served: _Served) -> Contai
 
 
 def _as_of(session: Session, entries: Sequence[Entry]) -> dt.datetime | None:
-    """Return the time of the oldest container of a page of the cache."""
+    """Return when the broker served the oldest copy of the page; None if the page is not from the cache."""
     if not session.is_offline:
         return None
     times = [each.asOf for each in entries if isinstance(each, Container) and each.asOf is not None]

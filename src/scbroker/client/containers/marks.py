@@ -45,9 +45,9 @@ async def reset(session: Session, container_id: uuid.UUID, accept: Head | None) 
 
 
 def _settle(session: Session, state: State, mark: Mark | None) -> None:
-    """Settle the open entries above the mark, before an accepted head replaces it.
+    """Decide which sent records above the mark took effect, before an accepted head replaces the mark.
 
-    The state was verified from record 1 on, so `follower` is not the record after the mark.
+    The state was verified from record 1 on, so `follower` is record 1 and not the record after the mark.
     """
     if mark is None:
         sent.settle(session, state, 0)

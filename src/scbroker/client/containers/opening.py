@@ -237,7 +237,7 @@ def shown(session: Session, state: State, access: AccessList) -> tuple[AccessLev
 
 
 def _is_member(session: Session, record: ContainerRecord, group: OpenGroup | None) -> bool | None:
-    """Return whether the author of a record is a member of its group now; None if that is not known.
+    """Return whether a record's author still is a member of the group they acted for; None if not known.
 
     Nobody loses a membership within an epoch. Once the epoch has ended, only members know the others.
     """
@@ -251,7 +251,7 @@ def _is_member(session: Session, record: ContainerRecord, group: OpenGroup | Non
 
 
 def _availability(state: State, role: Role, found: object, *, hidden: bool) -> Availability:
-    """Return whether a result holds a part; with `hidden`, permissions are the reason if not."""
+    """Return whether a result has a part; with `hidden`, a missing one is due to the reader's permissions."""
     if state.record.part(role) is None:
         return Availability.Absent
     if found is not None:

@@ -1,7 +1,7 @@
-"""Find the keys that container keys are wrapped to, of users and of groups, and notice outdated ones.
+"""Find the keys of users and groups that container keys are wrapped to, and notice outdated ones.
 
-An id does not say whether it is a user's or a group's: the chain that the broker serves for it proves it.
-The broker names the groups of a list. That is only a hint, which saves a failing request.
+An id does not say whether it is a user's or a group's: the chain that the broker serves for it proves it. The
+broker also names the groups of a list; that is only a hint, which saves a request that would fail.
 Spec: docs/spec/container.md, 7 and 9; docs/spec/groups.md, 1, 5 and 7.
 """
 
@@ -62,7 +62,7 @@ async def recipients_of(session: Session, holders: Holders) -> Recipients:
     groups = {each for each in others if each in holders.groups or _is_pinned(session, each)}
     try:
         users = await session.directory.latest(others - groups)
-    except NotFoundError:  # the broker refuses a request for the keys of users that names a group
+    except NotFoundError:  # a request for users' keys fails if it names a group
         unknown = [each for each in others - groups if not session.directory.knows(each)]
         more = await session.groups.among(unknown)
         if not more:

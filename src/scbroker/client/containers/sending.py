@@ -119,7 +119,7 @@ class Sending(Generic[A]):
         if self.error is not None:
             raise self.error.fresh()
 
-    # The next methods track the records that were sent.
+    # The following methods track in `sent` which records have left this device.
 
     def send(self, session: Session) -> None:
         """Note durably that the record is about to leave this device."""
@@ -160,7 +160,7 @@ class Sending(Generic[A]):
         if self.uncertain:
             self.error.outcome = WriteOutcome.Uncertain
             self.error.containerId = uuid.UUID(bytes=self.container_id)
-        elif self.error.outcome is WriteOutcome.Uncertain:  # other records have its versions
+        elif self.error.outcome is WriteOutcome.Uncertain:  # other records have all its versions
             self.error.outcome = WriteOutcome.NotStored
 
 
@@ -210,7 +210,7 @@ async def until_stored(
             item.error, item.is_refused = None, False
         await attempt(session, items)
         if any(isinstance(item.error, errors.RejectedError) and item.is_refused for item in items):
-            # The signature was rejected: once no change of own keys runs, read which key is the latest.
+            # Perhaps the user's keys were changed: wait for a change under way, then read the latest key.
             async with session.changing_keys:
                 await session.directory.latest_own()
         items = [
@@ -229,7 +229,7 @@ async def until_signed(session: Session, attempt: Callable[[], Awaitable[None]])
             if attempts == _DEPARTURES:
                 raise
         except errors.RejectedError:
-            async with session.changing_keys:  # a change of keys may be under way
+            async with session.changing_keys:  # wait for a change of keys under way
                 index = session.directory.own.latest(KeyType.Signing).index
                 latest = (await session.directory.latest_own()).latest(KeyType.Signing)
             if latest.index == index or attempts == _DEPARTURES:
@@ -304,7 +304,7 @@ def cut(items: Sequence[T], weigh: Callable[[T], int], most: int) -> Iterator[li
 
 
 async def _finish(session: Session, item: Sending[Any], receipt: RecordReceipt) -> None:
-    """Check the receipt of a stored record, and keep the mark."""
+    """Check the receipt of a stored record, and raise the mark."""
     attempt = item.attempt
     if (receipt.version, receipt.hash) != (attempt.version, attempt.hash):
         raise errors.IntegrityError("The broker's receipt is for another record than the one sent.")

@@ -28,7 +28,7 @@ from scbroker.types import SentChange
 
 KIND: Final = "pending"
 _MOST: Final = 32
-"""Records of one container. The oldest is forgotten first; a reading then takes it for another device's."""
+"""Entries kept for one container. The oldest is dropped first; its record then counts as another device's."""
 Known = Callable[[int], bytes | None]
 """Return the hash of the record of a version; None if the verified history does not show it."""
 _log = logging.getLogger("scbroker")

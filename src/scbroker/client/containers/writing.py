@@ -1,6 +1,6 @@
-"""Create and change containers: seal, draft, sign, judge as a reader would, send, keep the mark.
+"""Create and change containers: seal, draft, sign, judge as a reader would, send, raise the mark.
 
-One container and a batch take the same way; they differ in the request that carries the records (`sending`).
+One container and a batch run the same code; they differ in the request that carries the records (`sending`).
 Spec: docs/spec/container.md, section 9; docs/spec/protocol.md, section 5.
 """
 
@@ -104,7 +104,7 @@ class Attempt:
         length = self.draft.length if can_open else None
         wrap = fetched.view.wrap if fetched is not None else None
         if wrap is not None and (entry is None or wrap_hash(wrap) != entry.wrapHash):
-            # Nobody signed this wrap. A change that seals nothing never opens it, so nothing has checked it.
+            # Not the signed wrap. A change that seals nothing never opens the wrap, so it is checked here.
             wrap = None
         if self.request.accessList is not None:
             entries = zip(self.state.governing.access.entries, self.request.accessList, strict=True)
@@ -178,15 +178,16 @@ class Writing(Sending[Attempt]):
         await fetching.fetch(session, container_id)
         self.settle(session)
         for attempt in list(self.uncertain):
-            # Another program of this device has raised the mark to the attempt's version or beyond. The
-            # history from the record before the attempt shows which record has that version.
+            # Another program of this device has raised the mark to the attempt's version or beyond, so
+            # `settle` could not decide. The history from the record before the attempt shows which record has
+            # that version.
             mark = None if attempt.fetched is None else attempt.fetched.state.mark
             follower = (await fetching.fetch_after(session, container_id, mark)).state.follower
             if follower not in (None, attempt.hash):
                 version, hash_ = attempt.version, attempt.hash
                 known = {version: follower}.get
                 sent.settle_by(session, self.container_id, known, version - 1, version, [hash_])
-                self.uncertain.remove(attempt)  # settled, also if its entry was dropped
+                self.uncertain.remove(attempt)  # void, even if its entry in `sent` was dropped
 
     async def keep(self, session: Session) -> None:
         attempt = self.attempt
@@ -223,7 +224,7 @@ async def create_each(
     size = tasks.group_size(len(items), containers.MAX_BATCH)
 
     def entries(item: Writing) -> int:
-        # Weigh a container so that a group of the lightest ones has about `size`.
+        # The least weight limits a group to about `size` containers.
         return max(len(item.change.recipients), containers.MAX_BATCH_ENTRIES // size)
 
     groups = cut(items, entries, containers.MAX_BATCH_ENTRIES)
@@ -344,7 +345,7 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
     bases: dict[Writing, Basis] = {}
     for item, fetched in await _read_each(session, items):
         with tasks.alone(item.fail):
-            # The broker may answer an upload of the content with a deletion that it cannot prove.
+            # A deletion with which the broker answers an upload must be proved by the tombstone.
             async with fetching.deletion_proved(session, uuid.UUID(bytes=item.container_id)):
                 basis = await _sealed_basis(session, item, fetched)
             if basis is not None:
@@ -426,7 +427,7 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
     change = item.change
     _check_unchanged(item, fetched)
     allowed = await _allowed(session, item, fetched)
-    if allowed.state is not fetched.state:  # read again, through a group
+    if allowed.state is not fetched.state:  # another reading, through a group
         _check_unchanged(item, allowed)
     fetched, state = allowed, allowed.state
     _check_ends(session, change)
@@ -446,7 +447,8 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
     commitment = None if grants else state.governing.governing.keyCommitment
     verify = partial(recipients_of, session, _holders(fetched, grants))
     await seal_parts(session, change, item.container_id, commitment, verify, fetched.query)
-    # An upload may have taken hours. A reading meanwhile would leave this record's outcome unknown for ever.
+    # An upload may have taken hours. If the mark was raised meanwhile, later readings could not show whether
+    # this record took effect: start again from the new head.
     _, mark = fetching.mark_of(session, item.container_id)
     if mark is not None and mark.version > state.record.version:
         item.refuse(errors.ConflictError("The container was changed meanwhile: read it again."))
@@ -458,7 +460,7 @@ async def _sealed_basis(session: Session, item: Writing, fetched: Fetched) -> Ba
 
 
 def _check_ends(session: Session, change: Change) -> None:
-    """Raise `ClockError` for access that ends before now by the broker's clock, which enforces the end."""
+    """Raise `ClockError` for access that has expired already by the broker's clock, which decides."""
     grants, lag = change.grants, session.requests.lag
     added = grants.add if isinstance(grants, Merge) else grants if grants is not KEEP else {}
     end = now() + lag
@@ -470,7 +472,7 @@ def _check_ends(session: Session, change: Change) -> None:
 
 
 def _check_unchanged(item: Writing, fetched: Fetched) -> None:
-    """Raise `ConflictError` if others changed the same fields, or if the version is not the wanted one."""
+    """Raise `ConflictError` if others changed the same fields, or if the version is not `if_version`."""
     state = fetched.state
     if state.record.version == MAX_UINT:
         raise errors.TooLargeError(
@@ -524,7 +526,7 @@ async def _accepted(session: Session, fetched: Fetched) -> Fetched:
 async def _other_groups(session: Session, fetched: Fetched) -> list[uuid.UUID]:
     """Return the groups of a container's list that the user has accepted, without the one they read through.
 
-    A list that names no group takes no request.
+    If the list names no group, no request is made.
     """
     named = set(fetched.view.groups) - {fetched.view.via}
     if not named:
@@ -534,9 +536,10 @@ async def _other_groups(session: Session, fetched: Fetched) -> list[uuid.UUID]:
 
 
 def _check_settled(state: State, change: Change, grants: Grants | None) -> None:
-    """Raise `UnsettledAccessError` for new parts or wraps while an access is unsettled (groups.md, 7).
+    """Raise `UnsettledAccessError` for new parts or wraps while a change of access awaits confirmation.
 
-    A change of access that names the whole list settles it, because its caller has decided on every entry.
+    That is a change by somebody who is not a member of their group any more (groups.md, 7). A new whole list
+    settles it, because its caller has decided on every entry.
     """
     seals = isinstance(change.header, bytes) or isinstance(change.content, Content)
     if state.unsettled is not None and (grants or seals) and not change.names_whole_list:
@@ -593,7 +596,7 @@ def _judged(item: Writing, draft: Draft, fetched: Fetched | None, time: int) -> 
 
 
 def _judge_own(draft: Draft, fetched: Fetched | None, time: int) -> State:
-    """Return the container after a draft, which is judged without encoding and parsing it again."""
+    """Return the container's state after a draft, which is judged as it is, not parsed from its encoding."""
     known, record = Known.of(draft.record), draft.record
     unsigned = Signed(encode_object(record), b"")
     access = None if draft.access is None else draft.access.list
@@ -669,7 +672,8 @@ def _fork() -> errors.ForkError:
 async def _recipients(session: Session, items: Sequence[tuple[Writing, Holders]]) -> Recipients:
     """Return the keys of the users and groups of all new lists.
 
-    That takes one request for all users and one for all groups or, if that fails, two for each container.
+    That takes one request for all users and one for all groups. If it fails, the keys are fetched for each
+    container alone, so that the error is that of the container which caused it.
     """
     everybody = {each for _, holders in items for each in holders.ids}
     groups = {each for _, holders in items for each in holders.groups}
