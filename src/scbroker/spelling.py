@@ -20,7 +20,7 @@ _BLANK: Final = frozenset("\u2800\U00013441\U00013442\U00016fe4\U0001d159")
 """Symbols and letters that draw nothing. Unicode has no property for them."""
 _FIRST_IGNORABLE: Final = "\u00ad"
 _ID: Final = re.compile(r"(?=.*[0-9]|.{8})[0-9a-f]{4}[0-9a-f-]{,32}")
-"""An id or its beginning: with a decimal digit, because Ebba is a name, or of 8 or more, as lists show it."""
+"""An id or its beginning: with a decimal digit, because Ebba is a name, or of 8 digits, as lists show it."""
 
 
 def is_invisible(character: str) -> bool:

@@ -16,7 +16,7 @@ _EXTRAS: Final = {
         "starlette", "structlog", "typer", "uvicorn",
     ),
 }  # fmt: skip
-"""The modules that each extra installs."""
+"""The modules that each extra installs, to name the extra if one is missing."""
 
 # The exit statuses, which docs/guide/command-line.md lists. 1 is any other error, 130 is Ctrl-C.
 WRONG_USE: Final = 2
@@ -82,7 +82,7 @@ def main() -> None:
 def _complete_streams() -> None:
     """Replace streams that the caller has closed, as `>&-` does, by streams that fail when used.
 
-    Their descriptors stay taken: a file that the program opens must not become its standard output.
+    They take the same descriptors: otherwise a file that the program opens could become its standard output.
     Characters that the encoding of standard output lacks are written as escapes.
     """
     unusable = (

@@ -204,7 +204,7 @@ def _start(
 
 
 def _with_options(function: Function, start: Start) -> Function:
-    """Return a command whose parameters are those of `function`, without the first, and those of `start`."""
+    """Return a command with the options of `start`, whose result becomes the first argument of `function`."""
     common = inspect.signature(start, eval_str=True).parameters
 
     def run_command(**given: Any) -> None:

@@ -163,7 +163,7 @@ def _files(
             f"{text!r} is a folder: pass --recursive to store the files in it."
         )
     else:
-        # As cp and rsync name it: a link by its own name, `.` and `..` by the folder's.
+        # Name the folder as cp and rsync do: a link by its own name, `.` and `..` by that of their target.
         if name is None:
             last = path.resolve().name if path.name in ("", "..") else path.name
             name = container_name(PurePath(last))

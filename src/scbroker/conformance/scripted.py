@@ -169,7 +169,7 @@ class ScriptedBroker:
         return response
 
     def _check(self, request: web.BaseRequest, body: bytes) -> None:
-        """Note requests that no client may send."""
+        """Note a request with a cookie or an unencrypted secret: no client may send one."""
         head = f"{request.raw_path} {request.headers}".encode("utf-8", "surrogateescape")
         if "Cookie" in request.headers:
             self.breaches.append("the client sent a cookie")

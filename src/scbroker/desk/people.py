@@ -1,4 +1,4 @@
-"""Find who an id is: the user, a contact, a group, a link or a stranger."""
+"""Find out who has an id: the user, a contact, a group, a link or a stranger."""
 
 from __future__ import annotations
 

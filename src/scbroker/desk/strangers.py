@@ -1,8 +1,9 @@
 """Decide which containers are left out when a command works on many, because strangers can change them.
 
-Not the creator alone counts, but everybody who can change the container: a member with Upload replaces the
-content and the name, and with it the folder. Everybody is a stranger but the user's contacts, people whom a
-command names, and members of groups that the user has accepted and that the user or a contact has made.
+Everybody who can change the container counts, not only its creator: a member with Upload can replace the
+content and the name, and with the name the folder. Everybody is a stranger but the user's contacts, people
+whom a command names, and members of groups that the user has accepted and that the user or a contact has
+made.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def is_own(container: Container, user: uuid.UUID) -> bool:
 
 
 def _writers(container: scbroker.Metadata) -> set[uuid.UUID]:
-    """Return the creator, and the users and groups that can change name and content."""
+    """Return the creator, and the users and groups that can change name and content; `_UNKNOWN` if hidden."""
     if container.access is None:
         return {container.createdBy, _UNKNOWN}
     upload = scbroker.ContainerAccessLevel.Upload

@@ -97,7 +97,7 @@ class ContainerFile(AbstractBufferedFile):
         self._upload: Upload | None = None
         self._whole: bytes | None = None
         self._error = sys.exception()
-        """The error that the program was handling when it opened the file."""
+        """The error that the program was handling when it opened the file: `close` ignores this one."""
         self._is_dropped = False
         """Whether the program has let go of the file without closing it."""
         size = None if mode != "rb" else reader.size if reader is not None else 0

@@ -318,7 +318,7 @@ class ContainerFileSystem(AbstractFileSystem):
         """Read the containers of these paths again; raise unless each may be changed by its path.
 
         Another user can give a container any name: as its creator, or as a member with Upload. So a path with
-        a name means only containers that this user alone can have named; a path with an id means any.
+        a name must be that of a container that no other user can have named; a path with an id can be of any.
         """
         all_found = self._each(
             list(paths), [self._container(path, exact=exact).id for path in paths], headers=True

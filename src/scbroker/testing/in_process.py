@@ -34,7 +34,7 @@ def serving(variables: Mapping[str, str], folder: Path, url: str) -> Iterator[AS
     started: Future[ASGITransport] = Future()
     stop = asyncio.Event()
 
-    async def serve() -> None:  # one task starts and stops the broker, as uvicorn's
+    async def serve() -> None:  # one task starts and stops the broker, as under uvicorn
         from scbroker.server.commands import in_process
 
         try:

@@ -167,7 +167,7 @@ def _write(
 
 
 def _names(run: Run, links: "Sequence[scbroker.Link]") -> dict[uuid.UUID, str]:
-    """Return the names of the containers of links, as far as they can be read."""
+    """Return, by id, the names of those containers of some links that can be read."""
     ids = list({each: None for link in links for each in link.containerIds})
     found = run.session.getContainers(ids, content=False).result() if ids else []
     return {each.id: label_of(each) for each in found if isinstance(each, scbroker.Container)}

@@ -278,7 +278,7 @@ def _cut(text: str, most: int = _LONGEST_NAME) -> str:
 def _members(run: Run, each: scbroker.Container[Any], *, all: bool) -> list[str] | None:
     """Return the names of the members, first the user's own and the group through which the user reads.
 
-    A table has only a few names. It leaves out this group, which has a column of its own.
+    A table has only the first few names, and omits this group, which has a column of its own.
     """
     if each.access is None:
         return None
@@ -345,7 +345,7 @@ def _details(run: Run, found: scbroker.Container[Any]) -> Row:
 def _author(
     run: Run, user: uuid.UUID | None, via: uuid.UUID | None = None, is_member: bool | None = None
 ) -> uuid.UUID | str | None:
-    """Return an author: the id for JSON, else the name with the group for which they acted."""
+    """Return the id of an author for JSON; otherwise the name, and the group for which the author acted."""
     if user is None or run.out.as_json:
         return user
     name = run.people.name_of(user)

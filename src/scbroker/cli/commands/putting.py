@@ -258,7 +258,7 @@ def _has_bytes(run: Run, file: File, container: scbroker.Container[Any]) -> bool
 
 
 def _confirm_readers(run: Run, containers: list[scbroker.Container[Any]], yes: bool) -> None:
-    """Ask before contents go to other people, and say who they are."""
+    """If other people can read the containers, name them and ask whether to write."""
     if yes:
         return
     others = [(container, run.people.others_of(container)) for container in containers]

@@ -143,7 +143,8 @@ class Applying:
         changed = fetch.remote.changed if version == fetch.remote.version else 0
         stamp = Stamp(fetch.remote.id, version, size, PLANNED, digest, changed=changed)
         if fetch.rival is not None and self._has(fetch.rival, size, digest):
-            # While the record is being rebuilt, a file with the container's content counts as the mirror's.
+            # The file has this content already. It is somebody else's, unless the record was damaged: then
+            # the mirror probably wrote it.
             self._adopt(fetch.rival, stamp, found=not self._state.is_rebuilt)
             return None
         path = self._elsewhere.pop(fetch.remote.id, fetch.path)

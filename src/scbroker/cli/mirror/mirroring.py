@@ -119,7 +119,7 @@ class Mirror:
     def _events(
         self, start: int, groups: Mapping[uuid.UUID, int]
     ) -> Iterator[queue.SimpleQueue[Event]]:
-        """Yield a queue of the events from these ids of the logs on, and of the error that ends them."""
+        """Yield a queue that gets the events of the logs from these ids on, and the error that ends them."""
         arrived: queue.SimpleQueue[Event] = queue.SimpleQueue()
         with ThreadPoolExecutor(1) as worker:
             stream = self._session.followEvents(
@@ -157,7 +157,7 @@ class Mirror:
         return low
 
     def _apply_events(self, events: queue.SimpleQueue[Event]) -> None:
-        """Apply changes until everything must be compared again: after a while, or when the groups change.
+        """Apply changes until everything must be compared again: after an hour, or when the groups change.
 
         No event says that the user has accepted a group. So the groups are read after each half minute
         without an event.
@@ -357,7 +357,7 @@ class Mirror:
 
     @contextlib.contextmanager
     def _failing(self, id: uuid.UUID, path: PurePosixPath) -> Iterator[None]:
-        """Report an error of one container and continue; raise an error that would fail all containers."""
+        """Report an error of one container and continue; raise an error that every container would meet."""
         try:
             yield
         except errors.BrokerError as error:
@@ -366,7 +366,7 @@ class Mirror:
     def _fail(self, id: uuid.UUID, path: PurePosixPath | None, error: errors.BrokerError) -> None:
         """Report that a container's file stays as it is; the next comparison tries it again.
 
-        Raises an error that would fail all containers.
+        Raises an error that every container would meet.
         """
         if isinstance(error, END_ALL):
             raise error

@@ -216,7 +216,7 @@ class _Plan:
             self._first.append(Forget(path, id, "it was changed here, or is not the mirror's"))
 
     def _holders(self) -> dict[uuid.UUID, set[PurePosixPath]]:
-        """Return the paths of each container's recorded files, also missing ones, but not those to drop."""
+        """Return by container the recorded paths, also of missing files, but not those to give up."""
         left = {each.path for each in self._first if self._seen[each.path] is not Other.Missing}
         found: dict[uuid.UUID, set[PurePosixPath]] = defaultdict(set)
         for path, stamps in self._files.items():
@@ -338,7 +338,7 @@ class _Taken:
         self._folders: set[str] = set()
 
     def conflict(self, path: PurePosixPath) -> int | None:
-        """Return the position of the part that collides, or None."""
+        """Return the position of the first part that collides with a path in use; None if none does."""
         keys = self._keys(path)
         for position, key in enumerate(keys):
             if key in self._files:

@@ -82,7 +82,7 @@ async def _download(request: Request) -> Response:
 
 
 async def _shown(request: Request, kind: str) -> Response:
-    """Return a content whose first bytes are of this media type. Raises `NotFoundError` for any other."""
+    """Send a content for display if its first bytes are of this media type; else raise `NotFoundError`."""
     _, reader = await _open(request)
     media_type = media_type_of(await reader.readRange(0, _HEAD))
     if media_type is None or not media_type.startswith(kind) or reader.size > _IMAGE_BYTES:
@@ -136,7 +136,7 @@ class _Stream(StreamingResponse):
 
 
 def _reader(run: Run, container: Container) -> scbroker.ContentReader:
-    """Open a content in the container's version. Raises `NotFoundError` if it has none or it is hidden."""
+    """Open this version's content. Raises `NotFoundError` if none is readable, `ConflictError` if changed."""
     reader = run.session.openContainerContent(container.id).result()
     if reader is None:
         raise errors.NotFoundError("The container has no content that you can read.")

@@ -52,7 +52,7 @@ class Access:
         self.proof: Final = secrets.token_urlsafe()
         """The secret in each view by which its script knows the command's answers."""
         self._code: str | None = secrets.token_urlsafe()
-        # A server on another port can set cookies for all ports: it must not know this one's name.
+        # A server on another port can set cookies for all ports, but cannot replace one of a random name.
         self._name = f"scbroker-page-{secrets.token_hex(8)}"
         self._cookie = secrets.token_urlsafe()
         self.url: Final = f"{self.origin}/#{self._code}"
