@@ -1,11 +1,11 @@
 """Read the event log page by page, and check it against what this device has read of it before.
 
-The broker alone says what an event means. A device can notice missing, reordered and altered events: ids have
-no gaps, and its mark keeps the highest id together with a digest of all events that it read in one run from
-the first. A broker that drops old events serves the first id that it keeps and a digest of the dropped ones,
-so that a run that began with dropped events can still be checked. The mark also has the hash of the event
-with the highest id: a reading that begins behind it compares this event first. A log that was restored from a
-backup may have grown beyond that id again.
+No user signs events: only the broker says what happened. But a device can notice missing, reordered and
+altered events. Ids have no gaps, and the device's mark keeps the highest id together with a digest of all
+events that it read in one run from the first. A broker that drops old events serves the first id that it
+keeps and a digest of the dropped ones, so that a run that began with dropped events can still be checked. The
+mark also has the hash of the event with the highest id, and a reading that begins after this event compares
+it first: a log that was restored from a backup may have grown beyond that id again.
 
 No number in an answer is signed. So the mark is raised by events that were served without a gap, and by
 nothing else: not by the ends that a page names, nor by an answer that was filtered or refused.
@@ -36,12 +36,12 @@ Criteria = dict[str, str | list[str]]
 _KIND: Final = "events"
 _MAX_ID: Final = 2**53 - 1
 _MOST: Final = 1_000_000
-"""Events that one call returns."""
+"""Most events that one call reads; more raise `TooLargeError`."""
 _ROUNDS: Final = 5
 _AT_ONCE: Final = 100_000
 """Events that are in memory at once while a mark is reset."""
 _FARTHEST: Final = 2**32
-"""Ids that a log can gain at most between two readings of a device."""
+"""Most ids that a log can have gained between two readings of a device; a higher end is refused."""
 _RESET: Final = " If you trust the log that it serves, resetEventMark accepts it."
 _FILTERS: Final = {"eventType", "containerId", "containerType"}
 
@@ -103,7 +103,7 @@ class _Ends:
 
 
 class _Log(msgspec.Struct, frozen=True):
-    """An answer: all matching events of the ids from `first` to `end`.
+    """A log as it was read: all matching events with ids from `first` to `end`.
 
     The broker keeps events from `kept` on; `dropped` is the digest of those before.
     """
@@ -238,7 +238,7 @@ async def _follow(source: Source, criteria: Criteria, begun: Mark, log: _Log) ->
 async def _check_last(source: Source, mark: Mark) -> None:
     """Raise `ForkError` if the log has another event than the last one that this device has read.
 
-    Nothing is left to compare if the broker has dropped it.
+    If the broker has dropped that event, nothing is left to compare.
     """
     if mark.hash:
         last: Criteria = {"startId": str(mark.last), "endId": str(mark.last)}
@@ -251,7 +251,8 @@ async def _fetch(
 ) -> _Log:
     """Fetch all pages; `fetched` is the first one if the caller has it already.
 
-    If the next event is dropped meanwhile, begin again with the first that is kept.
+    If the broker drops the next event meanwhile, begin again with the first one that is kept, or raise
+    `EventsExpiredError` if the criteria have a `startId`.
     """
     ends = _Ends(mark.first, mark.last)
     found: list[Event] = []
@@ -283,7 +284,7 @@ async def _fetch(
                 f"More than {_MOST} events: ask for a range with startId and endId."
             )
         if len(ids) < MAX_PAGE or ids[-1] >= end:
-            some = [event for event in found if event.id <= end]  # newer ones: the next call
+            some = [event for event in found if event.id <= end]  # the next call returns newer ones
             return _Log(some, first, end, begun.firstId, begun.droppedDigest)
         expected = ids[-1] + 1
         query |= {"startId": str(expected), "endId": str(end)}
@@ -298,7 +299,7 @@ def _expired(first: int) -> errors.EventsExpiredError:
 
 
 def _check_ends(page: Events, ends: _Ends) -> None:
-    """Check that the log has only lost its oldest events and got new ones since."""
+    """Check that since the last page or the mark, the log only dropped its oldest events and got new ones."""
     if not 1 <= page.firstId <= page.lastId + 1:
         raise errors.IntegrityError(
             f"The broker's log begins at {page.firstId} and ends at {page.lastId}: it withholds events."
@@ -384,14 +385,15 @@ def _advanced(mark: Mark, log: _Log) -> Mark:
     """Return the mark after this log was read without a gap."""
     begins_with_kept = log.first == log.kept
     if not log.events:
-        # Keep `first` only if the digest of the dropped events was compared with what this device read.
+        # Raise `first` only if the digest of the dropped events was compared with what this device read.
         is_known = begins_with_kept and log.kept <= mark.read + 1
         return replace(mark, first=log.kept) if is_known else mark
     first = log.kept if begins_with_kept else mark.first
     last, hash_ = mark.last, mark.hash
     if log.end >= last:
         last, hash_ = log.end, hash_of(log.events[-1])
-    # If events were dropped before this device read them, its run begins again behind them.
+    # If events were dropped before this device read them, its run begins again after them, with the served
+    # digest.
     start = mark if mark.read >= log.kept - 1 else log.before
     if not log.first <= start.read + 1 <= log.end:
         return Mark(last, mark.read, mark.digest, first, hash_)

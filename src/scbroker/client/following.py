@@ -30,13 +30,13 @@ from scbroker.wire.events import HEARTBEAT, Event, Events
 _WAIT: Final = 300
 """Seconds that the broker is asked to wait for an event."""
 _GROUPS_AT_ONCE: Final = 8
-"""Logs of groups for which requests wait at once. A broker takes 32 requests of a user in each process."""
+"""Groups whose logs are waited for at once. A broker takes 32 requests of a user in each process."""
 _TURN: Final = 10
-"""Seconds that a log of a group is waited for if there are more: then others have their turn."""
+"""Seconds to wait for one group's log if there are more groups than slots: then another log gets the slot."""
 _LATE: Final = 60.0
 """Seconds after the wait until an unfinished answer is given up, even if heartbeats arrive."""
 _FLOOR: Final = 1.0
-"""Seconds between requests while no event comes: a broker could answer each of them at once."""
+"""Least seconds between requests while no event comes: a broker could answer each of them at once."""
 _LONGEST_PAUSE: Final = 30.0
 _REPORT_SECONDS: Final = 60.0
 _WAITABLE: Final = (errors.BrokerUnavailableError, errors.ConflictError)
@@ -76,7 +76,7 @@ async def follow(
     for group, first in group_starts.items():
         places[group] = first
     logs = Logs(session, places)
-    # Changes wait only for the first attempt: otherwise each would wait until an outage ends.
+    # Changes are delayed only during the first attempt: otherwise each would wait until an outage ends.
     beginning: contextlib.AbstractContextManager[None] = session.beginning()
     try:
         while True:
@@ -160,11 +160,11 @@ class Logs:
                         self.places[group] = found[-1].id + 1
                         self._note(group, found)
                         return Source(self._session, group), found
-                    if group is None and self._has_offers:  # another device may have accepted
+                    if group is None and self._has_offers:  # perhaps accepted on another device
                         self._moved.set()
 
     async def _wait(self, group: uuid.UUID | None, first: int) -> list[Event]:
-        """Wait for events of a log; a group's log waits for a free slot. Returns none if the wait ended."""
+        """Wait for events of a log, a group's in a free slot. Return none if the broker ended the wait."""
         source = Source(self._session, group)
         if group is None:
             return await _wait(source, first, _WAIT)

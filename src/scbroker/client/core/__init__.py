@@ -1,1 +1,1 @@
-"""Judge what is served and seal what is sent, without I/O and without a clock."""
+"""Verify what a broker serves, and seal what is sent, without I/O and without a clock."""

@@ -1,4 +1,4 @@
-"""Judge what a broker serves of a group, by verified keys, the device's mark and a time.
+"""Verify what a broker serves of a group, against verified keys, the device's mark and a given time.
 
 Without I/O and without a clock. Conditions and sections are those of docs/spec/groups.md.
 """

@@ -1,6 +1,8 @@
-"""Derive the key of a group's epoch from its secret; wrap and open secrets; seal and open infos.
+"""Derive a group's key of an epoch from the epoch's secret; wrap and open secrets; seal and open infos.
 
-Without I/O and without a clock. Spec: docs/spec/groups.md, 3.2 to 3.4.
+An info has a group's name, its description and the secrets of earlier epochs. Without I/O and without a
+clock.
+Spec: docs/spec/groups.md, 3.2 to 3.4.
 """
 
 from collections.abc import Callable, Sequence

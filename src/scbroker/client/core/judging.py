@@ -1,4 +1,4 @@
-"""Judge what a broker serves of a container, by verified keys, the device's mark and a time.
+"""Verify what a broker serves of a container, against verified keys, the device's mark and a given time.
 
 Without I/O and without a clock. Rule numbers and sections are those of docs/spec/container.md.
 """
@@ -177,7 +177,8 @@ class Evidence:
         mark, walk = self.mark, self.walk
         state = self.judge_signed(None if walk is None else walk.parents)
         # A piece may end before the mark's version if the mark is not complete. A deletion is compared with
-        # the mark once its tombstone was verified: until then it may be a pretext to show no other records.
+        # the mark only after the tombstone was verified, with the last piece: it may be a pretext for serving
+        # no other records.
         is_ahead = mark is not None and state.record.version > mark.version
         if mark is not None and (self.is_last or (is_ahead and not self.is_deleted)):
             self._check_mark(state, mark)
@@ -248,7 +249,8 @@ class Evidence:
                 if judge.judge_next(known, judged, None, parent, self.now, acting) is not judged:
                     raise IntegrityError(_HIDDEN_GOVERNING)
             elif judged.known.hash != mark.governingHash:
-                # The head was judged with the mark, so the mark's governing record must be in force.
+                # The head is the mark's record, which was judged before: the mark's governing record must be
+                # in force.
                 raise IntegrityError(_OTHER_GOVERNING)
         if source := mark or before:
             created = source.createdBy, source.createdAt
@@ -265,7 +267,7 @@ class Evidence:
         )
 
     def _acting(self, record: ContainerRecord, membership: Membership | None) -> Acting | None:
-        """Return the verified membership by which a record's author acts; None without a via (V2)."""
+        """Return the verified membership by which a record's author acts; None without a group (V2)."""
         if record.via is None:
             return None
         chain = self.groups.get(record.via.group)
@@ -279,7 +281,7 @@ class Evidence:
         """Return whether somebody who is not a member any more changed access since the mark (groups.md, 7).
 
         The proof that the author still is a member comes from the broker. Without one, a device takes the
-        author for a former member, and the caller is asked although nothing may be wrong.
+        author for a former member, and the caller has to confirm a change that may be valid.
         """
         if self.mark is None or self.mark.partial or record.version <= self.mark.version:
             return False

@@ -1,4 +1,4 @@
-"""Make the rosters of a group: leaves, wraps of the secret, and the info.
+"""Make a group's next roster: its members as Merkle leaves, the wraps of the secret, and the info.
 
 Without I/O and without a clock; the inputs are verified already. Spec: docs/spec/groups.md, 3 and 8.
 """

@@ -33,7 +33,8 @@ _LENGTH_SIZE = 8
 
 
 _Binding = tuple[bytes, bytes, Role, bytes]
-"""Container id, part id, role and author: everything of one part is bound to them."""
+"""Container id, part id, role and author. A part's key and segments are bound to these when they are
+sealed."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -51,17 +51,18 @@ Call = Callable[..., Awaitable[Any]]
 """A request under the session's token: `Session.call`."""
 _ROUNDS: Final = 5
 _MANY_RECORDS: Final = 32
-"""More records than this are judged in the pool: each takes a signature's verification."""
+"""More records than this are judged in the thread pool: each needs a signature verified."""
 _FEW_RECORDS: Final = 16
-"""A group with more is not verified to its end if a list only names it."""
+"""If a list only names a group with more records than this, the first record alone is verified."""
 _MANY_EPOCHS: Final = 256
 """A group with more secrets than this is opened in the pool."""
 _MOST_RECORDS: Final = MAX_GOVERNING // SIGNATURE_SIZE
-"""Records of a group: a broker keeps so many bytes of them at most, and each has a signature."""
+"""Most records that a group can have: a broker keeps a limited number of bytes, and each record has a
+signature."""
 _MOST_LISTED: Final = 1_000_000
-"""Groups of a user. Everybody can offer some, so that an honest list may be long."""
+"""Most groups of a user that are listed. Anybody can offer a group, so that an honest list may be long."""
 _CACHED: Final = 100_000
-"""Records of groups that a session knows, of about 300 bytes each in memory."""
+"""Most records of groups that a session keeps in memory, of about 300 bytes each."""
 _log = logging.getLogger("scbroker")
 _BUSY: Final = "The group is changed faster than it can be read: try again."
 
@@ -86,7 +87,8 @@ class GroupDirectory:
         self._chains: dict[uuid.UUID, GroupChain] = {}
         self._opened: dict[uuid.UUID, OpenGroup] = {}
         self._owed_by: dict[uuid.UUID, tuple[OpenGroup, int, bool]] = {}
-        """Groups of the user, the number of changes of keys at the time, and whether they owed an epoch."""
+        """Cached results of `_owes`: the group as opened, the count of key changes at that time, and the
+        result."""
         self.names: set[bytes] = set()
         """Names that this session knows to be those of groups: by a verified chain, or by a pin."""
         self.followers: set[asyncio.Event] = set()
@@ -111,7 +113,7 @@ class GroupDirectory:
         return opened is not None and opened.is_manager and self._owes(opened)
 
     def _owes(self, opened: OpenGroup) -> bool:
-        """Return whether a group owes an epoch.
+        """Return whether a group needs a new epoch, that is new keys, because of its members (3.5).
 
         Cached until the group is read again or the session adds a key: a batch asks for each of its
         containers, and a group may have a thousand members.
@@ -359,7 +361,7 @@ class GroupDirectory:
     async def _check_listed(
         self, found: Sequence[Listed], before: Mapping[uuid.UUID, kept.Pin | None]
     ) -> None:
-        """Read the groups that a list leaves out or serves older than the mark; raise if that is a lie."""
+        """Read the groups that a list leaves out or shows older than the mark; raise if the list is wrong."""
         listed = {each.group_id: each.version for each in found}
         suspect = [
             each
@@ -376,10 +378,10 @@ class GroupDirectory:
                     )
 
     async def _rolls(self, ids: Iterable[uuid.UUID]) -> dict[uuid.UUID, Roll | BrokerError]:
-        """Read groups with their members' parts, and judge both.
+        """Read groups with the data that is served to members only, and verify both.
 
-        A broker forgets a deleted group that nothing names. A device that has not seen the tombstone cannot
-        tell this from a broker that withholds the group: then it warns, once.
+        A broker forgets a deleted group that no container names. A device that has not seen the tombstone
+        cannot tell this from a broker that withholds the group: then it warns, once.
         """
         found: dict[uuid.UUID, Roll | BrokerError] = {}
         answers = await self._read(ids, membership=True)
@@ -404,7 +406,7 @@ class GroupDirectory:
     async def _read(
         self, ids: Iterable[uuid.UUID], *, membership: bool = False
     ) -> dict[uuid.UUID, Answer | BrokerError]:
-        """Read groups up to their heads; return each or its error. A busy one is read several times."""
+        """Read groups up to their heads; return each or its error. A changing one is read several times."""
         found: dict[uuid.UUID, Answer | BrokerError] = {}
         left = list(dict.fromkeys(ids))
         for _ in range(_ROUNDS):
@@ -458,7 +460,8 @@ class GroupDirectory:
                 wire.GroupViewRequest(
                     groupId=str(each),
                     since=1 if (chain := bases[each].chain) is None else chain.version,
-                    # A cache needs both at the same version, so fetch the members' part of an open group too.
+                    # A cache needs records and membership of the same version: request both for an open
+                    # group.
                     membership=membership or (self.keep is not None and each in self._opened),
                 )
                 for each in some
@@ -551,7 +554,7 @@ class GroupDirectory:
 
 
 def _view(basis: Basis, outcome: GroupView | BrokerError) -> GroupView:
-    """Return a view or raise its error. The broker forgets a deleted group that no container names."""
+    """Return a view or raise its error; a group that this device saw deleted stays deleted."""
     if isinstance(outcome, errors.NotFoundError) and basis.mark is not None and basis.mark.deleted:
         raise errors.DeletedError("The group was deleted.")
     return _raised(outcome)

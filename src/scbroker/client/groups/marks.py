@@ -6,8 +6,8 @@
 | `group-members` | group id               | the roster and the members that were verified last, for C9   |
 | `group-wrap`    | group id, epoch        | the wrap of the epoch's secret: sealed to the user's own key |
 
-A wrap is kept because a manager can leave an older secret out of the info. The mark of a group is not of the
-kind of containers' marks: no list of containers has to contain it. Spec: docs/spec/groups.md, 1, 3.4 and 4.
+A wrap is kept because a manager can leave an older secret out of the info. Groups have a kind of mark of
+their own, because a list of containers never has them. Spec: docs/spec/groups.md, 1, 3.4 and 4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A group as one of its members sees it: what the broker serves is judged, and info and keys are opened.
+"""Verify and open a group as one of its members sees it: its roster, its info and its keys.
 
 Spec: docs/spec/groups.md, sections 3, 4 and 12.
 """
@@ -292,10 +292,10 @@ class MembershipJudge:
         left: frozenset[bytes],
         stated: Sequence[KeyChainState],
     ) -> tuple[frozenset[bytes], frozenset[bytes], frozenset[bytes]]:
-        """Return the users for whom an epoch is owed (3.5), the deleted ones, and the unproved ones.
+        """Return the members who make a new epoch necessary (3.5), the deleted ones, and the unproved ones.
 
-        What the broker states is a hint: key chains and departures decide, and that a user was deleted is the
-        broker's word unless their chain is closed. The chains that this session knows count as well.
+        The users that the broker names are hints: key chains and departures decide. A deletion is unproved if
+        the user's key chain is not closed. The chains that this session knows count as well.
         """
         if self._fingerprint not in chain.managers:
             return frozenset(), frozenset(), frozenset()

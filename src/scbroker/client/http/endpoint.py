@@ -1,4 +1,4 @@
-"""Where a provider may send requests: to one broker, and to the object stores that its caller allows.
+"""Check where a provider may send requests: to one broker, and to the object stores that its caller allows.
 
 Spec: docs/spec/protocol.md, sections 2 and 6.
 """

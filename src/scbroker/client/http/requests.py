@@ -1,14 +1,15 @@
-"""Requests to one broker and to its object stores: bounded, strict, and retried where the protocol allows.
+"""Send requests to one broker and its object stores, with limits and checks; retry where the protocol allows.
 
 Every request to the broker may be sent again with the same bytes, so this module retries after a lost answer:
 for a minute if this broker has answered before, since a broker that was killed or moved comes back; four
 times if it never did, since the address may be wrong. An overloaded broker is retried after the time that it
-names, then ever later, and from a budget that answers refill. Tokens go to the configured origin alone.
+names, then after longer pauses, and from a budget that answers refill. Tokens go to the configured origin
+alone.
 
-A presigned URL is the broker's word: it is used only if its origin is one that the caller allows. The store
-learns the sealed bytes and the URL, and nothing of the session: a request carries no header of ours, and no
-more is read than was asked for. A client certificate in the caller's `ssl` is presented to a store that asks
-for one. Spec: docs/spec/protocol.md, sections 1, 2 and 6.
+A presigned URL comes from the broker and is not trusted: it is used only if its origin is one that the caller
+allows. The store learns the sealed bytes and the URL, and nothing of the session: a request carries no header
+of ours, and no more is read than was asked for. A client certificate in the caller's `ssl` is presented to a
+store that asks for one. Spec: docs/spec/protocol.md, sections 1, 2 and 6.
 """
 
 from __future__ import annotations
@@ -129,26 +130,27 @@ CHUNKS_AT_ONCE: Final = 4
 """As many as the broker serves one user at once."""
 _SMALLEST_PIECE: Final = 16_384
 _PIECES: Final = 8
-"""The least number of pieces of a body whose progress is reported, unless they would be too small."""
+"""Least number of pieces in which a body with reported progress is sent, unless they would be too small."""
 _ATTEMPTS: Final = 4
 _PATIENCE: Final = 60.0
-"""Seconds. A database takes less to fail over to another machine."""
+"""Seconds for which a broker that has answered before is retried. A database takes less to fail over."""
 _LONGEST_WAIT: Final = 10.0
-"""Seconds. A broker that names a longer wait is not retried: the caller gets the error at once."""
+"""Seconds. If a broker names a longer wait, the request is not retried: the caller gets the error at once."""
 _RETRY_BUDGET: Final = 128.0
-"""Retries after refusals that a provider starts with, and may save up."""
+"""Retries after refusals that a provider starts with, and the most that it may save up."""
 _EARNED: Final = 1 / 8
-"""Retries that an answer earns: refusals make an eighth more requests, not many times as many."""
+"""Retries that each answer adds to the budget, so that refusals cause no more than 1/8 additional
+requests."""
 _LOG_SECONDS: Final = 10.0
 """Seconds after a logged retry in which further retries are not logged."""
 _MISSING: Final = (404, 416)
 _HTTPS: Final = "If this port expects TLS, use https:// in serverUrl."
 _SOON_ATTEMPTS: Final = 2
 _SOON: Final = 5.0
-"""Seconds."""
+"""Seconds after which a request inside `answered_soon` is given up."""
 _UNSENT_HEADERS: Final = ("User-Agent", "Accept-Encoding")
 _SILENT_SECONDS: Final = 45.0
-"""The broker sends a heartbeat every 15 seconds: a wait ends after three missing ones."""
+"""Seconds of silence after which a wait is given up: three heartbeats are missing, one every 15 seconds."""
 _soon: Final = contextvars.ContextVar("soon", default=False)
 
 
@@ -286,15 +288,16 @@ class Requests:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._transport = transport_to(endpoint, 32, _UNSENT_HEADERS)
-        # Requests that wait for an event have connections apart from those of other requests.
+        # Requests that wait for an event have their own connections, so that they do not block other
+        # requests.
         self._waits = transport_to(endpoint, 0, _UNSENT_HEADERS, _SILENT_SECONDS)
         self.store: ObjectStore = ObjectStore(endpoint)
         self.retry_log: RetryLog = RetryLog()
         self._budget = _RETRY_BUDGET
         self._has_answered = False
         self._dated: tuple[str, int] = "", 0
-        """The broker's time in its newest answer, and this machine's then."""
-        # One is filled or opened while the others are on the wire.
+        """The time in the broker's newest answer, and this machine's time when it came, in nanoseconds."""
+        # One more sealed buffer than chunks on the wire: it is filled or opened meanwhile.
         self.sealed: Buffers = Buffers(CHUNKS_AT_ONCE + 1, MAX_CHUNK)
         self.plain: Buffers = Buffers(CHUNKS_AT_ONCE, CHUNK_SEGMENTS * SEGMENT)
 
@@ -398,8 +401,8 @@ class Requests:
     ) -> Octets:
         """Send a request until it is answered; raise the last failure once retrying is over.
 
-        The error's `outcome` is uncertain if any attempt to send an act may have left this device: a refusal
-        is only the broker's word.
+        If any attempt to send an act (a message that changes something) may have left this device, the
+        error's `outcome` is uncertain: a refusal by the broker proves nothing.
         """
         seconds = min(self.endpoint.timeout, _SOON) if soon else self.endpoint.timeout
         failure: errors.BrokerUnavailableError | None = None
@@ -538,10 +541,10 @@ def _why_unreachable(error: aiohttp.ClientError, url: str, has_answered: bool) -
 
 @contextlib.contextmanager
 def _sendable(body: Octets | None, moved: Moved | None) -> Iterator[Body]:
-    """Provide a body for a transport. Its memory may be reused afterwards, also after an error.
+    """Provide a body for a transport. The body's memory may be reused afterwards, also after an error.
 
-    A server may answer before it has the whole body, and read the rest later: nothing of what the memory has
-    then must reach it. So a transport gets copies, and a released view yields no more.
+    A server may answer before it has the whole body, and read the rest later: what the memory holds by then
+    must not reach it. So a transport gets copies, and a released view yields no more.
     """
     if body is None:
         yield None
@@ -594,7 +597,7 @@ def _too_large(limit: int) -> errors.TooLargeError:
 
 
 def _request_id(response: Response) -> str | None:
-    """Return the id that the broker gave the request; None without one, or if it has other characters."""
+    """Return the id that the broker gave the request; None without one, or if it has invalid characters."""
     given = response.headers.getall(codec.REQUEST_ID_HEADER, [])
     return given[0] if len(given) == 1 and codec.is_request_id(given[0]) else None
 
