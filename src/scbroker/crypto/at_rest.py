@@ -1,8 +1,8 @@
-"""Seal what a broker stores, under its own key: all that a broker can decrypt.
+"""Seal stored data under the broker's own key. A broker can decrypt nothing else.
 
-The server must not import `crypto.seal`, which opens what users seal. This module opens nothing of theirs:
-each of its keys is derived from the broker's key, for one kind of data of one user. It keeps a thief who has
-a copy of the database, and not the broker's key, from using what is stored there.
+The server must not import `crypto.seal`, which opens what users seal. Each key of this module is derived from
+the broker's key, for one kind of data of one user. A thief who has a copy of the database, but not the
+broker's key, cannot use the sealed data.
 Spec: docs/spec/keyfile.md, section 3.
 """
 
@@ -30,7 +30,7 @@ def open_stored(broker_key: bytes, name: str, user_id: bytes, sealed: bytes) -> 
     """Unseal data; raise `IntegrityError` for damaged data, another key, name or user."""
     try:
         return _cipher(broker_key, name, user_id).decrypt(sealed[:_NONCE], sealed[_NONCE:], user_id)
-    except (InvalidTag, ValueError):  # the latter for a nonce that was cut off
+    except (InvalidTag, ValueError):  # ValueError: shorter than a nonce
         raise IntegrityError(
             "Stored data does not open under the broker's key: it is damaged."
         ) from None

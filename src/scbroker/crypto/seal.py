@@ -1,7 +1,8 @@
 """Seal, wrap, sign and derive keys from passwords: everything that needs a secret.
 
-Only clients import it. Without I/O and without a clock. The format version fixes every algorithm and
-parameter (docs/spec/ids.md, section 2). Every failure to open has the same message, so that it tells nothing.
+Only clients import this module. It does no I/O and reads no clock. The format version fixes every algorithm
+and parameter (docs/spec/ids.md, section 2). Every failure to open has the same message, which does not reveal
+the cause.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _GCM_NONCE: Final = 12
 _RECIPIENTS: Final = 1024
 _SUITE: Final = hpke.Suite(hpke.KEM.MLKEM768_X25519, hpke.KDF.HKDF_SHA256, hpke.AEAD.AES_256_GCM)
 _stretching: Final[dict[int, threading.Lock]] = {}
-"""By process id: a thread of the parent may hold the lock when a child is forked."""
+"""One lock for each process id. A child forked while a thread holds the lock would never see it released."""
 Octets = bytes | bytearray | memoryview
 _CANNOT_OPEN: Final = "It cannot be opened: a wrong secret, or damaged data."
 

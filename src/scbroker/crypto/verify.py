@@ -1,6 +1,6 @@
-"""Hash, verify signatures and check public keys: everything that needs no secret.
+"""Hash, verify signatures and check public keys: everything that needs no private key.
 
-Both ends use it; the broker uses nothing else of this package. Without I/O and without a clock.
+Broker and client use this module. It does no I/O and reads no clock.
 Spec: docs/spec/ids.md, sections 1 and 2.
 """
 

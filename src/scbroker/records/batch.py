@@ -96,8 +96,8 @@ def node_of(left: bytes, right: bytes) -> bytes:
 def _verify_batch(key: bytes, batch: bytes, signature: bytes) -> None:
     """Verify a batch's signature, once for all of its records.
 
-    The signature is a part of the cache's key: with another one for the same batch, a broker would store a
-    record that every reader refuses.
+    The signature is a part of the cache's key. Otherwise an invalid signature of a batch that was verified
+    before would pass, and a broker would store a record that every reader refuses.
     """
     VerifyingKey(key).verify(LABEL, batch, signature)
 

@@ -1,7 +1,8 @@
 """The canonical forms of stored objects and of ids. Spec: docs/spec/ids.md, sections 1 and 3.
 
 A stored object is a version byte and one canonical MessagePack value. Signatures cover the stored bytes, so a
-reader keeps these and never encodes the Structs again. Ids are derived from what they identify.
+reader keeps these and verifies them, never a Struct that it encoded again. Ids are cut from hashes of keys
+and nonces.
 """
 
 import re
@@ -28,8 +29,8 @@ EntryIndex = Annotated[int, Meta(ge=0, le=16_383)]
 """Of an access entry: the index of a user's encryption key, or an epoch of a group."""
 Time = Annotated[int, Meta(ge=0, le=MAX_TIME)]
 
-# These five are all bytes at run time. They differ for the type checker alone, so that one id passed in the
-# place of another is an error there.
+# These five are plain bytes at run time. Only the type checker tells them apart: it reports an id of one kind
+# that is passed as an id of another kind.
 Fingerprint = NewType("Fingerprint", bytes)
 """32 bytes: the hash of a user's signing key 0."""
 GroupName = NewType("GroupName", bytes)
@@ -107,7 +108,7 @@ def decode_values(kind: type[T], data: list[bytes], limit: int) -> list[T]:
     except (ValueError, RecursionError):
         pass
     else:
-        # Compare each value with its own bytes: an array of all does not show where each value ends.
+        # Compare value by value: the joined bytes would be equal even if `data` were cut at other places.
         if [*map(_encode, values)] == data and max(map(len, data), default=0) <= limit:
             return values
     raise IntegrityError(f"The bytes of a {_shown(kind)} are not of its format.")

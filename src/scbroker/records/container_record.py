@@ -1,6 +1,6 @@
 """The grammar of container records and access lists, with the contexts and hashes that bind their parts.
 
-`judge` decides whether a record is valid after others. Spec: docs/spec/container.md, 1 to 6.
+`judge` decides whether a record may follow those before it. Spec: docs/spec/container.md, 1 to 6.
 """
 
 import enum
@@ -23,7 +23,7 @@ from scbroker.vocabulary import ContainerAccessLevel
 LABEL: Final = "container-record"
 MAX_RECORD: Final = 2048
 _PARSED: Final = 512
-"""Records in the cache of a broker, whose request reads the same stored record several times."""
+"""Size of the cache of parsed records. One request to a broker parses a stored record several times."""
 _PARTS: Final = (9, 10)
 """The positions of header and content in the array."""
 MAX_TYPE: Final = 256
@@ -120,7 +120,7 @@ _EitherForm: Final = msgspec.defstruct(
     bases=(Row,),
     frozen=True,
 )
-"""A record in which a hash may stand for a part: the whole form, or the bare one (section 2)."""
+"""A record in whole or bare form: in the bare one, a hash stands in place of each part (section 2)."""
 
 
 def parse_record(body: bytes) -> ContainerRecord:

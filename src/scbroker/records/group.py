@@ -278,7 +278,7 @@ def _check_form(served: Served) -> None:
 
 
 def _roster_of(served: Served, name: bytes, before: Roster | None) -> tuple[bytes, Roster]:
-    """Return the roster that a record introduces, after C2, C5 and C6."""
+    """Return a record's new roster, as bytes and parsed; raise `IntegrityError` if it breaks C2, C5 or C6."""
     data, text = served.roster, served.type
     if data is None or text is None:
         raise IntegrityError("A record of a group came without its type or its roster (C2).")

@@ -1,8 +1,8 @@
-"""Decide whether a record is valid after others, by rules 1 to 5 of docs/spec/container.md, section 7.
+"""Decide whether a record may follow those before it, by rules 1 to 5 of docs/spec/container.md, section 7.
 
-Both ends judge by this: the broker before it stores a record, the client before it believes one. The inputs
-are parsed objects whose hashes were checked, and a time. "At hand" is the specification's word for a parent
-that the judge has.
+The broker applies the rules before it stores a record, the client before it trusts one. The inputs are parsed
+objects whose hashes were checked, and a time. "At hand" is the specification's term for a parent or a
+departure that the caller has.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def verify_departure(signed: Signed, governing: InForce, chain: KeyChain, now: i
 
 @functools.lru_cache(_DEPARTURES)
 def _verify_departure(key: bytes, body: bytes, signature: bytes) -> None:
-    """Verify a departure's signatures. Every reading of a container meets the same departures again."""
+    """Verify a departure's signatures. Cached: each read of a container gets the same departures again."""
     VerifyingKey(key).verify(departure.LABEL, body, signature)
 
 

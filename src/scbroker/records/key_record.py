@@ -37,7 +37,7 @@ clocks differ by up to a minute use up half of this margin, and `signed_until` t
 """
 _CHAIN_TOLERANCE: Final = 1_200_000_000
 _LOADED: Final = 128
-"""Number of public signing keys that are kept loaded, besides the first ones of the chains."""
+"""Size of the cache of loaded signing keys. Each chain itself keeps its signing key 0."""
 ACTIVE: Final = 0
 RETIRED: Final = 1
 CLOSED: Final = 2
@@ -230,7 +230,7 @@ class KeyChain:
 
 @functools.lru_cache(_LOADED)
 def _loaded(public: bytes) -> VerifyingKey:
-    """Load a public signing key of a verified chain, once for all records of a batch."""
+    """Load a public signing key of a verified chain. Cached: one key signs many records."""
     return VerifyingKey(public)
 
 

@@ -1,7 +1,7 @@
 """The grammar of a group: its name, its roster of members, the proof of a membership, and a departure.
 
-`group` judges a chain of rosters. A secret is only named here, by its commitment: the client derives keys
-from it. Spec: docs/spec/groups.md, 1 to 3 and 9.
+`group` judges a chain of rosters. This module derives no key from a group's secrets; only the client does.
+Spec: docs/spec/groups.md, 1 to 3 and 9.
 """
 
 import base64
