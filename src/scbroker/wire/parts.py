@@ -59,7 +59,7 @@ class Transfer(Message, frozen=True, kw_only=True):
     url: Address
 
     def __repr__(self) -> str:
-        return f"Transfer(index={self.index})"  # without the URL, which alone gives access
+        return f"Transfer(index={self.index})"  # no URL: a log that has it would give access
 
 
 class Transfers(Message, frozen=True, kw_only=True):

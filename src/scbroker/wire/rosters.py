@@ -1,4 +1,7 @@
-"""Messages about rosters that are parts of others. Spec: docs/spec/groups.md, sections 3.1 and 12."""
+"""Parts of messages that describe rosters, memberships and groups.
+
+Spec: docs/spec/groups.md, sections 3.1 and 12.
+"""
 
 from typing import Annotated, Final, Self
 

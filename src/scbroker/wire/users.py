@@ -1,4 +1,4 @@
-"""Messages about users: registration, sessions, KeyFiles, orders, public keys; the broker's origin.
+"""Messages about users (registration, sessions, KeyFiles, orders, public keys), and the broker's origin.
 
 Spec: docs/spec/protocol.md, sections 2, 3 and 5.
 """
@@ -36,7 +36,7 @@ _LOOPBACK: Final = "localhost"
 _BASE_PATH: Final = re.compile(r"(?:/(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._~-]+)*/?")
 _BRACKETED: Final = re.compile(r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\](:[0-9]*)?\Z")
 _NAME: Final = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*\Z")
-# Resolvers differ in how they read a name that ends in a number as an address.
+# Resolvers disagree about which names that end in a number are IPv4 addresses, so these are refused.
 _NUMBER: Final = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)\Z")
 
 Nonce = Annotated[bytes, Meta(min_length=NONCE_SIZE, max_length=NONCE_SIZE)]
@@ -283,7 +283,7 @@ def _canonical_host(host: str) -> str:
             raise
         return _LOOPBACK if host == _LOOPBACK or host.endswith(".localhost") else host
     if isinstance(address, ipaddress.IPv6Address):
-        # Versions of Python differ in how they write such an address, and whether it is loopback.
+        # Python versions differ in how they write an IPv4-mapped address, and in whether it is loopback.
         address = address.ipv4_mapped or address
     if address.is_loopback:
         return _LOOPBACK
