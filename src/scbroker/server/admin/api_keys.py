@@ -1,7 +1,7 @@
 """Create, list, expire and revoke API keys. The database has their hashes only.
 
-A revoked key keeps its row: the broker can say that it was revoked, and creates no first key again.
-`Broker.admit` says when a running broker refuses the key.
+A revoked key keeps its row, so that the broker can answer that it was revoked, and never creates a first key
+again. `Broker.admit` describes when a running broker starts to refuse the key.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def _record(
 def _locked(connection: Connection) -> Sequence[Row]:
     """Return the rows of all keys. No other command adds or changes one until this transaction ends.
 
-    All changes wait for each other at the row that the audit log locks anyway: a lock on the rows of keys
+    All changes are serialized by the lock on a row that the audit log locks anyway: locking the rows of keys
     would not keep two commands from adding the same name.
     """
     sql.one(connection, sql.LOCK_CHECK, check=audit.KEY_CHECK)

@@ -1,13 +1,13 @@
 """Copy a running embedded broker to a folder, with every object that the copied database names; restore it.
 
-The order makes the copy whole:
+The order makes the copy consistent:
 
-1. Removal of objects is locked out: each removal takes the same lock, and waits.
+1. The backup takes the lock that every removal of objects takes, so removals wait until it ends.
 2. `VACUUM INTO` copies the database as of one moment and holds up no writer. A row in the copy names an
    object that was synced before the row was committed, and that was not removed before step 1: objects are
    removed only after a transaction that removed their rows.
-3. The objects that the copy names are copied. An object never changes under its name, so a hard link is
-   as good. Unreferenced objects are left out: their uploads are repeated.
+3. The objects that the copy names are copied. An object never changes under its name, so a hard link is as
+   good. Unreferenced objects are left out: clients repeat their uploads.
 
 The folder:
 
@@ -145,7 +145,7 @@ def _prune(folder: Path, newest: Path, keep: int, tell: Tell) -> None:
         each for each in made if each not in finished and each.name < day_ago.strftime(_DATED)
     ]
     for old in [*finished[:-keep], *cut_off]:
-        (old / _MANIFEST).unlink(missing_ok=True)  # from here on it is not a backup any more
+        (old / _MANIFEST).unlink(missing_ok=True)  # first: a half-removed folder is not a backup
         shutil.rmtree(old)
         tell(f"Removed {old}.")
 
@@ -219,7 +219,7 @@ def restore(
     except BaseException:
         shutil.rmtree(directory if is_new else new)
         raise
-    for name in (OBJECTS, KEY, DATABASE):  # without a database, which comes last, no broker exists
+    for name in (OBJECTS, KEY, DATABASE):  # the database last: until it is there, no broker exists
         if (new / name).exists() and not (directory / name).exists():
             (new / name).rename(directory / name)
             sync(directory)
@@ -287,7 +287,8 @@ def _copy_objects(
         (target / OBJECTS / prefix).mkdir(parents=True, mode=0o700)
         for number, row in enumerate(_chunks(connection), start=1):
             name, size = Path(prefix, str(row.blob)), None
-            # Somebody may have edited the backup: it must not have the operator write or read elsewhere.
+            # Somebody may have edited the backup: no name in it may make this command read or write
+            # elsewhere.
             if not is_name_of(str(row.blob), bytes(row.part_id)):
                 problem: str | None = "its object has a name that no broker gives."
             elif (source / name).resolve() != source.resolve() / name:
@@ -317,7 +318,7 @@ def _copy(source: Path, target: Path, row: Row, link: bool) -> tuple[int | None,
     except OSError as error:
         if link:
             raise
-        # One object must not end a restore that accepts damaged ones.
+        # One unreadable object must not end a restore that accepts damaged ones.
         return None, f"its object cannot be read ({error.strerror})."
     write_synced(target, octets)
     return len(octets), object_problem(row, octets)

@@ -57,7 +57,7 @@ def _after(table: Table) -> Select[Any]:
 
 
 def _strays(child: Column[Any], parent: Column[Any]) -> Select[Any]:
-    """Select the values of a column after `value`, and whether the row that they refer to is missing."""
+    """Select a page of a column's values above `value`, and for each whether its parent row is missing."""
     values = select(child.label("value")).where(child > b("value")).distinct()
     some = values.order_by(child).limit(b("count")).subquery()
     return (
@@ -296,7 +296,7 @@ class _Check:
         check_row: Callable[[Connection, Row], None] | None = None,
         count: int = _PAGE,
     ) -> AsyncIterator[Sequence[Row]]:
-        """Yield all rows behind `last` in pages; `check_row` runs in the transaction that reads its page."""
+        """Yield all rows after `last` in pages; `check_row` runs in the transaction that reads its page."""
 
         def read(connection: Connection) -> Sequence[Row]:
             rows = connection.execute(statement, {**last, "count": count}).all()
@@ -313,7 +313,7 @@ class _Check:
         """Check a user, or a group's event log; the rest of a group is checked with its container."""
         is_user = row.group_version is None
         find = FIND_PENDING_USER if is_user else FIND_PENDING_GROUP
-        # A pending deletion still removes the data.
+        # While a deletion is pending, some of the data is removed already: less is checked.
         pending = sql.one(connection, find, id=row.id) is not None
         name = _named("user" if is_user else "group", row.id)
         if is_user:
@@ -418,7 +418,7 @@ class _ContainerCheck:
         self._governing_bytes = 0
 
     def run(self) -> None:
-        """Report the first fault of the chain of records, or else the first of each other kind."""
+        """Report the first fault of the records; if they have none, the first fault of each other check."""
         if self._row.is_group:
             self._run_group()
             return
@@ -457,7 +457,7 @@ class _ContainerCheck:
         return self._all(statement, **values).first() is not None
 
     def _judge_all(self) -> tuple[judge.Known | None, judge.InForce | None]:
-        """Verify every record after the one before it: signature, hash chain, rules, list.
+        """Verify every record in order: signature, hash chain, rules, access list.
 
         A deleted container has only its governing records and the tombstone, each linked to the one before.
         """
@@ -532,7 +532,7 @@ class _ContainerCheck:
     def _judged(
         self, known: judge.Known, force: judge.InForce | None, parent: judge.Known | None
     ) -> judge.InForce:
-        """Judge a record after the ones before it, with its access list if it has one."""
+        """Judge a record as the successor of those before it, with its access list if it has one."""
         access: AccessList | None = None
         if known.record.changes_access:
             found = self._all(sql.FIND_LIST, number=known.record.version).one_or_none()

@@ -1,7 +1,7 @@
 """Check that a broker keeps records, rosters, leaves and members of a group completely and unchanged.
 
-The records are judged as in brokers and clients. A deleted group has no members; its leaves keep salt and
-member only of users who signed a record for the group.
+The records are judged by the same code as in brokers and clients. A deleted group has no members. Of its
+leaves only those of users who signed a record for the group still have salt and member.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -164,7 +164,7 @@ class GroupCheck:
             said = (row.version, row.role, row.key_index, row.permissions)
             if said != (member.version, member.role, member.keyIndex, permissions):
                 raise IntegrityError("A member's row does not agree with the roster.")
-            # A deleted manager keeps the leaf until the purge marks the row as gone.
+            # A deleted manager keeps the leaf (C8) and gets no wrap; the purge marks the row as gone later.
             if row.wrap is None and not (row.gone or row.deleted):
                 raise IntegrityError("A member has no wrap of the secret.")
             if row.departure is not None:

@@ -1,4 +1,4 @@
-"""Replace the broker's key while brokers run. After an interruption the rotation continues.
+"""Replace the broker's key while brokers run. The next call continues an interrupted rotation.
 
 1. The new key exists at every broker: in a file beside the old one, or as a setting.
 2. One transaction writes the new key's hash into the database. It waits until all transactions that seal
@@ -137,14 +137,14 @@ async def _reseal(database: Database, settings: Settings, progress: Progress) ->
 
 
 def _reseal_some(connection: Connection, settings: Settings, last: bytes) -> list[bytes]:
-    """Seal a page of KeyFiles behind the user `last` anew; return their users."""
+    """Seal anew a page of KeyFiles, those of the users after `last`; return the ids of these users."""
     keys = find_keys(connection, settings)
     rows = connection.execute(sql.KEY_FILES_AFTER, {"last": last, "count": _PAGE}).all()
     for row in rows:
         try:
             key_file, verifier = keys.reseal(row.user_id, row.key_file, row.verifier)
         except IntegrityError:
-            continue  # `admin check` names it; a damaged KeyFile must not end the rotation of the others
+            continue  # `admin check` reports it; a damaged KeyFile must not end the rotation of the others
         values = {"new_key_file": key_file, "new_verifier": verifier}
         connection.execute(
             sql.RESEAL_KEY_FILE, {"user": row.user_id, "old": row.key_file, **values}
@@ -153,7 +153,7 @@ def _reseal_some(connection: Connection, settings: Settings, last: bytes) -> lis
 
 
 def _lock_keys(connection: Connection) -> None:
-    """Wait for transactions that seal under the keys in force, and let new ones wait; on SQLite none runs.
+    """Wait for transactions that seal under the current keys, and block new ones; SQLite has one writer only.
 
     The table is locked and not the row: PostgreSQL grants shared locks of a row again and again while another
     transaction waits for it, so a user who stores KeyFiles all the time could prevent a rotation.
@@ -165,8 +165,8 @@ def _lock_keys(connection: Connection) -> None:
 def _finish(connection: Connection, settings: Settings, new: bytes) -> None:
     """Put the new key into force, unless another command has done so.
 
-    That command may have started a further rotation since. Its KeyFiles are not all sealed anew, and those
-    under the old key could never be opened again.
+    Another command may even have started a further rotation. If its key were put into force before all
+    KeyFiles are sealed under that key, the other KeyFiles could never be opened again.
     """
     _lock_keys(connection)
     keys = find_keys(connection, settings)

@@ -1,7 +1,7 @@
 """Open a broker's database and object store, for the broker or for a command that runs beside it.
 
-The objects of a database lie below a prefix with the database's id. A database that is configured with
-another broker's store therefore lists none of that broker's objects, and can remove none of them.
+The objects of a database lie below a prefix with the database's id. A broker that is configured with another
+broker's store by mistake therefore lists none of that broker's objects, and can remove none of them.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ _RESTORED: Final = "restored"
 # Actions in the audit log.
 _CREATED: Final = "broker-created"
 _NEW_VERSION: Final = "version-started"
-# The process must not end while threads of obstore still return results: it would abort.
+# Seconds to wait before the process ends: it would abort if threads of obstore still return results.
 _AFTER_OBJECTS: Final = 0.1
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
@@ -242,7 +242,7 @@ def _record_version(connection: Connection, key: bytes, is_new: bool) -> None:
 
 
 def _record_restore(connection: Connection, key: bytes) -> None:
-    """Record the restore that put this database here, of which `mark_restored` left a note."""
+    """Record in the audit log that this database was restored, if `mark_restored` left a note of it."""
     row = sql.one(connection, sql.LOCK_CHECK, check=_RESTORED)
     if row is not None:
         actor, times = msgspec.json.decode(row.value, type=tuple[str, dict[str, str]])

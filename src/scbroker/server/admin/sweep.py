@@ -1,8 +1,9 @@
 """Delete at once what the broker deletes in the background, and unreferenced objects.
 
-An unreferenced object, which no row names and which is not pending deletion, exists after the database was
-put back to an earlier state. Uploads make none: their names are pending deletion from before the bytes are
-stored until a row names them. To be safe, only unreferenced objects that are an hour old are deleted.
+An object is unreferenced if no row names it and it is not pending deletion. Such objects appear when the
+database is put back to an earlier state. An upload leaves none: the name of its object is pending deletion
+from before the bytes are stored until a row names it. To be safe, only unreferenced objects that are an hour
+old are deleted.
 """
 
 import datetime

@@ -1,8 +1,8 @@
 """Show, limit and recount what users store.
 
-The usage of a user changes in the transaction that stores or deletes something, so the difference between a
-user's row and what is stored is the same at every moment. `recount` therefore reads the difference in one
-snapshot and adds it later, beside running brokers.
+A user's row of usage changes in the transaction that stores or deletes something. So if the row is wrong, its
+difference to what is stored stays the same while brokers run. `recount` reads the difference in one snapshot
+and adds it to the row later.
 """
 
 from __future__ import annotations

@@ -71,13 +71,13 @@ ONE: Final = _STATES.where(t.users.c.id == b("user"), sql.IS_USER)
 
 
 def _sorted_page(*order: Any) -> Select[Any]:
-    """Return a query for a page, which counts sessions of the users on the page only."""
+    """Return the query of a page. A subquery chooses its users, so that only their sessions are counted."""
     chosen = (
         select(t.users.c.id)
         .select_from(_WITH_USAGE)
         .where(
             t.users.c.id.between(b("first"), b("last")),
-            # A deleted user is listed as long as others need what is left.
+            # A deleted user is listed as long as others need records of theirs, which count as usage.
             ~t.users.c.deleted | (_BYTES > 0) | (_CONTAINERS > 0),
             sql.IS_USER,
         )
@@ -256,7 +256,7 @@ async def delete(settings: Settings, user: uuid.UUID) -> bool:
         broker = Broker(settings, database, objects, key, frozenset())
         is_new = await database.write(lambda c: deletion.end_by_operator(c, broker, user_id))
         await deletion.purge(broker, user_id, _PURGE_SECONDS)
-        await database.scrub()  # of the KeyFile, as a running broker does
+        await database.scrub()  # removes the KeyFile from the write-ahead log
     return is_new
 
 
@@ -274,7 +274,7 @@ def _user(row: Row, settings: Settings) -> User:
     return User(
         id=uuid.UUID(bytes=bytes(row.id)),
         fingerprint=None if row.fingerprint is None else show_fingerprint(row.fingerprint),
-        registered=time_of(row.registered_at or None),  # 0 of a deleted user
+        registered=time_of(row.registered_at or None),  # a deleted user's is 0
         last_log_in=time_of(began),
         sessions=row.sessions,
         suspended=time_of(row.suspended_at),
