@@ -35,7 +35,7 @@ from scbroker.wire.problems import item_problem_of
 
 _VERIFIED_AT_ONCE: Final = 16
 _SECONDS: Final = 10.0
-"""How long a deletion purges before it is answered."""
+"""How long a request purges the containers that it deleted before it is answered."""
 Outcome = bool | errors.BrokerError
 """Whether a record is new, or why it was refused."""
 
@@ -192,20 +192,21 @@ def _store(
     optimistic: bool = False,
     charge_each: bool = False,
 ) -> list[Outcome]:
-    """Return the outcomes of several records; raise the error if a single one is refused.
+    """Store records and return their outcomes; if there is only one and it is refused, raise its error.
 
-    The rows of all of them are locked, and inserted, by one statement each. The author's usage is changed by
-    one statement as well, and `QuotaExceededError` is raised if all of them exceed the quota. With
+    For each table, one statement locks and one inserts the rows of all records. One statement changes the
+    author's usage; `QuotaExceededError` is raised if all records together exceed the quota. With
     `charge_each`, each record is charged, and refused, by itself.
     """
-    # Before the containers: if one of these very records stored such a part, its container is found too.
+    # Read before the containers. If a part is taken because this very record was stored meanwhile, the
+    # container is found then, and the record counts as a repetition.
     taken = set() if optimistic else storing.parts_taken(connection, items)
     # Lock order, as in every writer: containers in the order of their ids, then users.
     some = sorted({item.container_id for item in items})
     rows = () if optimistic else connection.execute(sql.LOCK_CONTAINERS, {"some": some})
     containers: dict[bytes, Row | None] = {**dict.fromkeys(some), **{row.id: row for row in rows}}
-    # So the deletion of these users, or a change of their keys, happens before or after this transaction.
-    # Nor do the groups in the lists change their epoch.
+    # Locked, so that during this transaction none of these users is deleted or changes keys, and no group in
+    # the lists changes its epoch.
     named = {name for item in items for name in item.named}
     groups = {each for row in rows for each in members.group_ids_of(row)}
     users = members.users_of(connection, named, sql.SHARE_USERS, groups)
@@ -223,8 +224,8 @@ def _store(
             group = [item.record.via.group] if item.record.via else []
             for name in (item.user.fingerprint, *group):
                 times[name] = max(item.record.time, times.get(name, 0))
-    # A key must not be retired, nor an epoch end, before a record that was made with it. In the order of
-    # names: two batches through the same groups would otherwise wait for each other.
+    # No key may be retired, and no epoch ended, at a time before that of a record that was made with it. In
+    # the order of names: two batches through the same groups could otherwise deadlock.
     for name, latest in sorted(times.items()):
         storing.raise_signed_until(connection, users[name], latest)
     if not charge_each:
@@ -235,7 +236,8 @@ def _store(
 def _store_or_refuse(tx: Transaction, item: Incoming, *, charge_each: bool) -> Outcome:
     """Store one record of several; if it is refused, undo its writes and return the reason.
 
-    A new container without uploaded content and other members only adds rows to `NewRows`.
+    A new container without uploaded content or other members only adds rows to `NewRows`: it needs no
+    savepoint.
     """
     container = _next(tx, item)
     is_alone = len(item.named) == 1 and not item.is_of_group(container)
@@ -286,7 +288,7 @@ def _store_in(
     tx.new.take(new)
     tx.charges.take(charges)
     tx.parts_taken.update(parts)
-    if item.is_of_group(container):  # a later record may name the group, or its new epoch
+    if item.is_of_group(container):  # later records may name the group or its new epoch
         found = tx.connection.execute(sql.FIND_USERS, {"ids": [item.container_id]})
         tx.users.update({row.fingerprint: row for row in found})
     return True

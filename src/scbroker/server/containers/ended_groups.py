@@ -3,9 +3,10 @@
 Spec: docs/spec/groups.md, sections 10 and 11.
 
 A group is deleted by its tombstone, or with the last of its members. `stored_groups.end` deletes what only
-members need. Records, lists, rosters and the hashes of leaves stay, with the leaves of users who signed a
-record for the group: readers judge these records by them. Once no container has such a record or an entry of
-the group, everything is deleted. When a container is purged, its deleted groups are pending deletion again.
+members need. Records, lists, rosters and the hashes of leaves stay, and so do the leaves of users who signed
+a record for the group: readers need them to judge such records. Once no container has such a record or an
+entry of the group, everything is deleted. The purge of a container marks the deleted groups that it named as
+pending deletion again.
 """
 
 import math
@@ -29,7 +30,7 @@ from scbroker.server.storage.driver import Connection, Row
 _ROWS: Final = 2_000
 _GROUPS: Final = 50
 _LAST: Final = NUMBERED + b"\xff" * (HASH_SIZE - len(NUMBERED))
-"""The highest place that is a number: every fingerprint is above it."""
+"""The highest place that is a number (see `_number_some`): every fingerprint sorts after it."""
 _NOTHING: Final[dict[str, Any]] = {
     "registered_at": 0,
     "signed_until": 0,
@@ -157,9 +158,9 @@ def purge_some(connection: Connection, group_id: bytes) -> bool:
 
 
 def _number_some(connection: Connection, group_id: bytes, charges: Charges) -> bool:
-    """Replace the fingerprints in the places of some leaves by numbers, in the same order.
+    """Replace fingerprints, which identify members, by numbers as the places of some leaves.
 
-    Numbers sort before all fingerprints, so that the leaves are in order at every moment.
+    The order stays the same: numbers ascend as the fingerprints did, and sort before all fingerprints.
     """
     at = {"group": group_id}
     found = connection.execute(LEAVES_BEHIND, {**at, "leaf": _LAST, "count": _ROWS}).all()

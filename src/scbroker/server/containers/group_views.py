@@ -130,12 +130,12 @@ class _Records:
 
     connection: Connection
     row: Row
-    """That of the group's container."""
+    """The row of the group's container."""
     left: int
-    """How many bytes the records should have at most."""
+    """How many bytes are left in the answer. The record that exceeds them is the last of the page."""
     served: list[groups.GroupRecord] = field(default_factory=list)
     signers: set[bytes] = field(default_factory=set)
-    """The fingerprints of all whose keys a reader needs."""
+    """The fingerprints of the users whose keys a reader needs to verify the page."""
     size: int = 0
     is_whole: bool = False
     """Whether the page ends with the head."""

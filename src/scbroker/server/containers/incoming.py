@@ -150,7 +150,7 @@ def parse_incoming(settings: Settings, call: Call, message: RecordRequest) -> In
         salt, text = message.type.salt, message.type.type
         if text is not None and len(text.encode()) > grammar.MAX_TYPE:
             raise errors.TooLargeError("A container's type has at most 256 bytes of UTF-8.")
-        # Whether the container may have a group's type is known once the container is found.
+        # A group's type is checked once the container has been read, which shows whether it may have one.
         if not roster.is_group_type(text):
             with refusing():
                 grammar.check_type(text)

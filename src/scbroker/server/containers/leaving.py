@@ -2,8 +2,9 @@
 
 Spec: docs/spec/container.md, sections 4.1 and 10; groups.md, 9 and 12.
 
-The departure is verified before the transaction that stores it, which only has to find the same access
-list or leaf, and the same keys. It is stored beside the chain of records: no record, head or roster changes.
+The departure is verified before the transaction that stores it. That transaction only checks that the access
+list or leaf and the user's keys are still the same. A departure is stored beside the chain of records: no
+record, head or roster changes.
 """
 
 from collections.abc import Callable
@@ -108,9 +109,9 @@ async def _leave(
     verify: Callable[..., int | None],
     store: Callable[..., None],
 ) -> None:
-    """Store a departure that `verify` accepts; it returns how many key records the user has.
+    """Verify a departure and store it, unless it is stored already.
 
-    `verify` returns None for a departure that is stored already.
+    `verify` returns how many key records the user has; None if the departure is stored already.
     """
     if leaving.departure.fingerprint != leaving.call.session.fingerprint:
         raise errors.PermissionDeniedError("Only the user who leaves can send the departure.")
@@ -121,7 +122,10 @@ async def _leave(
 
 
 def _check_dated(leaving: _Leaving[D, M], since: int) -> None:
-    """Raise unless the departure is dated within five minutes; its list or leaf may be dated later."""
+    """Raise unless the departure's time is at most five minutes off.
+
+    A time up to `since` is accepted as well: the list or leaf that it names may be dated ahead.
+    """
     time, moment = leaving.departure.time, leaving.call.now
     if not moment - CLOCK_TOLERANCE <= time <= max(moment + CLOCK_TOLERANCE, since):
         raise errors.ClockError(
@@ -183,7 +187,7 @@ def _check_member(
     if row.access_version != leaving.departure.accessVersion:
         raise errors.ConflictError(_LIST_CHANGED)
     if member.permissions & ContainerAccessLevel.ModifyAccess:
-        # If two such members leave at once, the second must check anew that others can change access.
+        # If two such members leave at once, the second client must check again that others can change access.
         place = {"container": row.id, "number": row.access_version}
         left = connection.execute(COUNT_DEPARTURES, place).scalar_one()
         if leaving.message.departures != left:
@@ -196,8 +200,8 @@ def _check_member(
 def _store(connection: Connection, leaving: _OfContainer, chain_length: int) -> None:
     """Store a verified departure, and end the user's membership.
 
-    Lock order, as in every writer: container, user, event log. The user is named in `authors`: readers need
-    these keys as long as the container exists.
+    Lock order, as in every writer: container, user, event log. The user gets a row of `authors`: readers need
+    the leaver's keys as long as the container exists.
     """
     locked = sql.one(connection, sql.LOCK_CONTAINER, id=leaving.call.container_id)
     user = check_active(sql.the(connection, sql.SHARE_USERS, ids=[leaving.call.session.id]))
@@ -291,7 +295,8 @@ def _check_group_member(
 def _store_of_group(connection: Connection, leaving: _OfGroup, chain_length: int) -> None:
     """Store a verified departure in the member's row, and end the user's membership.
 
-    Lock order, as in every writer: container, users, event log. The wrap stays: an epoch is owed.
+    Lock order, as in every writer: container, users, event log. The wrap stays: by it, `sql.OWED` selects the
+    user until a new epoch is made.
     """
     group_id = leaving.call.group_id
     container = sql.one(connection, sql.LOCK_CONTAINER, id=group_id)

@@ -1,7 +1,7 @@
-"""Keep access lists and departures, and check a record's users. Spec: docs/spec/container.md, section 10.
+"""Read access lists and departures, and check a record's users. Spec: docs/spec/container.md, section 10.
 
-The broker keeps every list of a container, because readers judge older records by it. After a deletion
-only the authors' entries stay, which readers need to judge the tombstone.
+The broker keeps every list of a container, because readers judge older records by it. After a deletion only
+the authors' entries stay, which readers need to judge the tombstone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ID_SIZE: Final = 16
 Users = Mapping[bytes, Row]
 """Rows of users by fingerprint."""
 
-# The users, among some, who have blocked a user.
+# Those of the users `some` who have blocked the user `blocked`.
 BLOCKING: Final = sa.select(t.blocks.c.user_id).where(
     sql.among(t.blocks.c.user_id), t.blocks.c.blocked_id == b("blocked")
 )

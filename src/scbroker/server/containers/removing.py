@@ -37,7 +37,7 @@ IN_OTHER_LOGS: Final = (
     )
     .distinct()
 )
-# Containers with a living entry besides one: unexpired, of a user or group that was not deleted.
+# Containers with an unexpired entry of another user or group, which was not deleted.
 WITH_OTHER_MEMBERS: Final = (
     sa.select(t.members.c.container_id)
     .join(t.users, t.users.c.id == t.members.c.user_id)
@@ -78,7 +78,8 @@ PURGE_CONTAINERS: Final = (
 )
 DROP_CONTAINERS: Final = sa.delete(t.containers).where(sql.among(t.containers.c.id))
 FORGET_CREATOR: Final = sql.change(t.containers, sql.among(t.containers.c.id), creator_id=None)
-# Keep a deleted group's row in `members`, but leave it out of lists: the access list has its entry.
+# Keep a deleted group's row in `members`, because the access list still has its entry, but take it out of
+# `t.LISTED`: `leave_some` does not find it again.
 SET_ASIDE: Final = sql.change(
     t.members, sql.of(t.members, "container", "user"), expiry_recorded=True
 )

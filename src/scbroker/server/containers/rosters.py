@@ -38,7 +38,7 @@ from scbroker.wire.rosters import RosterRequest
 
 _DAY: Final = 86_400 * SECOND
 _LAST_EPOCHS: Final = 1024
-"""The number of last epochs that are kept for authors with Delete."""
+"""How many of the last possible epochs of a group only an owner may start."""
 
 _OTHER_ENTRY: Final = t.members.alias("other_entry")
 # A container that the group can change or delete, and nobody else can reach.
@@ -79,7 +79,7 @@ def lock(connection: Connection, incoming: Incoming, row: Row) -> tuple[Row, Map
 
 
 def _check_sizes(tx: Transaction, incoming: Incoming, before: StoredGroup | None) -> None:
-    """Raise `TooLargeError` for too many managers or members: C3 and C7 would refuse them as well."""
+    """Raise `TooLargeError` for too many managers or members: C3 and C7 would give a less clear error."""
     if incoming.access is not None and len(incoming.access.entries) > roster.MAX_MANAGERS:
         raise errors.TooLargeError(f"A group has at most {roster.MAX_MANAGERS} managers.")
     request = incoming.message.roster
@@ -179,7 +179,7 @@ def _check_members(
     after: ChangedGroup,
     people: lists.Users,
 ) -> None:
-    """Check what a new roster says of users; `judged` has checked its form (C7 to C9)."""
+    """Check a new roster against the stored state of its users; `judged` has checked its form (C7 to C9)."""
     old = before.parsed if before else {}
     for name, member in after.changed.items():
         user = people.get(name)
@@ -201,7 +201,11 @@ def _check_members(
 
 
 def _check_leavers(incoming: Incoming, before: StoredGroup, after: ChangedGroup) -> None:
-    """Raise `RejectedError` if a user who has left or was deleted keeps a leaf that C8 does not demand."""
+    """Raise `RejectedError` if a user who has left or was deleted keeps the leaf.
+
+    Only an owner can remove a manager, and every manager needs a leaf (C8). So the leaf of a manager may stay
+    if the author is not an owner.
+    """
     is_owner = before.chain.is_owner(incoming.user.fingerprint)
     for name in after.leaves.keys() - after.changed.keys():
         member = before.members[stored_user_id(name)]
@@ -250,7 +254,7 @@ def _check_info(request: RosterRequest, before: Roster | None, after: Roster) ->
 
 
 def _check_end_of_epoch(incoming: Incoming, before: StoredGroup) -> None:
-    """Raise `ClockError` if a stored record would then be dated after the end of its epoch (V4, V7)."""
+    """Raise `ClockError` if a stored record of the epoch is later than the end that this one sets (V4)."""
     if before.row.signed_until >= incoming.record.time + READER_TOLERANCE:
         raise errors.ClockError(
             "A stored record that was made through the group has a later time: wait until your clock has "

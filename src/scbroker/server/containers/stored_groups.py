@@ -223,7 +223,7 @@ def _row_of(
         "role": member.role,
         "key_index": member.keyIndex,
         "permissions": 0 if manager is None else manager.permissions,
-        # The author of a record has accepted what it says about themselves.
+        # A new member has to accept the group, except the author of the record.
         "accepted": known.accepted if was_member and known else name == incoming.user.fingerprint,
         "gone": bool(has_same_leaf and known and known.gone),
         "wrap": None,

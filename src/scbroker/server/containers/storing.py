@@ -197,7 +197,7 @@ def _was_stored(connection: Connection, incoming: Incoming, row: Row | None) -> 
 
 
 def _check_access(tx: Transaction, incoming: Incoming, row: Row) -> None:
-    """Raise unless the author, or the group for which they act, has an entry, and the container exists."""
+    """Raise if the author, or the group for which they act, has no access, or if the container is deleted."""
     group_id = incoming.group_id
     if group_id is not None:
         memberships.check(tx.connection, group_id, incoming.user.id)
@@ -294,7 +294,8 @@ def _check_allowed(
 def _check_departures(incoming: Incoming, stored: Stored, group: StoredGroup | None) -> None:
     """Raise `ConflictError` if the author of a new list, part or roster has not seen every departure.
 
-    The author may have drafted the record before somebody left; the client then honours the departure.
+    The author may have drafted the record before somebody left. After the error the client reads the
+    departure and drafts the record anew.
     """
     left, record = len(stored.in_force.left), incoming.record
     is_new = record.changes_access or _has_new_part(incoming, stored)
@@ -340,7 +341,7 @@ def _check_type(incoming: Incoming, stored: Stored | None) -> None:
 
 
 def _check_own_type(incoming: Incoming, stored: Stored | None) -> None:
-    """Refuse that others get access to a container of a type for a user's own documents."""
+    """Refuse to give others access to a container whose type is reserved for a user's own documents."""
     if not (_type_now(incoming, stored) or "").startswith(grammar.OWN_TYPES):
         return
     access = incoming.access or (stored.in_force.access if stored else None)
@@ -441,10 +442,10 @@ def _store_record(
     governing_bytes: int,
     groups: bytes | None,
 ) -> None:
-    """Store record and state of the container, and name the user in `authors`.
+    """Store the record and the container's new state, and add the author to `authors`.
 
-    The keys of `authors` are kept as long as the container needs them. The row exists if the user signed the
-    record before; a creator is named by the container's own row.
+    The keys of users in `authors` are kept as long as the container needs them. No row is added for the
+    author of the record before, who has one, and for the creator, whom the container's own row names.
     """
     record, text, user = incoming.record, incoming.message.type, incoming.user
     state: dict[str, object] = {
@@ -466,7 +467,7 @@ def _store_record(
         if stored.row.creator_id != user.id and stored.head.record.author != user.fingerprint:
             new.add(sql.ADD_AUTHOR, [{"container": record.containerId, "user": user.id}])
         head, via = stored.head.record, record.via
-        # Readers verify the membership of the head's author anyway.
+        # The row exists already if the record before has the same author and group.
         if via is not None and (
             head.author != user.fingerprint or head.via is None or head.via.group != via.group
         ):
@@ -487,8 +488,7 @@ def _store_members(
 ) -> None:
     """Add a row for each group and each user of a new list who is not deleted.
 
-    A member whose entry has expired may already have the event of it: another broker's clock can be ahead of
-    this one.
+    An entry that has expired by now counts as recorded: `record_expiry` or `record_change` adds the event.
     """
     access, sent, given = incoming.access, incoming.message.accessList, incoming.message.type
     container_id = incoming.container_id

@@ -39,7 +39,7 @@ RECORD_SIZES_IN: Final = sql.RECORD_SIZES.where(sql.among(t.records.c.container_
 SET_LIST: Final = sa.update(t.access_lists).where(
     sql.of(t.access_lists, "container"), t.access_lists.c.access_version == b("number")
 )
-# After a deletion: the departures of all but the authors.
+# Departures from a list of a deleted container, except those of `kept_users`, the authors.
 DROP_DEPARTURES: Final = sa.delete(t.departures).where(
     sql.OF_LIST, t.departures.c.user_id.not_in(b("kept_users", expanding=True))
 )
@@ -214,7 +214,7 @@ def purge_some(connection: Connection, container_id: ContainerId) -> bool:
 
 
 def _purge_records(connection: Connection, purge: Row) -> bool:
-    """Delete records that do not govern, parts of the others, and entries and departures of non-authors."""
+    """Delete non-governing records, the parts in the others, and entries and departures of non-authors."""
     at = {"container": purge.container_id}
     some = {"from": purge.past_version + 1, "to": purge.version, "count": _RECORDS}
     rows = connection.execute(sql.BODIES, {**at, **some}).all()

@@ -206,7 +206,7 @@ async def view(broker: Broker, call: Call, query: wire.ViewQuery) -> wire.Contai
 
     found = await broker.database.query(lambda c: _view_at_once(c, call, query))
     if isinstance(found, int):
-        # Mostly few versions follow the mark. A long history is read in a thread, not on the event loop.
+        # Usually few versions follow the mark. A long history is read in a thread, not on the event loop.
         is_long = query.since is None or found - query.since > _FEW_VERSIONS
         found = await broker.database.read(read, large=is_long)
     _note_access(broker, call, call.container_id, found)
@@ -290,10 +290,11 @@ def outcome_of(
 def _view_at_once(
     connection: Connection, call: Call, query: wire.ViewQuery
 ) -> wire.ContainerView | int:
-    """Return the view if one statement reads all of it; else the version of the head: it needs a snapshot.
+    """Return the view if one statement reads all of it; else the head's version: the caller needs a snapshot.
 
-    What proves that the head's author was a member of a group never changes. Where it is not in memory, or
-    the list in force was made through a group, it is read in the snapshot of the records.
+    The proof that the head's author was a member of a group never changes, so a cached one can be used. If it
+    is not cached, or the governing record was made through a group, proofs are read in the snapshot of the
+    records.
     """
     since, wanted = query.since, bool(query.header or query.content)
     values = {**_named(call, query.via), "container": call.container_id, "wanted": wanted}
@@ -320,7 +321,7 @@ def _view_at_once(
 
 
 def _is_proved(row: Row, groups: Proofs) -> bool:
-    """Return whether memory has all proofs of membership that the authors of a view need."""
+    """Return whether all proofs of membership that a view of the head needs are cached."""
     head = grammar.parse_bare(row.body)
     governing = head if row.governing_body is None else grammar.parse_bare(row.governing_body)
     if governing.via is not None:
@@ -528,7 +529,7 @@ class _Served:
         return [str(UUID(bytes=each)) for each in sorted(disclosed)]
 
     def _moved_groups(self) -> list[GroupState]:
-        """Return the groups with a wrap of an older epoch, or that owe an epoch to the reader, a manager."""
+        """Return groups whose wrap is of an older epoch, or that the reader manages and that owe an epoch."""
         row = self.row
         if row.groups is None or row.deleted or not row.permissions & ContainerAccessLevel.Upload:
             return []
