@@ -3,7 +3,7 @@
 The broker sends the head of the answer before it waits, and then a heartbeat every 15 seconds, so that no
 proxy closes the connection. The page follows. If the wait is over, or the request would now be refused, the
 body ends without a page, and the client asks again. `Followers` wakes a request when a transaction has added
-an event of its user or ended a session of the user, and those that wait for the log of a group also when the
+an event of its user or ended a session of the user. A request for the log of a group is also woken when the
 group has an event or loses a member. No transaction runs when access expires, so each request also reads when
 the next access of its user expires. On SQLite an operator's command wakes nobody, because it runs in another
 process: there API key and session are checked before each heartbeat as well. They are cached until the
@@ -76,7 +76,7 @@ async def list_events(broker: Broker, call: Call, query: EventQuery) -> Events |
 
 
 def _is_answer(page: Events, query: EventQuery) -> bool:
-    """Return whether to send a page: not if the log ends just before startId, so that it has no event."""
+    """Return whether to send a page; False if the log ends just before startId, so that the page is empty."""
     return page.lastId + 1 != query.startId or page.firstId > page.lastId + 1
 
 
@@ -158,7 +158,7 @@ class _Waiting(Response):
                     return None
                 body = await self._read()
             except errors.BrokerUnavailableError:
-                return b"" if is_due else None  # after a heartbeat the request keeps waiting
+                return b"" if is_due else None  # not woken: send a heartbeat and wait on
             except errors.BrokerError:
                 return b""
             finally:

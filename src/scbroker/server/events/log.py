@@ -146,7 +146,7 @@ def record_expiry(connection: Connection, containers: Sequence[Row], moment: int
     rows = [
         _row(found[member.container_id], member, ContainerEventType.Deleted, member.expires_at)
         for member in sorted(claimed, key=lambda member: int(member.expires_at))
-        if not found[member.container_id].deleted  # else they have the event of its deletion
+        if not found[member.container_id].deleted  # else the deletion has added an event for them
     ]
     _add(connection, rows)
 

@@ -29,8 +29,9 @@ from scbroker.vocabulary import ContainerEventType
 from scbroker.wire.events import NO_EVENTS, Event, EventQuery, Events, EventType, digest_with
 
 _KINDS: Final = sorted(get_args(EventType))
-# The conditions of the partial indexes. With `id IS NOT NULL` beside a type and a kind, PostgreSQL's generic
-# plan would read all events of the kind: it does not know how rare the type is.
+# The conditions of the partial indexes by type and by kind. They differ, so that a query by type and kind,
+# which has the first one, cannot use the index by kind. PostgreSQL's generic plan would use it, and read all
+# events of the kind: it does not know how rare the type is.
 _NUMBERED: Final = events.c.id.is_not(None)
 _OF_ANY_TYPE: Final = events.c.id > sa.literal_column("0")
 _CRITERIA: Final[dict[str, sa.ColumnElement[bool]]] = {
@@ -39,7 +40,7 @@ _CRITERIA: Final[dict[str, sa.ColumnElement[bool]]] = {
     "previous_type": events.c.previous_type == b("type"),
     "first": events.c.id >= b("first"),
     "last": events.c.id <= b("last"),
-    # Beside a container: `coalesce` keeps the planner from using the indexes by type and by kind.
+    # In a query by container, `coalesce` keeps the planner from using the indexes by type and by kind.
     "its_type": sa.or_(
         sa.func.coalesce(events.c.container_type, events.c.container_type) == b("its_type"),
         sa.func.coalesce(events.c.previous_type, events.c.previous_type) == b("its_type"),

@@ -1,1 +1,1 @@
-"""Find the members of groups, the proofs of membership, and the groups that owe an epoch."""
+"""Find the members of groups, prove memberships, and find the groups that owe a new epoch."""

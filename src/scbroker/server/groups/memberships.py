@@ -1,9 +1,10 @@
-"""Say whether a user is a member of a group now, and for whom an epoch is owed.
+"""Find whether a user is a member of a group now, and whether the group owes an epoch.
 
-Spec: docs/spec/groups.md, sections 3.5, 9 and 11.
+Spec: docs/spec/groups.md, sections 3.5, 9 and 11. An epoch is owed while a former member still knows the
+group's secret, or a member has a newer key.
 
-A group's row of `users` is locked by every change of its members. A writer that acts through a group shares
-this lock, so that what it reads here holds until it commits.
+Every change of a group's members locks the group's row of `users`. A writer that acts through a group takes a
+shared lock of it, so that what it reads here holds until it commits.
 """
 
 from __future__ import annotations

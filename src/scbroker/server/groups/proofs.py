@@ -24,11 +24,11 @@ from scbroker.server.storage.driver import Connection, Row
 from scbroker.wire.rosters import GroupState, Leaf, Membership
 
 _CACHED_LEAVES: Final = 16_384
-"""Of about 300 bytes each in memory."""
+"""Size of the cache in leaves, of about 300 bytes each."""
 _MOST_LEAVES: Final = 8_192
-"""Leaves that are read and hashed for one answer, in about 60 ms."""
+"""An answer ends once so many leaves were read and hashed for it, which takes about 60 ms."""
 
-# The groups, among some, that owe an epoch and have the user as a manager.
+# Those of the groups `some` that owe an epoch and have the user as a manager.
 _MANAGER: Final = t.group_members.alias("manager")
 OWING: Final = (
     sa.select(_MANAGER.c.group_id)
@@ -48,7 +48,7 @@ class _Tree:
     """The leaves of a roster: the position of each author's leaf, and the hashes that prove it."""
 
     indices: dict[bytes, int]
-    """By fingerprint. A deleted group has those alone whose members are kept."""
+    """By fingerprint; of a deleted group only those leaves whose members are kept."""
     leaves: Sequence[Leaf | None]
     levels: Sequence[Sequence[bytes]]
 
@@ -118,7 +118,7 @@ def leaves_at(connection: Connection, group_id: bytes, version: int) -> list[Lea
 
 
 _trees: Final = TreeCache()
-"""For the whole process: the id of a group is a hash, so that no two databases have the same."""
+"""One for the whole process: a group's id is a hash, so groups of two databases have different ids."""
 
 
 class Group(NamedTuple):
@@ -136,7 +136,7 @@ class Proofs:
     connection: Connection
     reader: UserId
     _groups: dict[bytes, Group | Row | None] = field(default_factory=dict)
-    """By group id."""
+    """The rows that were read, by group id; None for an unknown id."""
     _owing: dict[bytes, bool] = field(default_factory=dict)
     """By group id: whether the group owes an epoch (a new key) that the reader, as a manager, can make."""
     _leaves: int = 0

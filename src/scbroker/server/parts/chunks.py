@@ -1,8 +1,8 @@
 """Store, list and serve the chunks of large contents. Spec: docs/spec/protocol.md, section 5.
 
 A chunk is up to eight sealed segments. Its bytes go to the object store first, through the broker or by a
-presigned URL (`presigned`). Then a row with the hash of each segment makes the chunk count. The record that
-names the part commits all its chunks.
+presigned URL (`presigned`). The chunk counts as stored once it has a row, with the hash of each segment. The
+record that names the part commits all its chunks.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ def _total(number: Any) -> Any:
 
 
 def _reserved(condition: sa.ColumnElement[bool]) -> Any:
-    """Return a subquery for the bytes of objects that a user may be storing."""
+    """Return a subquery for the bytes that are reserved for objects that a user may be uploading."""
     found = sa.select(_total(t.pending_blobs.c.size)).where(
         sql.of(t.pending_blobs, "user"), condition
     )
     return found.scalar_subquery()
 
 
-# The count and the bytes of a user's unfinished uploads, in all and by one session. Objects that sessions
-# may still be storing count as bytes.
+# The count and the bytes of a user's unfinished uploads, in all and by one session. The bytes include what is
+# reserved for objects that sessions may still be uploading.
 UNFINISHED_PARTS: Final = sa.select(
     sa.func.count().label("parts"),
     (

@@ -43,7 +43,8 @@ DROP_PARTS: Final = (
 REPLACED_PARTS: Final = sql.due(t.parts.c.part_id, t.parts.c.replaced_at)
 ABANDONED_PARTS: Final = sql.due(t.parts.c.part_id, t.parts.c.touched_at, ~t.parts.c.committed)
 PENDING_BLOBS: Final = sql.due(t.pending_blobs.c.name, t.pending_blobs.c.since)
-# -1 marks a claimed name, from which on no row may reference it. If the sweeper stops, it is swept first.
+# -1 marks a claimed name: from then on no row may reference it. If the sweeper dies, the next one continues
+# with these names, because -1 is the earliest time.
 CLAIM_BLOBS: Final = sql.change(
     t.pending_blobs, sql.among(t.pending_blobs.c.name, "names"), since=-1
 )
