@@ -45,7 +45,7 @@ _SAME_ANSWER: Final = 1.0
 # Seconds after a successful put in which `check` does not write.
 _WRITABLE_SECONDS: Final = 60.0
 _CONNECT: Final = timedelta(seconds=5)
-# One attempt, and the time after which no further one starts: in all less than the client's two minutes.
+# Time limits of one attempt, and for starting further ones: in all less than the client's two minutes.
 _ATTEMPT: Final = timedelta(seconds=30)
 _RETRIES: Final[dict[str, Any]] = {
     "max_retries": 4,
@@ -186,7 +186,7 @@ class Blobs:
 
         A failure does not keep the others from being deleted, but ends the round after `_REMOVING` seconds.
         """
-        if isinstance(self._store, S3Store):  # all in one request, if each can be deleted
+        if isinstance(self._store, S3Store):  # one request for all; if it fails, one by one
             with contextlib.suppress(Exception), measured("store", "delete"):
                 await obstore.delete_async(self._store, names)
                 return dict.fromkeys(names, True)

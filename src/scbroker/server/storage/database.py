@@ -57,12 +57,14 @@ _TEMPORARY_SQLITE_CODES: Final = {
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_CANTOPEN,
 }
-# SQLSTATE classes: role or password refused, unknown database. An operator corrects them while brokers run.
+# SQLSTATE classes: role or password refused, unknown database. They count as temporary, because an operator
+# can correct them while brokers run.
 _NOT_ADMITTED: Final = ("28", "3D")
 # Classes: connection, rollback, resources, operator intervention. Codes: idle in transaction, lock timeout.
 _TEMPORARY_STATES: Final = ("08", "40", "53", "57", "25P03", "55P03", *_NOT_ADMITTED)
 _DISK_FULL: Final = "53100"
-# A write that finds the server read-only met a primary that became a standby. For a read it is a fault.
+# A write that finds the server read-only met a primary that became a standby. A read that gets this error has
+# tried to write, which is a bug.
 _TEMPORARY_FOR_WRITES: Final = (*_TEMPORARY_STATES, "25006")
 # SQLSTATE classes: data exception, constraint violation.
 _REFUSED_STATES: Final = ("22", "23")
@@ -302,7 +304,8 @@ class SqliteDatabase:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         # Connections for the writer thread, `read` and `query`, and unused ones of the reading threads.
         self._writing, self._reader, self._autocommitting = (self._connect() for _ in range(3))
-        # Savepoints keep replaced pages in memory: those of one create would be written to a temporary file.
+        # Savepoints keep replaced pages in memory: by default, even those of one create go to a temporary
+        # file.
         self._writing.driver.execute("PRAGMA temp_store=MEMORY")
         self._unused: list[SqliteConnection] = []
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="scbroker-read")
@@ -445,7 +448,7 @@ class SqliteDatabase:
             self._wake(woken)
 
     def _next_queued(self) -> list[_Job | None]:
-        """Wait for a job; return it with those queued behind it."""
+        """Wait for a job; return it with those that are queued after it."""
         queued = [self._jobs.get()]
         with contextlib.suppress(queue.Empty):
             while queued[-1] is not None and len(queued) < _BATCH:
@@ -528,7 +531,7 @@ class PostgresDatabase:
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Connection]:
-        """Wait for a connection of the pool, and provide it. Each statement commits by itself."""
+        """Wait for a pooled connection, and provide it. Outside of `transaction`, each statement commits."""
         started = time.monotonic()
         self._waiting += 1
         try:
@@ -543,7 +546,7 @@ class PostgresDatabase:
         try:
             yield connection
         except BaseException as error:
-            # A statement of a cancelled request may still run.
+            # A statement of a cancelled request may still run on this connection.
             if not (isinstance(error, Exception) and connection.is_reusable):
                 lent.invalidate()
             raise

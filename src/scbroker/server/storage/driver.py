@@ -91,7 +91,7 @@ class Plan:
         compiled: Any = statement.compile(  # type: ignore[attr-defined]  # every Executable is compiled
             dialect=dialect,
             column_keys=list(names),
-            for_executemany=isinstance(statement, Insert),  # else it returns the new key
+            for_executemany=isinstance(statement, Insert),  # else the SQL would return the new key
         )
         self.lists: tuple[str, ...] = tuple(
             name for name, each in compiled.binds.items() if each.expanding and name in names
@@ -156,7 +156,7 @@ _plan: Final = lru_cache(maxsize=_PLANS)(Plan)
 
 
 def _padded(values: Sequence[Any]) -> Sequence[Any]:
-    """Repeat the last value up to a power of two, so that lists of few lengths need few statements.
+    """Repeat the last value up to a length that is a power of two: few lengths need few statements.
 
     A longer list stays as it is: engines limit the parameters of a statement to 32,766.
     """

@@ -1,7 +1,7 @@
 """The SQL statements, by subject, and the reads that several modules share.
 
 Statements are built once, with bound parameters: building them for each call halves the throughput.
-A test asks both engines for the index that serves each.
+A test asks both engines which index serves each statement.
 """
 
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def page(statement: sa.Select[Any], *order: sa.Column[Any]) -> sa.Select[Any]:
 
 
 def after(column: sa.Column[Any], *conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """Select a page of a column's values behind `last`."""
+    """Select a page of a column's values after `last`."""
     return page(sa.select(column).where(column > b("last"), *conditions), column)
 
 
@@ -347,10 +347,11 @@ ROSTERS: Final = page(
     sa.select(t.rosters).where(of(t.rosters, "group"), t.rosters.c.version >= b("from")),
     t.rosters.c.version,
 )
-# `+ 0` keeps SQLite from searching all leaves in force for one place.
+# `+ 0` keeps SQLite from using the index by `until`, which would read all leaves in force to find one.
 END: Final = t.leaves.c.until + 0
 FIND_INFO: Final = sa.select(t.group_infos).where(of(t.group_infos, "group"))
-# Joins a member with the row of this user if an epoch is owed for the member.
+# Join a member with the user's row if an epoch is owed for the member: a former member's wrap shows that the
+# user knows the secret, or the user has a newer key.
 OWES: Final = (t.users.c.id == t.group_members.c.user_id) & (
     ((t.group_members.c.gone | t.users.c.deleted) & t.group_members.c.wrap.is_not(None))
     | (

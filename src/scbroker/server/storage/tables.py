@@ -147,7 +147,7 @@ containers: Final = _table(
     _number("version"),
     _number("governing_version"),
     _number("access_version"),
-    # Bytes of the governing records with their lists, as a reader counts them.
+    # Bytes of the governing records with their lists, as `wire.containers.governing_size` counts them.
     _number("governing_bytes"),
     _bytes("type_salt", nullable=True),
     Column("type", String(256)),
@@ -253,7 +253,7 @@ parts: Final = _table(
     Column("committed", Boolean, nullable=False),
     _number("replaced_at", nullable=True),
     _number("received"),
-    _hash("session", nullable=True),  # the last one that sent to this part in chunks
+    _hash("session", nullable=True),  # the last one that uploaded chunks of this part
     _bytes("inline", nullable=True),
     _bytes("hashes", nullable=True),
     Index("parts_of_container", "container_id"),
@@ -284,10 +284,10 @@ rosters: Final = _table(
     _number("size"),
 )
 
-# Every leaf that a roster ever had, once. It stood from the roster of `version` up to before that of `until`,
-# which is `statements.LATEST` for a leaf in force. `place` orders the leaves of a roster: it is the member's
-# fingerprint, and a number once the group is deleted. Salt and member are then kept only of users whose
-# membership readers still have to verify.
+# Every leaf that a roster ever had, once. It is in the rosters from that of `version` to the one before
+# `until`, which is `statements.LATEST` for a leaf in force. `place` orders the leaves of a roster: it is the
+# member's fingerprint, and a number once the group is deleted. Salt and member are then kept only of users
+# whose membership readers still have to verify.
 leaves: Final = _table(
     "leaves",
     _id("group_id", primary_key=True),
@@ -301,7 +301,7 @@ leaves: Final = _table(
 )
 
 # The users of the roster in force, until the group is deleted. `gone` is true for a user who has left or was
-# deleted, and whose leaf still stands.
+# deleted, and whose leaf is still in the roster.
 group_members: Final = _table(
     "group_members",
     _id("group_id", primary_key=True),
@@ -363,9 +363,10 @@ pending_blobs: Final = _table(
 )
 _partial("pending_blobs_of_user", pending_blobs.c.user_id.is_not(None), pending_blobs.c.user_id)
 
-# Each user's usage as `charges` says: the sum of `parts.received`, of the records that the user signed with
-# their lists, and of the charged `pending_blobs`; and the containers that the user created. A quota is NULL
-# if the default holds, and `charges.UNLIMITED` if the user has none.
+# Each user's usage as `charges` describes it: the sum of `parts.received`, of the records that the user
+# signed with their lists, of rosters, wraps and infos of groups, and of the charged `pending_blobs`; and the
+# containers that the user created. A quota is NULL if the default holds, and `charges.UNLIMITED` if the user
+# has none.
 usage: Final = _table(
     "usage",
     _id("user_id", primary_key=True),
@@ -433,8 +434,9 @@ Index("events_by_date", events.c.date, events.c.row_id)
 _partial("events_unnumbered", events.c.id.is_(None), events.c.user_id, events.c.row_id)
 # For pages of one container's events, and for emptying them in all logs, whether numbered or not.
 Index("events_of_container", events.c.container_id, events.c.user_id, events.c.id)
-# For the other criteria of a page, in its order. Each condition repeats one of the query's: otherwise
-# PostgreSQL's generic plan would search a rare type among all events of a kind.
+# For the other criteria of a page, in its order. The condition of events_of_kind differs from the others, so
+# that a query by type and kind cannot use it: PostgreSQL's generic plan would search a rare type among all
+# events of a kind (see `events.pages`).
 _numbered: Final = events.c.id.is_not(None)
 _partial(
     "events_of_type", _numbered,

@@ -145,7 +145,7 @@ async def read_key_records(
         return answers
 
     users = await broker.database.query(lambda c: read(c, new_too=False))
-    if not users:  # mostly no user has new records
+    if not users:  # some user has new records, which is rare
         users = await broker.database.read(lambda c: read(c, new_too=True), large=True)
     return wire.KeyRecords(users=users)
 

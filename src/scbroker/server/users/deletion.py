@@ -51,7 +51,7 @@ _SECONDS: Final = 10.0
 DROP_UNUSED_USAGE: Final = sa.delete(t.usage).where(
     sql.of(t.usage, "user"), t.usage.c.bytes == 0, t.usage.c.containers == 0
 )
-# Deleted users: everything that only they need is removed, in short transactions. `some` are containers.
+# What is deleted at once with the user. The rest follows in short transactions (`purge_some`).
 END_USER: Final = (
     sa.delete(t.key_files).where(sql.of(t.key_files, "user")),
     sql.END_SESSIONS,
@@ -162,8 +162,8 @@ async def _check_closes(
     """Raise unless the record closes the user's chain of this length; return False if the user was deleted.
 
     Another request may delete the user and their key records after this request found the user.
-    Date and predecessor are compared first: a record that does not follow must not cost the time of verifying
-    a long chain, as often as its sender likes.
+    Date and predecessor are compared first. Otherwise a sender could make the broker verify a long chain
+    again and again for a record that does not follow it.
     """
     check_dates([closing], moment)
 
@@ -277,6 +277,6 @@ def purge_some(connection: Connection, user_id: UserId) -> bool:
         connection.execute(DROP_KEY_RECORDS, {"user": user_id})
         connection.execute(sql.SET_USER, {"user": user_id, **_NO_KEYS})
     connection.execute(FORGET_USER, {"user": user_id})
-    # A part that is swept later leaves a row of zeros.
+    # If parts of the user are still to be swept, the row stays, and has only zeros after that.
     connection.execute(DROP_UNUSED_USAGE, {"user": user_id})
     return False
