@@ -1,1 +1,1 @@
-"""Keep containers that cannot be read here, and serve them by their access lists."""
+"""Store containers that the broker cannot decrypt, and serve them to the users of their access lists."""

@@ -88,7 +88,7 @@ _USERS: Final = sa.select(
     sa.func.count(t.users.c.id).filter(t.users.c.group_version.is_(None)).label("users"),
     sa.func.count(t.users.c.group_version).label("groups"),
 ).where(~t.users.c.deleted)
-# A role without pg_monitor reads the rows of standbys without their positions.
+# A role without pg_monitor reads NULL as the positions of standbys: the lag is then 0.
 _REPLICATION: Final = sa.text(
     "SELECT count(*), coalesce(max(extract(epoch FROM replay_lag)), 0), "
     "coalesce(max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)), 0) FROM pg_stat_replication"
@@ -266,7 +266,7 @@ async def _scrub(broker: Broker) -> None:
     try:
         done = await broker.database.scrub()
     except errors.OverloadedError:
-        await asyncio.sleep(_SWEEP)  # the disk failed: the sweep logs that
+        await asyncio.sleep(_SWEEP)  # the disk failed, which the sweep logs: try again later
     finally:
         broker.is_scrubbed &= done
 
@@ -281,7 +281,7 @@ def _fixed(body: Callable[[], bytes], media_type: str) -> Callable[[Request], Aw
     return endpoint
 
 
-@functools.cache  # made at the first request: making it takes a third of the start
+@functools.cache  # built at the first request: it would take a third of the start
 def _schema() -> bytes:
     return msgspec.json.encode(document(OPERATIONS))
 
@@ -313,7 +313,7 @@ async def _fault(request: Request, error: Exception) -> Response:
     entry = logs.current()
     path = None
     if entry is not None:
-        path, entry.is_fault = entry.path, True  # the path with ids is not for the log
+        path, entry.is_fault = entry.path, True  # the route's path: the log must not have ids
     _log.error("fault", method=request.method, path=path, exc_info=error)
     answered = errors.BrokerFaultError("The broker failed. Its log says why.")
     metrics.count_problem(answered)

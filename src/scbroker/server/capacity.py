@@ -9,8 +9,8 @@ event loop. How much of the work reaches the database at once is limited in `sto
 
 `Connection` is uvicorn's HTTP protocol with limits that uvicorn does not have: the head of a request is
 limited in size and time, and a connection is closed if the client does not read its response, or does not
-finish a request that was refused. The base class is no public interface of uvicorn: pyproject.toml bounds its
-version, and a test checks each attribute that is used here (docs/adr/0029).
+finish a request that was refused. Its base class is not a public interface of uvicorn: pyproject.toml bounds
+its version, and a test checks each attribute that is used here (docs/adr/0029).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MAX_WAITING: Final = 4
 """At most 4 x max_requests requests may wait on client I/O."""
 _RETRY_SECONDS: Final = 3
 _REFUSAL_SECONDS: Final = 0.5
-"""A refusal waits so long: a client that repeats at once is read twice a second, not thousands of times."""
+"""Delay of a refusal: a client that retries at once is then read twice a second, not thousands of times."""
 _MAX_HEAD: Final = 32_768
 _TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
@@ -129,7 +129,7 @@ class Gate:
 
     def enter(self, kind: Kind) -> bool:
         """Admit a request, which calls `leave` at its end; return False if it is refused."""
-        # Writes that wait for the disk must not keep out reads, nor a flood of reads all writes.
+        # Writes get at most three quarters of the slots: while they wait for the disk, reads go on.
         free = (
             self.present < self._max_requests and self.waiting < _MAX_WAITING * self._max_requests
         )
@@ -192,7 +192,7 @@ class Connection(HttpToolsProtocol):
         self._since = self.loop.time()
         self._stalled: float | None = None
         self._surplus = False
-        """Above max_connections: only reserved requests are served, and the connection closes."""
+        """Whether this connection exceeds max_connections: it then serves no reads or writes, and closes."""
         self._refusals = b""
         self._sending_refusals: asyncio.TimerHandle | None = None
 
@@ -521,7 +521,7 @@ class Received:
         self._buffer_size, self._free = size, free
         self._first = bytearray()
         self._size = 0
-        # Assigning to a slice of a bytearray would copy the piece twice.
+        # A memoryview: assigning to a slice of a bytearray would copy the piece twice.
         self.buffer: memoryview | None = None
 
     def add(self, piece: bytes) -> None:

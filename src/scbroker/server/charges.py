@@ -1,8 +1,9 @@
 """Charge users for what the broker stores for them, and refuse what exceeds a quota.
 
-A user is charged with the sealed bytes of each part that they sent, and with each record that they signed and
-the access list that came with it, until the broker has deleted them; and with each object that they may be
-storing. The creator of a container is charged with one container until it is deleted.
+A user is charged with the sealed bytes of each part that they sent, with each record that they signed and the
+access list that came with it, and with the rosters, wraps and infos of groups that they wrote, until the
+broker has deleted these; and with each object that they may be uploading. The creator of a container is
+charged with one container until it is deleted.
 
 A transaction collects its charges and applies them in its last statements. So a user's row of `usage` is
 locked only briefly, and no other lock is taken after it. The row always has the sum of what is stored:
@@ -30,7 +31,7 @@ class Charges:
     def __init__(self) -> None:
         self._total: dict[bytes, Counter[Resource]] = defaultdict(Counter)
         self._asked: dict[bytes, Counter[Resource]] = defaultdict(Counter)
-        """The changes that may be refused."""
+        """The part of `_total` that may be refused because of a quota."""
 
     def add(
         self, user_id: bytes, *, size: int = 0, containers: int = 0, refusable: bool = True

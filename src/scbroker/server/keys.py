@@ -7,10 +7,11 @@ does not start.
 A rotation (`admin.rotation`, docs/guide/broker-key.md) replaces the key while brokers run. Two rows of the
 table of checks name the key in force and the next one. Every transaction that reads or writes a KeyFile reads
 them first, so all processes use the next key from the same commit on. The next key comes from a file or a
-setting, never from the database: the old key may be stolen, so nothing under it may contain the new one.
+setting, never from the database: the old key may be stolen, so nothing sealed under it may contain the new
+one.
 
-The hash of a proof cannot be computed anew without the passphrase. So it stays under the database's first
-key, and from the first rotation on it is stored sealed: a rotation can seal it anew.
+The hash of a proof cannot be computed anew without the passphrase. So it stays keyed with the database's
+first key. From the first rotation on it is stored sealed, so that a rotation can seal it anew.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Write the log: lines of JSON, or lines for people if standard error is a terminal.
 
-docs/reference/log.md lists every event; a test compares it with the source. No line has a secret or an
-address of a client: the proxy's log has that, under the same request id.
+docs/reference/log.md lists every event; a test compares it with the source. No line has a secret or the
+address of a client: the proxy's log has the address, under the same request id.
 
 Each request has an id, which its answer and every line of the log about it have. The broker makes the id,
 or accepts that of a trusted proxy (docs/spec/protocol.md, section 1). `measured` times the parts of a

@@ -27,7 +27,8 @@ from scbroker.wire import codec
 from scbroker.wire.codec import parse_number, parse_query
 
 _throttled: Final = logs.Seldom()
-# Two limits: lines about users with too many requests must not keep a failed store out of the log.
+# Limits for errors with and without a cause: lines about overload must not keep the failure of a store, which
+# has a cause, out of the log.
 _unavailable: Final = {True: logs.Seldom(), False: logs.Seldom()}
 _APPLICATIONS: Final = 256
 _PIECE: Final = 262_144
@@ -121,7 +122,7 @@ def _may_be_large(operation: Operation, request: Request) -> bool:
 
 
 async def _answered(broker: Broker, call: Call, operation: Operation, request: Request) -> Response:
-    # As `request.query_params` parses it, which makes three copies of the pairs.
+    # Parsed as by `request.query_params`, which would copy the pairs three times.
     text = request.scope["query_string"].decode("latin-1")
     query = parse_query(operation.query, urllib.parse.parse_qsl(text, keep_blank_values=True))
     if (via := getattr(query, "via", None)) is not None:

@@ -34,7 +34,7 @@ _OTHERS: Final = {
     "PASSPHRASE", "NEW_PASSWORD", "NEW_PASSPHRASE", "CONFIG",
 }  # fmt: skip
 SECRET: Final = ("broker_key", "broker_key_next", "api_key")
-# Parts of an address that may have a password: also one with a slash, and ?password=.
+# The parts of a URL that may contain a password: before the @, even with a slash in it, and the query.
 _PASSWORD: Final = re.compile(r"(?<=://)\S*:\S*(?=@)|(?<=\?)\S+")
 _DAY: Final = 86_400
 # Ten years: a sum of longer times would overflow.
@@ -234,7 +234,7 @@ def _shown(name: str, value: object) -> str:
 def _given(
     environment: Mapping[str, str], options: Mapping[str, object]
 ) -> dict[str, tuple[object, str]]:
-    """Return the given values by name, each with its source: the one that overrides the others."""
+    """Return the values that were given, by name, each with its source: the last one that gives it."""
     found: dict[str, tuple[object, str]] = {}
     if config := environment.get(PREFIX + "CONFIG"):
         try:

@@ -25,7 +25,7 @@ _FOLDER: Final = Path(__file__).parent
 VERSIONS: Final = [_FOLDER / "versions"]
 _TRY_LOCK: Final = text(f"SELECT pg_try_advisory_lock({0x5CB0_0001})")
 _POLL_SECONDS: Final = 0.2
-# While a revision waits for a table, every later request for that table waits behind it.
+# While a revision waits for the lock of a table, every later statement on that table waits behind it.
 _LOCK_TIMEOUT: Final = "3s"
 
 
@@ -106,7 +106,8 @@ def _lock(connection: Connection) -> None:
 
     @event.listens_for(connection, "begin")
     def _limit_waiting(_: Connection) -> None:
-        # LOCAL: building an index concurrently waits for older transactions, however long they take.
+        # LOCAL, so that it ends with the transaction: CREATE INDEX CONCURRENTLY, which runs outside of one,
+        # has to wait for older transactions however long they take.
         connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
 
     # A blocked pg_advisory_lock would hold a snapshot, and CREATE INDEX CONCURRENTLY waits for all of them.
