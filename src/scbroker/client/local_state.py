@@ -89,9 +89,10 @@ class LocalState:
             connection.close()
 
     def _current(self) -> sqlite3.Connection:
-        """Return a connection to the file that is at the path now, which SQLite itself never replaces.
+        """Return a connection to the file that is at the path now, which somebody may have replaced.
 
-        It is not created again under a running program.
+        A deleted file is an error: if it were created again, the program would forget what this device has
+        verified.
         """
         file: tuple[int, int] | None = None
         with suppress(FileNotFoundError):
@@ -110,8 +111,9 @@ class LocalState:
     def _connect(self) -> sqlite3.Connection:
         _close_at_forks()
         make_own_folder(self.path.parent)
-        # SQLite would create it with the mode that the umask leaves, and gives its mode to the files beside
-        # it. An existing file is not opened here: to close it would release SQLite's locks of this process.
+        # SQLite would create the file with the mode that the umask leaves, and gives the file's mode to those
+        # beside it. An existing file is not opened here: closing it would release SQLite's locks of this
+        # process.
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         for suffix in _SUFFIXES:
@@ -128,7 +130,7 @@ class LocalState:
         except BaseException:
             connection.close()
             raise
-        # Not at exit: another thread may use it.
+        # Not at exit: another thread may still use the connection then.
         weakref.finalize(self, connection.close).atexit = False
         self._connection, self._file = connection, (state.st_dev, state.st_ino)
         _states.add(self)
@@ -183,7 +185,7 @@ def _set_up(connection: sqlite3.Connection) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Set WAL mode, which a new file gets once; SQLite does not wait for a lock to do so."""
+    """Set WAL mode, once for a new file; retry while it is locked: SQLite's timeout does not cover this."""
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

@@ -19,7 +19,7 @@ import filelock
 from scbroker.folders import make_folder
 
 _FIRST_PAUSE: Final = 0.0005
-"""Seconds. Most locks are released sooner."""
+"""Seconds before the second attempt to lock a file; each further pause doubles."""
 _LONGEST_PAUSE: Final = 0.05
 # Follow no link, and do not block on opening a pipe.
 _OPEN_FLAGS: Final = (

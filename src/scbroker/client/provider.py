@@ -1480,7 +1480,7 @@ class BrokerProvider(Operations, abc.ABC):
         return self._adopt(accounts.log_in_with_ring(self._requests, self._trust_store, ring))
 
     async def _keeping(self, keep: bool, begin: Callable[[], Work[T]]) -> T:
-        """Begin a session, and keep it with `keep`; the store is checked before anything is sent."""
+        """Begin a session; with `keep`, store it. The store is checked before anything is sent."""
         if keep:
             await self._kept.check()
         try:
@@ -1526,7 +1526,7 @@ class BrokerProvider(Operations, abc.ABC):
                 return kept.user_id
             except accounts.SupersededError as error:
                 # Only published keys newer than the newest KeyRing's prove that no kept KeyRing is current. A
-                # refusal is the broker's word alone, and removes nothing (session_store.py).
+                # mere refusal by the broker proves nothing, and removes nothing (session_store.py).
                 if ring is kept.rings[0]:
                     await self._kept.forget_if(kept)
                     raise errors.NotAuthenticatedError(
@@ -1600,7 +1600,7 @@ def changed_fields(
 def _warn_of_closed(session: Session, change: Change, what: str) -> None:
     """Warn if the creator of a new container will not be able to open it, which may be a mistake.
 
-    They may open it by an entry of their own, or without one through a group.
+    Creators open it by an entry of their own or, without one, through a group.
     """
     creator, grants = session.userId, change.recipients
     named = [creator] if creator in grants else filter(session.groups.has_own, grants)

@@ -160,7 +160,7 @@ def _state_of(path: Path) -> os.stat_result:
 
 
 def _identity(path: Path, state: os.stat_result) -> bytes:
-    """Return a file's place, and the numbers that the system changes with every write."""
+    """Return a file's path, and the numbers that the system changes with every write."""
     known = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
     return b"\0".join([os.fsencode(path.absolute()), *(str(item).encode() for item in known)])
 
@@ -224,7 +224,8 @@ class Meter:
 
     def _report(self) -> None:
         now = self._done + sum(self._on_the_wire.values())
-        # Report growth only: the sum falls when a chunk is sent again, and stays after one of padding alone.
+        # Report growth only: the sum falls when a chunk is sent again, and stays after a chunk of padding
+        # alone.
         if now > self._reported:
             self._reported = now
             self._progress(now, self._total)

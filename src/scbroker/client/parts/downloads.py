@@ -66,7 +66,7 @@ class Download:
         self._verified: bytes | None = None
         self._asking: Shared | None = None
         self._spare: memoryview | None = None
-        """A buffer for sealed segments that no call of `segments` uses."""
+        """A free buffer for the sealed segments of the next call of `segments`; None while a call uses it."""
 
     async def hashes(self) -> bytes:
         """Return the segments' hashes, verified against the record. Concurrent callers share one request."""
@@ -126,7 +126,8 @@ class Download:
 
     async def segments(self, first: int, count: int) -> list[memoryview]:
         """Return the plaintexts of some segments, at most as many as a run has."""
-        # Concurrent calls have a buffer each. After an error a thread may still read from it.
+        # Take the spare buffer: concurrent calls have one each. After an error it is not put back, because a
+        # thread may still read from it.
         buffer, self._spare = self._spare, None
         if buffer is None or len(buffer) < count * SEALED_SEGMENT:
             buffer = memoryview(bytearray(count * SEALED_SEGMENT))
@@ -150,7 +151,7 @@ class Download:
     async def _fetch(
         self, first: int, count: int, buffer: memoryview, moved: Moved | None = None
     ) -> tuple[memoryview, bytes]:
-        """Return sealed segments and the hashes of all, which are fetched at the same time if unknown."""
+        """Return sealed segments and the hashes of all; unknown hashes are requested at the same time."""
         if self._verified is not None:
             return await self._fetch_segments(first, count, buffer, moved), self._verified
         async with all_or_first_error() as tasks:
@@ -371,7 +372,7 @@ class _Partial:
         with self._lock:
             self._file.close()
             if self._is_whole:
-                # The partial file is renamed: a journal that stays records nothing that exists.
+                # The partial file was renamed, so a journal that is left behind refers to nothing.
                 with suppress(TrustStoreError):
                     self._journal.end(durably=False)
             else:

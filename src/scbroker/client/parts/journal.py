@@ -1,7 +1,7 @@
 """Record in the state file what was transferred of a large content, so that the transfer can be resumed.
 
-Entries are sealed under a key of the user, and each opens only at its place of its own transfer. Those after
-a damaged one count as missing: the transfer repeats some of its work.
+Entries are sealed under a key of the user; each opens only at its own position in its own transfer. Those
+after a damaged entry count as missing: the transfer repeats some of its work.
 """
 
 import logging
@@ -24,7 +24,7 @@ from scbroker.records.canonical import decoder
 F = TypeVar("F")
 S = TypeVar("S")
 _KEPT_SECONDS: Final = 7 * 86_400
-"""The broker has dropped its side of an unused upload by then."""
+"""Seconds after which an unused journal is deleted: by then the broker has dropped its side of the upload."""
 _log: Final = logging.getLogger("scbroker")
 
 
@@ -59,11 +59,12 @@ class Journal:
         # A keyed hash: the name does not disclose what is transferred.
         sizes = b"".join(len(name).to_bytes(4, "big") for name in names)
         name = keyed_hash(secret, "journal-name", sizes, *names)
-        # One thread of the pool may open the journal and another close it. A crash releases the lock.
+        # Not bound to a thread: one thread of the pool may open the journal and another close it. A crash
+        # releases the lock.
         path = state.path.with_name(f"{name.hex()}.lock")
         lock = filelock.FileLock(path, timeout=0, thread_local=False)
         try:
-            with state as connection:  # which makes the folder
+            with state as connection:  # also makes the folder of the lock
                 before = int(time.time()) - _KEPT_SECONDS
                 for (old,) in connection.execute(_OLD, (before,)).fetchall():
                     connection.execute("DELETE FROM journal WHERE name = ?", (old,))
@@ -81,7 +82,7 @@ class Journal:
         return journal
 
     def _read(self, connection: sqlite3.Connection) -> None:
-        with suppress(DecryptionError, TypeError):  # a value may have any type
+        with suppress(DecryptionError, TypeError):  # a damaged row may have a value of any type
             for number, sealed in connection.execute(_ENTRIES, (self._name,)):
                 if number != len(self.entries):
                     break

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _Presigned = tuple[parts.Transfer, "URL", float]
 """A transfer that the broker handed out, its URL, and until when the client uses it (monotonic seconds)."""
-# Asking for one chunk at a time made uploads 6 % slower (tried: 128 MiB, broker and store on one machine).
+# Chunks whose URLs are requested at once. Requesting one at a time made uploads 6 % slower (tried: 128 MiB,
+# broker and store on one machine).
 _PREFETCHED: Final = 16
-# The length of a stream is unknown: ask only for chunks that are on the wire at once.
+# The same for a stream, whose length is unknown: only chunks that are on the wire at once.
 _PREFETCHED_OF_STREAM: Final = 2
 _KEPT: Final = 64
 _USED_LIFETIME: Final = 0.9  # the share of a URL's lifetime in which it is used
@@ -109,7 +110,7 @@ class PresignedUrls:
     async def _retrying(
         self, chunk: int, work: Callable[[parts.Transfer, URL], Awaitable[T]], *, sending: bool
     ) -> T | None:
-        """Return the result of `work` with a chunk's URL, or None without one; ask again after a failure."""
+        """Return the result of `work` with a chunk's URL, None without one; retry with a new URL."""
         if self._through_broker:
             return None
 
@@ -157,7 +158,7 @@ class PresignedUrls:
             return None if self._through_broker else self._known.get(chunk)
 
     def _next(self, chunk: int) -> list[int]:
-        """Return this chunk and those after it without a URL, in one run."""
+        """Return this chunk and those directly after it that have no URL and are not sent yet."""
         prefetched = _PREFETCHED_OF_STREAM if self._count is None else _PREFETCHED
         end = min(chunk + prefetched, self._count or chunk + prefetched)
         chunks = [chunk]

@@ -28,7 +28,7 @@ from scbroker.wire.users import canonical_origin, checked_address
 
 _MARK: Final = "/#scbroker-link:"
 _CHECKSUM: Final = 5
-"""Bytes. They find typing errors; they do not authenticate."""
+"""Bytes of a checksum that finds typing errors. It does not authenticate the link."""
 _MAX_URL: Final = 2048
 _CODE: Final = re.compile("[A-Za-z0-9_-]+")
 _LABEL: Final = "[A-Za-z0-9_-]{1,63}"
@@ -122,7 +122,7 @@ def encode_base64(data: bytes) -> str:
 
 
 def _decoded(code: str) -> bytes:
-    """Decode base64url without padding, in the only spelling of the bytes."""
+    """Decode base64url without padding; refuse any other spelling of the same bytes."""
     if _CODE.fullmatch(code) and len(code) % 4 != 1:
         data = base64.urlsafe_b64decode(code + "=" * (-len(code) % 4))
         if encode_base64(data) == code:

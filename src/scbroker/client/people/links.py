@@ -49,7 +49,8 @@ _FORBIDDEN: Final = (
     | ContainerAccessLevel.Delete
 )
 _NOT_OURS: Final = (errors.PermissionDeniedError, errors.NotFoundError)
-"""Results of a revocation that stay the same: the creator may no longer change the container's access."""
+"""Errors of a revocation that a retry cannot mend: the creator may no longer change the container's
+access."""
 _log = logging.getLogger("scbroker")
 
 
@@ -180,7 +181,7 @@ async def revoke(provider: BaseProvider, user_id: uuid.UUID) -> None:
     is_deleted = await _delete_user(provider._session(), _ring_of(entry.keys))
     for container, result in zip(entry.containers, results, strict=True):
         if isinstance(result, errors.NotFoundError) and not is_deleted:
-            # Only the broker says so, and the holder of the link can still open it.
+            # The broker's denial proves nothing, and the holder of the link can still open the container.
             raise errors.RollbackError(
                 f"The broker denies container {container} and keeps user {user_id} of the link, whose access "
                 "is not revoked: ask its operator, then call revokeLink again."
@@ -238,7 +239,7 @@ def _raise_first(containers: Sequence[uuid.UUID], results: Sequence[object]) -> 
 
 
 async def _undo(provider: BaseProvider, user_id: uuid.UUID) -> None:
-    """Revoke a link that could not be made. Nobody has its URL, so a failure is no more than a warning."""
+    """Revoke a link that could not be made. Nobody has its URL, so a failure is only logged."""
     try:
         await revoke(provider, user_id)
     except errors.BrokerError as error:
@@ -252,7 +253,7 @@ async def _undo(provider: BaseProvider, user_id: uuid.UUID) -> None:
 async def _delete_user(session: Session, ring: KeyRing) -> bool:
     """Delete a link's user, unless that was done before; return whether the user's key chain is closed.
 
-    Somebody with the link may have replaced the keys.
+    The deletion fails if somebody with the link has replaced the user's keys.
     """
     try:
         own, _ = await accounts.log_in_with_ring(session.requests, MemoryTrustStore(), ring)

@@ -49,7 +49,7 @@ class _Stored(NamedTuple, Generic[D]):
     version: int
     """The container's version; 0 if the document is not stored."""
     head: bytes
-    """The hash of that version: the user may have accepted another history of the same length."""
+    """The hash of that version: the user may have accepted another history that has the same version."""
     document: D
 
 
@@ -150,8 +150,9 @@ class OwnDocument(Generic[D]):
     async def _served(self, container: uuid.UUID, work: Awaitable[T]) -> T:
         """Return a result; `RollbackError` if the broker denies a document that this device has read.
 
-        Nobody else could end the access. A `NotFoundError` would look as if the document lacked an entry. The
-        mark is read before the answer: another program may create the document just after it.
+        Nobody else can end the user's access, so the denial is false. A `NotFoundError` would look as if the
+        document lacked an entry. The mark is read before the request: another program may create the document
+        just after the answer.
         """
         has_mark = fetching.mark_of(self._provider._session(), container.bytes)[1] is not None
         try:

@@ -167,7 +167,7 @@ async def renew(
 
 @contextlib.contextmanager
 def _is_stored(group_id: uuid.UUID) -> Iterator[None]:
-    """Mark errors of a renewal in the block: the change of the group before it is stored."""
+    """Mark errors in the block as `Stored`: the change of the group took effect before the renewal failed."""
     try:
         yield
     except BrokerError as error:
@@ -317,14 +317,14 @@ class _Leaving:
     group_id: uuid.UUID
     abandon: bool
     sent_for: int = 0
-    """The version of the user's leaf, if a departure from it was sent."""
+    """The version of the user's leaf from which a departure was sent; 0 if none was sent."""
 
     async def attempt(self) -> None:
         session, group_id = self.session, self.group_id
         roll = await session.groups.roll(group_id)
         leaf = roll.members[session.fingerprint].version
         if self.sent_for != leaf:
-            self.sent_for = 0  # the departure that was sent is void for another leaf
+            self.sent_for = 0  # a new leaf voids the departure that was sent
         _check_others(roll, abandon=self.abandon)
         key = await session.signing_key()
         request = GroupDepartureRequest(
@@ -340,7 +340,7 @@ class _Leaving:
         except errors.BrokerError as error:
             if error.outcome is WriteOutcome.NotStored:  # the request has not left this device
                 self.sent_for = before
-            if isinstance(error, errors.RejectedError):  # perhaps the others have left
+            if isinstance(error, errors.RejectedError):  # perhaps all others have left
                 _check_others(await session.groups.roll(group_id), abandon=self.abandon)
             raise
 

@@ -1,7 +1,8 @@
-"""Plan the next roster of a group: who is in it, whether the epoch rises, and for whom it is wrapped.
+"""Plan the next roster of a group: who is in it, whether it begins an epoch, and who gets the secret.
 
-Another manager may change the group at the same time. What the caller wants to change then applies to the new
-roster; if the other manager has changed the same member, managers or texts, the caller decides.
+Another manager may change the group at the same time. The caller's changes then apply to the new roster; if
+the other manager has changed the same member, managers or texts, the caller gets a `ConflictError` and
+decides.
 Spec: docs/spec/groups.md, 3.5 and 8.
 """
 
@@ -213,7 +214,8 @@ async def plan_next(session: Session, group: OpenGroup, intents: Intents) -> Pla
         wrapped = {
             user for user, place in places.items() if not place.is_kept and (rises or place.is_new)
         }
-        # An owner has to drop a manager who was deleted, whether the broker names them as owed or not.
+        # An owner must drop deleted managers, even if the broker does not name them: so their keys are
+        # fetched too.
         needed = wrapped | managers.keys() if changes_access or group.is_owner else wrapped
         # Plan again if the keys showed that a member was deleted: that member loses the leaf as well.
         if not await keys.fetch(needed):
@@ -260,7 +262,7 @@ class _Keys:
     found: dict[uuid.UUID, Recipient] = field(default_factory=dict)
     deleted: set[uuid.UUID] = field(default_factory=set)
     unproved: set[uuid.UUID] = field(default_factory=set)
-    """Deleted users for whom there is only the broker's word: their key chain is not closed."""
+    """Users whose deletion the broker alone claims: their key chain is not closed."""
 
     async def fetch(self, users: Iterable[uuid.UUID]) -> bool:
         """Fetch the keys that are not known yet; return whether a user was found to be deleted."""
@@ -305,7 +307,7 @@ def _listed(group: OpenGroup) -> dict[uuid.UUID, int]:
 def _next_managers(
     group: OpenGroup, intents: Intents, deleted: Collection[uuid.UUID]
 ) -> dict[uuid.UUID, int]:
-    """Return the permissions of the next list. An owner drops managers who are gone (section 8)."""
+    """Return the next list's permissions. An owner drops managers who were deleted or left (section 8)."""
     if intents.only_author:
         return {user_id_of(group.fingerprint): roster.OWNER}
     if intents.managers is not None:
@@ -353,7 +355,8 @@ def _rises(group: OpenGroup, intents: Intents, places: Mapping[uuid.UUID, _Place
         return True
     for name, member in group.members.items():
         place = places.get(user_id_of(name))
-        # Within an epoch only users without a leaf get wraps. A user who left and is added again has a leaf.
+        # A user who left and is added again still has a leaf, and within an epoch only users without one get
+        # wraps.
         if place is None or place.role < member.role or place.is_new:
             return True
     return False

@@ -1,8 +1,8 @@
-"""Create, change and delete groups: plan, draft, judge as a member will, send, keep pin and mark.
+"""Create, change and delete groups: plan, draft, judge as a member will, send, raise pin and mark.
 
 A record of a group is a container record: `sending` sends it and says whether it took effect. After a
-conflict the group is read again and the intents apply to it anew; each attempt that raises the epoch has a
-fresh secret.
+conflict the group is read again and the caller's intents apply to the new state; each attempt that begins an
+epoch has a fresh secret.
 Spec: docs/spec/groups.md, 2, 4, 8 and 10.
 """
 
@@ -386,7 +386,7 @@ async def _attempt_change(session: Session, items: Sequence[RosterWriting]) -> N
             item.attempt = await _drafted(plan, draft)
             await send_one(session, [item])
             if item.is_refused and isinstance(item.error, errors.NotFoundError):
-                await _read(session, item)  # raises an error that says what the user has lost
+                await _read(session, item)  # raises the error that tells the reason
             if item.is_stored and plan.rises and group.epoch >= _LATE_EPOCH:
                 _log.warning(
                     "Group %s: its key was replaced %d times, and 16,383 times is the most: create another "
@@ -416,8 +416,9 @@ async def _attempt_tombstone(session: Session, items: Sequence[RosterWriting]) -
 async def _take_deletion(session: Session, item: RosterWriting) -> None:
     """After a refused tombstone, end with success if the group is deleted.
 
-    Either an answer got lost, or another device of the owner was first. The broker keeps no record of a group
-    that nothing names: then it may have stored this tombstone, which becomes the mark.
+    Either an earlier answer got lost, or another device deleted the group first. If the broker does not know
+    the group any more, because no container names it, this tombstone becomes the mark: the broker may have
+    stored it.
     """
     try:
         chain = await session.groups.chain(item.group_id, fresh=True)
@@ -441,7 +442,7 @@ async def _read(session: Session, item: RosterWriting) -> OpenGroup | None:
     """Read the group for another attempt; None if an earlier one turns out to be stored.
 
     Raises `PermissionDeniedError` for a change that the author may not make, and `ConflictError` if another
-    manager changed the same.
+    manager changed the same things.
     """
     try:
         group = await session.groups.opened(item.group_id, fresh=True)

@@ -26,13 +26,13 @@ Call = Callable[..., Awaitable[Any]]
 """A request under the session's token: `Session.call`."""
 _KIND: Final = "user"
 _CACHED: Final = 20_000
-"""Key records that a session keeps, of about 5.4 kB each."""
+"""Most key records that a session keeps in memory, of about 5.4 kB each."""
 REPLACED: Final = (
     "The broker no longer accepts these keys: they were replaced on another device, or the account was "
     "deleted. Log in again."
 )
 _MOST: Final = 50_000
-"""Key records that one question may lead to."""
+"""Most key records that one call fetches; more raise `TooLargeError`."""
 
 
 class _KeysMark(msgspec.Struct, array_like=True, frozen=True):
@@ -50,7 +50,7 @@ class Directory:
         self._deleted: set[uuid.UUID] = set()
         """Users that the broker reports as deleted."""
         self._under_way: dict[uuid.UUID, asyncio.Future[None]] = {}
-        """Set when a fetch of this user's chain ends, whether or not it succeeds."""
+        """By user: a future that is done when the fetch of the user's chain ends, with success or not."""
         self.changes: int = 0
         """A counter that rises when a chain becomes known or longer, so that others notice it."""
         self.keep: Callable[[KeyChain, bool], object] | None = None
@@ -98,7 +98,7 @@ class Directory:
         A chain that another task is fetching is waited for, and fetched again only if it is too short.
         """
         loop = asyncio.get_running_loop()
-        # A process that was forked meanwhile has the futures of its parent, which never end there.
+        # Only futures of this loop: the child of a fork has its parent's, which never end there.
         found = (self._under_way.get(user) for user in states)
         under_way = {each for each in found if each is not None and each.get_loop() is loop}
         if under_way:
@@ -311,7 +311,7 @@ def _members_exist() -> Iterator[None]:
 
 
 def _verified_chain(user: uuid.UUID, base: KeyChain | None, records: list[Signed]) -> KeyChain:
-    """Return a chain with further records; without a base the first must be of the user's signing key 0."""
+    """Return a chain with further records; without `base`, a new one, whose first key must hash to `user`."""
     if base is not None:
         return base.extend(records, now())
     chain = KeyChain.verify(records, now())

@@ -330,7 +330,7 @@ class Session:
 
     async def _release_after(self, work: Coroutine[Any, Any, T]) -> T:
         try:
-            with contextlib.closing(work):  # also if it is cancelled before it begins
+            with contextlib.closing(work):  # closes `work` even if it is cancelled before it starts
                 await called()
                 return await work
         finally:
@@ -349,7 +349,7 @@ class Session:
         token = self.token.take()
         self.forget()
         if token is not None:
-            with contextlib.suppress(errors.BrokerError):  # it expires by itself
+            with contextlib.suppress(errors.BrokerError):  # the token expires by itself
                 await self.requests.send("DELETE", "/v1/sessions/current", token=token)
 
     def leave(self) -> None:

@@ -90,7 +90,7 @@ class SessionStore(Protocol):
 
 
 class _Folder:
-    """Sealed KeyRings in files of a folder; a subclass has their keys."""
+    """Sealed KeyRings in files of a folder; a subclass stores the keys that open them."""
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
@@ -285,7 +285,7 @@ def checked_session_store(sessionStore: object) -> SessionStore:
         return KeychainSessionStore()
     if isinstance(sessionStore, str | os.PathLike) and sessionStore != "":
         return FileSessionStore(sessionStore)
-    # The protocol counts a class with these methods as an implementation too.
+    # `isinstance` is also true for a class, not an object of it, that has these methods.
     if isinstance(sessionStore, SessionStore) and not isinstance(sessionStore, type):
         return sessionStore
     if isinstance(sessionStore, type):

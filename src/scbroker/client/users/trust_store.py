@@ -30,11 +30,11 @@ from scbroker.folders import platform_folder
 from scbroker.records.canonical import decoder
 
 _COMPACT_AT: Final = 1024
-"""Entries after which one is written with all marks; a thirty-second of the marks if that is more."""
+"""Entries of a log after which one with all marks is appended; 1/32 of the marks if that is more."""
 _ALL: Final = "*"
 """The kind of an entry that has all marks: an entry for each would be slow to read."""
 _KEPT_HASHES: Final = 131_072
-"""Entries of which the hash is kept. A running process that has read less than these is told to restart."""
+"""Latest entries whose hashes are kept. A running process that has read none of these is told to restart."""
 Position = tuple[int, bytes]
 """A place in the history of a store: the number of entries since it was created, and the MAC of them all."""
 
@@ -222,11 +222,12 @@ class _FileMarks:
     """The marks of a user in memory, and the log of them in the state file, to which other processes append.
 
     Each entry has a MAC over itself and the MAC of the entry before. Each process reads what others have
-    appended before it gets or sets a mark. If that does not continue what it has read, an older copy or
-    another file has taken the place of the file.
+    appended before it gets or sets a mark. If that does not continue what the process has read, an older copy
+    or another file has taken the place of the file.
 
-    From time to time an entry has all marks, and those before it keep the hash of their body alone: by these,
-    a process that has read less still verifies that the log continues what it has read.
+    From time to time an entry with all marks is appended. Of the entries before it only the hashes of their
+    bodies stay: with these, a process that has read less still verifies that the log continues what it has
+    read.
     """
 
     def __init__(self, state: LocalState, user_id: uuid.UUID, secret: bytes) -> None:
@@ -240,7 +241,8 @@ class _FileMarks:
             if not 0 < slot < _MOST_USERS:
                 raise DamagedError
             self._ids = slot * _EACH, (slot + 1) * _EACH - 1
-            """The first and the last id that entries of this user may have, by their numbers."""
+            """The ids of this user's entries in the table: from the first to the last one. An id is the first
+            plus a number."""
             found = connection.execute(_LAST_HASH, self._ids).fetchone()
             self._position: Position = found or (0, b"")
             self._read(connection, is_whole=found is None)
@@ -302,7 +304,7 @@ class _FileMarks:
                     entry: _Entry = decoder(_Entry).decode(body)
                     is_whole = is_whole or entry.kind == _ALL
                     new.append(((number, mac), entry))
-        except (TypeError, ValueError):  # a value may have any type
+        except (TypeError, ValueError):  # a damaged row may have values of any type
             raise DamagedError from None
         if not is_whole or not new:
             raise DamagedError
@@ -314,7 +316,7 @@ class _FileMarks:
         return keyed_hash(self._secret, "trust-store-entry", mac, b"%d" % number, digest)
 
     def _append(self, connection: sqlite3.Connection, entry: _Entry) -> Position | None:
-        """Write an entry after the last one that was read; None if another process was quicker."""
+        """Write an entry after the last one that was read; None if another process has appended one first."""
         body = msgspec.msgpack.encode(entry)
         (number, mac), digest = self._position, sha256(body)
         new = number + 1, self._chained(mac, number + 1, digest)
@@ -335,7 +337,7 @@ class _FileMarks:
         last = self._position[0]
         with transaction(connection):
             position = self._append(connection, _Entry(_ALL, b"", self._values.encode()))
-            if position is None:  # another process was quicker
+            if position is None:  # another process has appended one first
                 return
             id = self._ids[0] + last
             connection.execute(_DROP_BODIES, (id - len(self._entries), id))
