@@ -108,7 +108,7 @@ def _recipient(public_key: bytes) -> hpke.MLKEM768X25519PublicKey:
 
 
 class _PrivateKey:
-    """Base of both kinds of private keys. They are equal if their public keys are: no secret is compared.
+    """Base of both kinds of private keys. Keys are equal if their public keys are: no secret is compared.
 
     The seeds are overwritten when the key is freed: Python does not clear freed memory, in which they would
     stay readable until it is reused.

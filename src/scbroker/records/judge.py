@@ -423,7 +423,7 @@ def check_list(record: ContainerRecord, access: AccessList) -> None:
 
 
 def _check_key_indices(author: bytes, before: AccessList, after: AccessList) -> None:
-    """Refuse a lower key index than before, except the author's own (rule 4)."""
+    """Refuse a list that lowers a user's key index, unless the user is the author (rule 4)."""
     for fingerprint, entry in after.entries.items():
         old = before.entries.get(fingerprint)
         if old is not None and entry.keyIndex < old.keyIndex and fingerprint != author:

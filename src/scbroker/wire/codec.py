@@ -97,7 +97,8 @@ def decode(kind: type[T], body: bytes, limit: int = MAX_MESSAGE) -> T:
         raise TooLargeError(f"The message has {len(body)} bytes: at most {limit} are allowed.")
     try:
         message: T = decoder(cast(Any, kind)).decode(body)
-        # Compare the re-encoded message with the body; if fields were left out, re-encode without the type.
+        # The body must be canonical: equal to the re-encoded message, or, if it leaves out fields that have a
+        # default, to the re-encoded map.
         same = _encoder.encode(message) == body or _encoder.encode(_any.decode(body)) == body
     except msgspec.ValidationError as error:
         raise InvalidArgumentError(f"Malformed message: {error}") from None

@@ -219,7 +219,7 @@ def parse_order(data: bytes) -> Order:
 def canonical_origin(url: str) -> str:
     """Return `scheme://host:port`; raise `InvalidArgumentError` unless it is https, or http to a loopback."""
     try:
-        if any(char <= " " for char in url):  # urlsplit would drop some of these
+        if any(char <= " " for char in url):  # urlsplit removes some of these silently
             raise ValueError(url)
         parts = urllib.parse.urlsplit(url)
         if "[" in parts.netloc and not _BRACKETED.match(parts.netloc):
