@@ -37,7 +37,7 @@ _log: Final = structlog.get_logger("scbroker.server")
 _ACCESS_FLUSH: Final = 0.5
 _SWEEP: Final = 60.0
 _CHECK: Final = 1.0
-_KEYS: Final = 5.0  # admin.rotation waits for twice as long
+_KEYS: Final = 5.0  # admin.rotation waits twice as long: each process has read the key by then
 _MINUTE: Final = 60 * SECOND
 _AT_ONCE: Final = ("check the clock", "measure storage", "read the broker's key")
 """Background work that runs when the broker starts; other work waits for its interval first."""
@@ -281,7 +281,7 @@ def _fixed(body: Callable[[], bytes], media_type: str) -> Callable[[Request], Aw
     return endpoint
 
 
-@functools.cache  # built at the first request: it would take a third of the start
+@functools.cache  # built at the first request: it would take a third of the time of a start
 def _schema() -> bytes:
     return msgspec.json.encode(document(OPERATIONS))
 

@@ -50,10 +50,10 @@ _TOO_LARGE: Final = (
     b"Connection: close\r\nContent-Length: 0\r\n\r\n"
 )
 _CHUNKED_OVERHEAD: Final = 8
-"""Bytes of framing around each byte of a body in chunks of one byte."""
+"""How many bytes of framing may come with each byte of a chunked body: its chunks can have one byte."""
 _HEAD_SECONDS: Final = 10.0
 _STALLED_SECONDS: Final = 20.0
-"""For 64 to 320 KiB of buffered data: a client that reads slower than 16 KiB/s is disconnected."""
+"""How long the send buffer (64 to 320 KiB) may stay full: slower than 16 KiB/s, a client is cut off."""
 _PIPELINED: Final = 8
 _SPARE: Final = 32
 # The cycle of a refused request: uvicorn drops the rest of a request whose response is complete.
@@ -62,7 +62,7 @@ _SLOTS_OF_A_USER: Final = 4
 _WAITING_OF_A_USER: Final = 64
 _WAIT_SECONDS: Final = 30.0
 _MAX_UNREAD: Final = 128 * 1_048_576
-"""Bytes of large responses without a slot that clients have not read."""
+"""The most unread bytes of large responses whose requests took no slot."""
 _MAX_UNREAD_OF_A_USER: Final = 16 * 1_048_576
 _FOLLOWERS_OF_A_USER: Final = 32
 _READING_FOLLOWERS: Final = 8
@@ -188,7 +188,7 @@ class Connection(HttpToolsProtocol):
         self._gate: Gate = self.app_state["gate"]
         self.app: Any = served(cast(ASGIApp, self.app), self._gate)
         self._spare = _MAX_HEAD
-        """Bytes that may still arrive before the next head or piece of a body is complete."""
+        """How many bytes may still arrive until the next head, or piece of a body, must be complete."""
         self._since = self.loop.time()
         self._stalled: float | None = None
         self._surplus = False

@@ -184,7 +184,7 @@ async def in_process(
 async def _lasting_broker(settings: Settings, origins: frozenset[str]) -> Broker:
     """Open a broker that lives as long as the process."""
     broker = await open_broker(settings, origins)
-    gc.freeze()  # do not scan what exists now for garbage again
+    gc.freeze()  # exclude what exists now from garbage collection
     return broker
 
 

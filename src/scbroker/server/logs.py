@@ -97,7 +97,7 @@ def _add_request(logger: object, name: str, event: EventDict) -> EventDict:
 
 
 def _printable(logger: object, name: str, event: EventDict) -> EventDict:
-    """Escape characters that could steer the terminal."""
+    """Escape characters that could control the terminal."""
     del logger, name
     for key, value in event.items():
         if isinstance(value, str) and not value.isprintable():

@@ -1,4 +1,4 @@
-"""Handle one request around its handler: version, API key, session, parsing, limits, errors, large answers.
+"""Run each request's handler: check version, API key and session before it, and send its answer or error.
 
 Spec: docs/spec/protocol.md, sections 1 to 4.
 """
@@ -36,7 +36,7 @@ _PIECE: Final = 262_144
 _TOKEN_LENGTH: Final = 43
 _BODY_SECONDS: Final = 30.0
 _SLOWEST: Final = 16_384
-"""Bytes a second, in addition to `_BODY_SECONDS`: a slower body is refused."""
+"""A body must arrive within `_BODY_SECONDS`, plus a second for each so many bytes."""
 
 
 class LargeAnswer(Response):

@@ -234,7 +234,7 @@ def _shown(name: str, value: object) -> str:
 def _given(
     environment: Mapping[str, str], options: Mapping[str, object]
 ) -> dict[str, tuple[object, str]]:
-    """Return the values that were given, by name, each with its source: the last one that gives it."""
+    """Return the values that were given, by name, each with the source that wins: option, variable, file."""
     found: dict[str, tuple[object, str]] = {}
     if config := environment.get(PREFIX + "CONFIG"):
         try:

@@ -137,7 +137,7 @@ async def _backup(
 
 
 def _prune(folder: Path, newest: Path, keep: int, tell: Tell) -> None:
-    """Remove finished backups beyond `keep`, and those that were cut off more than a day ago."""
+    """Remove the oldest finished backups beyond `keep`, and unfinished ones that are older than a day."""
     made = sorted(each for each in folder.iterdir() if _is_dated(each) and each <= newest)
     finished = [each for each in made if (each / _MANIFEST).is_file()]
     day_ago = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
@@ -155,7 +155,7 @@ def _is_dated(path: Path) -> bool:
 
 
 def _check_key(target: Path, key: bytes | None) -> None:
-    """Raise unless one key opens everything in the copied database; `key` is the one to copy with it."""
+    """Raise if a key rotation was under way when the database was copied, or if `key` is not its key."""
     names = [KEY_CHECK, NEXT_CHECK]
     with _opened(target) as connection:
         rows = connection.execute(sql.FIND_CHECKS, {"names": names}).all()

@@ -556,7 +556,7 @@ class _ContainerCheck:
         return after if access is None else replace(after, left=self._left(after))
 
     def _left(self, force: judge.InForce) -> frozenset[bytes]:
-        """Return the users who left the list that a record made, each by a verified departure."""
+        """Return the users who left the list that a record made; verify their departures."""
         left = set[bytes]()
         for row in self._all(sql.DEPARTURES, number=force.record.version):
             signed = Signed(row.body, row.signature)

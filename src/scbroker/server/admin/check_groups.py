@@ -116,7 +116,7 @@ class GroupCheck:
         return after
 
     def _check_tree(self, chain: GroupChain) -> None:
-        """Check that the leaves of the roster in force are stored, by their hashes."""
+        """Check the stored leaves of the roster in force against the Merkle root that was signed."""
         leaves = memberships.leaves_at(self._connection, self._row.id, chain.version)
         hashes = [leaf.hash for leaf in leaves]
         if len(hashes) != chain.roster.count:

@@ -189,7 +189,7 @@ async def _check_objects(settings: Settings) -> Result:
         if folder.exists() and not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             raise InvalidArgumentError(f"{folder} cannot be read and written.")
         return Result(str(folder) if folder.exists() else f"{folder} {_NEW}")
-    objects = open_blobs(url)  # not for a file: URL: it would create the folder
+    objects = open_blobs(url)  # not a file: URL: opening that would create the folder
     try:
         async with asyncio.timeout(_STORE_SECONDS):
             async for _ in objects.pages():

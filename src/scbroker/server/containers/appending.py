@@ -160,9 +160,9 @@ def _refusal(chain: KeyChain, incoming: Incoming) -> errors.RejectedError | None
 async def _write(broker: Broker, items: Sequence[Incoming], chain_length: int) -> list[Outcome]:
     """Store records in one transaction, or in a second one if the first is refused.
 
-    A single first record is mostly new, and is inserted without reading first. If the insert
-    fails, or the record is refused, that may be because this very record is stored: then a second transaction
-    reads first, and decides. Records that exceed the quota together are stored as far as they fit.
+    A single first record is usually new, so it is inserted without reading first. If the insert fails, or the
+    record is refused, that may be because this very record is stored: then a second transaction reads first,
+    and decides. Records that exceed the quota together are stored as far as they fit.
     """
     if not items:
         return []
@@ -259,9 +259,10 @@ def _store_or_refuse(tx: Transaction, item: Incoming, *, charge_each: bool) -> O
 def _next(tx: Transaction, item: Incoming) -> Row | None:
     """Return the container of the next record: locked at the start, or read again for its further records.
 
-    Waiting rows are inserted before the next record of a container, which reads them; before a deletion,
-    which writes at once, so that events have the order of their records; and between new and changed
-    containers, so that the members of a new one are not taken for those before a change.
+    Rows that wait in `tx.new` are inserted first in three cases. A further record of a container reads them.
+    A deletion writes at once, and events must have the order of their records. And a change deletes a
+    container's members before it adds the new ones: after a new container, `NewRows` would add before it
+    deletes.
     """
     is_locked = item.container_id in tx.containers
     container = tx.containers.pop(item.container_id, None)

@@ -40,8 +40,8 @@ _NOTHING: Final[dict[str, Any]] = {
 }
 _NO_RECORDS: Final[dict[str, Any]] = {"fingerprint": None, "encryption_index": 0}
 
-# Deleted groups. What readers need stays, until no container has a record that was made through the group,
-# or an entry of it.
+# Statements for deleted groups. What readers need is kept until no container has a record that was made
+# through the group, or an entry of the group.
 GROUPS_OF_MEMBER: Final = (
     sa.select(t.group_members.c.group_id)
     .where(sql.of(t.group_members, "user"), ~t.group_members.c.gone)

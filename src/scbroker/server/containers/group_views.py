@@ -126,7 +126,7 @@ def _view(
 
 @dataclass(slots=True)
 class _Records:
-    """A page of a group's records, with what each changes."""
+    """A page of a group's records, with the lists, types and rosters that they introduce."""
 
     connection: Connection
     row: Row

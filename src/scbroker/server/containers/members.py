@@ -143,7 +143,7 @@ def in_force(
     place = {"container": container_id, "number": number}
     access = StoredList.decode(sql.the(connection, sql.FIND_LIST, **place).entries).verified()
     made = governing.record
-    if made.version != number:  # a later change of the type keeps the list
+    if made.version != number:  # this record changed only the type: the list is older
         made = parse_record(sql.the(connection, sql.FIND_RECORD, **place).body)
     left = frozenset(map(leaver_of, departures_from(connection, container_id, number)))
     return judge.InForce(governing, access, made.time, left)

@@ -20,14 +20,14 @@ from scbroker.server.storage import statements as sql
 from scbroker.server.storage import tables as t
 from scbroker.server.storage.driver import Connection
 
-# Limits of one transaction. A container with more than _RECORDS records comes alone.
+# Limits of one transaction. A container with more than _RECORDS records gets its own transaction.
 _CONTAINERS: Final = 200
 _RECORDS: Final = 2_000
 
 EXPIRED_IN: Final = sa.select(t.members.c.container_id).where(
     sql.among(t.members.c.container_id), sql.EXPIRED
 )
-# Containers with events in another user's log that are not pending a purge already.
+# Containers that have events in another user's log, and that are not pending a purge yet.
 IN_OTHER_LOGS: Final = (
     sa.select(t.events.c.container_id)
     .where(
@@ -49,7 +49,7 @@ WITH_OTHER_MEMBERS: Final = (
     )
     .distinct()
 )
-# Containers of groups whose records are kept.
+# Those of the containers `some` that belong to groups whose records are kept.
 KEPT_GROUPS: Final = sa.select(t.users.c.id).where(
     sql.among(t.users.c.id), ~sql.IS_USER, t.users.c.fingerprint.is_not(None)
 )

@@ -241,7 +241,8 @@ def _check_info(request: RosterRequest, before: Roster | None, after: Roster) ->
         )
     if request.info is None:
         return
-    # Version byte, array of three, name of 1 to 256 bytes, description, array of secrets or nil.
+    # The smallest and the largest info: version byte, array of three, name of 1 to 256 bytes, description,
+    # array of secrets or nil.
     least = sealed_size(6 + after.epoch)
     most = min(
         roster.MAX_SEALED_INFO,

@@ -32,7 +32,7 @@ from scbroker.wire.events import HEARTBEAT, EventQuery, Events
 
 _HEARTBEAT_SECONDS: Final = 15.0
 _SOONEST: Final = 0.01
-"""The least seconds until a read at an expiry: a clock that is set back must not cause reads in a loop."""
+"""The shortest wait for the read at an expiry: a clock that is set back must not cause reads in a loop."""
 _LARGE: Final = 262_144
 _FOR_EVER: Final = float("inf")
 # X-Accel-Buffering: nginx would buffer the heartbeats otherwise.

@@ -45,7 +45,7 @@ OWING: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """The leaves of a roster: the position of each author's leaf, and the hashes that prove it."""
+    """The Merkle tree of a roster: its leaves, their positions by fingerprint, and all hashes by level."""
 
     indices: dict[bytes, int]
     """By fingerprint; of a deleted group only those leaves whose members are kept."""

@@ -156,7 +156,7 @@ _plan: Final = lru_cache(maxsize=_PLANS)(Plan)
 
 
 def _padded(values: Sequence[Any]) -> Sequence[Any]:
-    """Repeat the last value up to a length that is a power of two: few lengths need few statements.
+    """Pad a list with its last value to a power of two, so that few statements have to be compiled.
 
     A longer list stays as it is: engines limit the parameters of a statement to 32,766.
     """

@@ -461,7 +461,7 @@ AUTHORS_IN: Final = sa.select(t.authors.c.user_id).where(among(t.authors.c.conta
 ANY_CONTAINER_OF_AUTHOR: Final = (
     sa.select(t.authors.c.container_id).where(of(t.authors, "user")).limit(1)
 )
-# One row for each execution: with several in one statement, PostgreSQL reads all rows of the user.
+# Executed once for each row: with several rows in a statement, PostgreSQL would read all of the user's.
 DROP_MEMBER: Final = sa.delete(t.members).where(of(t.members, "container", "user"))
 DROP_ACCESS: Final = sa.delete(t.accesses).where(of(t.accesses, "container", "user"))
 EVENTS_OF_USER: Final = sa.select(t.events.c.row_id).where(of(t.events, "user")).limit(b("count"))

@@ -46,7 +46,7 @@ from scbroker.server.users.sessions import Signer, check_signed
 from scbroker.wire.users import ORDER_LABEL, Order, UserDeletion
 
 _ROWS: Final = 2_000
-"""Rows in one transaction."""
+"""The most rows that one transaction deletes of a table."""
 _SECONDS: Final = 10.0
 DROP_UNUSED_USAGE: Final = sa.delete(t.usage).where(
     sql.of(t.usage, "user"), t.usage.c.bytes == 0, t.usage.c.containers == 0

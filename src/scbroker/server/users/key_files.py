@@ -165,7 +165,7 @@ def _record(
     action: str,
     details: Mapping[str, object] = {},
 ) -> None:
-    """Record a change of the caller's credentials in the audit log, which has a limit for each user.
+    """Record a change of the caller's credentials in the audit log; raise `ThrottledError` above a limit.
 
     The log is kept for ever, and without a limit one user could fill the disk with it.
     """
@@ -185,7 +185,7 @@ def _check_order(
     action: wire.Action,
     digest: bytes,
 ) -> None:
-    """Raise `ChallengeError` unless the user ordered this now; the order's nonce is used up."""
+    """Raise `ChallengeError` unless the user signed a fresh order for this action; use its nonce up."""
     order, signed = sessions.parse_authorization(message.authorization)
     sessions.check_fresh(broker, order, call.now)
     sessions.check_purpose(order, action, digest)
@@ -224,7 +224,7 @@ def verifier_of(keys: Keys, user_id: UserId, auth: bytes) -> bytes:
 
 
 def _opened_verifier(keys: Keys, user_id: UserId, stored: bytes | None) -> bytes:
-    """Return the stored hash of a proof; zeros, after the same work, if it is damaged or missing."""
+    """Return the stored hash of a proof. If it is missing or damaged, return zeros after the same work."""
     decoy = bytes(_SEALED_VERIFIER if keys.is_rotated else HASH_SIZE)
     try:
         return keys.open_verifier(user_id, decoy if stored is None else stored)
@@ -292,7 +292,7 @@ def add_key_records(
 
 
 def _check_next(user: Row, stored: Stored | None, message: wire.KeyFileStoring) -> None:
-    """Raise `ConflictError` unless the message replaces the stored KeyFile by one of a later generation."""
+    """Raise `ConflictError` unless the message replaces the stored KeyFile with one of a later generation."""
     if (None if stored is None else sha256(stored.key_file)) != message.replaces:
         raise errors.ConflictError(_CHANGED)
     same = stored is None or stored.key_file == message.keyFile
