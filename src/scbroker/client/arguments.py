@@ -85,8 +85,7 @@ def _one_or_list_of(kind: str, one: type | tuple[type, ...], check_item: Check) 
     several = _list_of(kind, check_item)
 
     def check(name: str, value: Any) -> Any:
-        # A single Container counts as one item: its error then says to pass the id, and not that a list is
-        # needed.
+        # A single Container is one item: its error then says to pass its id, not that a list is needed.
         is_one = isinstance(value, one) or isinstance(getattr(value, "id", None), uuid.UUID)
         return several(name, [value] if is_one else value)
 

@@ -392,8 +392,7 @@ def _advanced(mark: Mark, log: _Log) -> Mark:
     last, hash_ = mark.last, mark.hash
     if log.end >= last:
         last, hash_ = log.end, hash_of(log.events[-1])
-    # If events were dropped before this device read them, its run begins again after them, with the served
-    # digest.
+    # If this device had not read the dropped events, its run begins again after them, with the served digest.
     start = mark if mark.read >= log.kept - 1 else log.before
     if not log.first <= start.read + 1 <= log.end:
         return Mark(last, mark.read, mark.digest, first, hash_)

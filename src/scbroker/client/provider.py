@@ -1412,7 +1412,7 @@ class BrokerProvider(Operations, abc.ABC):
         return session
 
     def _how_to_begin(self) -> str:
-        """Return the message of the error for a missing session; "" for the default of its class."""
+        """Return the error message for a missing session; "" for the default message of the error."""
         return ""
 
     def _update(

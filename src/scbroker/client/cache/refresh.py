@@ -115,9 +115,9 @@ class Reach:
 
 
 async def _ask(session: Session) -> None:
-    """Ask for the user's own keys: after an offline start this request also gets the token.
+    """Probe the broker by a request for the user's own keys; after an offline start it also gets the token.
 
-    Any answer counts, also a refusal.
+    Any answer shows that the broker is reachable, also a refusal.
     """
     try:
         with answered_soon():
@@ -163,7 +163,7 @@ class Refresh:
     async def follow(self) -> None:
         """Follow the event logs. Runs as long as the session."""
         stored = await io_thread.in_pool(self._copies.folder.read, _PLACE, b"")
-        with contextlib.suppress(msgspec.DecodeError):  # written by another version of this program
+        with contextlib.suppress(msgspec.DecodeError):  # another version wrote it: start anew
             self._places = {} if stored is None else _PLACES.decode(stored)
         logs = following.Logs(self._session, self._places, self._begun)
         try:

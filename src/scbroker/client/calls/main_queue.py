@@ -125,7 +125,8 @@ class MainQueue(concurrent.futures.Executor):
                 if left is not None and left <= 0:
                     return False
                 if not self._jobs:
-                    # Wait in short steps: an interrupt just before a wait is handled only after it.
+                    # Wait in short steps: a Ctrl-C that comes just before a wait is handled only when the
+                    # wait ends.
                     self._changed.wait(_LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
 
     def _warn_of_waiting(self) -> None:

@@ -1,4 +1,4 @@
-"""Run several coroutines, or one function for several items, concurrently on behalf of scbroker's thread."""
+"""Run several coroutines at once, or one function for each of several items in the thread pool."""
 
 import asyncio
 import contextlib

@@ -1,1 +1,1 @@
-"""Read and write containers."""
+"""Read containers (fetch, verify, decrypt) and write them (draft, encrypt, sign, send)."""

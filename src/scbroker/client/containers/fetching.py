@@ -43,7 +43,7 @@ KIND: Final = "container"
 _MANY_VIEWS: Final = 32
 """More governing records than this are judged in the thread pool: each needs a signature verified."""
 _MANY_SIGNATURES: Final = 16
-"""More signatures than this are verified on all cores. Those of a batch are one, which is verified once."""
+"""More signatures than this are verified on all cores. The records of a batch share one, verified once."""
 ROUNDS: Final = 5
 _BUSY: Final = "The container is changed faster than it can be read: try again."
 _Marks = Mapping[uuid.UUID, Mark | None]
@@ -210,7 +210,7 @@ class _KeptMarks:
 async def _fetch_once(
     session: Session, marks: _Marks, ask: _Ask, keep: _Keep | None = None, *, any_keys: bool = False
 ) -> Found:
-    """Fetch containers and judge each by its mark; see `fetch` for `any_keys`."""
+    """Fetch containers and verify each against its mark; see `fetch` for `any_keys`."""
     versions = {uuid8(name): chain.version for name, chain in session.groups.verified.items()}
     views = await ask(session, marks)
     return await _judge_views(session, views, marks, versions, keep, any_keys=any_keys)

@@ -186,7 +186,7 @@ def _groups(records: Iterable[ContainerRecord]) -> dict[uuid.UUID, int]:
 
 
 def _pieces(views: Sequence[GoverningView]) -> list[Sequence[GoverningView]]:
-    """Cut a page into pieces with few signers each. One record may have many, by departures from its list."""
+    """Cut a page into pieces with few signers each; departures from its list can give one record many."""
     starts, signers = [0], set[bytes]()
     for position, view in enumerate(views):
         leavers = {departure.fingerprint for departure in _departures([view])}

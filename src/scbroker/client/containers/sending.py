@@ -160,7 +160,7 @@ class Sending(Generic[A]):
         if self.uncertain:
             self.error.outcome = WriteOutcome.Uncertain
             self.error.containerId = uuid.UUID(bytes=self.container_id)
-        elif self.error.outcome is WriteOutcome.Uncertain:  # other records have all its versions
+        elif self.error.outcome is WriteOutcome.Uncertain:  # other records took its versions
             self.error.outcome = WriteOutcome.NotStored
 
 

@@ -249,8 +249,8 @@ class Evidence:
                 if judge.judge_next(known, judged, None, parent, self.now, acting) is not judged:
                     raise IntegrityError(_HIDDEN_GOVERNING)
             elif judged.known.hash != mark.governingHash:
-                # The head is the mark's record, which was judged before: the mark's governing record must be
-                # in force.
+                # The head is the mark's, which was judged before: the mark's governing record must be in
+                # force.
                 raise IntegrityError(_OTHER_GOVERNING)
         if source := mark or before:
             created = source.createdBy, source.createdAt

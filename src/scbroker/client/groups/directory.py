@@ -447,7 +447,7 @@ class GroupDirectory:
         """Request the pages of groups, 16 groups at a time, and judge each before the next is requested.
 
         With `anew`, groups are read as on a device that knows nothing of them, and no mark is raised. With
-        `names_only`, only the first record is judged of a group that has many.
+        `names_only`, only the first record of a group with many records is judged.
         """
         found: dict[uuid.UUID, Answer | BrokerError] = {}
         bases = {
@@ -460,8 +460,7 @@ class GroupDirectory:
                 wire.GroupViewRequest(
                     groupId=str(each),
                     since=1 if (chain := bases[each].chain) is None else chain.version,
-                    # A cache needs records and membership of the same version: request both for an open
-                    # group.
+                    # A cache needs records and membership of one version: request both for an open group.
                     membership=membership or (self.keep is not None and each in self._opened),
                 )
                 for each in some

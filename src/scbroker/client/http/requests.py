@@ -288,8 +288,7 @@ class Requests:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._transport = transport_to(endpoint, 32, _UNSENT_HEADERS)
-        # Requests that wait for an event have their own connections, so that they do not block other
-        # requests.
+        # Requests that wait for an event have their own connections, so that others need not wait.
         self._waits = transport_to(endpoint, 0, _UNSENT_HEADERS, _SILENT_SECONDS)
         self.store: ObjectStore = ObjectStore(endpoint)
         self.retry_log: RetryLog = RetryLog()
@@ -558,7 +557,7 @@ async def _pieces(body: memoryview, moved: Moved | None) -> AsyncIterator[memory
     total = len(body)
     size = PIECE if moved is None else min(PIECE, max(total // _PIECES, _SMALLEST_PIECE))
     for start in range(0, total, size):
-        # A memoryview, because asyncio would copy the unwritten rest of bytes.
+        # Not bytes: asyncio would copy the part of them that it could not write at once.
         yield memoryview(bytes(body[start : start + size]))
         if moved is not None:  # the transport has given the piece to the connection
             moved(min(start + size, total))

@@ -224,8 +224,7 @@ class Meter:
 
     def _report(self) -> None:
         now = self._done + sum(self._on_the_wire.values())
-        # Report growth only: the sum falls when a chunk is sent again, and stays after a chunk of padding
-        # alone.
+        # Report growth only: the sum falls when a chunk is sent again, and stays after mere padding.
         if now > self._reported:
             self._reported = now
             self._progress(now, self._total)

@@ -214,8 +214,7 @@ async def plan_next(session: Session, group: OpenGroup, intents: Intents) -> Pla
         wrapped = {
             user for user, place in places.items() if not place.is_kept and (rises or place.is_new)
         }
-        # An owner must drop deleted managers, even if the broker does not name them: so their keys are
-        # fetched too.
+        # An owner must drop deleted managers, named by the broker or not, so the keys of all are fetched.
         needed = wrapped | managers.keys() if changes_access or group.is_owner else wrapped
         # Plan again if the keys showed that a member was deleted: that member loses the leaf as well.
         if not await keys.fetch(needed):
@@ -307,7 +306,7 @@ def _listed(group: OpenGroup) -> dict[uuid.UUID, int]:
 def _next_managers(
     group: OpenGroup, intents: Intents, deleted: Collection[uuid.UUID]
 ) -> dict[uuid.UUID, int]:
-    """Return the next list's permissions. An owner drops managers who were deleted or left (section 8)."""
+    """Return the next managers' permissions. An owner drops those who were deleted or left (section 8)."""
     if intents.only_author:
         return {user_id_of(group.fingerprint): roster.OWNER}
     if intents.managers is not None:

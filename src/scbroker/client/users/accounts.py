@@ -341,8 +341,7 @@ async def _open(
 ) -> tuple[KeyRing, bool]:
     """Open a KeyFile with its password, and tell whether it is sealed under this passphrase too."""
     opening = (open_key_file, key_file, session.userId)
-    # If this fails, passphrase or password is wrong; the second attempt, with the password alone, tells
-    # which.
+    # Passphrase or password may be wrong: the second attempt, with the password alone, tells which.
     with suppress(errors.DecryptionError):
         return await io_thread.in_pool(*opening, keys, password), True
     try:

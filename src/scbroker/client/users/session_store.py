@@ -251,7 +251,7 @@ class KeychainSessionStore(_Folder):
 
 
 def _entry(origin: str, user_id: uuid.UUID) -> tuple[str, str]:
-    """Return a keychain entry's service and name. Windows has one entry a service, so each user has one."""
+    """Return a keychain entry's service and name. Each user has a service: Windows has one entry for each."""
     return f"scbroker {origin} {user_id}", str(user_id)
 
 
