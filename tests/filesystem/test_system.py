@@ -56,19 +56,24 @@ def test_folders_are_beginnings_of_names(files: ContainerFileSystem) -> None:
 def test_a_replaced_file_of_the_command_line_loses_the_time_by_which_put_skips_it(
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
-    header = {"name": "a", "modified": "2026-01-01T00:00:00.000000Z", "note": 1}
-    made = alice.createContainer(b"one", header).result(PATIENCE)
-    files.pipe("a", b"two")
-    found = alice.getContainer(made.id).result(PATIENCE)
-    assert found.content == b"two"
-    assert found.header is not None
-    assert found.header.customHeaderObject == {"name": "a", "note": 1}
+    for size in (3, 9 * MIB):
+        header = {"name": f"{size}", "modified": "2026-01-01T00:00:00.000000Z", "note": 1}
+        made = alice.createContainer(b"one", header).result(PATIENCE)
+        files.invalidate_cache()
+        with files.open(f"{size}", "wb") as file:
+            file.write(bytes(size))
+        found = alice.getContainer(made.id).result(PATIENCE)
+        assert found.content == bytes(size)
+        assert found.header is not None
+        assert found.header.customHeaderObject == {"name": f"{size}", "note": 1}
 
 
 def test_an_error_in_the_block_leaves_the_container_as_it_was(
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
-    files.pipe("a", b"old")
+    alice.createContainer(b"old", {"name": "a", "modified": "2026-01-01T00:00:00.000000Z"}).result(
+        PATIENCE
+    )
     ways: list[Callable[[], Any]] = [
         lambda: files.open("a", "wb"),
         lambda: files.open("a", "w"),

@@ -73,8 +73,9 @@ class ContainerFile(AbstractBufferedFile):
     """A file of a ContainerFileSystem: a content that is read by ranges, or written as a whole.
 
     A reader has the content as it was when the file was opened. A writer changes the container when it is
-    closed, in one version. Until then the container is as before, and so it is if the file is closed because
-    of an error, as by its `with` block, or never.
+    closed, in one version; a container of `scbroker put` gets a version before, without the file's time.
+    Until then the container is as before, and so it is if the file is closed because of an error, as by its
+    `with` block, or never.
     """
 
     cache: Any

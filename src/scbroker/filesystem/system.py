@@ -363,7 +363,8 @@ class ContainerFileSystem(AbstractFileSystem):
         """Create a container, or replace the content of `target`.
 
         A header that `scbroker put` wrote has the time of the file. It is removed before the update:
-        otherwise `put` would skip a file of that time if the new content has the same size.
+        otherwise `put` would skip a file of that time if the new content has the same size. A content that is
+        sent while it is written may still be discarded: then the time is removed at its end.
         """
         if target is None and listings_of(self.provider).knows(path):  # created since
             target = self._target(path, exclusive=exclusive)
@@ -371,12 +372,22 @@ class ContainerFileSystem(AbstractFileSystem):
             [target] = self._changeable(path, exact=False)
         if target is None:
             return self.provider.createContainer(content, header_with(path))
+        if isinstance(content, bytes):
+            self._remove_time(target)
+        elif "modified" in (header_of(target) or {}):
+            content = self._until_end(content, path)
+        return self.provider.updateContainerContent(target.id, content)
+
+    def _until_end(self, content: Iterator[bytes], path: str) -> Iterator[bytes]:
+        yield from content
+        self._remove_time(*self._changeable(path, exact=False))
+
+    def _remove_time(self, target: Container) -> None:
         header = header_of(target)
         if header is not None and header.pop("modified", None) is not None:
             self.provider.updateContainerHeader(
                 target.id, header, ifVersion=target.version
             ).result()
-        return self.provider.updateContainerContent(target.id, content)
 
     def _stored(self, path: str, made: scbroker.SecuredContainer) -> None:
         self._note(path, path, made.id, Entry.of(made, made.createdBy))
