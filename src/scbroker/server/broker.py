@@ -95,13 +95,15 @@ def add_to_counter(
     Counters are rows under keyed hashes, shared by all processes. Raises `ThrottledError` above the limit;
     the transaction is rolled back then, and nothing is counted.
     """
-    ends_at = moment + window
+    ends_at, guesses = moment + window, more
     row = sql.one(connection, COUNT_MORE, key=bucket, more=more, now=moment, ends=ends_at)
-    if row is None:
+    if row is not None:
+        ends_at, guesses = row.ends_at, row.guesses
+    else:
         new = {"bucket": bucket, "guesses": more, "ends_at": ends_at}
         connection.execute(ADD_GUESSES, new)
-    elif row.guesses > limit:
-        wait = (row.ends_at - moment) // SECOND + 1
+    if guesses > limit:
+        wait = (ends_at - moment) // SECOND + 1
         raise errors.ThrottledError(f"{what}: wait {wait} seconds.", retryAfter=wait)
 
 
