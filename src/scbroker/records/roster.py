@@ -76,7 +76,7 @@ class Roster(Row, frozen=True):
     """SHA-256 of the sealed info."""
 
 
-class Member(Row, frozen=True):
+class Member(Row, frozen=True, gc=False):
     """A user's membership, from the roster of `version` on."""
 
     fingerprint: Bin32
@@ -85,10 +85,11 @@ class Member(Row, frozen=True):
     version: Version
 
 
-class SaltedMember(Struct, frozen=True):
+class SaltedMember(Struct, frozen=True, gc=False):
     """A leaf of the tree: a Member's bytes, with the salt of their hash.
 
-    The garbage collector does not track a Struct of bytes. 1,024 tuples at once would start a collection.
+    Leaves and members come by 1,024: with `gc=False` their number starts no garbage collection, which would
+    take several times as long as reading them.
     """
 
     salt: bytes

@@ -19,7 +19,7 @@ SealedInfo = Annotated[bytes, Meta(max_length=roster.MAX_SEALED_INFO)]
 Members: Final = Meta(max_length=roster.MAX_MEMBERS)
 
 
-class Leaf(SaltedMember, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class Leaf(SaltedMember, forbid_unknown_fields=True, frozen=True, kw_only=True, gc=False):
     """A member, with the salt of the leaf's hash, as a message has it."""
 
     salt: Salt
