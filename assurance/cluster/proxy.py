@@ -1,4 +1,4 @@
-"""HAProxy in front of brokers and databases, with the configuration of docs/guide/cluster.md."""
+"""HAProxy in front of brokers and databases, with the configuration of deploy/proxy."""
 
 import csv
 import re
@@ -13,7 +13,7 @@ from tests.kit.engines import free_port
 from tests.kit.waiting import PATIENCE
 
 PACKAGES: Final = "haproxy"
-_GUIDE: Final = Path(__file__).parents[2] / "docs/guide/cluster.md"
+_FILE: Final = Path(__file__).parents[2] / "deploy/proxy/haproxy.cfg"
 _SERVERS: Final = b"show stat -1 4 -1\n"
 """The command for the state of all servers, as HAProxy takes it at its own socket."""
 _CLIENTS: Final = "frontend clients"
@@ -76,8 +76,8 @@ class Proxy:
         return f"HAProxy is not ready:\n{self._ground.log('haproxy')}"
 
     def _configuration(self) -> str:
-        """Return the guide's configuration with the addresses of this machine, over plain HTTP."""
-        before, rest = _guide().split(_CLIENTS)
+        """Return the configuration with the addresses of this machine, over plain HTTP."""
+        before, rest = _FILE.read_text("utf-8").split(_CLIENTS)
         clients, databases = rest.split(_DATABASES)
         bind = f"    bind 127.0.0.1:{self.port}"
         if self._brokers:
@@ -92,9 +92,3 @@ class Proxy:
         part = re.sub(r"(?m)^    bind .*$", bind, part)
         part = re.sub(r"(?m)(^    server .*\n?)+", "\n".join(servers) + "\n", part)
         return before.replace("global\n", f"global\n    stats socket {self._socket}\n", 1) + part
-
-
-def _guide() -> str:
-    found = re.search(r"```text\n(global\n.*?)```", _GUIDE.read_text("utf-8"), re.DOTALL)
-    assert found, f"{_GUIDE} shows no configuration of HAProxy."
-    return found[1]
