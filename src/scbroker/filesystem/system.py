@@ -1,7 +1,7 @@
 """Implement fsspec's filesystem over the containers of a session.
 
 All operations use six primitives: list (`_listing`), open, create, update, rename and delete one container.
-docs/adr/0020-containers-as-files.md says why.
+docs/adr, 20 says why.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ event loop. How much of the work reaches the database at once is limited in `sto
 `Connection` is uvicorn's HTTP protocol with limits that uvicorn does not have: the head of a request is
 limited in size and time, and a connection is closed if the client does not read its response, or does not
 finish a request that was refused. Its base class is not a public interface of uvicorn: pyproject.toml bounds
-its version, and a test checks each attribute that is used here (docs/adr/0029).
+its version, and a test checks each attribute that is used here (docs/adr, 29).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ An event loop on the main thread runs them; in a plain script, `mainQueue.run()`
 and only wakes a loop, so no job is lost when a loop ends: it waits for the next loop, or for `run`.
 
 asyncio has no function that returns the loop of another thread. So the queue notes the main thread's loop
-whenever a provider is made or an operation is called there (docs/adr/0011-the-main-threads-loop.md).
+whenever a provider is made or an operation is called there (docs/adr, 11).
 """
 
 import asyncio

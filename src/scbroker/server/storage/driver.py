@@ -2,7 +2,7 @@
 
 The statements stay Core objects: one set for both engines. SQLAlchemy compiles each of them once for a
 dialect, and a `Connection` executes the text on the driver. That saves a quarter of the broker's processor
-time for a create (docs/adr/0023).
+time for a create (docs/adr, 23).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ in a separate statement, one for the commits of a few milliseconds: a NOTIFY ins
 make their commits wait for each other. A notice is lost if its process dies between the commit and the
 NOTIFY, or if a listener's connection breaks. So a process that starts wakes the requests of all processes,
 and one whose connection was lost wakes its own. A request that missed a notice ends when its `wait` is over,
-and the client asks again (docs/adr/0016).
+and the client asks again (docs/adr, 16).
 """
 
 import asyncio
