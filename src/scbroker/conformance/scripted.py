@@ -1,7 +1,7 @@
 """Run a real broker behind a layer that changes chosen answers, as a script says.
 
-A lie is data: it names an operation of the protocol, and what is changed in its good answers. The table in
-docs/spec/conformance.md lists the kinds of lies.
+A lie is data: it names an operation of the protocol, and what is changed in its good answers. The head of
+scenes.toml lists the kinds of lies.
 """
 
 import asyncio
