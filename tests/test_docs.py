@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 WINDOWS = DOCS / "guide" / "windows.md"
-"""Whole programs with windows: tests/client/test_windows.py runs them."""
+"""A whole program with a window: tests/client/test_windows.py runs it."""
 _FENCED = re.compile(r"^ *(`{3,}|~{3,})([^\n]*)\n(.*?)^ *\1$", re.DOTALL | re.MULTILINE)
 _INCLUDED = re.compile(r'python title="(examples/\S+)"\n--8<-- "\1"\n')
 """A program of examples/ in its page: its own tests run it."""

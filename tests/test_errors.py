@@ -20,17 +20,17 @@ each = in_one_case("kind", KINDS)
 
 
 def test_the_tree_in_the_docstring_is_the_tree() -> None:
-    """Names, and who is whose child by the depth of the line."""
+    """Names and codes, and who is whose child by the depth of the line."""
     assert errors.__doc__ is not None
     stack: list[str] = ["BrokerError"]
     found = {}
     for line in errors.__doc__.splitlines():
-        match = re.match(r"    ((?:[│ ]   )*)[├└]── (\w+)", line)
+        match = re.match(r"    ((?:[│ ]   )*)[├└]── (\w+) +(\S+)", line)
         if match:
             depth = len(match[1]) // 4 + 1
-            found[match[2]] = stack[depth - 1]
+            found[match[2]] = stack[depth - 1], match[3]
             stack[depth:] = [match[2]]
-    assert found == {kind.__name__: kind.__bases__[0].__name__ for kind in KINDS}
+    assert found == {kind.__name__: (kind.__bases__[0].__name__, kind.code) for kind in KINDS}
 
 
 @each

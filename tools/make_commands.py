@@ -2,7 +2,7 @@
 
     python tools/make_commands.py [FILE]
 
-`docs/commands.toml` adds what the program does not know: an example and the keys of the JSON output.
+`docs/commands.toml` adds what the program does not know: an example of each command.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _HEAD: Final = """\
 _JSON: Final = """\
 ## JSON output
 
-`--json` prints an object with these keys; *rows* stands for an array of such objects, *lines* for an object
-in each line.
+[commands.toml](commands.toml) lists the keys that `--json` prints for each command: `json` has those of one
+object, `rows` those of each object in an array, and `lines` those of an object in each line.
 """
 
 
@@ -55,7 +55,7 @@ def leaves(of: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def page() -> str:
-    """Return the text of the page: a table for each panel, then the keys of the JSON output."""
+    """Return the text of the page: a table for each panel."""
     extra = tomllib.loads((DOCS / "commands.toml").read_text("utf-8"))
     panels: dict[str, list[str]] = {panel: [] for panel in command.PANELS}
     for name, one in leaves(root()):
@@ -67,14 +67,7 @@ def page() -> str:
     for panel, rows in panels.items():
         head = ["| command | does | example |", "|---|---|---|"]
         parts.append("\n".join([f"## {panel}\n", *head, *rows, ""]))
-    keys: dict[str, list[str]] = {}
-    for name, known in extra.items():
-        for kind in ("json", "rows", "lines"):
-            if kind in known:
-                shown = ", ".join(f"`{each}`" for each in known[kind])
-                keys.setdefault(shown, []).append(f"`{name}`" + f" *{kind}*" * (kind != "json"))
-    table = [f"| {', '.join(names)} | {shown} |" for shown, names in keys.items()]
-    parts.append("\n".join([_JSON, "| command | keys |", "|---|---|", *table, ""]))
+    parts.append(_JSON)
     return "\n".join(parts)
 
 

@@ -2,47 +2,47 @@
 
 Both ends raise them. A broker's answer has the `code` of an error (docs/spec/protocol.md, section 1), and the
 client raises an error of the same class. No message contains a secret. The first line of each docstring is
-the default message.
+the default message. The tree has the `code` of each class:
 
     BrokerError
-    ├── InvalidArgumentError        (a ValueError and a TypeError) the call is wrong
-    ├── NotAuthenticatedError       no session, or it ended
-    ├── CredentialsError            wrong password or passphrase, or no such user
-    ├── SuspendedError              the broker's operator has suspended the user
-    ├── ApiKeyError                 the API key is unknown, revoked or expired
-    ├── ChallengeError              the broker refused the log-in's signature or nonce
-    ├── PermissionDeniedError       the container's access list does not allow it
-    │   └── BlockedError            a user who would get access has blocked the author
-    ├── NotFoundError               it does not exist, or this user has no access to it
-    ├── DeletedError                the container was deleted
-    ├── EventsExpiredError          the broker has dropped these events
-    ├── ConflictError               the same thing was changed meanwhile
-    │   ├── StaleKeysError          a recipient has newer keys
-    │   └── PartGoneError           the content was replaced while it was read
-    ├── AlreadyExistsError          the id is taken, now or for ever
-    ├── TooLargeError               a limit was exceeded
-    │   └── DiskFullError           no room is left on a disk of this device
-    ├── QuotaExceededError          the user's quota at the broker leaves too little
-    ├── ClockError                  this machine's clock and the broker's differ
-    ├── RejectedError               the broker refused a record by a rule of the specs
-    ├── IncompleteUploadError       chunks of a content are missing
-    ├── UnsupportedVersionError     the other end does not speak this protocol
-    ├── BrokerFaultError            the broker failed, or answered what the protocol does not know
-    ├── BrokerUnavailableError      try again: `retryable` is true
-    │   ├── UnreachableError        no answer: connection refused, lost or timed out
-    │   │   └── OfflineError        a cache answers for the broker, and cannot answer this
-    │   ├── ThrottledError          too many requests: wait `retryAfter` seconds
-    │   └── OverloadedError         the broker has no capacity at present
-    ├── UnsettledAccessError        a former member of a group may have changed access: confirm it
-    ├── UntrustedError              what was served is not what its author made: do not use it
-    │   ├── IntegrityError          a signature, hash or rule fails
-    │   ├── RollbackError           older than what this device has seen
-    │   ├── ForkError               another history than the one this device has seen
-    │   ├── KeySubstitutionError    keys that do not belong to the user they are served for
-    │   └── DecryptionError         a secret is wrong, or the data is damaged
-    ├── TrustStoreError             the trust store is damaged, another user's or cannot be written
-    ├── SessionStoreError           a session cannot be kept here, or the kept one is damaged
-    └── OperationCancelledError     the promise was cancelled, or the process ended
+    ├── InvalidArgumentError        invalid  (a ValueError and a TypeError)
+    ├── NotAuthenticatedError       session
+    ├── CredentialsError            credentials
+    ├── SuspendedError              suspended
+    ├── ApiKeyError                 api-key
+    ├── ChallengeError              challenge
+    ├── PermissionDeniedError       permission
+    │   └── BlockedError            blocked
+    ├── NotFoundError               not-found
+    ├── DeletedError                deleted
+    ├── EventsExpiredError          events-expired
+    ├── ConflictError               conflict
+    │   ├── StaleKeysError          stale-keys
+    │   └── PartGoneError           part-gone
+    ├── AlreadyExistsError          exists
+    ├── TooLargeError               too-large
+    │   └── DiskFullError           disk-full
+    ├── QuotaExceededError          quota
+    ├── ClockError                  clock
+    ├── RejectedError               rejected
+    ├── IncompleteUploadError       incomplete
+    ├── UnsupportedVersionError     version
+    ├── BrokerFaultError            internal
+    ├── BrokerUnavailableError      unavailable
+    │   ├── UnreachableError        unreachable
+    │   │   └── OfflineError        offline
+    │   ├── ThrottledError          throttled
+    │   └── OverloadedError         overloaded
+    ├── UnsettledAccessError        unsettled
+    ├── UntrustedError              untrusted
+    │   ├── IntegrityError          integrity
+    │   ├── RollbackError           rollback
+    │   ├── ForkError               fork
+    │   ├── KeySubstitutionError    key-substitution
+    │   └── DecryptionError         decryption
+    ├── TrustStoreError             trust-store
+    ├── SessionStoreError           session-store
+    └── OperationCancelledError     cancelled
 
 Each is an attribute of `BrokerError` in camelCase as well: `except BrokerError.notFoundError`. An error
 equals its class and the families above it: `error == BrokerError.notFoundError`. The `outcome` of an error
@@ -155,15 +155,24 @@ class InvalidArgumentError(BrokerError, ValueError, TypeError, code="invalid"):
 
 
 class NotAuthenticatedError(BrokerError, code="session"):
-    """There is no authenticated session: call register, logIn or resumeSession first."""
+    """There is no authenticated session: call register, logIn or resumeSession first.
+
+    If `resumeSession` raises it, log in with the passphrase.
+    """
 
 
 class CredentialsError(BrokerError, code="credentials"):
-    """The password or passphrase is wrong, or the user does not exist."""
+    """The password or passphrase is wrong, or the user does not exist.
+
+    The broker does not say which: ask again for user id, passphrase and password.
+    """
 
 
 class SuspendedError(BrokerError, code="suspended"):
-    """The operator of the broker has suspended this user: ask the operator."""
+    """The operator of the broker has suspended this user: ask the operator.
+
+    The user's data was not deleted.
+    """
 
 
 class ApiKeyError(BrokerError, code="api-key"):
@@ -214,7 +223,7 @@ class PartGoneError(ConflictError, code="part-gone"):
 
 
 class AlreadyExistsError(BrokerError, code="exists"):
-    """An object with this id exists already: use another id."""
+    """An object with this id exists already. Every id is made from fresh random bytes: report it."""
 
 
 class TooLargeError(BrokerError, code="too-large"):
@@ -270,11 +279,17 @@ class QuotaExceededError(BrokerError, code="quota"):
 
 
 class ClockError(BrokerError, code="clock"):
-    """This machine's clock and the broker's differ by minutes: set it right."""
+    """This machine's clock and the broker's differ by minutes: set it right.
+
+    They differ by more than five minutes, for a change of keys by more than three.
+    """
 
 
 class RejectedError(BrokerError, code="rejected"):
-    """The broker refused a record that breaks a rule of the specification."""
+    """The broker refused a record that breaks a rule of the specification.
+
+    Update the older of client and broker. If both are current, report it.
+    """
 
 
 class IncompleteUploadError(BrokerError, code="incomplete"):
@@ -282,7 +297,10 @@ class IncompleteUploadError(BrokerError, code="incomplete"):
 
 
 class UnsupportedVersionError(BrokerError, code="version"):
-    """The other end does not speak this version of the protocol: update the older of the two."""
+    """The other end does not speak this version of the protocol: update the older of the two.
+
+    If another server answers at `serverUrl`, the message says so: correct the address.
+    """
 
 
 class BrokerFaultError(BrokerError, code="internal", retryable=True):
@@ -326,7 +344,10 @@ class ThrottledError(BrokerUnavailableError, code="throttled"):
 
 
 class OverloadedError(BrokerUnavailableError, code="overloaded"):
-    """The broker has no capacity at present: try again after `retryAfter` seconds."""
+    """The broker has no capacity at present: try again after `retryAfter` seconds.
+
+    If the message says that the broker's disk is full, tell its operator.
+    """
 
 
 class UnsettledAccessError(BrokerError, code="unsettled"):
@@ -363,11 +384,19 @@ class KeySubstitutionError(UntrustedError, code="key-substitution"):
 
 
 class DecryptionError(UntrustedError, code="decryption"):
-    """Decryption failed: the secret is wrong, or the data is damaged."""
+    """Decryption failed: the secret is wrong, or the data is damaged.
+
+    `KeyRing.open` and `KeyFile.open` raise it for a wrong passphrase too, and for a wrong
+    password given alone.
+    """
 
 
 class TrustStoreError(BrokerError, code="trust-store"):
-    """The trust store is damaged, another user's, or cannot be written: restore or remove it."""
+    """The trust store is damaged, another user's, or cannot be written: restore or remove it.
+
+    Remove it only if it is damaged and no copy exists: the device then verifies as a new one does, and the
+    broker can serve it an older state once.
+    """
 
 
 class SessionStoreError(BrokerError, code="session-store"):
@@ -375,6 +404,9 @@ class SessionStoreError(BrokerError, code="session-store"):
 
 
 class OperationCancelledError(BrokerError, code="cancelled"):
-    """The operation was cancelled."""
+    """The operation was cancelled.
+
+    A change may have taken effect: read before you repeat it.
+    """
 
     outcome: WriteOutcome = WriteOutcome.Uncertain
