@@ -29,7 +29,7 @@ _Presigned = tuple[parts.Transfer, "URL", float]
 # Chunks whose URLs are requested at once. Requesting one at a time made uploads 6 % slower (tried: 128 MiB,
 # broker and store on one machine).
 _PREFETCHED: Final = 16
-# The same for a stream, whose length is unknown: only chunks that are on the wire at once.
+# The same for a stream, whose length is unknown: the last request is for one chunk too many at most.
 _PREFETCHED_OF_STREAM: Final = 2
 _KEPT: Final = 64
 _USED_LIFETIME: Final = 0.9  # the share of a URL's lifetime in which it is used
