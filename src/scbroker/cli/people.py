@@ -152,7 +152,8 @@ class People(desk.People):
         Raises `NotFoundError`, which suggests similar names, for an unknown name.
         """
         if text.strip().lower().startswith(CARD_PREFIX) or LINK_MARK.search(text):
-            card = scbroker.ContactCard.parse(text)  # raises for a link, but does not repeat it
+            # A link's URL is a secret: the error for a link does not repeat the text.
+            card = scbroker.ContactCard.parse(text)
             contact = self.contacts.get(card.userId)
             return card if contact is None or contact.fingerprint != card.fingerprint else contact
         try:

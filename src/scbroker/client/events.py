@@ -41,7 +41,7 @@ _ROUNDS: Final = 5
 _AT_ONCE: Final = 100_000
 """Events that are in memory at once while a mark is reset."""
 _FARTHEST: Final = 2**32
-"""Most ids that a log can have gained between two readings of a device; a higher end is refused."""
+"""Most ids that a log can have gained since this device read it last; a higher end is refused."""
 _RESET: Final = " If you trust the log that it serves, resetEventMark accepts it."
 _FILTERS: Final = {"eventType", "containerId", "containerType"}
 

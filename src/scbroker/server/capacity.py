@@ -56,7 +56,8 @@ _STALLED_SECONDS: Final = 20.0
 """How long the send buffer (64 to 320 KiB) may stay full: slower than 16 KiB/s, a client is cut off."""
 _PIPELINED: Final = 8
 _SPARE: Final = 32
-# The cycle of a refused request: uvicorn drops the rest of a request whose response is complete.
+# Stands in for uvicorn's `RequestResponseCycle` of a refused request: uvicorn drops what still arrives of a
+# request whose response is complete.
 _REFUSED: Final = cast(Any, SimpleNamespace(response_complete=True, message_event=asyncio.Event()))
 _SLOTS_OF_A_USER: Final = 4
 _WAITING_OF_A_USER: Final = 64

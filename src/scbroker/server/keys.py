@@ -122,7 +122,8 @@ class BrokerKeys:
         seen, keys = self._seen
         if rows == seen:
             return keys
-        # Offer the keys in memory too: a rotation may have renamed its file since this transaction began.
+        # Offer the keys in memory too: since this transaction began, a rotation may have moved the file that
+        # has a key.
         known = [key for key in (keys.active, keys.next, self._replaced) if key]
         try:
             found = _choose(rows, self._settings, known)

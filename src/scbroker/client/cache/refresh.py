@@ -250,7 +250,7 @@ class Refresh:
             await self._keep_place()
 
     def _next(self) -> list[uuid.UUID]:
-        """Return up to 16 stale containers; drop those without a copy that come before them."""
+        """Return the next stale containers, at most 16; strike out those on the way that have no copy."""
         some = list[uuid.UUID]()
         for container_id in list(self._stale):
             if not self._copies.has(container_id, touch=False):

@@ -373,9 +373,10 @@ async def _attempt_change(session: Session, items: Sequence[Writing]) -> None:
 
 
 async def _in_latest_epoch(session: Session, fetched: Fetched) -> Fetched:
-    """Return the reading with the newest state of its group that this session knows.
+    """Return `fetched` with the newest state of its group that this session has verified.
 
-    Fetching keys for a new list may have brought a later epoch. The author then has to act in it (V6).
+    Fetching the keys of a new access list may have brought a later epoch of the group. The author then has to
+    act in that epoch (docs/spec/groups.md, rule V6).
     """
     if fetched.group is None:
         return fetched

@@ -1,4 +1,7 @@
-"""Make a group's next roster: its members as Merkle leaves, the wraps of the secret, and the info.
+"""Make a group's next roster: its members as Merkle leaves, the wraps of its secret, and its sealed info.
+
+The group's key is derived from the secret; each epoch has a fresh one. The info is the group's name and
+description, with the secrets of the epochs before.
 
 Without I/O and without a clock; the inputs are verified already. Spec: docs/spec/groups.md, 3 and 8.
 """

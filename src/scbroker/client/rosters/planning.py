@@ -306,7 +306,11 @@ def _listed(group: OpenGroup) -> dict[uuid.UUID, int]:
 def _next_managers(
     group: OpenGroup, intents: Intents, deleted: Collection[uuid.UUID]
 ) -> dict[uuid.UUID, int]:
-    """Return the next managers' permissions. An owner drops those who were deleted or left (section 8)."""
+    """Return the permissions of the next roster's managers, by user id.
+
+    Only an owner may change the managers. So an author who is an owner takes managers who have left or were
+    deleted off the list, and any other author keeps them (section 8).
+    """
     if intents.only_author:
         return {user_id_of(group.fingerprint): roster.OWNER}
     if intents.managers is not None:

@@ -285,7 +285,7 @@ def checked_session_store(sessionStore: object) -> SessionStore:
         return KeychainSessionStore()
     if isinstance(sessionStore, str | os.PathLike) and sessionStore != "":
         return FileSessionStore(sessionStore)
-    # `isinstance` is also true for a class, not an object of it, that has these methods.
+    # A class that has these methods passes `isinstance` too: the caller forgot to make an object of it.
     if isinstance(sessionStore, SessionStore) and not isinstance(sessionStore, type):
         return sessionStore
     if isinstance(sessionStore, type):

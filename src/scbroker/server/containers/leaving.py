@@ -295,8 +295,8 @@ def _check_group_member(
 def _store_of_group(connection: Connection, leaving: _OfGroup, chain_length: int) -> None:
     """Store a verified departure in the member's row, and end the user's membership.
 
-    Lock order, as in every writer: container, users, event log. The wrap stays: by it, `sql.OWED` selects the
-    user until a new epoch is made.
+    Lock order, as in every writer: container, users, event log. The wrap stays until a
+    new epoch is made: by a wrap of a user who has left, `sql.OWED` finds that the group owes one.
     """
     group_id = leaving.call.group_id
     container = sql.one(connection, sql.LOCK_CONTAINER, id=group_id)

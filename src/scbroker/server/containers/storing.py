@@ -508,7 +508,8 @@ def _store_members(
             "key_index": entry.keyIndex,
             "expires_at": entry.expiresAt,
             "wrap": item.wrap,
-            # A deleted group gets no event of its expiry, so it counts as recorded: nobody reads its log.
+            # Nobody reads the log of a deleted group, so no event is due when its access expires: count the
+            # expiry as recorded.
             "expiry_recorded": users[fingerprint].deleted or entry.is_expired(tx.moment),
             "type": text if entry.allows(ContainerAccessLevel.ViewType) else None,
         }

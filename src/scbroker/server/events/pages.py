@@ -221,7 +221,8 @@ async def drop_old(broker: Broker) -> None:
         values = {"before": before, "date": last[0], "row": last[1], "count": _DROPPED_AT_ONCE}
         return list(connection.execute(OLD_EVENTS, values))
 
-    # Go on by position: old events that follow younger ones in their log stay, and would be found again.
+    # Each page begins after the last one. A log is only cut off at its beginning, so old events that follow a
+    # younger one stay: a query for the oldest events would find them for ever.
     while found := await broker.database.read(page, large=True):
         unnumbered = {row.user_id for row in found if row.id is None}
         for user_id in sorted({row.user_id for row in found}):

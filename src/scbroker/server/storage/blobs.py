@@ -60,8 +60,8 @@ _RETRIES: Final[dict[str, Any]] = {
 _STAGED: Final = "#1"
 # Seconds after which a failure ends a round of deletions.
 _REMOVING: Final = 20.0
-# A failed put is reported as a full disk if fewer bytes than its size and this are free: other chunks are
-# being written at the same time.
+# After a failed put, the disk counts as full unless the object and so many bytes more would fit: other chunks
+# are being written at the same time.
 _SPARE: Final = 64 * 1_048_576
 
 

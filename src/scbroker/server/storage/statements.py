@@ -456,7 +456,8 @@ _CONTAINERS_OF_MEMBER: Final = (
     sa.select(t.members.c.container_id).where(of(t.members, "user")).limit(b("count"))
 )
 CONTAINERS_OF_MEMBER: Final = _CONTAINERS_OF_MEMBER.where(t.LISTED)
-CONTAINERS_LEFT_TO_MEMBER: Final = _CONTAINERS_OF_MEMBER.where(~t.LISTED)  # deleted, or expired
+# A member's rows that remain after the container was deleted, or after the member's access has expired.
+CONTAINERS_LEFT_TO_MEMBER: Final = _CONTAINERS_OF_MEMBER.where(~t.LISTED)
 AUTHORS_IN: Final = sa.select(t.authors.c.user_id).where(among(t.authors.c.container_id)).distinct()
 ANY_CONTAINER_OF_AUTHOR: Final = (
     sa.select(t.authors.c.container_id).where(of(t.authors, "user")).limit(1)
