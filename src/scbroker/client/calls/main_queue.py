@@ -22,7 +22,8 @@ from scbroker.errors import InvalidArgumentError
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_LONGEST_WAIT = 1.0
+LONGEST_WAIT = 1.0
+"""Of a wait on the main thread: a Ctrl-C that comes just before a wait is handled only when the wait ends."""
 _log = logging.getLogger("scbroker")
 
 
@@ -125,9 +126,7 @@ class MainQueue(concurrent.futures.Executor):
                 if left is not None and left <= 0:
                     return False
                 if not self._jobs:
-                    # Wait in short steps: a Ctrl-C that comes just before a wait is handled only when the
-                    # wait ends.
-                    self._changed.wait(_LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
+                    self._changed.wait(LONGEST_WAIT if left is None else min(left, LONGEST_WAIT))
 
     def _warn_of_waiting(self) -> None:
         """Log, at the end of the process, the operations whose handlers did not run."""

@@ -34,7 +34,7 @@ from typing import (
 
 from scbroker import errors
 from scbroker.client.calls.io_thread import check_process, io_thread
-from scbroker.client.calls.main_queue import MainQueue, mainQueue
+from scbroker.client.calls.main_queue import LONGEST_WAIT, MainQueue, mainQueue
 from scbroker.client.calls.operation import (
     OnError,
     Operations,
@@ -212,7 +212,8 @@ class Stream(Generic[T_co]):
             wake = arrived.release
             self._feed.wake_by(wake)
             try:
-                arrived.acquire()
+                while not arrived.acquire(timeout=LONGEST_WAIT):
+                    pass
             finally:
                 self._feed.forget(wake)
 
