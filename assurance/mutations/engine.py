@@ -99,7 +99,8 @@ def in_a_copy(edit: Callable[[Path], None], tests: Sequence[str]) -> str:
             cwd=copy, env=variables, capture_output=True, text=True, timeout=_SECONDS,
         )  # fmt: skip
         if done.returncode not in (0, 1) or not report.exists():
-            return f"the tests did not run (status {done.returncode}): {done.stdout[-300:]}{done.stderr[-300:]}"
+            said = done.stdout[-300:] + done.stderr[-300:]
+            return f"the tests did not run (status {done.returncode}): {said}"
         return _judged(ElementTree.parse(report).getroot().iter("testcase"), tests)
 
 
