@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from scbroker import BrokerError, FileTrustStore, MemoryTrustStore
 from scbroker.client import local_state
 from scbroker.client.users import trust_store
-from scbroker.client.users.trust_store import LoggedMarks, Marks, raise_to
+from scbroker.client.users.trust_store import LoggedMarks, Marks, each_mark, raise_to
 from tests.kit.cases import in_one_case
 from tests.kit.scripts import run_script
 from tests.kit.state import change, read
@@ -201,6 +202,30 @@ def test_a_long_log_is_compacted_and_keeps_every_latest_value(
         assert reader.get("container", b"k") == b"51"
 
 
+def test_pages_are_in_the_order_of_keys_also_after_a_compaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust_store, "_COMPACT_AT", 4)
+    marks, other, model = open_in(tmp_path), open_in(tmp_path), dict[bytes, bytes]()
+    for key in (b"f", b"b", b"e", b"a", b"d", b"c", b"g"):
+        assert marks.swap("container", key, None, key)
+        model[key] = key
+        for reader in (marks, other, open_in(tmp_path)):
+            assert list(each_mark(reader, "container", size=2)) == sorted(model.items())
+
+
+def test_a_store_whose_pages_do_not_rise_is_refused() -> None:
+    class Falling:
+        def page(self, kind: str, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
+            del kind, after, count
+            return [(b"b", b"1"), (b"a", b"2")]
+
+    found = each_mark(cast("Marks", Falling()), "container")
+    assert next(found) == (b"b", b"1")
+    with pytest.raises(BrokerError.trustStoreError, match="order"):
+        next(found)
+
+
 def test_the_marks_that_were_set_since_a_position_are_told_and_all_if_the_file_does_not_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -310,7 +335,7 @@ def folders(tmp_path: Path) -> Iterator[Path]:
     return (tmp_path / str(number) for number in range(10_000))
 
 
-KEYS = st.sampled_from([b"a", b"b", b"c"])
+KEYS = st.sampled_from([b"a", b"b", b"c", b"d", b"e"])
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["get", "swap", "reopen", "wrong swap"]),
@@ -348,6 +373,8 @@ def test_a_file_does_what_a_dict_does_whatever_the_order(
             elif step == "reopen":
                 marks[number % 2] = FileTrustStore(folder).open(USER, SECRET)
             assert mine.get(kind, key) == model.get((kind, key))
+            in_order = sorted((key, value) for (each, key), value in model.items() if each == kind)
+            assert list(each_mark(mine, kind, size=2)) == in_order
     reader = store.open(USER, SECRET)
     assert {name: reader.get(*name) for name in model} == model
 

@@ -31,6 +31,7 @@ from scbroker.client.http.requests import answered_soon
 from scbroker.client.parts.content import no_progress
 from scbroker.client.parts.downloads import Download
 from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import each_mark
 from scbroker.errors import BrokerError, UnreachableError
 from scbroker.records.container_record import GROUP_TYPE, Role
 from scbroker.vocabulary import ContainerEventType
@@ -304,11 +305,8 @@ class Refresh:
 
         With `via`, return only those whose copy was read through one of these groups.
         """
-        found, last = list[uuid.UUID](), b""
-        while some := self._session.marks.page(fetching.KIND, last, 1000):
-            ids = [uuid.UUID(bytes=last) for last, _ in some]
-            found += [each for each in ids if self._copies.has(each, touch=False)]
-            last = ids[-1].bytes
+        ids = (uuid.UUID(bytes=key) for key, _ in each_mark(self._session.marks, fetching.KIND))
+        found = [each for each in ids if self._copies.has(each, touch=False)]
         if via is None:
             return found
         copies = ((each, self._copies.find(each)) for each in found)

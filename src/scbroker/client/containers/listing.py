@@ -24,6 +24,7 @@ from scbroker.client.containers.history import since_of
 from scbroker.client.containers.opening import Fetched
 from scbroker.client.core.judging import Mark
 from scbroker.client.users.session import Session
+from scbroker.client.users.trust_store import each_mark
 from scbroker.errors import BrokerError
 from scbroker.records.container_record import Role
 from scbroker.types import Container, ContainerPage
@@ -167,14 +168,12 @@ def _marks_after(
     Leaves out containers that were proved to be deleted, or that the user has left.
     """
     found: dict[uuid.UUID, tuple[bytes, Mark]] = {}
-    last = b"" if after is None else after.bytes
-    while len(found) < count:
-        some = session.marks.page(fetching.KIND, last, count)
-        for last, stored in some:
-            mark = Mark.decode(stored)
-            if not (mark.deleted or mark.left) and len(found) < count:
-                found[uuid.UUID(bytes=last)] = stored, mark
-        if len(some) < count:
+    first = b"" if after is None else after.bytes
+    for key, stored in each_mark(session.marks, fetching.KIND, first, size=count):
+        mark = Mark.decode(stored)
+        if not (mark.deleted or mark.left):
+            found[uuid.UUID(bytes=key)] = stored, mark
+        if len(found) == count:
             break
     return found
 

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from scbroker.client.core import group_judging
 from scbroker.client.core.judging import Mark
-from scbroker.client.users.trust_store import Marks, raise_to
+from scbroker.client.users.trust_store import Marks, each_mark, raise_to
 from scbroker.errors import KeySubstitutionError
 from scbroker.records import roster
 from scbroker.records.canonical import decoder
@@ -31,7 +31,6 @@ from scbroker.records.roster import Member, Roster, SaltedMember
 PIN: Final = "group"
 _MEMBERS: Final = "group-members"
 _WRAP: Final = "group-wrap"
-_PAGE: Final = 256
 
 
 class Pin(msgspec.Struct, array_like=True, frozen=True):
@@ -167,11 +166,9 @@ def note(marks: Marks, group_id: uuid.UUID, **changes: int) -> None:
 
 def all_verified(marks: Marks) -> Iterator[tuple[uuid.UUID, Verified]]:
     """Return every group of which this device has verified a membership, ascending by id."""
-    last = b""
-    while some := marks.page(_MEMBERS, last, _PAGE):
-        for last, stored in some:
-            if stored:
-                yield uuid.UUID(bytes=last), _verified(stored)
+    for key, stored in each_mark(marks, _MEMBERS):
+        if stored:
+            yield uuid.UUID(bytes=key), _verified(stored)
 
 
 def keep_wrap(marks: Marks, group_id: uuid.UUID, epoch: int, key_index: int, wrap: bytes) -> None:

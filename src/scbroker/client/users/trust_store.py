@@ -16,7 +16,7 @@ import sqlite3
 import sys
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, Protocol, runtime_checkable
@@ -25,7 +25,7 @@ import msgspec
 
 from scbroker.client.local_state import DamagedError, LocalState, transaction
 from scbroker.crypto.verify import equal, keyed_hash, sha256
-from scbroker.errors import InvalidArgumentError
+from scbroker.errors import InvalidArgumentError, TrustStoreError
 from scbroker.folders import platform_folder
 from scbroker.records.canonical import decoder
 
@@ -82,6 +82,21 @@ def raise_to(
             return
 
 
+def each_mark(
+    marks: Marks, kind: str, after: bytes = b"", *, size: int = 1000
+) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the marks of a kind after a key, by key: pairs of key and value, read `size` at a time.
+
+    Raises `TrustStoreError` if keys do not rise: a page of an application's own store would never end.
+    """
+    while some := marks.page(kind, after, size):
+        for key, value in some:
+            if key <= after:
+                raise TrustStoreError("The trust store returned marks that are not in order.")
+            after = key
+            yield key, value
+
+
 @runtime_checkable
 class TrustStore(Protocol):
     """Where marks and device passes are kept."""
@@ -103,14 +118,15 @@ class TrustStore(Protocol):
 
 
 class _Values:
-    """The marks of a store in memory, with the keys of each kind in order."""
+    """The marks of a store in memory, with the keys of each kind, put in order when they are read."""
 
     def __init__(self, encoded: bytes | None = None) -> None:
         self._values: dict[str, dict[bytes, bytes]] = {}
         if encoded is not None:
             self._values = decoder(dict[str, dict[bytes, bytes]]).decode(encoded)
         self._keys = {kind: list(values) for kind, values in self._values.items()}
-        self._unsorted: set[str] = set()
+        self._unsorted = set(self._keys)
+        """The kinds whose keys are not in order."""
 
     def __len__(self) -> int:
         return sum(map(len, self._values.values()))
