@@ -227,6 +227,24 @@ def test_a_partial_file_is_resumed_only_if_it_belongs_to_this_user_alone(
     assert (stat.S_IMODE(target.stat().st_mode), target.stat().st_nlink) == (0o600, 1)
 
 
+def test_saves_to_one_target_by_two_trust_stores_have_a_partial_file_each(tmp_path: Path) -> None:
+    """Their locks are in different folders. In one file, the second would truncate what the first wrote."""
+    key, target = bytes(32), tmp_path / "file"
+    opened = OpenPart(bytes(16), Role.Content, Part(bytes(16), key, RUN, key, bytes(112)), key, RUN)
+    saves = [
+        _Partial(target, Journal.open(LocalState(tmp_path / name), key, b"save"))
+        for name in ("first", "second")
+    ]
+    for save in saves:
+        save.resume(opened)
+        save.write(0, memoryview(CONTENT[:RUN]))
+    saves[1].resume(opened)
+    saves[0].finish(RUN)
+    for save in saves:
+        save.close()
+    assert target.read_bytes() == CONTENT[:RUN]
+
+
 def test_a_part_of_the_same_id_with_other_segments_is_another_content(tmp_path: Path) -> None:
     """As a member with Upload and the broker could make it together."""
     author, key = bytes(32), bytes(32)

@@ -5,8 +5,9 @@ import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import filelock
 import pytest
 
 from scbroker import BrokerError, FileTrustStore
@@ -135,5 +136,48 @@ def test_a_journal_that_was_not_used_for_a_week_is_removed(tmp_path: Path) -> No
         state.change(tmp_path, then, days * 86_400, bytes.fromhex(journal.name))
     opened(tmp_path, SECRET, b"now").close()
     assert remembered(tmp_path, SECRET, b"young") == [b"young"]
-    assert len(list(tmp_path.glob("*.lock"))) == 2
     assert remembered(tmp_path, SECRET, b"old") == []
+
+
+def test_a_transfer_that_paused_for_a_week_keeps_its_journal_and_its_lock(tmp_path: Path) -> None:
+    """As on a machine that was suspended: a second transfer would truncate its partial file."""
+    paused = opened(tmp_path)
+    paused.append(b"entry")
+    state.change(tmp_path, "UPDATE journal SET time = 0")
+    opened(tmp_path, SECRET, b"another").close()
+    assert not opened(tmp_path).is_kept, "another transfer has it open"
+    assert state.read(tmp_path, "SELECT number FROM journal") == [(0,)]
+
+
+def test_a_journal_that_is_resumed_while_old_ones_are_removed_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = opened(tmp_path)
+    old.append(b"entry")
+    old.close()
+    [[now]] = state.read(tmp_path, "SELECT time FROM journal")
+    state.change(tmp_path, "UPDATE journal SET time = 0")
+    real = filelock.FileLock
+
+    def resumed_before(path: Path, **options: Any) -> filelock.BaseFileLock:
+        if path.stem == old.name:
+            state.change(tmp_path, "UPDATE journal SET time = ?", now)
+        return real(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(filelock, "FileLock", resumed_before)
+        opened(tmp_path, SECRET, b"another").close()
+    assert remembered(tmp_path) == [b"entry"]
+
+
+def test_a_closed_journal_leaves_no_lock_and_touches_none_that_another_has(tmp_path: Path) -> None:
+    first = opened(tmp_path)
+    first.close()
+    assert not list(tmp_path.glob("*.lock"))
+    second = opened(tmp_path)
+    second.append(b"entry")
+    first.close()
+    first.end()
+    assert not opened(tmp_path).is_kept
+    second.close()
+    assert remembered(tmp_path) == [b"entry"]

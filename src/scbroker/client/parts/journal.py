@@ -5,6 +5,7 @@ after a damaged entry count as missing: the transfer repeats some of its work.
 """
 
 import logging
+import os
 import sqlite3
 import time
 import uuid
@@ -56,19 +57,23 @@ class Journal:
         """
         if state is None:
             return cls()
+        # Programs with another trust store have other locks, so their partial files need other names.
+        names = os.fsencode(state.path), *names
         # A keyed hash: the name does not disclose what is transferred.
         sizes = b"".join(len(name).to_bytes(4, "big") for name in names)
         name = keyed_hash(secret, "journal-name", sizes, *names)
-        # Not bound to a thread: one thread of the pool may open the journal and another close it. A crash
-        # releases the lock.
-        path = state.path.with_name(f"{name.hex()}.lock")
-        lock = filelock.FileLock(path, timeout=0, thread_local=False)
+        lock = _lock_of(state, name)
         try:
             with state as connection:  # also makes the folder of the lock
                 before = int(time.time()) - _KEPT_SECONDS
                 for (old,) in connection.execute(_OLD, (before,)).fetchall():
-                    connection.execute("DELETE FROM journal WHERE name = ?", (old,))
-                    path.with_name(f"{old.hex()}.lock").unlink(missing_ok=True)
+                    # Only under its lock, or its transfer goes on without one after a week's pause, as of
+                    # a suspended machine: the next transfer of this name would truncate its partial
+                    # file. The statement checks the age again, as the transfer may just have resumed.
+                    # A lock that another transfer has raises `filelock.Timeout`, an OSError.
+                    with suppress(OSError), _lock_of(state, old) as other:
+                        connection.execute(_DELETE_OLD, (old, before))
+                        _unlink(other)
             lock.acquire()
             journal = cls(state, secret, name, lock)
             with state as connection:
@@ -134,7 +139,9 @@ class Journal:
     def close(self) -> None:
         """Keep the entries, so that the transfer can be resumed."""
         if self._lock is not None:
+            _unlink(self._lock)
             self._lock.release()
+            self._lock = None
 
     def end(self, *, durably: bool = True) -> None:
         """Remove the journal: the transfer is complete, or must not be resumed.
@@ -146,12 +153,33 @@ class Journal:
             if self._state is not None and self._lock is not None:
                 with self._state as connection, transaction(connection, durable=durably):
                     connection.execute("DELETE FROM journal WHERE name = ?", (self._name,))
-                Path(self._lock.lock_file).unlink(missing_ok=True)
         finally:
             self.close()
+
+
+def _lock_of(state: LocalState, name: bytes) -> filelock.BaseFileLock:
+    """Return a journal's lock. A crash releases it.
+
+    It is not bound to a thread: one thread of the pool may open the journal and another close it.
+    """
+    path = state.path.with_name(f"{name.hex()}.lock")
+    return filelock.FileLock(path, timeout=0, thread_local=False)
+
+
+def _unlink(lock: filelock.BaseFileLock) -> None:
+    """Remove the file of a lock that the caller has acquired and not yet released.
+
+    A process that has opened the file before does not get this lock any more: filelock checks whether a
+    locked file was removed.
+    """
+    with suppress(OSError):  # Windows does not remove an open file
+        Path(lock.lock_file).unlink()
 
 
 _ENTRIES: Final = "SELECT number, sealed FROM journal WHERE name = ? ORDER BY number"
 _OLD: Final = """
     SELECT name FROM journal GROUP BY name HAVING max(time) < ? AND typeof(name) = 'blob'
+"""
+_DELETE_OLD: Final = """
+    DELETE FROM journal WHERE name = ?1 AND (SELECT max(time) FROM journal WHERE name = ?1) < ?2
 """
