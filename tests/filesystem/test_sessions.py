@@ -78,6 +78,16 @@ def test_the_asynchronous_wrapper_of_fsspec_works_in_a_loop(kept_options: dict[s
     assert asyncio.run(use()) == ([b"on", b"wo"], ["a/c"])
 
 
+def test_a_relative_folder_is_the_one_in_which_the_filesystem_was_made(
+    kept_options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    relative: dict[str, Any] = {name: Path(each).name for name, each in kept_options.items()}
+    files = ContainerFileSystem(**relative)
+    monkeypatch.chdir("/")
+    assert files.ls("") == []
+
+
 def run(script: str, kept_options: dict[str, Any]) -> tuple[str, str]:
     command = [sys.executable, "-c", script, *kept_options.values()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)

@@ -87,6 +87,15 @@ def test_the_environment_overrules_the_file_and_the_command_line_both(tmp_path: 
     assert both.origins == ["https://a.example", "https://b.example"]
 
 
+def test_a_relative_data_folder_is_of_the_working_directory_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = load_settings({}, data_dir="data")
+    monkeypatch.chdir("/")
+    assert found.directory == tmp_path / "data"
+
+
 def test_no_secret_setting_stands_in_a_repr() -> None:
     found = Settings(broker_key="ab" * 32, api_key=str(uuid.uuid4()))
     assert found.broker_key not in repr(found)

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import scbroker
@@ -85,7 +85,9 @@ class ContainerFileSystem(AbstractFileSystem):
                 )
         self._given = self._provider = provider
         self._process = 0
-        self._session = (userId, sessionStore, trustStore)
+        # Absolute: the session is resumed later, and the program may change its working directory before.
+        kept, marks = (each and str(Path(each).absolute()) for each in (sessionStore, trustStore))
+        self._session = (userId, kept, marks)
         self._everyone = everyone
         expiry = _EXPIRY_SECONDS if listings_expiry_time is None else listings_expiry_time
         self._max_age = expiry if use_listings_cache else 0.0

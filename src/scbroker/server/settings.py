@@ -142,6 +142,9 @@ class Settings:
     # fmt: on
 
     def __post_init__(self) -> None:
+        if self.data_dir:
+            # Absolute: a program that embeds the broker may change its working directory.
+            object.__setattr__(self, "data_dir", str(Path(self.data_dir).absolute()))
         if 0 < self.event_retention_seconds < _DAY:
             raise ValueError(f"`event_retention_seconds` must be 0 or at least {_DAY}")
         if self.object_store_url and not self.object_store_url.startswith(_STORES):

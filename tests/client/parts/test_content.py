@@ -74,6 +74,16 @@ def failing(error: Exception) -> Iterator[bytes]:
     raise error
 
 
+def test_a_relative_path_names_the_file_that_it_named_at_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_bytes(b"content")
+    content = Content(Path("file"))
+    monkeypatch.chdir("/")
+    assert [bytes(piece) for piece, _ in content.segments()] == [b"content"]
+
+
 def test_a_source_that_fails_or_gives_text_is_an_argument_error(tmp_path: Path) -> None:
     with pytest.raises(BrokerError.invalidArgumentError, match="read to its end: OSError: gone"):
         segments(failing(OSError("gone")))

@@ -228,6 +228,16 @@ async def test_after_an_insert_of_a_stored_row_the_other_function_runs(database_
         assert await database.read(_ids) == [1], "nothing of the first function stays"
 
 
+@pytest.mark.only_on("sqlite")
+async def test_a_relative_file_is_of_the_working_directory_when_it_was_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with _opened("sqlite:///relative.sqlite") as database:
+        monkeypatch.chdir("/")
+        assert await database.read(_ids, large=True) == []
+
+
 @pytest.mark.long
 async def test_a_full_pool_is_overloaded_and_not_a_fault(postgres_url: str) -> None:
     database = open_database(postgres_url, pool_size=1, wait=0.2)

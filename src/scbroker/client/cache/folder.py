@@ -67,7 +67,7 @@ def checked_root(folder: object, maxBytes: object) -> Path:
         raise InvalidArgumentError(
             f"maxBytes must be an int of {SMALLEST} or more, not {maxBytes!r:.40}"
         )
-    return _own_folder(Path(folder))
+    return _own_folder(Path(folder).absolute())
 
 
 def _own_folder(folder: Path) -> Path:

@@ -44,9 +44,11 @@ class Content:
         elif isinstance(source, os.PathLike):
             # Files of the system, as in /proc, have no size: they are read to their end.
             state = _state_of(Path(source))
+            # Absolute: it is read later, and the program may change its working directory meanwhile.
+            self._source = path = Path(source).absolute()
             self.total = state.st_size or None
             if state.st_size:
-                self.identity = _identity(Path(source), state)
+                self.identity = _identity(path, state)
             self.waits = not state.st_size
         else:
             self.repeatable = False
@@ -78,7 +80,7 @@ class Content:
             ) from None
 
     def _segments_of_file(self, first: int) -> Iterator[Segment]:
-        path, total = Path(cast("os.PathLike[str]", self._source)), self.total or 0
+        path, total = cast(Path, self._source), self.total or 0
         view = memoryview(bytearray(min(SEGMENT, total)))
         with open(path, "rb", buffering=0, opener=regular) as file:
             file.seek(first * SEGMENT)
@@ -160,9 +162,9 @@ def _state_of(path: Path) -> os.stat_result:
 
 
 def _identity(path: Path, state: os.stat_result) -> bytes:
-    """Return a file's path, and the numbers that the system changes with every write."""
+    """Return a file's absolute path, and the numbers that the system changes with every write."""
     known = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
-    return b"\0".join([os.fsencode(path.absolute()), *(str(item).encode() for item in known)])
+    return b"\0".join([os.fsencode(path), *(str(item).encode() for item in known)])
 
 
 def _read(file: BinaryIO) -> Iterator[bytes]:

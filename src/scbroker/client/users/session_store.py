@@ -92,8 +92,8 @@ class SessionStore(Protocol):
 class _Folder:
     """Sealed KeyRings in files of a folder; a subclass stores the keys that open them."""
 
-    def __init__(self, directory: Path | None) -> None:
-        self._directory = directory
+    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
+        self._directory = Path(directory).absolute() if directory else None
 
     @property
     def directory(self) -> Path:
@@ -197,7 +197,7 @@ class FileSessionStore(_Folder):
         if directory == "":
             raise InvalidArgumentError("directory must be the path of a folder, not an empty path")
         instance_of("directory", directory, "the path of a folder", str, os.PathLike)
-        super().__init__(Path(directory))
+        super().__init__(directory)
 
     def _get_key(self, origin: str, user_id: uuid.UUID) -> bytes | None:
         return _read_own(self._key_path(origin, user_id), 64)
@@ -222,9 +222,6 @@ class KeychainSessionStore(_Folder):
     platform's folder for state. Programs that pass different folders share the entry of a user in the
     keychain: a log-out in one of them ends what the others keep for that user.
     """
-
-    def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
-        super().__init__(Path(directory) if directory else None)
 
     def check(self) -> None:
         super().check()

@@ -645,7 +645,7 @@ def open_database(url: str, pool_size: int = 16, wait: float = _WAIT_SECONDS) ->
     `InvalidArgumentError` if the URL names another engine.
     """
     if url.startswith("sqlite:///"):
-        return SqliteDatabase(Path(url.removeprefix("sqlite:///")), wait)
+        return SqliteDatabase(Path(url.removeprefix("sqlite:///")).absolute(), wait)
     if url.startswith(("postgresql://", "postgresql+asyncpg://")):
         _check_parameters(async_url(url))
         return PostgresDatabase(async_url(url), pool_size, wait)
