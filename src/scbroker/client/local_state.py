@@ -4,8 +4,8 @@ The file is in the folder of a trust store. No row is trusted: the module that k
 authenticates them when it reads them.
 
 The file is in WAL mode: a commit is one write without a sync, a kill leaves all or nothing of it, and after a
-power cut the last commits may be missing. A file system without shared memory has no WAL mode; there SQLite
-syncs each commit. Programs of one machine can share the file, those of several machines cannot.
+power cut the last commits may be missing. Its file system must let programs share memory, as local disks do.
+Programs of one machine can share the file, those of several machines cannot.
 """
 
 import errno
@@ -34,8 +34,11 @@ _TABLES: Final = (
     # The index of names (scbroker.client.cache.index).
     "CREATE TABLE names (part BLOB PRIMARY KEY, sealed BLOB) WITHOUT ROWID",
 )
-_SUFFIXES: Final = ("", "-wal", "-shm", "-journal")
-"""Suffixes of the names of the files that SQLite opens."""
+_SHARED: Final = ("", "-wal", "-shm")
+_SUFFIXES: Final = (*_SHARED, "-journal")
+"""Suffixes of the names of the files that SQLite opens: those that stay open, and one for a commit."""
+Files = list[tuple[int, int] | None]
+"""Device and inode of each file that stays open; None for one that does not exist."""
 LOCK_SECONDS: float = 10.0
 """Seconds that a process waits for another one's transaction."""
 _PAUSE: Final = 0.005
@@ -60,8 +63,8 @@ class LocalState:
         self.path: Path = folder / "state.db"
         self._name = str(self.path)
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
-        """Device and inode of the file that was opened last."""
+        self._files: Files = [None]
+        """The files that were opened last."""
         self._process = os.getpid()
 
     def __enter__(self) -> sqlite3.Connection:
@@ -94,19 +97,34 @@ class LocalState:
         A deleted file is an error: if it were created again, the program would forget what this device has
         verified.
         """
-        file: tuple[int, int] | None = None
-        with suppress(FileNotFoundError):
-            state = os.lstat(self._name)
-            file = state.st_dev, state.st_ino
-        if self._connection is not None and file == self._file:
+        files = self._found()
+        if self._connection is not None and files == self._files:
             return self._connection
+        if self._connection is not None and files[0] == self._files[0]:
+            # SQLite would go on in the removed file, and other programs in another one. The connection stays
+            # open: closing it would write what it has over what they have written.
+            raise TrustStoreError(
+                f"A file beside the trust store {self.path} was removed while it was in use: end all "
+                "programs that use it, and start them again."
+            )
         self._close()
-        if file is None and self._file is not None:
+        if files[0] is None and self._files[0] is not None:
             raise TrustStoreError(
                 f"The trust store {self.path} was deleted while it was in use: restore it, or restart the "
                 "program, which then forgets what this device has verified."
             )
         return self._connect()
+
+    def _found(self) -> Files:
+        found: Files = []
+        for suffix in _SHARED:
+            try:
+                state = os.lstat(self._name + suffix)
+            except FileNotFoundError:
+                found.append(None)
+            else:
+                found.append((state.st_dev, state.st_ino))
+        return found
 
     def _connect(self) -> sqlite3.Connection:
         _close_at_forks()
@@ -121,7 +139,7 @@ class LocalState:
                 if not is_own_file(os.lstat(self._name + suffix)):
                     why = f"{self.path.name}{suffix} is not a regular file that this user alone can access"
                     raise OSError(errno.EPERM, why)
-        state = os.lstat(self._name)
+        [file, *_] = self._found()
         connection = sqlite3.connect(
             self.path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
         )
@@ -132,7 +150,7 @@ class LocalState:
             raise
         # Not at exit: another thread may still use the connection then.
         weakref.finalize(self, connection.close).atexit = False
-        self._connection, self._file = connection, (state.st_dev, state.st_ino)
+        self._connection, self._files = connection, [file, *self._found()[1:]]
         _states.add(self)
         return connection
 
@@ -147,6 +165,11 @@ class LocalState:
                 f"The trust store {self.path} is damaged, another user's, or older than what this program "
                 "has read of it: put the right file back, or restart the program. If that does not help, "
                 "remove the file to start again as a fresh device, which forgets what this one has verified."
+            )
+        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR_SHM"):
+            return TrustStoreError(
+                f"The trust store {self.path} is on a file system where programs cannot share memory: pass a "
+                "folder on a local disk as trustStore."
             )
         why = getattr(error, "strerror", None) or error
         return TrustStoreError(

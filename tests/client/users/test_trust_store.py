@@ -9,7 +9,8 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -174,6 +175,41 @@ def test_a_file_that_vanishes_while_it_is_used_is_an_error_each_time(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm")])
+def test_a_file_beside_it_that_vanishes_while_it_is_used_is_an_error_each_time(
+    tmp_path: Path, removed: tuple[str, ...]
+) -> None:
+    """SQLite would go on in the removed files, and another program in new ones."""
+    marks = open_in(tmp_path)
+    fill(marks, 1)
+    for suffix in removed:
+        (tmp_path / f"state.db{suffix}").unlink()
+    for _ in range(2):
+        with pytest.raises(BrokerError.trustStoreError, match="beside the trust store"):
+            marks.get("container", bytes(16))
+        with pytest.raises(BrokerError.trustStoreError, match="beside the trust store"):
+            marks.swap("container", bytes(16), b"value 0", b"new")
+
+
+def test_a_running_program_notices_that_its_row_belongs_to_another_user(tmp_path: Path) -> None:
+    marks = open_in(tmp_path)
+    fill(marks, 1)
+    for damage in ("UPDATE user SET slot = 77", "UPDATE user SET slot = 1, id = zeroblob(16)"):
+        change(tmp_path, damage)
+        with pytest.raises(BrokerError.trustStoreError, match="damaged"):
+            marks.get("container", bytes(16))
+
+
+def test_a_file_system_without_shared_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error: Any = sqlite3.OperationalError("disk I/O error")
+    error.sqlite_errorname = "SQLITE_IOERR_SHMMAP"
+    monkeypatch.setattr(local_state, "_missing", Mock(side_effect=error))
+    with pytest.raises(BrokerError.trustStoreError, match="cannot share memory"):
+        open_in(tmp_path)
+
+
 def compact(marks: Marks) -> None:
     """Writes until an entry had all marks."""
     value: bytes | None = marks.get("container", b"k")
@@ -193,6 +229,8 @@ def test_a_long_log_is_compacted_and_keeps_every_latest_value(
         compact(marks)
     [[whole]] = read(tmp_path, "SELECT count(body) FROM entry")
     assert whole <= 52, "the log does not grow for ever"
+    [[rows]] = read(tmp_path, "SELECT count(*) FROM entry")
+    assert rows - whole <= 3, "a row for each compaction has the hashes of what was dropped"
     for reader in (marks, other, open_in(tmp_path)):
         assert [reader.get("container", bytes([n]) * 16) for n in range(3)] == [
             b"value 0",
@@ -200,6 +238,20 @@ def test_a_long_log_is_compacted_and_keeps_every_latest_value(
             b"value 2",
         ]
         assert reader.get("container", b"k") == b"51"
+
+
+def test_a_log_of_large_values_is_compacted_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trust_store, "_COMPACT_BYTES", 1000)
+    marks, other, value = open_in(tmp_path), open_in(tmp_path), None
+    for number in range(50):
+        new = bytes([number]) * 300
+        assert marks.swap("large", b"", value, new)
+        value = new
+        [[size]] = read(tmp_path, "SELECT sum(length(body)) FROM entry")
+        assert size < 2500
+    assert other.get("large", b"") == value
 
 
 def test_pages_are_in_the_order_of_keys_also_after_a_compaction(

@@ -24,13 +24,15 @@ from typing import Final, Protocol, runtime_checkable
 import msgspec
 
 from scbroker.client.local_state import DamagedError, LocalState, transaction
-from scbroker.crypto.verify import equal, keyed_hash, sha256
+from scbroker.crypto.verify import HASH_SIZE, equal, keyed_hash, sha256
 from scbroker.errors import InvalidArgumentError, TrustStoreError
 from scbroker.folders import platform_folder
 from scbroker.records.canonical import decoder
 
 _COMPACT_AT: Final = 1024
 """Entries of a log after which one with all marks is appended; 1/32 of the marks if that is more."""
+_COMPACT_BYTES: Final = 2**22
+"""The same by the bytes of the values; those of all marks if that is more."""
 _ALL: Final = "*"
 """The kind of an entry that has all marks: an entry for each would be slow to read."""
 _KEPT_HASHES: Final = 131_072
@@ -125,6 +127,10 @@ class _Values:
         if encoded is not None:
             self._values = decoder(dict[str, dict[bytes, bytes]]).decode(encoded)
         self._keys = {kind: list(values) for kind, values in self._values.items()}
+        self.size: int = sum(
+            len(each) for values in self._values.values() for each in values.values()
+        )
+        """Bytes of all values."""
         self._unsorted = set(self._keys)
         """The kinds whose keys are not in order."""
 
@@ -142,6 +148,7 @@ class _Values:
         if key not in values:
             self._keys.setdefault(kind, []).append(key)
             self._unsorted.add(kind)
+        self.size += len(value) - len(values.get(key, b""))
         values[key] = value
 
     def page(self, kind: str, after: bytes, count: int) -> list[tuple[bytes, bytes]]:
@@ -242,8 +249,8 @@ class _FileMarks:
     or another file has taken the place of the file.
 
     From time to time an entry with all marks is appended. Of the entries before it only the hashes of their
-    bodies stay: with these, a process that has read less still verifies that the log continues what it has
-    read.
+    bodies stay, together in the row of the last one: with these, a process that has read less still verifies
+    that the log continues what it has read.
     """
 
     def __init__(self, state: LocalState, user_id: uuid.UUID, secret: bytes) -> None:
@@ -251,9 +258,13 @@ class _FileMarks:
         self._values = _Values()
         self._entries: list[tuple[bytes, str, bytes]] = []
         """MAC, kind and key of each entry in memory, from the last one that has all marks on."""
+        self._bytes = 0
+        """Bytes of the values of the entries after that one."""
+        self._user = (user_id.bytes,)
         with state as connection:
-            connection.execute("INSERT OR IGNORE INTO user (id) VALUES (?)", (user_id.bytes,))
-            (slot,) = connection.execute(_SLOT, (user_id.bytes,)).fetchone() or (0,)
+            connection.execute("INSERT OR IGNORE INTO user (id) VALUES (?)", self._user)
+            self._slot: tuple[int] | None = connection.execute(_SLOT, self._user).fetchone()
+            (slot,) = self._slot or (0,)
             if not 0 < slot < _MOST_USERS:
                 raise DamagedError
             self._ids = slot * _EACH, (slot + 1) * _EACH - 1
@@ -294,7 +305,8 @@ class _FileMarks:
                 if position is None and not self._read(connection):
                     return False
             self._add(position, entry)
-            if len(self._entries) > max(_COMPACT_AT, len(self._values) // 32):
+            entries = max(_COMPACT_AT, len(self._values) // 32)
+            if len(self._entries) > entries or self._bytes > max(_COMPACT_BYTES, self._values.size):
                 with suppress(sqlite3.Error):  # the mark is stored: the next `swap` compacts again
                     self._compact(connection)
             return True
@@ -304,15 +316,20 @@ class _FileMarks:
 
         Unless `is_whole`, memory lacks marks: then the log must have an entry with all of them.
         """
+        if connection.execute(_SLOT, self._user).fetchone() != self._slot:
+            raise DamagedError
         last = connection.execute(_LAST, self._ids).fetchone()
         if is_whole and (last or (0, b"")) == self._position:
             return False
         after, mac = self._position
         new: list[tuple[Position, _Entry]] = []
         try:
-            for number, stored, digest, body in connection.execute(_SINCE, (*self._ids, after)):
-                mac = self._chained(mac, number, digest)
-                if not equal(mac, stored) or not (body is None or equal(sha256(body), digest)):
+            for number, stored, hashes, body in connection.execute(_SINCE, (*self._ids, after)):
+                first = number + 1 - len(hashes) // HASH_SIZE
+                for each in range(max(first, after + 1), number + 1):
+                    at = (each - first) * HASH_SIZE
+                    mac = self._chained(mac, each, hashes[at : at + HASH_SIZE])
+                if not equal(mac, stored) or not (body is None or equal(sha256(body), hashes)):
                     raise DamagedError
                 if body is None:
                     is_whole = False
@@ -343,22 +360,27 @@ class _FileMarks:
         if entry.kind == _ALL:
             self._values = _Values(entry.value)
             self._entries.clear()
+            self._bytes = 0
         else:
             self._values.set(entry.kind, entry.key, entry.value)
+            self._bytes += len(entry.value)
         self._entries.append((position[1], entry.kind, entry.key))
         self._position = position
 
     def _compact(self, connection: sqlite3.Connection) -> None:
         """Append an entry that has all marks; drop the bodies of those before it, and the oldest hashes."""
-        last = self._position[0]
+        last = self._ids[0] + self._position[0]
+        first = last - len(self._entries) + 1
+        entry = _Entry(_ALL, b"", self._values.encode())
         with transaction(connection):
-            position = self._append(connection, _Entry(_ALL, b"", self._values.encode()))
+            position = self._append(connection, entry)
             if position is None:  # another process has appended one first
                 return
-            id = self._ids[0] + last
-            connection.execute(_DROP_BODIES, (id - len(self._entries), id))
-            connection.execute(_DROP_HASHES, (self._ids[0], id - _KEPT_HASHES))
-        self._position, self._entries = position, [(position[1], _ALL, b"")]
+            hashes = connection.execute(_HASHES, (first, last)).fetchall()
+            connection.execute(_DROP, (first, last - 1))
+            connection.execute(_PACK, (b"".join(each for (each,) in hashes), last))
+            connection.execute(_DROP, (self._ids[0], last - _KEPT_HASHES))
+        self._position, self._entries, self._bytes = position, [(position[1], _ALL, b"")], 0
 
 
 _EACH: Final = 2**40
@@ -374,5 +396,6 @@ _APPEND: Final = f"INSERT INTO entry SELECT ?1 + ?3, ?4, ?5, ?6 WHERE ({_LAST}) 
 _SINCE: Final = """
     SELECT id - ?1, mac, hash, body FROM entry WHERE id BETWEEN ?1 + ?3 + 1 AND ?2 ORDER BY id
 """
-_DROP_BODIES: Final = "UPDATE entry SET body = NULL WHERE id > ? AND id <= ?"
-_DROP_HASHES: Final = "DELETE FROM entry WHERE id BETWEEN ? AND ?"
+_HASHES: Final = "SELECT hash FROM entry WHERE id BETWEEN ? AND ? ORDER BY id"
+_PACK: Final = "UPDATE entry SET hash = ?, body = NULL WHERE id = ?"
+_DROP: Final = "DELETE FROM entry WHERE id BETWEEN ? AND ?"
