@@ -1,22 +1,27 @@
 """Containers are files by their names: what is written is read, and no step guesses a container."""
 
+import contextlib
 import gc
 import importlib.metadata
 import io
 import os
-from collections.abc import Callable
+import threading
+import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import fsspec
 import pytest
 
-from scbroker import BrokerError, ContainerAccessLevel, ContentReader, ServerProvider
+from scbroker import AccessLevel, BrokerError, ContainerAccessLevel, ContentReader, ServerProvider
 from scbroker.filesystem import ContainerFileSystem
+from tests.kit.fixtures import NewProvider, StartBroker
 from tests.kit.people import offer, put
-from tests.kit.waiting import PATIENCE
+from tests.kit.waiting import PATIENCE, wait_until
 
 MIB = 2**20
+TIME = "2026-01-01T00:00:00.000000Z"
 
 
 def names_of(files: ContainerFileSystem, path: str) -> list[str]:
@@ -57,7 +62,7 @@ def test_a_replaced_file_of_the_command_line_loses_the_time_by_which_put_skips_i
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
     for size in (3, 9 * MIB):
-        header = {"name": f"{size}", "modified": "2026-01-01T00:00:00.000000Z", "note": 1}
+        header = {"name": f"{size}", "modified": TIME, "note": 1}
         made = alice.createContainer(b"one", header).result(PATIENCE)
         files.invalidate_cache()
         with files.open(f"{size}", "wb") as file:
@@ -71,9 +76,7 @@ def test_a_replaced_file_of_the_command_line_loses_the_time_by_which_put_skips_i
 def test_an_error_in_the_block_leaves_the_container_as_it_was(
     files: ContainerFileSystem, alice: ServerProvider
 ) -> None:
-    alice.createContainer(b"old", {"name": "a", "modified": "2026-01-01T00:00:00.000000Z"}).result(
-        PATIENCE
-    )
+    alice.createContainer(b"old", {"name": "a", "modified": TIME}).result(PATIENCE)
     ways: list[Callable[[], Any]] = [
         lambda: files.open("a", "wb"),
         lambda: files.open("a", "w"),
@@ -92,6 +95,145 @@ def test_an_error_in_the_block_leaves_the_container_as_it_was(
     assert files.cat("a") == b"old"
     assert files.info("a")["version"] == 1
     assert names_of(files, "") == ["a"]
+
+
+def share(alice: ServerProvider, made: uuid.UUID, other: uuid.UUID) -> None:
+    level = AccessLevel(other, ContainerAccessLevel.DefaultOwnerPermissions)
+    alice.grantAccess(made, level).result(PATIENCE)
+
+
+def rename(alice: ServerProvider, made: uuid.UUID, _: uuid.UUID) -> None:
+    alice.updateContainerHeader(made, {"name": "b", "modified": TIME}).result(PATIENCE)
+
+
+def replace(alice: ServerProvider, made: uuid.UUID, other: uuid.UUID) -> None:
+    rename(alice, made, other)
+    make_twin(alice, made, other)
+
+
+def delete(alice: ServerProvider, made: uuid.UUID, _: uuid.UUID) -> None:
+    alice.deleteContainer(made).result(PATIENCE)
+
+
+def make_twin(alice: ServerProvider, _: uuid.UUID, __: uuid.UUID) -> None:
+    alice.createContainer(b"two", {"name": "a", "modified": TIME}).result(PATIENCE)
+
+
+def write(
+    files: ContainerFileSystem, way: str, source: uuid.UUID, happen: Callable[[], object]
+) -> None:
+    """Write "new content" to the path "a"; let something happen before all of it is handed over."""
+    if way == "copied":
+        read = ContentReader.readRange
+
+        def observed(reader: ContentReader, offset: int, length: int) -> Any:
+            if offset == 4:
+                happen()
+            return read(reader, offset, length)
+
+        files.blocksize = 4
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ContentReader, "readRange", observed)
+            files.cp_file(f"id:{source}", "a")
+    else:
+        with files.open("a", "wb", block_size=4 if way == "in blocks" else 99) as file:
+            file.write(b"new ")
+            happen()
+            file.write(b"content")
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("way", ["in blocks", "in one block", "copied"])
+@pytest.mark.parametrize(
+    "act, error",
+    [
+        (share, PermissionError),
+        (rename, FileNotFoundError),
+        (replace, FileNotFoundError),
+        (delete, FileNotFoundError),
+        (make_twin, None),
+    ],
+)
+def test_a_content_goes_to_the_container_that_was_opened_or_nowhere(
+    alice: ServerProvider,
+    mallory: ServerProvider,
+    act: Callable[[ServerProvider, uuid.UUID, uuid.UUID], None],
+    error: type[OSError] | None,
+    way: str,
+) -> None:
+    files = ContainerFileSystem(provider=alice, use_listings_cache=False)
+    source, other = put(alice, None, b"new content"), mallory.getUserId().result(PATIENCE)
+
+    def stored() -> dict[uuid.UUID, Any]:
+        read = [alice.getContainer(each.id) for each in alice.iterContainers()]  # type: ignore[union-attr]
+        found = [each.result(PATIENCE) for each in read]
+        return {
+            each.id: (each.header and each.header.customHeaderObject, each.content)
+            for each in found
+        }
+
+    for header in ({"name": "a"}, {"name": "a", "modified": TIME}):
+        made = alice.createContainer(b"one", header).result(PATIENCE).id
+        expected: dict[uuid.UUID, Any] = {}
+
+        def happen(made: uuid.UUID = made, expected: dict[uuid.UUID, Any] = expected) -> None:
+            act(alice, made, other)
+            expected.update(stored())
+
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            write(files, way, source, happen)
+        if error is None:
+            expected[made] = ({"name": "a"}, b"new content")
+        assert stored() == expected
+        for id in expected.keys() - {source}:
+            alice.deleteContainer(id).result(PATIENCE)
+
+
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
+def test_a_container_keeps_its_version_if_its_upload_has_failed_before_it_is_committed(
+    start_broker: StartBroker, new_provider: NewProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = new_provider(True, at=start_broker(max_pending_bytes=MIB))
+    made = alice.createContainer(b"one", {"name": "a", "modified": TIME}).result(PATIENCE)
+    is_closed, uploads, update = threading.Event(), list[Any](), alice.updateContainerContent
+
+    def observed(id: uuid.UUID, content: Iterator[bytes]) -> Any:
+        def delayed() -> Iterator[bytes]:
+            block = next(content)
+            is_closed.wait(PATIENCE)
+            yield block
+            yield from content
+
+        uploads.append(update(id, delayed()))
+        return uploads[0]
+
+    monkeypatch.setattr(alice, "updateContainerContent", observed)
+    file = ContainerFileSystem(provider=alice).open("a", "wb", autocommit=False)
+    file.write(bytes(9 * MIB))
+    file.close()
+    is_closed.set()
+    wait_until(lambda: uploads[0].done())
+    with pytest.raises(BrokerError.tooLargeError):
+        file.commit()
+    for each in threading.enumerate():
+        if each.name.startswith("scbroker-caller"):  # it reads the content
+            each.join(PATIENCE)
+    found = alice.getContainer(made.id).result(PATIENCE)
+    assert (found.version, found.content) == (1, b"one")
+
+
+def test_a_content_of_several_blocks_makes_no_second_container_of_a_name(
+    files: ContainerFileSystem,
+) -> None:
+    for mode in ("wb", "xb"):
+        file = files.open(mode, mode, block_size=4)
+        file.write(b"first")
+        files.pipe(mode, b"second")
+        with pytest.raises(FileExistsError):
+            file.close()
+        assert files.cat(mode) == b"second"
+    files.invalidate_cache()
+    assert names_of(files, "") == ["wb", "xb"]
 
 
 @pytest.mark.sampled

@@ -18,8 +18,6 @@ from scbroker import errors
 from scbroker.filesystem.base import AbstractBufferedFile
 
 Content = bytes | Iterator[bytes]
-Send = Callable[[Content], "scbroker.Promise[scbroker.SecuredContainer]"]
-"""Create or update the container that a file writes."""
 _POLL_SECONDS: Final = 0.2
 _ABANDON_SECONDS: Final = 5.0
 _NEVER_CLOSED: Final = "%r was never closed: nothing of it is stored."
@@ -32,19 +30,20 @@ class Upload:
     The library reads the content in a thread, which waits for the next block.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(
+        self, send: Callable[[Iterator[bytes]], scbroker.Promise[scbroker.SecuredContainer]]
+    ) -> None:
         self._blocks: queue.Queue[bytes | None] = queue.Queue(1)
         self._is_abandoned = False
         self._promise = send(self._read())
 
     def write(self, block: bytes | None) -> None:
         """Hand over a block, None at the end; raise the error of an upload that has failed."""
-        while True:
-            try:
-                return self._blocks.put(block, timeout=_POLL_SECONDS)
-            except queue.Full:
-                if self._promise.done():
-                    self._promise.result()
+        while not self._promise.done():
+            with contextlib.suppress(queue.Full):
+                self._blocks.put(block, timeout=_POLL_SECONDS)
+                return
+        self._promise.result()
 
     def finish(self) -> scbroker.SecuredContainer:
         """End the content, wait until the container is stored, and return it."""
@@ -88,13 +87,12 @@ class ContainerFile(AbstractBufferedFile):
         mode: str,
         *,
         reader: scbroker.ContentReader | None = None,
-        send: Send | None = None,
-        stored: Callable[[scbroker.SecuredContainer], None] | None = None,
+        target: scbroker.Container[Any] | None = None,
         **options: Any,
     ) -> None:
         self._reader = reader
-        self._send: Any = send  # `send` and `stored` are not None in a writer
-        self._stored: Any = stored
+        self._target = target
+        """The container whose content a writer replaces; None if it creates one."""
         self._upload: Upload | None = None
         self._whole: bytes | None = None
         self._error = sys.exception()
@@ -103,7 +101,7 @@ class ContainerFile(AbstractBufferedFile):
         """Whether the program has let go of the file without closing it."""
         size = None if mode != "rb" else reader.size if reader is not None else 0
         super().__init__(fs, path, mode, **options, size=size)
-        if send is not None:
+        if mode != "rb":
             _unfinished[id(self)] = self
             _discard_at_exit()
 
@@ -123,20 +121,38 @@ class ContainerFile(AbstractBufferedFile):
         else:
             with self.fs.translated(self.path):
                 if self._upload is None:
-                    self._upload = Upload(self._send)
+                    self._target = self.fs.target_now(
+                        self.path, self._target, exclusive=self.mode == "xb"
+                    )
+                    self._upload = Upload(functools.partial(self.fs.send, self.path, self._target))
                 self._upload.write(block)
         if final and self.autocommit:
             self.commit()
 
     def commit(self) -> None:
-        """Store the content: at the end of the file, or at the end of its transaction."""
+        """Store the content: at the end of the file, or at the end of its transaction.
+
+        Nothing is stored if the container may not be changed by this path any more.
+        """
         _unfinished.pop(id(self), None)
-        with self.fs.claimed(self.path), self.fs.translated(self.path):
-            if self._upload is not None:
-                made = self._upload.finish()
-            else:
-                made = self._send(self._whole or b"").result()
-            self._stored(made)
+        upload = self._upload
+        # What was sent to create a container cannot go to one that was created since.
+        exclusive = self.mode == "xb" or upload is not None
+        try:
+            with self.fs.claimed(self.path), self.fs.translated(self.path):
+                target = self.fs.target_now(self.path, self._target, exclusive=exclusive)
+                if upload is not None:
+                    upload.write(b"")  # raises if it has failed: then the container keeps its time
+                if target is not None:
+                    self.fs.remove_time(target)
+                if upload is not None:
+                    made = upload.finish()
+                else:
+                    made = self.fs.send(self.path, target, self._whole or b"").result()
+                self.fs.stored(self.path, made)
+        except BaseException:
+            self.discard()
+            raise
 
     def discard(self) -> None:
         """Store nothing, and leave the container as it is."""

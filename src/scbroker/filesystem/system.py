@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import unicodedata
 import uuid
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -196,11 +196,8 @@ class ContainerFileSystem(AbstractFileSystem):
         }
         if mode == "rb":
             return ContainerFile(self, path, mode, reader=self._reader(path), **options)
-        exclusive = mode == "xb"
-        target = self._target(path, exclusive=exclusive)
-        send = partial(self._send, path, target, exclusive=exclusive)
-        stored = partial(self._stored, path)
-        return ContainerFile(self, path, mode, send=send, stored=stored, **options)
+        target = self._target(path, exclusive=mode == "xb")
+        return ContainerFile(self, path, mode, target=target, **options)
 
     def cat_file(
         self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
@@ -216,6 +213,7 @@ class ContainerFileSystem(AbstractFileSystem):
             [found] = self._changeable(path)
             if Strangers(self.provider).hide(found, path):
                 raise _refused(path, found, "another user has written its present version")
+            path = f"id:{found.id}"  # the name may be another container's by now
         super().get_file(path, lpath, **kwargs)
 
     def cp_file(self, path1: str, path2: str, *, rename: bool = False, **kwargs: Any) -> None:
@@ -230,16 +228,12 @@ class ContainerFileSystem(AbstractFileSystem):
         if rename:
             self._rename(path1, path2)
             return
-        target = self._target(path2)
+        # `_open`: in a transaction, `open` would store the copy at the end of the transaction only.
         with (
             self.open(path1, "rb", cache_type="none") as source,
-            self.claimed(path2),
-            self.translated(path2),
+            closing(self._open(path2, "wb")) as copy,
         ):
-            pieces = iter(partial(source.read, self.blocksize), b"")
-            small = source.size <= self.blocksize
-            content: Content = source.read() if small else pieces
-            self._stored(path2, self._send(path2, target, content).result())
+            shutil.copyfileobj(source, copy, self.blocksize)
 
     def mv(
         self,
@@ -287,10 +281,12 @@ class ContainerFileSystem(AbstractFileSystem):
         provider = self.provider
         return listings_of(provider).get(provider, self._everyone, self._max_age)
 
-    def _by_id(self, path: str, id: uuid.UUID, *, headers: bool = False) -> Container:
-        return self._each([path], [id], headers=headers)[0]
+    def _by_id(self, path: str, id: uuid.UUID) -> Container:
+        return self._each([path], [id], headers=False)[0]
 
-    def _each(self, paths: list[str], ids: list[uuid.UUID], *, headers: bool) -> list[Container]:
+    def _each(
+        self, paths: Sequence[str], ids: Sequence[uuid.UUID], *, headers: bool
+    ) -> list[Container]:
         """Return the containers with these ids; errors name their paths."""
         read: list[Any] = (
             containers_of(self.provider, ids)
@@ -316,15 +312,14 @@ class ContainerFileSystem(AbstractFileSystem):
             raise IsADirectoryError(errno.EISDIR, "It is a folder", path)
         raise _not_found(path, listing.strangers)
 
-    def _changeable(self, *paths: str, exact: bool = True) -> list[Container]:
-        """Read the containers of these paths again; raise unless each may be changed by its path.
+    def _changeable(self, *paths: str, ids: Sequence[uuid.UUID] = ()) -> list[Container]:
+        """Read the containers of these paths, or ids, again; raise unless each may be changed by its path.
 
         Another user can give a container any name: as its creator, or as a member with Upload. So a path with
         a name must be that of a container that no other user can have named; a path with an id can be of any.
         """
-        all_found = self._each(
-            list(paths), [self._container(path, exact=exact).id for path in paths], headers=True
-        )
+        ids = ids or [self._container(path, exact=True).id for path in paths]
+        all_found = self._each(paths, ids, headers=True)
         own = self.provider.getUserId().result()
         for path, found in zip(paths, all_found, strict=True):
             if id_of(path) is not None:
@@ -347,51 +342,55 @@ class ContainerFileSystem(AbstractFileSystem):
 
     def _target(self, path: str, *, exclusive: bool = False) -> Container | None:
         """Return the container whose content a write to this path replaces; None if it creates one."""
-        if id_of(path) is None:
+        if (id := id_of(path)) is None:
             filesystem_path(path)
-            if self._listing().one(path) is None:
+            if (found := self._listing().one(path)) is None:
                 return None
+            id = found.id
         if exclusive:
             raise FileExistsError(errno.EEXIST, "A container has this name", path)
-        return self._changeable(path, exact=False)[0]
+        return self._changeable(path, ids=[id])[0]
+
+    def target_now(
+        self, path: str, target: Container | None, *, exclusive: bool
+    ) -> Container | None:
+        """Read the target of a file that was opened before again; raise unless it still may be changed.
+
+        It is read by its id: another container may have the name by now. Without a target, return that of a
+        container that this program has created since, or raise FileExistsError if `exclusive`.
+        """
+        if target is not None:
+            [target] = self._changeable(path, ids=[target.id])
+        elif listings_of(self.provider).knows(path):
+            target = self._target(path, exclusive=exclusive)
+        return target
 
     def claimed(self, path: str) -> AbstractContextManager[None]:
         """Let no other thread create a container of this name in the block."""
         return listings_of(self.provider).claimed(path)
 
-    def _send(
-        self, path: str, target: Container | None, content: Content, *, exclusive: bool = False
+    def send(
+        self, path: str, target: Container | None, content: Content
     ) -> scbroker.Promise[scbroker.SecuredContainer]:
-        """Create a container, or replace the content of `target`.
-
-        A header that `scbroker put` wrote has the time of the file. It is removed before the update:
-        otherwise `put` would skip a file of that time if the new content has the same size. A content that is
-        sent while it is written may still be discarded: then the time is removed at its end.
-        """
-        if target is None and listings_of(self.provider).knows(path):  # created since
-            target = self._target(path, exclusive=exclusive)
-        elif target is not None:  # others may have renamed it since this file was opened
-            [target] = self._changeable(path, exact=False)
+        """Create a container, or replace the content of `target`."""
         if target is None:
             return self.provider.createContainer(content, header_with(path))
-        if isinstance(content, bytes):
-            self._remove_time(target)
-        elif "modified" in (header_of(target) or {}):
-            content = self._until_end(content, path)
         return self.provider.updateContainerContent(target.id, content)
 
-    def _until_end(self, content: Iterator[bytes], path: str) -> Iterator[bytes]:
-        yield from content
-        self._remove_time(*self._changeable(path, exact=False))
+    def remove_time(self, target: Container) -> None:
+        """Remove the time of the file from a header that `scbroker put` wrote.
 
-    def _remove_time(self, target: Container) -> None:
+        Otherwise `put` would skip a file of that time if the new content has the same size. It is removed
+        before the last bytes are sent: if the broker refuses them, `put` sends the file once more.
+        """
         header = header_of(target)
         if header is not None and header.pop("modified", None) is not None:
             self.provider.updateContainerHeader(
                 target.id, header, ifVersion=target.version
             ).result()
 
-    def _stored(self, path: str, made: scbroker.SecuredContainer) -> None:
+    def stored(self, path: str, made: scbroker.SecuredContainer) -> None:
+        """Note in the listing what a file has stored."""
         self._note(path, path, made.id, Entry.of(made, made.createdBy))
 
     def _note(self, path: str, new: str, id: uuid.UUID, entry: Entry | None) -> None:
