@@ -1,11 +1,19 @@
-"""Importing scbroker changes nothing in the interpreter; a child of a fork is told to make new providers."""
+"""Importing scbroker changes nothing in the interpreter, and a provider survives what programs change.
+
+The child of a fork is told to make new providers.
+"""
 
 import os
+from pathlib import Path
 
 import pytest
 
+from scbroker import CachedProvider, KeychainSessionStore
+from tests.client.conftest import PASSPHRASE, PASSWORD
 from tests.kit.brokers import BrokerProcess
+from tests.kit.fixtures import NewProvider
 from tests.kit.scripts import run_script
+from tests.kit.waiting import PATIENCE
 
 
 @pytest.mark.process
@@ -123,3 +131,19 @@ def test_what_was_made_before_a_fork_is_refused_in_the_child_and_a_new_provider_
     refused = "The process was forked after this provider was made: make a new provider in the child process."
     assert done.stdout.splitlines() == [*[refused] * 5, "0", "2 1"], done.stderr
     assert done.stderr == ""
+
+
+def test_a_provider_keeps_its_folders_when_the_program_changes_its_working_directory(
+    new_provider: NewProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a session that begins later would have an empty trust store."""
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    keychain = KeychainSessionStore("keychain")
+    with CachedProvider(new_provider(trustStore="trust", sessionStore="kept"), "cache") as device:
+        monkeypatch.chdir("other")
+        device.register(PASSWORD, PASSPHRASE, keep=True).result(PATIENCE)
+        device.createContainer(b"content").result(PATIENCE)
+    assert keychain.directory == tmp_path / "keychain"
+    assert {each.name for each in tmp_path.iterdir()} == {"cache", "kept", "other", "trust"}
+    assert not list((tmp_path / "other").iterdir())

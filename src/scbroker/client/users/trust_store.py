@@ -203,7 +203,8 @@ class FileTrustStore:
     """Marks and device passes in a folder, in the file `state.db`."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory: Path = Path(directory)
+        # Absolute, as in each class that keeps a path: the program may change its working directory.
+        self.directory: Path = Path(directory).absolute()
 
     def open(self, userId: uuid.UUID, secret: bytes) -> Marks:
         return _FileMarks(LocalState(self.directory), userId, secret)
