@@ -130,6 +130,22 @@ def test_an_older_file_put_under_a_running_process_is_refused_and_the_newer_one_
     assert device.getContainerContent(story.uuid).result(PATIENCE) == b"2"
 
 
+@attack(45, "trust store under a running process")
+@pytest.mark.parametrize("removed", [["-wal"], ["-shm"], ["-wal", "-shm"]], ids="".join)
+def test_a_device_stops_when_files_beside_its_trust_store_are_removed(
+    mallory: Mallory, alice: User, removed: list[str]
+) -> None:
+    """SQLite would go on in the removed files, and another program in new ones."""
+    story = Story(alice).created(content=b"1")
+    device = mallory.device_of(alice, store=mallory.new_store())
+    device.getContainer(story.uuid).result(PATIENCE)
+    for suffix in removed:
+        beside(file_of(device), suffix).unlink()
+    for refused in (device.getContainer, device.updateContainerContent, device.getContainer):
+        with pytest.raises(BrokerError.trustStoreError):
+            refused(story.uuid).result(PATIENCE)
+
+
 PLANTED = ("state.db", "state.db-wal", "state.db-shm", "state.db-journal")
 
 

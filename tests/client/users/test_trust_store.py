@@ -175,22 +175,6 @@ def test_a_file_that_vanishes_while_it_is_used_is_an_error_each_time(tmp_path: P
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("removed", [("-wal",), ("-shm",), ("-wal", "-shm")])
-def test_a_file_beside_it_that_vanishes_while_it_is_used_is_an_error_each_time(
-    tmp_path: Path, removed: tuple[str, ...]
-) -> None:
-    """SQLite would go on in the removed files, and another program in new ones."""
-    marks = open_in(tmp_path)
-    fill(marks, 1)
-    for suffix in removed:
-        (tmp_path / f"state.db{suffix}").unlink()
-    for _ in range(2):
-        with pytest.raises(BrokerError.trustStoreError, match="beside the trust store"):
-            marks.get("container", bytes(16))
-        with pytest.raises(BrokerError.trustStoreError, match="beside the trust store"):
-            marks.swap("container", bytes(16), b"value 0", b"new")
-
-
 def test_a_running_program_notices_that_its_row_belongs_to_another_user(tmp_path: Path) -> None:
     marks = open_in(tmp_path)
     fill(marks, 1)
