@@ -42,16 +42,16 @@ def put(path: Path, name: str, text: str) -> None:
 def _text(run: Run) -> str:
     """Return the table of a run under its date and machine.
 
-    The JSON alone has bare figures, those of the library beside the command, and peaks of memory within their
-    bound.
+    The JSON alone has bare figures, and what met its target of the library beside the command and of peaks of
+    memory.
     """
     shown = [r for r in run.results if (r.floor_is or r.target or r.peers) and not _is_aside(r)]
     return table(shown).replace("| job |", f"| {run.where.rstrip('.')} |", 1)
 
 
 def _is_aside(result: Result) -> bool:
-    within = result.unit == "MiB" and result.target.endswith("MiB") and result.met
-    return bool(within) or result.job.startswith("library: ")
+    is_peak = result.unit == "MiB" and result.target.endswith("MiB")
+    return result.met is not False and (is_peak or result.job.startswith("library: "))
 
 
 def _with(page: str, name: str, text: str) -> str:
