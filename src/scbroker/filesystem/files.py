@@ -136,7 +136,7 @@ class ContainerFile(AbstractBufferedFile):
         """
         _unfinished.pop(id(self), None)
         upload = self._upload
-        # What was sent to create a container cannot go to one that was created since.
+        # A content that was sent to create a container cannot go to one that was created since.
         exclusive = self.mode == "xb" or upload is not None
         try:
             with self.fs.claimed(self.path), self.fs.translated(self.path):

@@ -34,7 +34,7 @@ SECOND: Final = 1_000_000
 _CACHED_RECORDS: Final = 10_000  # about 8.5 kB each
 _CACHED_SESSIONS: Final = 10_000  # about 1.3 kB each
 API_KEY_SECONDS: Final = 5
-"""How long a process on PostgreSQL may accept an API key after it was revoked; on SQLite not at all."""
+"""Seconds for which a process on PostgreSQL may accept a revoked API key; on SQLite, none does."""
 _REFUSED_NONCES: Final = 10_000  # about 0.2 kB each
 CLOCK_BOUND: Final = 30.0
 """Seconds by which this machine's clock may differ from the database's before operators are told."""

@@ -50,10 +50,10 @@ _TOO_LARGE: Final = (
     b"Connection: close\r\nContent-Length: 0\r\n\r\n"
 )
 _CHUNKED_OVERHEAD: Final = 8
-"""How many bytes of framing may come with each byte of a chunked body: its chunks can have one byte."""
+"""Bytes of framing that may come with each byte of a chunked body: its chunks can have one byte."""
 _HEAD_SECONDS: Final = 10.0
 _STALLED_SECONDS: Final = 20.0
-"""How long the send buffer (64 to 320 KiB) may stay full: slower than 16 KiB/s, a client is cut off."""
+"""Seconds for which the send buffer (64 to 320 KiB) may stay full: below 16 KiB/s, a client is cut off."""
 _PIPELINED: Final = 8
 _SPARE: Final = 32
 # Stands in for uvicorn's `RequestResponseCycle` of a refused request: uvicorn drops what still arrives of a
@@ -189,11 +189,11 @@ class Connection(HttpToolsProtocol):
         self._gate: Gate = self.app_state["gate"]
         self.app: Any = served(cast(ASGIApp, self.app), self._gate)
         self._spare = _MAX_HEAD
-        """How many bytes may still arrive until the next head, or piece of a body, must be complete."""
+        """Bytes that may still arrive until the next head, or piece of a body, must be complete."""
         self._since = self.loop.time()
         self._stalled: float | None = None
         self._surplus = False
-        """Whether this connection exceeds max_connections: it then serves no reads or writes, and closes."""
+        """True if this connection exceeds max_connections: it then serves no reads or writes, and closes."""
         self._refusals = b""
         self._sending_refusals: asyncio.TimerHandle | None = None
 

@@ -43,7 +43,7 @@ NEXT_CHECK: Final = "broker-key-next"
 FIRST_KEY: Final = "first-broker-key"
 """This row, and that of the audit log's key, are sealed under the broker's key."""
 _GRACE_SECONDS: Final = 120.0
-"""How long a process accepts nonces and passes under a key that was replaced: the life of a nonce."""
+"""Seconds for which nonces and passes under a key that was replaced are accepted: the life of a nonce."""
 
 SHARE_CHECK: Final = sql.FIND_CHECK.with_for_update(read=True)
 

@@ -37,7 +37,7 @@ _COLUMNS: Final = {
 }
 _GROUP: Final = {"groupId": "GROUP"}
 _RECENT: Final = 1024
-"""How many of the latest events `_each_once` remembers, to recognize the same event from another log.
+"""Latest events that `_each_once` remembers, to recognize the same event from another log.
 
 The logs are read at about the same time, so the same event comes from them shortly after one another.
 """

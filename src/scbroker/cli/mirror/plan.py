@@ -27,7 +27,7 @@ OWN_FOLDER: Final = PurePosixPath(f"{OWN}-mirror")
 _LONGEST_PART: Final = 255
 _LONGEST_SUFFIX: Final = 32
 _NEAR: Final = 100
-"""How many similar paths are tried to find a container's file, which stays if its own path is taken."""
+"""Similar paths that are tried to find a container's file, which stays if its own path is taken."""
 
 
 @dataclass(frozen=True, slots=True)

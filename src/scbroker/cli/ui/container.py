@@ -34,7 +34,7 @@ from scbroker.desk.people import People, Somebody, modifier_is_member, some
 from scbroker.vocabulary import ContainerAccessLevel
 
 _EXCERPT: Final = 32
-"""How many bytes of each sealed part are shown in the view of what the broker sees."""
+"""Bytes of each sealed part that the view of the broker's knowledge shows."""
 _FIELDS: Final = 12
 _LONGEST: Final = 80
 

@@ -18,7 +18,7 @@ from scbroker.cli.web.site import ask, done, fields, qr_code, show
 _DAYS: Final = 7
 """Days that a new link is valid if the person chooses no other end."""
 _NAMED: Final = 20
-"""How many containers a link's view names."""
+"""The most containers that a link's view names."""
 
 
 async def _list(request: Request) -> Response:

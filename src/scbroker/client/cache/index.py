@@ -76,7 +76,7 @@ class _Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class _Slot(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """What the last reading of a container found. The name is in NFC; the row is decoded when needed."""
+    """The result of the last reading of a container. The name is in NFC; the row is decoded when needed."""
 
     version: int
     head: bytes

@@ -23,7 +23,7 @@ from scbroker.errors import InvalidArgumentError
 P = ParamSpec("P")
 T = TypeVar("T")
 LONGEST_WAIT = 1.0
-"""Of a wait on the main thread: a Ctrl-C that comes just before a wait is handled only when the wait ends."""
+"""Seconds of a wait on the main thread: a Ctrl-C that comes just before it is handled only when it ends."""
 _log = logging.getLogger("scbroker")
 
 

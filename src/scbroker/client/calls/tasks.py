@@ -45,7 +45,7 @@ class Shared:
     def __init__(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = asyncio.ensure_future(work)
         self.waiting: int = 0
-        """How many tasks wait for it."""
+        """The number of tasks that wait for it."""
 
     @property
     def is_over(self) -> bool:

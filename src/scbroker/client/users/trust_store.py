@@ -249,9 +249,9 @@ class _FileMarks:
     appended before it gets or sets a mark. If that does not continue what the process has read, an older copy
     or another file has taken the place of the file.
 
-    From time to time an entry with all marks is appended. Of the entries before it only the hashes of their
-    bodies stay, together in the row of the last one: with these, a process that has read less still verifies
-    that the log continues what it has read.
+    A compaction appends an entry with all marks. It keeps the hashes of the entries before it, together in
+    the row of the last one, and drops their bodies: by the hashes, a process that has read less still
+    verifies that the log continues what it has read.
     """
 
     def __init__(self, state: LocalState, user_id: uuid.UUID, secret: bytes) -> None:
@@ -392,7 +392,7 @@ class _FileMarks:
         self._position, self._entries, self._bytes = position, [(position[1], _ALL, b"")], 0
 
 
-# Changes when another connection has committed: reading it costs half of a look at the last row.
+# The number changes when another connection has committed.
 _VERSION: Final = "PRAGMA data_version"
 _EACH: Final = 2**40
 _MOST_USERS: Final = 2**20

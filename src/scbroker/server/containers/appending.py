@@ -35,7 +35,7 @@ from scbroker.wire.problems import item_problem_of
 
 _VERIFIED_AT_ONCE: Final = 16
 _SECONDS: Final = 10.0
-"""How long a request purges the containers that it deleted before it is answered."""
+"""Seconds for which a request purges the containers that it deleted before it is answered."""
 Outcome = bool | errors.BrokerError
 """Whether a record is new, or why it was refused."""
 

@@ -40,7 +40,7 @@ _NOTHING: Final[dict[str, Any]] = {
 }
 _NO_RECORDS: Final[dict[str, Any]] = {"fingerprint": None, "encryption_index": 0}
 
-# Statements for deleted groups. What readers need is kept until no container has a record that was made
+# Statements for deleted groups. Rows that readers need are kept until no container has a record that was made
 # through the group, or an entry of the group.
 GROUPS_OF_MEMBER: Final = (
     sa.select(t.group_members.c.group_id)

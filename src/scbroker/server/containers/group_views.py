@@ -132,7 +132,7 @@ class _Records:
     row: Row
     """The row of the group's container."""
     left: int
-    """How many bytes are left in the answer. The record that exceeds them is the last of the page."""
+    """Bytes that are left in the answer. The record that exceeds them is the last of the page."""
     served: list[groups.GroupRecord] = field(default_factory=list)
     signers: set[bytes] = field(default_factory=set)
     """The fingerprints of the users whose keys a reader needs to verify the page."""

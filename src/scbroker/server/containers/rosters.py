@@ -38,7 +38,7 @@ from scbroker.wire.rosters import RosterRequest
 
 _DAY: Final = 86_400 * SECOND
 _LAST_EPOCHS: Final = 1024
-"""How many of the last possible epochs of a group only an owner may start."""
+"""The number of last possible epochs of a group that only an owner may start."""
 
 _OTHER_ENTRY: Final = t.members.alias("other_entry")
 # A container that the group can change or delete, and nobody else can reach.

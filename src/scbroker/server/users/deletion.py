@@ -51,7 +51,7 @@ _SECONDS: Final = 10.0
 DROP_UNUSED_USAGE: Final = sa.delete(t.usage).where(
     sql.of(t.usage, "user"), t.usage.c.bytes == 0, t.usage.c.containers == 0
 )
-# What is deleted at once with the user. The rest follows in short transactions (`purge_some`).
+# Rows that are deleted at once with the user. The others follow in short transactions (`purge_some`).
 END_USER: Final = (
     sa.delete(t.key_files).where(sql.of(t.key_files, "user")),
     sql.END_SESSIONS,

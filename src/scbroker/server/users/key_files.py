@@ -36,7 +36,7 @@ _SEALED_VERIFIER: Final = 60  # with a nonce of 12 bytes and a tag of 16
 _DAY: Final = 86_400 * SECOND
 _MONTH: Final = 30 * _DAY
 _MOST_CHANGES: Final = 1_000
-"""How often one user may replace or delete their KeyFile in a day."""
+"""Changes and deletions of their KeyFile that one user may make in a day."""
 _CHANGED: Final = "The KeyFile was replaced meanwhile, on another device: log in again."
 
 ADD_KEY_RECORDS: Final = sa.insert(t.key_records)
