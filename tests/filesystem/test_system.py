@@ -97,6 +97,24 @@ def test_an_error_in_the_block_leaves_the_container_as_it_was(
     assert names_of(files, "") == ["a"]
 
 
+@pytest.mark.parametrize("size", [3, 9])
+def test_a_transaction_stores_no_file_that_was_discarded_or_is_still_open(
+    files: ContainerFileSystem, size: int
+) -> None:
+    files.pipe({"a": b"old", "b": b"old"})
+    with files.transaction:
+        with contextlib.suppress(KeyError), files.open("a", "wb", block_size=4) as file:
+            file.write(bytes(size))
+            raise KeyError
+        files.pipe("b", b"new")
+    assert files.cat(["a", "b"]) == {"a": b"old", "b": b"new"}
+    with pytest.raises(BrokerError.invalidArgumentError, match="not closed"), files.transaction:
+        file = files.open("a", "wb", block_size=4)
+        file.write(bytes(size))
+    file.close()
+    assert files.cat("a") == b"old"
+
+
 def share(alice: ServerProvider, made: uuid.UUID, other: uuid.UUID) -> None:
     level = AccessLevel(other, ContainerAccessLevel.DefaultOwnerPermissions)
     alice.grantAccess(made, level).result(PATIENCE)

@@ -99,6 +99,7 @@ class ContainerFile(AbstractBufferedFile):
         """The error that the program was handling when it opened the file: `close` ignores this one."""
         self._is_dropped = False
         """Whether the program has let go of the file without closing it."""
+        self._is_discarded = False
         size = None if mode != "rb" else reader.size if reader is not None else 0
         super().__init__(fs, path, mode, **options, size=size)
         if mode != "rb":
@@ -132,8 +133,16 @@ class ContainerFile(AbstractBufferedFile):
     def commit(self) -> None:
         """Store the content: at the end of the file, or at the end of its transaction.
 
-        Nothing is stored if the container may not be changed by this path any more.
+        Nothing is stored if the container may not be changed by this path any more. A transaction also
+        commits files that were discarded or are still open: nothing of these is stored.
         """
+        if self._is_discarded:
+            return
+        if not self.forced:  # the content has no end yet
+            self.discard()
+            raise errors.InvalidArgumentError(
+                f"{self.path!r} was not closed before its transaction ended: nothing of it is stored."
+            )
         _unfinished.pop(id(self), None)
         upload = self._upload
         # A content that was sent to create a container cannot go to one that was created since.
@@ -156,7 +165,7 @@ class ContainerFile(AbstractBufferedFile):
 
     def discard(self) -> None:
         """Store nothing, and leave the container as it is."""
-        self.forced = self.closed = True
+        self.forced = self.closed = self._is_discarded = True
         _unfinished.pop(id(self), None)
         if self._upload is None:
             return
