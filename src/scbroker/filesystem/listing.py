@@ -205,9 +205,12 @@ class Listings:
             yield
 
     def knows(self, path: str) -> bool:
-        """Return whether the last listing has this name, or this program has made such a container since."""
+        """Return whether the last listing has this name, or this program has made such a container since.
+
+        Without a listing it may have: only a new one can tell.
+        """
         with self._lock:
-            return any(path in each._named for each in self._newest.values())
+            return not self._newest or any(path in each._named for each in self._newest.values())
 
     def get(self, provider: scbroker.BrokerProvider, everyone: bool, max_age: float) -> Listing:
         """Return a listing that is at most so many seconds old, of the user that is logged in now."""
