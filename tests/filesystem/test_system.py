@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import gzip
 import importlib.metadata
 import io
 import os
@@ -108,7 +109,7 @@ def test_a_transaction_stores_no_file_that_was_discarded_or_is_still_open(
             raise KeyError
         files.pipe("b", b"new")
     assert files.cat(["a", "b"]) == {"a": b"old", "b": b"new"}
-    with pytest.raises(BrokerError.invalidArgumentError, match="not closed"), files.transaction:
+    with pytest.raises(BrokerError.invalidArgumentError, match="not closed"), files.transaction:  # noqa: PT012
         file = files.open("a", "wb", block_size=4)
         file.write(bytes(size))
     file.close()
@@ -269,6 +270,27 @@ def test_a_file_that_is_dropped_without_being_closed_is_not_stored(
     assert caplog.messages == ["'a' was never closed: nothing of it is stored."] * 2
     files.invalidate_cache()
     assert files.find("") == []
+
+
+@pytest.mark.parametrize("mode", ["wb", "x"])
+def test_a_compressed_file_is_stored_when_it_is_closed_and_only_then(
+    files: ContainerFileSystem, caplog: pytest.LogCaptureFixture, mode: str
+) -> None:
+    content: Any = b"content" if mode == "wb" else "content"
+    file = files.open("a.gz", mode, compression="infer")
+    file.write(content)
+    del file
+    gc.collect()
+    assert caplog.messages == ["'a.gz' was never closed: nothing of it is stored."]
+    with pytest.raises(KeyError), files.open("a.gz", mode, compression="gzip") as file:  # noqa: PT012
+        file.write(content)
+        raise KeyError
+    assert files.find("") == []
+    with files.open("a.gz", mode, compression="infer") as file:
+        file.write(content)
+    assert gzip.decompress(files.cat("a.gz")) == b"content"
+    with files.open("a.gz", "r" if mode == "x" else "rb", compression="gzip") as file:
+        assert file.read() == content
 
 
 @pytest.mark.long

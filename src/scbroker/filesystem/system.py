@@ -173,6 +173,36 @@ class ContainerFileSystem(AbstractFileSystem):
 
     # Reading and writing
 
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: dict[str, Any] | None = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Open a file. Closing a compressed one also closes the file that has the compressed content.
+
+        fsspec leaves that to the garbage collection, which stores nothing here.
+        """
+        from fsspec.core import compr, get_compression
+
+        if compression is None or "b" not in mode or mode == "rb":
+            return super().open(path, mode, block_size, cache_options, compression, **kwargs)
+        file = super().open(path, mode, block_size, cache_options, **kwargs)
+        opened = compr[get_compression(path, compression)](file, mode=mode[0])
+        close = opened.close
+
+        def close_both() -> None:
+            close()
+            if not getattr(opened, "_finalizing", False):  # set by the garbage collection
+                file.close()
+
+        if opened is not file:
+            opened.close, opened._dealloc_warn = close_both, file._dealloc_warn
+        return opened
+
     def _open(
         self,
         path: str,
