@@ -29,7 +29,7 @@ from scbroker.records.container_record import (
     SaltedEntry,
     bare_body,
     encode_entry,
-    parse_bare,
+    parse_either,
     record_hash,
 )
 from scbroker.records.judge import InForce, Known
@@ -121,7 +121,7 @@ def judged(
 ) -> State | None:
     """Return what a reader believes who walks over the bodies of these records; None for nothing."""
     try:
-        version = parse_bare(evidence.last).version
+        version = parse_either(evidence.last).record.version
         if mark is not None and version > mark.version and not is_deleted:
             walk = Walk(mark, evidence.served(), version, LATE)
             bodies = {node.version: node.body for node in nodes} | {version: evidence.last}

@@ -14,7 +14,7 @@ from sqlalchemy import Row
 from assurance.faults.ledger import Acknowledged, Entry, Ledger
 from assurance.faults.stored import Stored
 from scbroker.records.canonical import user_id_of
-from scbroker.records.container_record import bare_body, parse_bare
+from scbroker.records.container_record import bare_body, parse_either
 from scbroker.server.containers.members import StoredList
 from scbroker.server.storage import tables as t
 from scbroker.vocabulary import ContainerEventType
@@ -61,7 +61,7 @@ def check_acknowledged(stored: Stored, told: Acknowledged) -> Iterator[str]:
 
 
 def _governs(entry: Entry) -> bool:
-    return entry.record is not None and parse_bare(entry.record).governing is not None
+    return entry.record is not None and parse_either(entry.record).record.governing is not None
 
 
 def settle(
@@ -87,7 +87,7 @@ def settle(
 
 
 def _is_of(row: Row[Any], entry: Entry, lists: Mapping[int, bytes], users: list[uuid.UUID]) -> bool:
-    record = parse_bare(row.body)
+    record = parse_either(row.body).record
     if not record.changes_access or user_id_of(record.author) != users[entry.user]:
         return False
     if row.version not in lists:

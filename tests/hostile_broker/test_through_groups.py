@@ -14,7 +14,7 @@ from scbroker.client import following
 from scbroker.client.arguments import moment
 from scbroker.errors import NotFoundError
 from scbroker.records import roster
-from scbroker.records.container_record import parse_bare, parse_record
+from scbroker.records.container_record import parse_either, parse_record
 from scbroker.wire.containers import ContainerView, GoverningPage, RecordRequest
 from scbroker.wire.events import Events
 from scbroker.wire.groups import GroupList, GroupOutcome, GroupViews
@@ -119,7 +119,9 @@ def shorter(to: int) -> Callable[[GroupViews], GroupViews]:
         found = []
         for outcome in answer.groups:
             assert outcome.view is not None
-            records = [r for r in outcome.view.records if parse_bare(r.record.body).version <= to]
+            records = [
+                r for r in outcome.view.records if parse_either(r.record.body).record.version <= to
+            ]
             view = replace(outcome.view, records=records, last=to, membership=None)
             found.append(GroupOutcome(view=view, problem=None))
         return GroupViews(groups=found)

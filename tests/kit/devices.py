@@ -22,7 +22,7 @@ from scbroker.client.http import requests
 from scbroker.client.http.requests import Requests
 from scbroker.crypto.seal import Octets
 from scbroker.keys import KeyRing
-from scbroker.records.container_record import parse_bare, parse_record, record_hash
+from scbroker.records.container_record import parse_either, parse_record, record_hash
 from scbroker.wire.codec import APPLICATION_HEADER, decode
 from scbroker.wire.containers import ContainerView, RecordRequest
 from tests.kit.brokers import BrokerProcess
@@ -277,7 +277,7 @@ class Devices:
             return None
         served = [item.record.body for item in view.governing] + list(view.skipped)
         served += [view.head.body] if view.head is not None else []
-        if parse_bare(served[-1]).tombstone:
+        if parse_either(served[-1]).record.tombstone:
             served = self.post.history(served[-1])
         found = {parse_record(body).version: body for body in served}
         return {version: body for version, body in sorted(found.items()) if version >= since}

@@ -23,7 +23,7 @@ from scbroker.records.canonical import (
     show_fingerprint,
     uuid8,
 )
-from scbroker.records.container_record import AccessList, SaltedEntry, parse_bare
+from scbroker.records.container_record import AccessList, SaltedEntry, parse_either
 from scbroker.records.departure import parse_departure
 from scbroker.records.group import EpochKey, GroupChain, Served
 from scbroker.records.judge import (
@@ -75,7 +75,7 @@ def list_of(stored: Mapping[str, Any], disclosed: Sequence[int] | None = None) -
 def known_of(stored: Mapping[str, Any], *, deleted: bool = False) -> Known:
     """A record with its signature verified, where it has one."""
     body = raw(stored, "body")
-    is_bare = deleted and parse_bare(body).governing is not None
+    is_bare = deleted and parse_either(body).record.governing is not None
     known = Known.parse_bare(body) if is_bare else Known.parse(body)
     if "signature" in stored:
         verify_author(known, signature_of(stored), authors()[known.record.author])

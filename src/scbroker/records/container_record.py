@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final, NamedTuple, Self
 
 import msgspec
 from msgspec import Meta
-from msgspec.structs import replace
 
 from scbroker.crypto.verify import HASH_SIZE, label, labelled_hash
 from scbroker.errors import IntegrityError, InvalidArgumentError
@@ -23,7 +22,7 @@ from scbroker.vocabulary import ContainerAccessLevel
 LABEL: Final = "container-record"
 MAX_RECORD: Final = 2048
 _PARSED: Final = 512
-"""Size of the cache of parsed records. One request to a broker parses a stored record several times."""
+"""Size of the cache of parsed records: one call or request asks for fields of a record in several places."""
 _PARTS: Final = (9, 10)
 """The positions of header and content in the array."""
 MAX_TYPE: Final = 256
@@ -123,11 +122,37 @@ _EitherForm: Final = msgspec.defstruct(
 """A record in whole or bare form: in the bare one, a hash stands in place of each part (section 2)."""
 
 
-def parse_record(body: bytes) -> ContainerRecord:
-    """Parse a record that is well-formed by itself; raise `IntegrityError` for any other."""
-    record = decode_object(ContainerRecord, body, MAX_RECORD)
+class Parsed(NamedTuple):
+    """A record that is well-formed by itself, as its body gives it."""
+
+    record: ContainerRecord
+    """Without parts, if the body is in bare form."""
+    bare: bytes
+    """The bare form, which the hash and the signature cover (section 2)."""
+    hash: bytes
+    is_whole: bool
+
+
+@functools.lru_cache(_PARSED)
+def parse_either(body: bytes) -> Parsed:
+    """Parse a record in whole or bare form; raise `IntegrityError` for any other bytes."""
+    fields = list(msgspec.structs.astuple(decode_object(_EitherForm, body, MAX_RECORD)))
+    bare = _bare(fields)
+    is_whole = not any(isinstance(fields[position], bytes) for position in _PARTS)
+    if not is_whole:
+        for position in _PARTS:
+            fields[position] = None
+    record = ContainerRecord(*fields)
     check_form(record)
-    return record
+    return Parsed(record, bare, labelled_hash(LABEL, bare), is_whole)
+
+
+def parse_record(body: bytes) -> ContainerRecord:
+    """Parse a record in whole form; raise `IntegrityError` for any other bytes."""
+    parsed = parse_either(body)
+    if not parsed.is_whole:
+        raise IntegrityError("The bytes of a ContainerRecord are not of its format.")
+    return parsed.record
 
 
 def check_form(record: ContainerRecord) -> None:
@@ -174,24 +199,6 @@ def _bare(fields: Sequence[Any]) -> bytes:
         if isinstance(found[position], Part | list):
             found[position] = labelled_hash("part", canonical.encode_value(found[position]))
     return canonical.VERSION + canonical.encode_value(found)
-
-
-@functools.lru_cache(_PARSED)
-def parse_bare(body: bytes) -> ContainerRecord:
-    """Parse a record without its parts, from a body in either form: its header and content are None."""
-    return parse_either(body)[0]
-
-
-def parse_either(body: bytes) -> tuple[ContainerRecord, bytes]:
-    """Return a record without its parts, and its bare form, from a body in either form."""
-    found = msgspec.structs.astuple(decode_object(_EitherForm, body, MAX_RECORD))
-    fields: list[Any] = [
-        None if position in _PARTS and isinstance(field, bytes) else field
-        for position, field in enumerate(found)
-    ]
-    record = ContainerRecord(*fields)
-    check_form(record)
-    return replace(record, header=None, content=None), _bare(found)
 
 
 def record_hash(body: bytes) -> bytes:

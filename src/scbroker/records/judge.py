@@ -59,7 +59,8 @@ class Known:
 
     @classmethod
     def parse(cls, body: bytes) -> Known:
-        return cls.of(records.parse_record(body))
+        record, parsed = records.parse_record(body), records.parse_either(body)
+        return cls(record, parsed.hash, parsed.bare)
 
     @classmethod
     def of(cls, record: ContainerRecord) -> Known:
@@ -70,8 +71,8 @@ class Known:
     @classmethod
     def parse_bare(cls, body: bytes) -> Known:
         """Parse a record of a deleted container, whose parts are not judged (section 8)."""
-        record, bare = records.parse_either(body)
-        return cls(record, labelled_hash(records.LABEL, bare), bare)
+        parsed = records.parse_either(body)
+        return cls(replace(parsed.record, header=None, content=None), parsed.hash, parsed.bare)
 
 
 @dataclass(frozen=True, slots=True)

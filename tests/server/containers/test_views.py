@@ -7,7 +7,7 @@ import pytest
 
 from scbroker.keys import KeyRing
 from scbroker.records.canonical import encode_object
-from scbroker.records.container_record import bare_body, parse_bare, parse_entry, parse_record
+from scbroker.records.container_record import bare_body, parse_either, parse_entry, parse_record
 from scbroker.vocabulary import ContainerAccessLevel as Level
 from scbroker.wire.containers import GoverningPage, GoverningView
 from tests.kit.brokers import BrokerProcess, clock
@@ -31,7 +31,7 @@ VIEWER = Level.Download | Level.Decrypt
 
 
 def _bodies(views: list[GoverningView]) -> list[int]:
-    return [parse_bare(view.record.body).version for view in views]
+    return [parse_either(view.record.body).record.version for view in views]
 
 
 def _names(view: GoverningView) -> set[bytes]:

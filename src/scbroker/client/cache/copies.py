@@ -39,7 +39,7 @@ from scbroker.records.container_record import (
     Part,
     Role,
     check_segment_hashes,
-    parse_bare,
+    parse_either,
     parse_record,
 )
 from scbroker.records.key_record import KeyChain
@@ -113,7 +113,7 @@ class GroupCopy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
 
     def with_page(self, view: GroupView) -> Self:
         """Return the group with a page of its records; ignore a page that leaves a gap after known ones."""
-        first = parse_bare(view.records[0].record.body).version
+        first = parse_either(view.records[0].record.body).record.version
         if first > len(self.records) + 1:
             return self
         records = self.records + view.records[len(self.records) - first + 1 :]
@@ -135,7 +135,7 @@ class GroupCopy(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fie
         until = self.records[:at]
         lists = [each.accessList for each in until if each.accessList is not None]
         made = [each for each in until if each.type is not None]
-        if not parse_bare(first.record.body).tombstone:
+        if not parse_either(first.record.body).record.tombstone:
             first = replace(first, accessList=lists[-1], type=made[-1].type, roster=made[-1].roster)
         return GroupView(
             records=[first, *more],
@@ -418,4 +418,4 @@ def is_whole(view: ContainerView) -> bool:
 
 
 def _version(view: GoverningView) -> int:
-    return parse_bare(view.record.body).version
+    return parse_either(view.record.body).record.version

@@ -26,13 +26,7 @@ from scbroker.client.users.session import Session
 from scbroker.errors import BrokerError
 from scbroker.records import batch, judge
 from scbroker.records.canonical import uuid8
-from scbroker.records.container_record import (
-    AccessList,
-    ContainerRecord,
-    Link,
-    parse_bare,
-    record_hash,
-)
+from scbroker.records.container_record import AccessList, ContainerRecord, Link, parse_either
 from scbroker.records.group import GroupChain
 from scbroker.records.key_record import KeyChain
 from scbroker.wire import containers
@@ -326,7 +320,7 @@ def groups_named(view: ContainerView) -> set[uuid.UUID]:
     signed = [each.record for each in view.governing]
     if view.head is not None:
         signed.append(view.head)
-    vias = (parse_bare(each.body).via for each in signed)
+    vias = (parse_either(each.body).record.via for each in signed)
     found = {uuid8(via.group) for via in vias if via is not None}
     return found if view.via is None else {*found, uuid.UUID(view.via)}
 
@@ -346,7 +340,7 @@ async def _opened(session: Session, group_id: uuid.UUID, version: int) -> OpenGr
 
 def _is_deleted(view: ContainerView) -> bool:
     """Return whether a view is of a deleted container: then nothing of it is opened."""
-    return view.head is not None and parse_bare(view.head.body).tombstone
+    return view.head is not None and parse_either(view.head.body).record.tombstone
 
 
 async def _with_epoch(session: Session, group: OpenGroup, epoch: int) -> OpenGroup:
@@ -550,13 +544,15 @@ async def governing_at(
     }  # fmt: skip
     page = await session.call("GET", path, containers.GoverningPage, query=query)
     first = page.governing[0] if page.governing else None
-    if first is None or record_hash(first.record.body) != link.hash or first.accessList is None:
-        raise errors.ForkError(
-            "The broker serves another governing record than this device has verified."
-        )
-    record, access = parse_bare(first.record.body), first.accessList.verified()
-    judge.check_list(record, access)
-    return record, access
+    if first is not None and first.accessList is not None:
+        parsed = parse_either(first.record.body)
+        if parsed.hash == link.hash:
+            access = first.accessList.verified()
+            judge.check_list(parsed.record, access)
+            return parsed.record, access
+    raise errors.ForkError(
+        "The broker serves another governing record than this device has verified."
+    )
 
 
 async def _groups_of(

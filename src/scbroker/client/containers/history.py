@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from scbroker import errors
 from scbroker.client.core.judging import Evidence, Mark, State, Walk
 from scbroker.records.canonical import MAX_UINT, user_id_of, uuid8
-from scbroker.records.container_record import ContainerRecord, parse_bare
+from scbroker.records.container_record import ContainerRecord, parse_either
 from scbroker.records.departure import Departure, parse_departure
 from scbroker.records.group import GroupChain
 from scbroker.records.judge import Known
@@ -162,7 +162,7 @@ def _keys(
     bodies = [item.record.body for item in views[resumed:]]
     if view.head is not None and is_last:
         bodies.append(view.head.body)
-    records = [parse_bare(body) for body in bodies]
+    records = [parse_either(body).record for body in bodies]
     authors = {user_id_of(record.author) for record in records}
     departed: dict[bytes, set[tuple[int, int]]] = {}
     for departure in _departures(views):
@@ -190,7 +190,7 @@ def _pieces(views: Sequence[GoverningView]) -> list[Sequence[GoverningView]]:
     starts, signers = [0], set[bytes]()
     for position, view in enumerate(views):
         leavers = {departure.fingerprint for departure in _departures([view])}
-        added = {parse_bare(view.record.body).author, *leavers}
+        added = {parse_either(view.record.body).record.author, *leavers}
         if signers and len(signers | added) > PIECE_SIGNERS:
             starts.append(position)
             signers = set()
@@ -202,7 +202,7 @@ def _next_page(
     view: ContainerView, last: int
 ) -> Generator[Need, Sequence[GoverningView], Sequence[GoverningView]]:
     """Ask for the governing records after the version `last`, as far as they fit on a page."""
-    to = view.lastGoverning if view.head is None else parse_bare(view.head.body).version
+    to = view.lastGoverning if view.head is None else parse_either(view.head.body).record.version
     found = yield Page(last + 1, to)
     if not found or _version(found[-1]) <= last:
         raise errors.IntegrityError("The broker withholds governing records.")
@@ -215,13 +215,13 @@ def _walked(found: Evidence, view: ContainerView) -> Generator[Need, Any, Walk |
     None without a mark, if the head is not newer than the mark, or if the head is a tombstone: the broker
     then keeps only the bodies of governing records.
     """
-    mark, head = found.mark, parse_bare(found.last).version
+    mark, head = found.mark, parse_either(found.last).record.version
     if mark is None or mark.partial or head <= mark.version or found.is_deleted:
         return None
     bodies = [item.record.body for item in found.views] + [*view.skipped, found.last]
     if found.before is not None:
         bodies.append(found.before.signed.body)
-    served = {parse_bare(body).version: body for body in bodies}
+    served = {parse_either(body).record.version: body for body in bodies}
     walk = Walk(mark, found.served(), head, found.now)
     is_checked = False
     while walk.next_version <= head:
@@ -235,7 +235,7 @@ def _walked(found: Evidence, view: ContainerView) -> Generator[Need, Any, Walk |
             is_checked = True
         count = min(MAX_SKIPPED, head - walk.next_version)
         page: Sequence[bytes] = yield Bodies(walk.next_version, count)
-        if len(page) != count or parse_bare(page[0]).version != walk.next_version:
+        if len(page) != count or parse_either(page[0]).record.version != walk.next_version:
             raise errors.ForkError(
                 "The broker withholds the records between the version seen before and this one."
             )
@@ -254,7 +254,7 @@ def _check_distance(versions: int) -> None:
 
 
 def _version(view: GoverningView) -> int:
-    return parse_bare(view.record.body).version
+    return parse_either(view.record.body).record.version
 
 
 def _departures(views: Iterable[GoverningView]) -> list[Departure]:

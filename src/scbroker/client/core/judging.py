@@ -170,7 +170,7 @@ class Evidence:
 
     @property
     def is_deleted(self) -> bool:
-        return self.head is not None and records.parse_bare(self.head.body).tombstone
+        return self.head is not None and records.parse_either(self.head.body).record.tombstone
 
     def judge(self) -> State:
         """Return the state, by rules 1 to 5 and section 8: signed, following from the mark, all disclosed."""
@@ -199,7 +199,7 @@ class Evidence:
         `parents` are records before those judged, by version, as far as they are at hand (rule 2, *chain*).
         """
         mark, before = self.mark, self.before
-        last = records.parse_bare(self.last)
+        last = records.parse_either(self.last).record
         if self.is_last and mark is not None and last.version < mark.version:
             raise RollbackError(
                 "The broker serves an older version of this container than this device has verified. "
@@ -255,7 +255,7 @@ class Evidence:
         if source := mark or before:
             created = source.createdBy, source.createdAt
         else:
-            first = records.parse_bare(self.views[0].record.body)
+            first = records.parse_either(self.views[0].record.body).record
             created = first.author, first.time
         at_hand[known.record.version] = known
         next_one = at_hand.get(1 if mark is None else mark.version + 1)

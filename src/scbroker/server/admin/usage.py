@@ -17,7 +17,7 @@ from sqlalchemy import Column, Select, bindparam, delete, func, insert, select, 
 
 from scbroker.errors import ConflictError, IntegrityError, InvalidArgumentError, NotFoundError
 from scbroker.records.canonical import stored_user_id
-from scbroker.records.container_record import parse_bare
+from scbroker.records.container_record import parse_either
 from scbroker.server.admin.stores import find_key
 from scbroker.server.charges import UNLIMITED as UNLIMITED
 from scbroker.server.charges import Resource as Resource
@@ -177,7 +177,7 @@ def stored(connection: Connection) -> dict[bytes, Amounts]:
             size[bytes(user_id)] += int(number)
     for row in _rows(connection, sql.RECORD_SIZES, container_id=b"", version=0):
         try:
-            author = parse_bare(row.body).author
+            author = parse_either(row.body).record.author
         except IntegrityError:
             continue
         size[stored_user_id(author)] += len(row.body) + row.more

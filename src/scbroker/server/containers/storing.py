@@ -16,7 +16,7 @@ from scbroker.crypto.verify import sha256
 from scbroker.records import container_record as grammar
 from scbroker.records import judge, roster
 from scbroker.records.canonical import stored_user_id
-from scbroker.records.container_record import ContainerRecord, Entry, Part, Role, Via, bare_body
+from scbroker.records.container_record import ContainerRecord, Entry, Part, Role, Via, parse_either
 from scbroker.records.key_record import CLOCK_TOLERANCE
 from scbroker.server.broker import SECOND, check_unexpired, not_found, refusing
 from scbroker.server.charges import Charges
@@ -178,7 +178,7 @@ def is_stored(connection: Connection, incoming: Incoming) -> bool:
     """Return whether this record is stored; after a deletion it is stored without its parts."""
     number = incoming.record.version
     row = sql.one(connection, sql.FIND_RECORD, container=incoming.container_id, number=number)
-    return row is not None and bare_body(row.body) == incoming.known.bare
+    return row is not None and parse_either(row.body).bare == incoming.known.bare
 
 
 def _was_stored(connection: Connection, incoming: Incoming, row: Row | None) -> bool:

@@ -18,7 +18,7 @@ from sqlalchemy import bindparam as b
 
 from scbroker.errors import IntegrityError
 from scbroker.records.canonical import ContainerId, stored_user_id
-from scbroker.records.container_record import ContainerRecord, bare_body, parse_bare
+from scbroker.records.container_record import ContainerRecord, parse_either
 from scbroker.server.broker import Broker
 from scbroker.server.charges import Charges
 from scbroker.server.containers import members
@@ -229,9 +229,10 @@ def _purge_records(connection: Connection, purge: Row) -> bool:
         size = len(row.body) + row.signature_size
         if row.governing:
             place = {**at, "number": row.version}
-            stripped.append({**place, "body": bare_body(row.body)})
-            size = len(row.body) - len(stripped[-1]["body"])
-            if parse_bare(row.body).changes_access:
+            parsed = parse_either(row.body)
+            stripped.append({**place, "body": parsed.bare})
+            size = len(row.body) - len(parsed.bare)
+            if parsed.record.changes_access:
                 entries = sql.the(connection, sql.FIND_LIST, **place).entries
                 shown = members.StoredList.decode(entries).only(kept.names).encode()
                 size += len(entries) - len(shown)
@@ -266,7 +267,7 @@ def credit_records(
 def _credit(body: bytes, size: int, charges: Charges) -> None:
     """Credit the author of a record; nobody if the record is damaged, which must not stop its deletion."""
     with contextlib.suppress(IntegrityError):
-        charges.add(stored_user_id(parse_bare(body).author), size=-size)
+        charges.add(stored_user_id(parse_either(body).record.author), size=-size)
 
 
 @dataclass(slots=True)
@@ -283,10 +284,10 @@ class _Kept:
 
 def _kept(connection: Connection, purge: Row) -> _Kept:
     at = {"container": purge.container_id, "number": purge.version}
-    tombstone = parse_bare(sql.the(connection, sql.FIND_RECORD, **at).body)
+    tombstone = parse_either(sql.the(connection, sql.FIND_RECORD, **at).body).record
     rows = sql.governing(connection, purge.container_id, 1, purge.version)
     found = _Kept()
-    for record in (tombstone, *(parse_bare(row.body) for row in rows)):
+    for record in (tombstone, *(parse_either(row.body).record for row in rows)):
         author = stored_user_id(record.author)
         found.authors.add(author)
         found.names.add(members.actor_of(record))

@@ -322,8 +322,10 @@ def _view_at_once(
 
 def _is_proved(row: Row, groups: Proofs) -> bool:
     """Return whether all proofs of membership that a view of the head needs are cached."""
-    head = grammar.parse_bare(row.body)
-    governing = head if row.governing_body is None else grammar.parse_bare(row.governing_body)
+    head = grammar.parse_either(row.body).record
+    governing = (
+        head if row.governing_body is None else grammar.parse_either(row.governing_body).record
+    )
     if governing.via is not None:
         return False
     return head.via is None or groups.is_known(head.via)
@@ -390,7 +392,7 @@ def _note_access(
         return
     last = view.governing[-1]
     # A page may end before the list in force: then others may have got access since.
-    is_whole = grammar.parse_bare(last.record.body).version == view.lastGoverning
+    is_whole = grammar.parse_either(last.record.body).record.version == view.lastGoverning
     access = last.accessList
     is_alone = access is not None and len(access.entryHashes) == HASH_SIZE and not view.groups
     if not (is_whole and is_alone):
@@ -475,7 +477,7 @@ class _Served:
         row, since = self.row, query.since
         governing, authors = self.governing(self._first_governing(since), row.version)
         head = wire.SignedRecord.of(Signed(row.body, row.signature))
-        record = grammar.parse_bare(row.body)
+        record = grammar.parse_either(row.body).record
         has_head, skipped = row.version != row.governing_version, self._skipped(since)
         proves_head = has_head and record.via is not None
         parts = _parts_to_serve(row, query)
@@ -508,8 +510,8 @@ class _Served:
         skipped: Sequence[bytes],
     ) -> set[bytes]:
         """Return the groups that the answer's vias name, and the one whose entry gives the reader access."""
-        records = [grammar.parse_bare(item.record.body) for item in governing]
-        records += [grammar.parse_bare(body) for body in skipped]
+        records = [grammar.parse_either(item.record.body).record for item in governing]
+        records += [grammar.parse_either(body).record for body in skipped]
         named = {record.via.group for record in (*records, head) if record.via is not None}
         if self.row.through is not None:
             named.add(self.row.through)
@@ -521,7 +523,7 @@ class _Served:
         if not stored:
             return []
         shown = [item.accessList for item in governing if item.accessList is not None]
-        last = grammar.parse_bare(governing[-1].record.body)
+        last = grammar.parse_either(governing[-1].record.body).record
         if governing_of(last).accessVersion != self.row.access_version or not shown:
             return []
         names = {grammar.parse_entry(item.entry).fingerprint for item in shown[-1].disclosed}
@@ -561,11 +563,11 @@ class _Served:
         authors: set[bytes] = set()
         if first == container.governing_version <= last:
             rows = [self.prefetched.governing or self.stored(first)]
-            records = [grammar.parse_bare(row.body) for row in rows]
+            records = [grammar.parse_either(row.body).record for row in rows]
         else:
             records = []
             for row in sql.governing(self.connection, container.id, first, last):
-                record = grammar.parse_bare(row.body)
+                record = grammar.parse_either(row.body).record
                 if len(records) < _PAGE_RECORDS:
                     records.append(record)
                 else:  # on a later page; but this page's lists disclose the author's entry too
@@ -582,7 +584,7 @@ class _Served:
                 access = self._list_view(version, names)
                 size += _size_of_list(access)
                 authors |= {leaver_of(item.signed) for item in access.departures}
-            body = grammar.bare_body(row.body) if container.deleted else row.body
+            body = grammar.parse_either(row.body).bare if container.deleted else row.body
             signed = wire.SignedRecord.of(Signed(body, row.signature))
             proof = standing = None
             if record.via is not None:
